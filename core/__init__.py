@@ -1,0 +1,1 @@
+"""What the system knows and does. Standard library only; nothing here awaits anything but a port."""

@@ -1,0 +1,271 @@
+"""Accounts: registration, proof of the mailbox, passwords, the profile (identity.md sections 2.1, 4.1 and 4.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from core import events, guesses
+from core.errors import Conflict, Invalid, NotFound, Unauthenticated, refuse
+from core.guesses import Secret
+from core.mails import MailKind, Purpose, new_mail
+from core.values import KEEP, Email, Keep, digest, new_id
+
+if TYPE_CHECKING:
+    from core.access import Caller, Person
+    from ports import Ports
+    from ports.storage import Transaction
+
+
+class Origin(StrEnum):
+    """Where an account was born (the terms of security.md)."""
+
+    PLATFORM = "platform"
+    API_KEY = "api_key"
+    SCIM = "scim"
+    SIGN_UP = "sign_up"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A person's account. Times are UTC; `password_hash` is a PHC string, or None for an account without password."""
+
+    id: UUID
+    email: Email
+    email_verified_at: datetime | None
+    password_hash: str | None = field(repr=False)
+    is_platform_owner: bool
+    origin: Origin
+    origin_org_id: UUID | None
+    deactivated_at: datetime | None
+    anonymized_at: datetime | None
+    created_at: datetime
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether anybody may sign in to it at all (security.md A-4)."""
+        return self.deactivated_at is None and self.anonymized_at is None
+
+
+class EmailTaken(Conflict):
+    """An account with this e-mail address exists already. Sign in, or reset the password."""
+
+
+class EmailNotFree(Invalid):
+    """The e-mail address belongs to another account."""
+
+
+class PasswordTooShort(Invalid):
+    """The password must have at least 8 characters."""
+
+
+class PasswordTooLong(Invalid):
+    """The password must have at most 128 characters, and at most 512 bytes in UTF-8."""
+
+
+class PasswordTooCommon(Invalid):
+    """The password is on the list of common passwords. Choose another one."""
+
+
+class LinkInvalid(Invalid):
+    """This link is not valid: it has expired or was already used. Ask for a new one."""
+
+
+class PasswordAlreadySet(Invalid):
+    """This account has a password. Change it with POST /api/user/change-password."""
+
+
+class NoPasswordSet(Invalid):
+    """This account has no password. Set one with POST /api/user/set-password."""
+
+
+class CurrentPasswordWrong(Unauthenticated):
+    """The current password is wrong."""
+
+
+class AccountGone(NotFound):
+    """The account does not exist any more."""
+
+
+def check_new_password(password: str, common: frozenset[str] = frozenset()) -> None:
+    """Raises PasswordTooShort, PasswordTooLong or PasswordTooCommon (security.md A-1; decisions, point 67).
+
+    Compared as it came: no trimming, no case folding, no rules of composition.
+    """
+    if len(password) < 8:
+        raise PasswordTooShort
+    check_password_length(password)
+    if password in common:
+        raise PasswordTooCommon
+
+
+def check_password_length(password: str) -> None:
+    """Raises PasswordTooLong, so that nobody pays for hashing megabytes."""
+    if len(password) > 128 or len(password.encode()) > 512:
+        raise PasswordTooLong
+
+
+async def register(ports: Ports, caller: Caller, email: Email, password: str, org_slug: str | None = None) -> Account:
+    """A new, unverified account, and a mail with a verification link to it (identity.md section 4.1).
+
+    `org_slug` adds the design of that organization to the mail if it is active, else nothing. Raises EmailTaken and what
+    check_new_password raises.
+    """
+    check_new_password(password, ports.policy.common_passwords)
+    password_hash = await ports.passwords.hash(password)
+    now = ports.clock.now()
+    account = Account(
+        id=new_id(),
+        email=email,
+        email_verified_at=None,
+        password_hash=password_hash,
+        is_platform_owner=False,
+        origin=Origin.PLATFORM,
+        origin_org_id=None,
+        deactivated_at=None,
+        anonymized_at=None,
+        created_at=now,
+    )
+    async with ports.storage.transaction(by=caller) as tx:
+        await tx.accounts.add(account)
+        await tx.mails.queue(new_mail(MailKind.VERIFY_EMAIL, email, now, org_slug=org_slug))
+        await tx.record(events.signed_up(account.id))
+    return account
+
+
+async def verify_email(ports: Ports, caller: Caller, token: str) -> Email:
+    """The address that a verification link proves, from now on verified. Raises LinkInvalid; a link works once."""
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await _redeem(tx, Purpose.VERIFY_EMAIL, token, now)
+        await tx.accounts.mark_verified(account.id, now)
+    return account.email
+
+
+async def forgot_password(ports: Ports, caller: Caller, email: Email, org_slug: str | None = None) -> None:
+    """Queue a reset link for whoever has this address; whether anybody has is found out later, by the mailer (security.md B-2)."""
+    await _queue(ports, caller, MailKind.RESET_PASSWORD, email, org_slug)
+
+
+async def resend_verification(ports: Ports, caller: Caller, email: Email) -> None:
+    """Queue a verification link for whoever has this address and has not proved it yet."""
+    await _queue(ports, caller, MailKind.VERIFY_EMAIL, email, None)
+
+
+async def _queue(ports: Ports, caller: Caller, kind: MailKind, email: Email, org_slug: str | None) -> None:
+    async with ports.storage.transaction(by=caller) as tx:
+        await tx.mails.queue(new_mail(kind, email, ports.clock.now(), org_slug=org_slug))
+
+
+async def reset_link_is_live(ports: Ports, token: str) -> bool:
+    """Whether a reset link would work now; asking uses nothing up."""
+    async with ports.storage.reading() as read:
+        return await read.one_time_tokens.is_live(digest(token), Purpose.RESET_PASSWORD, ports.clock.now())
+
+
+async def reset_password(ports: Ports, caller: Caller, token: str, new_password: str) -> None:
+    """A new password by a reset link, which proves the mailbox too (identity.md section 3, security.md A-6 and A-7).
+
+    Every session, refresh token, pre-auth token and device trust ends, and so does every other reset link. Raises LinkInvalid and
+    what check_new_password raises.
+    """
+    check_new_password(new_password, ports.policy.common_passwords)
+    if not await reset_link_is_live(ports, token):  # before the expensive hash; the answer that counts is the one below
+        raise LinkInvalid
+    password_hash = await ports.passwords.hash(new_password)
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await _redeem(tx, Purpose.RESET_PASSWORD, token, now)
+        await tx.one_time_tokens.void(account.id, Purpose.RESET_PASSWORD)
+        if account.email_verified_at is None:
+            # Whoever made this account never showed that the mailbox is theirs; nothing they left behind may survive (A-7).
+            await tx.one_time_tokens.void(account.id, Purpose.VERIFY_EMAIL)
+            await tx.accounts.mark_verified(account.id, now)
+        await tx.accounts.set_password(account.id, password_hash, now)
+        await tx.sessions.end_all(account.id, now)
+        await tx.mails.queue(new_mail(MailKind.PASSWORD_CHANGED, account.email, now))
+        await tx.record(events.password_changed(account.id, "reset"))
+    await guesses.clear(ports, Secret.PASSWORD, account.email)
+
+
+async def _redeem(tx: Transaction, purpose: Purpose, token: str, now: datetime) -> Account:
+    """The account that the token was made for, locked; the token is used up. Raises LinkInvalid."""
+    hashed = digest(token)
+    account = await tx.accounts.lock_by_token(hashed, purpose) or refuse(LinkInvalid)
+    sent_to = await tx.one_time_tokens.redeem(hashed, purpose, now)
+    # A token is bound to the address it was sent to: after a change of address the old mailbox opens nothing (A-5, A-9).
+    if sent_to != account.email or not account.is_usable:
+        raise LinkInvalid
+    return account
+
+
+async def change_email(ports: Ports, caller: Person, email: Email | Keep = KEEP) -> Email:
+    """PATCH /api/user: the address after the change, which takes effect at once and is unverified until proved (A-9).
+
+    A verification link goes to the new address and a notice to the old one; older links die, all other sessions end. Nothing
+    happens when the address is left out or is the one the account has. Raises EmailNotFree, AccountGone.
+    """
+    if email is KEEP or email == caller.email:
+        return caller.email
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await tx.accounts.lock(caller.user_id) or refuse(AccountGone)
+        try:
+            await tx.accounts.change_email(account.id, email, now)
+        except EmailTaken:
+            raise EmailNotFree from None  # the contract has 400 here and 409 at registration
+        for purpose in Purpose:
+            await tx.one_time_tokens.void(account.id, purpose)
+        await tx.sessions.end_others(account.id, caller.session_id, now)
+        await tx.mails.queue(new_mail(MailKind.VERIFY_EMAIL, email, now))
+        await tx.mails.queue(new_mail(MailKind.EMAIL_CHANGED, account.email, now))
+    return email
+
+
+async def set_password(ports: Ports, caller: Person, new_password: str) -> None:
+    """A first password for an account without one; ends nothing (decisions, point 47). Raises PasswordAlreadySet, AccountGone."""
+    check_new_password(new_password, ports.policy.common_passwords)
+    async with ports.storage.reading() as read:
+        account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
+    if account.password_hash is not None:
+        raise PasswordAlreadySet
+    password_hash = await ports.passwords.hash(new_password)
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await tx.accounts.lock(caller.user_id) or refuse(AccountGone)
+        if account.password_hash is not None:  # read again under the lock: another request may have set one meanwhile
+            raise PasswordAlreadySet
+        await tx.accounts.set_password(account.id, password_hash, now)
+        await tx.mails.queue(new_mail(MailKind.PASSWORD_CHANGED, account.email, now))
+        await tx.record(events.password_changed(account.id, "set"))
+
+
+async def change_password(ports: Ports, caller: Person, current: str, new_password: str) -> None:
+    """Another password for an account that has one; every other session ends, the caller's stays (security.md A-8).
+
+    Raises CurrentPasswordWrong (it counts as a wrong guess), TooManyGuesses, NoPasswordSet, AccountGone.
+    """
+    check_new_password(new_password, ports.policy.common_passwords)
+    check_password_length(current)
+    async with ports.storage.reading() as read:
+        account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
+    if account.password_hash is None:
+        raise NoPasswordSet
+    await guesses.charge(ports, Secret.PASSWORD, account.email)
+    if not await ports.passwords.verify(account.password_hash, current):
+        raise CurrentPasswordWrong
+    password_hash = await ports.passwords.hash(new_password)
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        locked = await tx.accounts.lock(caller.user_id) or refuse(AccountGone)
+        if locked.password_hash != account.password_hash:  # changed by somebody else while we were hashing
+            raise CurrentPasswordWrong
+        await tx.accounts.set_password(locked.id, password_hash, now)
+        await tx.one_time_tokens.void(locked.id, Purpose.RESET_PASSWORD)
+        await tx.sessions.end_others(locked.id, caller.session_id, now)
+        await tx.mails.queue(new_mail(MailKind.PASSWORD_CHANGED, locked.email, now))
+        await tx.record(events.password_changed(locked.id, "change"))
+    await guesses.clear(ports, Secret.PASSWORD, account.email)

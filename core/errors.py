@@ -1,0 +1,136 @@
+"""Why something did not happen: the rules said no (Refusal), or a port failed (Outage).
+
+    Refusal                    the rules say no; the caller can do something about it
+    |-- Invalid                400   the request makes no sense, or not now
+    |-- Unauthenticated        401   who is calling is not known
+    |   |-- TokenExpired             ... any more
+    |   `-- TokenInvalid             ... and the token is not one of ours
+    |-- Forbidden              403   known, and not allowed
+    |   `-- OrganizationNotActive
+    |-- NotFound               404
+    |-- Conflict               409
+    |-- Limited                429   too often; says when to come back
+    `-- Unsupported            501
+    Outage                     a port failed; the caller did nothing wrong
+    |-- StorageDown            500 DATABASE_ERROR, with Retry-After
+    |-- ProviderFailed         500 OAUTH_ERROR
+    `-- PaymentsFailed         500 BILLING_ERROR
+
+A refusal names a fact, and its docstring is the sentence that the caller reads. Codes and statuses:
+organizations.md section 7 and decisions, point 2. HTTP meets them once, in `entrypoints/http/errors.py`.
+"""
+
+from typing import ClassVar, NoReturn
+
+
+class Refusal(Exception):
+    """The request was refused."""
+
+    code: ClassVar[str]
+
+    def __init__(self, message: str | None = None) -> None:
+        self.message = message or (type(self).__doc__ or "").strip()
+        super().__init__(self.message)
+
+
+class Invalid(Refusal):
+    """The request is not valid."""
+
+    code = "BAD_REQUEST"
+
+
+class Unauthenticated(Refusal):
+    """Authentication is required."""
+
+    code = "UNAUTHORIZED"
+    # RFC 6750 section 3.1: `error="invalid_token"` goes out only when a token came in.
+    token_sent: bool = False
+
+
+class TokenExpired(Unauthenticated):
+    """The access token has expired. Exchange the refresh token at POST /api/auth/refresh."""
+
+    code = "TOKEN_EXPIRED"
+    token_sent = True
+
+
+class TokenInvalid(Unauthenticated):
+    """The access token is not valid."""
+
+    code = "JWT_ERROR"
+    token_sent = True
+
+
+class SessionEnded(Unauthenticated):
+    """The session of this token has ended. Sign in again."""
+
+    token_sent = True
+
+
+class Forbidden(Refusal):
+    """You are not allowed to do this."""
+
+    code = "FORBIDDEN"
+
+
+class OrganizationNotActive(Forbidden):
+    """The organization is not active."""
+
+    code = "ORGANIZATION_NOT_ACTIVE"
+
+
+class NotFound(Refusal):
+    """There is nothing here."""
+
+    code = "NOT_FOUND"
+
+
+class Conflict(Refusal):
+    """This is in conflict with something that exists."""
+
+    code = "CONFLICT"
+
+
+class Limited(Refusal):
+    """Too many requests."""
+
+    code = "RATE_LIMIT_EXCEEDED"
+
+    def __init__(self, retry_after: float, message: str | None = None) -> None:
+        self.retry_after = max(1, -int(-retry_after // 1))  # whole seconds, rounded up, at least one (RFC 9110 section 10.2.3)
+        super().__init__(message or f"Too many requests. Try again in {self.retry_after} s.")
+
+
+class Unsupported(Refusal):
+    """This is not supported."""
+
+    code = "NOT_IMPLEMENTED"
+
+
+class Outage(Exception):
+    """Something the service depends on failed."""
+
+    code: ClassVar[str] = "INTERNAL_SERVER_ERROR"
+
+
+class StorageDown(Outage):
+    """The database cannot be reached or did not answer. Nothing was changed; try again."""
+
+    code = "DATABASE_ERROR"
+
+
+class ProviderFailed(Outage):
+    """The identity provider failed."""
+
+    code = "OAUTH_ERROR"
+
+
+class PaymentsFailed(Outage):
+    """The payment provider failed."""
+
+    code = "BILLING_ERROR"
+
+
+def refuse(refusal: Refusal | type[Refusal]) -> NoReturn:
+    """`raise` as an expression, so that `await tx.find(...) or refuse(NotFound)` reads as it works."""
+    raise refusal

@@ -1,0 +1,114 @@
+"""The one catalogue of what can happen: its name in webhooks and audit logs, its category, and what it is about.
+
+An event whose `audited` is true writes an audit entry of the same name; every event writes an event row, which webhooks deliver.
+Sources: organizations.md sections 6.1 and 6.3; the added names are those of decisions, point 226.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+from uuid import UUID
+
+
+class Target(StrEnum):
+    """What an entry is about; `domain` and `branding` are filters only (decisions, point 227)."""
+
+    USER = "user"
+    SERVICE = "service"
+    ORGANIZATION = "organization"
+    PLAN = "plan"
+    SUBSCRIPTION = "subscription"
+    INVITATION = "invitation"
+    API_KEY = "api_key"
+    DOMAIN = "domain"
+    BRANDING = "branding"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of event. `name` never changes: receivers and old entries know it."""
+
+    name: str
+    label: str
+    category: str
+    target: Target
+    audited: bool = True
+
+
+def _kinds(category: str, target: Target, *names: str, audited: bool = True) -> list[Kind]:
+    return [Kind(name, _label(name), category, target, audited) for name in names]
+
+
+def _label(name: str) -> str:
+    words = name.replace(".", " ").replace("_", " ")
+    for shown in ("API", "MFA", "SAML", "SCIM", "SIEM", "SMTP", "OAuth", "HRD"):
+        words = " ".join(shown if word == shown.lower() else word for word in words.split())
+    return words[0].upper() + words[1:]
+
+
+CATALOGUE: Mapping[str, Kind] = MappingProxyType(
+    {
+        kind.name: kind
+        for kind in [
+            # organizations.md section 6.1: what webhooks knew first, where no audit action has the name
+            *_kinds("Authentication", Target.USER, "user.login.success", "user.signup.success", audited=False),
+            *_kinds("Authentication", Target.USER, "user.mfa.enabled", "user.mfa.disabled", audited=False),
+            # section 6.3
+            *_kinds("User management", Target.USER, "user.invited", "user.joined", "user.removed", "user.role_updated"),
+            *_kinds("User management", Target.USER, "user.anonymized", "user.sessions_revoked", "user.impersonated"),
+            *_kinds("Service management", Target.SERVICE, "service.created", "service.updated", "service.deleted"),
+            *_kinds("Service management", Target.SERVICE, "service.oauth_credentials.updated", "service.client_secret.rotated"),
+            *_kinds("Organization management", Target.ORGANIZATION, "organization.created", "organization.updated"),
+            *_kinds("Organization management", Target.ORGANIZATION, "organization.deleted", "organization.owner.changed"),
+            *_kinds("Organization management", Target.ORGANIZATION, "organization.approved", "organization.rejected"),
+            *_kinds("Organization management", Target.ORGANIZATION, "organization.suspended", "organization.activated"),
+            *_kinds("Organization management", Target.ORGANIZATION, "organization.tier.updated"),
+            *_kinds("Organization management", Target.ORGANIZATION, "organization.smtp.configured", "organization.smtp.removed"),
+            *_kinds("Plans", Target.PLAN, "plan.created", "plan.updated", "plan.deleted"),
+            *_kinds("Subscriptions", Target.SUBSCRIPTION, "subscription.created", "subscription.updated", "subscription.canceled"),
+            *_kinds("Invitations", Target.INVITATION, "invitation.accepted", "invitation.declined"),
+            *_kinds("Invitations", Target.INVITATION, "invitation.expired", "invitation.revoked"),
+            *_kinds("Security", Target.USER, "security.mfa.enabled", "security.mfa.disabled", "security.password.changed"),
+            *_kinds("API keys", Target.API_KEY, "api_key.created", "api_key.deleted"),
+            *_kinds("Domains and branding", Target.ORGANIZATION, "domain.set", "domain.verified", "domain.deleted", "branding.updated"),
+            *_kinds("Integrations", Target.SERVICE, "saml.configured", "saml.disabled", "saml.certificate.created"),
+            *_kinds("Integrations", Target.ORGANIZATION, "webhook.created", "webhook.updated", "webhook.deleted"),
+            *_kinds("Integrations", Target.ORGANIZATION, "webhook.secret.rotated", "scim_token.created", "scim_token.revoked"),
+            *_kinds("Integrations", Target.ORGANIZATION, "siem.configured", "siem.removed", "hrd.updated"),
+        ]
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened, ready to be recorded in the transaction that made it happen.
+
+    It is told to the organization `org_id`; or else to every organization that the person `of_person` belongs to; or else, and
+    where there is none, to the platform's own log (an entry without organization). `details` go into the audit entry, `data` into
+    the payload of webhooks; neither ever holds a secret (security.md L-3).
+    """
+
+    kind: Kind
+    target_id: str
+    org_id: UUID | None = None
+    of_person: UUID | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+def signed_up(user_id: UUID) -> Event:
+    """An account came to be through registration (organizations.md section 6.1; without organization, decisions, point 112)."""
+    return Event(CATALOGUE["user.signup.success"], str(user_id))
+
+
+def signed_in(user_id: UUID, provider: str) -> Event:
+    """Full tokens were issued (decisions, point 61); `provider` is `password` or an identity provider's name."""
+    return Event(CATALOGUE["user.login.success"], str(user_id), data={"provider": provider, "service_id": None})
+
+
+def password_changed(user_id: UUID, method: str) -> Event:
+    """`method` is `change`, `set` or `reset` (decisions, point 62)."""
+    return Event(CATALOGUE["security.password.changed"], str(user_id), of_person=user_id, details={"method": method})

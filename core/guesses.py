@@ -1,0 +1,56 @@
+"""Counting wrong guesses at a secret, per account and from wherever they come (security.md A-3, M-2, V-2).
+
+A guess is charged before the secret is looked at, in one atomic statement, so that parallel guesses cannot outrun the count; the right
+answer clears it. These counters stand outside the transactions of use cases, because they must survive the refusal they lead to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from core.errors import Limited
+from core.values import digest
+
+if TYPE_CHECKING:
+    from ports import Ports
+
+
+class Secret(StrEnum):
+    """What is being guessed."""
+
+    PASSWORD = "password"  # noqa: S105
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """How many wrong guesses in which time; then one guess after each wait, which begins at `first_wait` and doubles to `longest_wait`."""
+
+    limit: int
+    window: timedelta
+    first_wait: timedelta = timedelta(seconds=30)
+    longest_wait: timedelta = timedelta(minutes=15)
+
+
+class TooManyGuesses(Limited):
+    """Too many wrong attempts."""
+
+    def __init__(self, retry_after: float) -> None:
+        super().__init__(retry_after)
+        self.message = f"Too many wrong attempts. Try again in {self.retry_after} s, or reset the password."
+
+
+async def charge(ports: Ports, secret: Secret, subject: str) -> None:
+    """Count one more guess at the secret of `subject`, which need not exist. Raises TooManyGuesses instead while it must wait."""
+    now = ports.clock.now()
+    allowance = Allowance(ports.policy.account_guess_limit, ports.policy.guess_window)
+    blocked_until = await ports.storage.guesses.charge(secret, digest(subject), allowance, now)
+    if blocked_until is not None:
+        raise TooManyGuesses((blocked_until - now).total_seconds())
+
+
+async def clear(ports: Ports, secret: Secret, subject: str) -> None:
+    """The right answer was given: forget the wrong ones."""
+    await ports.storage.guesses.clear(secret, digest(subject))

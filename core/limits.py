@@ -1,0 +1,28 @@
+"""Rate limits per client address: token buckets, as organizations.md section 8 and the endpoints' own rows have them."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A token bucket: `burst` tokens at most, one more every `period` seconds. `name` tells buckets of one client apart."""
+
+    name: str
+    period: float
+    burst: int
+
+    def scaled(self, factor: float) -> "Bucket":
+        """The same bucket, `factor` times as generous."""
+        return Bucket(self.name, self.period / factor, max(1, round(self.burst * factor)))
+
+
+def per_minute(name: str, count: int) -> Bucket:
+    """`count` a minute: a bucket of that capacity, refilled evenly (decisions, point 25)."""
+    return Bucket(name, 60 / count, count)
+
+
+AUTH = Bucket("auth", 1.0, 20)  # /auth/* and /api/auth/*
+REGISTER = per_minute("register", 10)
+LOGIN = per_minute("login", 10)
+FORGOT_PASSWORD = per_minute("forgot-password", 5)
+RESEND_VERIFICATION = per_minute("resend-verification", 3)

@@ -1,0 +1,143 @@
+"""Mails: queued in the transaction that caused them, prepared once, sent until it works or visibly given up.
+
+A row says only what kind of mail goes to which address. What it needs besides, a one-time token above all, is made by the mailer
+(`prepare`), never inside the request: so a mail for an unknown address costs a request exactly what a mail for a known one costs
+(security.md B-2). The token is kept, sealed, until the mail has gone out, so that a second attempt says the same as the first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from core.access import SYSTEM
+from core.values import Email, digest, new_id
+
+if TYPE_CHECKING:
+    from ports import Ports
+    from ports.outside import Letter
+    from ports.storage import Transaction
+
+
+class MailKind(StrEnum):
+    """What a mail is for; each kind has a pair of templates of its name."""
+
+    VERIFY_EMAIL = "verify_email"
+    RESET_PASSWORD = "reset_password"  # noqa: S105  (a kind, not a secret)
+    PASSWORD_CHANGED = "password_changed"  # noqa: S105
+    EMAIL_CHANGED = "email_changed"
+
+
+class Purpose(StrEnum):
+    """What a one-time token is good for; part of the key it is looked up by, so that no token opens another door (A-5)."""
+
+    VERIFY_EMAIL = "verify_email"
+    RESET_PASSWORD = "reset_password"  # noqa: S105
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    """A mail on its way. Times are UTC; `attempts` counts the attempts whose outcome is known, `claims` all that were begun."""
+
+    id: UUID
+    kind: MailKind
+    address: Email
+    created_at: datetime
+    due_at: datetime
+    org_slug: str | None = None
+    claims: int = 0
+    attempts: int = 0
+    token: str | None = field(default=None, repr=False)
+
+
+class Outcome(StrEnum):
+    """How a mail ended."""
+
+    SENT = "sent"
+    DROPPED = "dropped"  # nobody to write to, nothing to say, or too many for this recipient (E-5)
+    GIVEN_UP = "given_up"
+
+
+# Long enough for the whole exchange with a slow mail server, so that no second worker starts while the first is still at it.
+LEASE = timedelta(seconds=120)
+MAX_ATTEMPTS = 12
+MAX_CLAIMS = 3 * MAX_ATTEMPTS  # a mail whose attempts never end, because it takes the process down with it, is poison
+
+
+def new_mail(kind: MailKind, address: Email, now: datetime, *, org_slug: str | None = None) -> Mail:
+    """A mail that is due at once."""
+    return Mail(id=new_id(), kind=kind, address=address, created_at=now, due_at=now, org_slug=org_slug)
+
+
+def backoff(attempts: int, spread: float) -> timedelta:
+    """How long to wait after the given number of failed attempts: 5 s doubling to an hour, times 0.75 to 1.25.
+
+    `spread` is a random number from 0 to 1. Twelve attempts take some three hours together.
+    """
+    return timedelta(seconds=min(5 * 2 ** (attempts - 1), 3600) * (0.75 + spread / 2))
+
+
+async def claim_due(ports: Ports, limit: int) -> list[Mail]:
+    """At most `limit` mails to send now, each leased to the caller: if nothing is heard of it, it falls due again."""
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        return await tx.mails.claim(now, now + LEASE, limit)
+
+
+async def prepare(ports: Ports, mail: Mail) -> tuple[Mail, Letter] | None:
+    """The letter to send for a claimed mail, or None where there is nothing to send (the mail is then marked as dropped)."""
+    if mail.token is None:
+        now = ports.clock.now()
+        async with ports.storage.transaction(by=SYSTEM) as tx:
+            prepared = await _with_token(ports, tx, mail, now)
+            if prepared is None:
+                await tx.mails.finish(mail.id, Outcome.DROPPED, now)
+                return None
+            mail = prepared
+    return mail, ports.letters.compose(mail)
+
+
+async def _with_token(ports: Ports, tx: Transaction, mail: Mail, now: datetime) -> Mail | None:
+    """`mail` with what it needs; None where it must not go out."""
+    match mail.kind:
+        case MailKind.VERIFY_EMAIL:
+            purpose, ttl = Purpose.VERIFY_EMAIL, ports.policy.verification_ttl
+        case MailKind.RESET_PASSWORD:
+            purpose, ttl = Purpose.RESET_PASSWORD, ports.policy.reset_ttl
+        case MailKind.PASSWORD_CHANGED | MailKind.EMAIL_CHANGED:
+            return mail
+    account = await tx.accounts.lock_by_email(mail.address)
+    if account is None or not account.is_usable:
+        return None
+    if purpose is Purpose.VERIFY_EMAIL and account.email_verified_at is not None:
+        return None
+    if await tx.mails.token_mails_since(mail.address, now - timedelta(hours=1)) >= ports.policy.mails_per_recipient:
+        return None
+    if purpose is Purpose.RESET_PASSWORD:
+        await tx.one_time_tokens.void(account.id, purpose)  # a new reset link cancels earlier ones (A-5)
+    token = str(new_id())  # the contract wants the form of a UUID: 122 bits from the operating system
+    await tx.one_time_tokens.add(digest(token), purpose, account.id, account.email, created_at=now, expires_at=now + ttl)
+    prepared = replace(mail, token=token)
+    await tx.mails.keep_token(mail.id, token, now)
+    return prepared
+
+
+async def sent(ports: Ports, mail: Mail) -> None:
+    """The mail server took it."""
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.mails.finish(mail.id, Outcome.SENT, ports.clock.now())
+
+
+async def failed(ports: Ports, mail: Mail, reason: str, spread: float) -> Outcome | None:
+    """The attempt failed: the mail falls due again later, or is given up, which the answer then says."""
+    now = ports.clock.now()
+    attempts = mail.attempts + 1
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        if attempts >= MAX_ATTEMPTS or mail.claims >= MAX_CLAIMS:
+            await tx.mails.finish(mail.id, Outcome.GIVEN_UP, now, reason=reason)
+            return Outcome.GIVEN_UP
+        await tx.mails.postpone(mail.id, now + backoff(attempts, spread), reason)
+    return None

@@ -1,0 +1,21 @@
+"""The lifetimes and limits that an operator may set; the defaults are those of the specification."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Lifetimes and limits (identity.md section 5, organizations.md section 8, the head of security.md)."""
+
+    access_token_ttl: timedelta = timedelta(seconds=900)
+    refresh_token_ttl: timedelta = timedelta(days=30)
+    session_absolute_ttl: timedelta = timedelta(days=90)
+    refresh_grace: timedelta = timedelta(seconds=10)
+    verification_ttl: timedelta = timedelta(hours=24)
+    reset_ttl: timedelta = timedelta(hours=1)
+    account_guess_limit: int = 10
+    guess_window: timedelta = timedelta(minutes=15)
+    mails_per_recipient: int = 5  # an hour
+    unverified_purge: timedelta = timedelta(days=7)
+    common_passwords: frozenset[str] = frozenset()  # none but the length rule is promised by the interface

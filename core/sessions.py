@@ -1,0 +1,236 @@
+"""Sessions: signing in, staying signed in, signing out (identity.md sections 3, 4.1, 4.9 and 5; decisions, part B)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from core import access, events, guesses, signing_keys
+from core.access import Claims, OrganizationStatus, Role
+from core.accounts import check_password_length
+from core.errors import OrganizationNotActive, Refusal, Unauthenticated
+from core.guesses import Secret
+from core.values import Email, digest, new_id, new_secret
+
+if TYPE_CHECKING:
+    from core.access import Caller, Person
+    from ports import Ports
+
+
+class CredentialsInvalid(Unauthenticated):
+    """The e-mail address or the password is wrong."""
+
+
+class EmailNotVerified(Unauthenticated):
+    """The e-mail address is not verified yet. Follow the link in the mail, or ask for a new one."""
+
+
+class RefreshTokenInvalid(Unauthenticated):
+    """The refresh token is not valid. Sign in again."""
+
+
+class RefreshTokenReused(RefreshTokenInvalid):
+    """The refresh token was used before, so its session was ended. Sign in again."""
+
+    def __init__(self, session_id: UUID) -> None:
+        super().__init__()
+        self.session_id = session_id
+
+
+class MembershipEnded(access.NotAMember):
+    """You are not a member of this organization any more. Sign in again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One login on one device, alive until it ends or lapses. Times are UTC."""
+
+    id: UUID
+    user_id: UUID
+    created_at: datetime
+    expires_at: datetime  # slides with each refresh
+    ends_at: datetime  # never slides (S-3)
+    address: str | None
+    agent: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPair:
+    """What signing in and refreshing give. `expires_in` is the real remaining life of the access token, in whole seconds."""
+
+    access_token: str = field(repr=False)
+    refresh_token: str = field(repr=False)
+    expires_in: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """What a rotated refresh token belongs to, as it stands now."""
+
+    session_id: UUID
+    user_id: UUID
+    email: Email
+    email_verified_at: datetime | None
+    ends_at: datetime
+    org_id: UUID | None
+    org_slug: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Presented:
+    """What is known of a refresh token that could not be rotated: why not."""
+
+    session_id: UUID
+    user_id: UUID
+    rotated_at: datetime | None
+    is_previous: bool  # only one token is newer than this one
+    session_is_live: bool
+    org_id: UUID | None
+    organization_status: OrganizationStatus | None
+    role: Role | None
+
+
+async def authenticate(ports: Ports, token: str, *, address: str | None, agent: str | None, anywhere: bool = False) -> Person:
+    """Who presents this access token; one statement reads everything the request will be judged by (security.md J-4, J-5).
+
+    Raises TokenInvalid, TokenExpired, SessionEnded, NotAMember.
+    """
+    claims = await signing_keys.read_token(ports, token)
+    async with ports.storage.reading() as read:
+        standing = await read.sessions.standing(claims.session_id, claims.user_id, claims.org_id, ports.clock.now())
+    return access.person(claims, standing, address=address, agent=agent, anywhere=anywhere)
+
+
+async def login(ports: Ports, caller: Caller, email: Email, password: str) -> TokenPair:
+    """Tokens for the right password (identity.md section 4.1).
+
+    An unknown address, an account that may not sign in and a wrong password are one answer at one price (security.md B-1, B-2).
+    Raises CredentialsInvalid, EmailNotVerified, TooManyGuesses, Limited when too many hashes are waiting.
+    """
+    check_password_length(password)
+    await guesses.charge(ports, Secret.PASSWORD, email)
+    async with ports.storage.reading() as read:
+        account = await read.accounts.by_email(email)
+    usable = account if account is not None and account.is_usable and account.password_hash is not None else None
+    right = await ports.passwords.verify(usable.password_hash if usable else None, password)
+    if usable is None or not right:
+        ports.metrics.login_failed("credentials")
+        if account is not None:
+            await ports.storage.failed_logins.failed(account.id, "password", ports.clock.now(), caller.address, caller.agent)
+        raise CredentialsInvalid
+    if usable.email_verified_at is None:
+        ports.metrics.login_failed("unverified")
+        await guesses.clear(ports, Secret.PASSWORD, email)  # the guess was right
+        raise EmailNotVerified
+    old_hash = usable.password_hash or ""
+    new_hash = await ports.passwords.hash(password) if ports.passwords.is_outdated(old_hash) else None
+    now = ports.clock.now()
+    refresh_token = new_secret()
+    session = _begin(ports, usable.id, caller, now)
+    async with ports.storage.transaction(by=caller) as tx:
+        # What was read before the hash is read again under the lock: a reset or a deactivation may have come in between.
+        if not await tx.accounts.lock_for_login(usable.id, old_hash):
+            raise CredentialsInvalid
+        if new_hash is not None:
+            await tx.accounts.set_password(usable.id, new_hash, now)
+        await tx.sessions.begin(session, digest(refresh_token))
+        await tx.logins.succeeded(usable.id, session.id, "password", now)
+        await tx.record(events.signed_in(usable.id, "password"))
+    await guesses.clear(ports, Secret.PASSWORD, email)
+    claims = _claims(ports, session.id, usable.id, usable.email, verified=True, ends_at=session.ends_at, now=now)
+    return _pair(ports, claims, refresh_token, now)
+
+
+def _begin(ports: Ports, user_id: UUID, caller: Caller, now: datetime) -> Session:
+    ends_at = now + ports.policy.session_absolute_ttl
+    return Session(
+        id=new_id(),
+        user_id=user_id,
+        created_at=now,
+        expires_at=min(now + ports.policy.refresh_token_ttl, ends_at),
+        ends_at=ends_at,
+        address=caller.address,
+        agent=caller.agent,
+    )
+
+
+def _claims(
+    ports: Ports,
+    session_id: UUID,
+    user_id: UUID,
+    email: Email,
+    *,
+    verified: bool,
+    ends_at: datetime,
+    now: datetime,
+    org: str = "",
+    org_id: UUID | None = None,
+) -> Claims:
+    return Claims(
+        user_id=user_id,
+        session_id=session_id,
+        email=email,
+        email_verified=verified,
+        token_id=new_id(),
+        issued_at=now,
+        expires_at=min(now + ports.policy.access_token_ttl, ends_at),
+        org=org,
+        org_id=org_id,
+    )
+
+
+def _pair(ports: Ports, claims: Claims, refresh_token: str, now: datetime) -> TokenPair:
+    ports.metrics.token_issued()
+    return TokenPair(ports.tokens.sign(claims), refresh_token, int((claims.expires_at - now).total_seconds()))
+
+
+async def refresh(ports: Ports, caller: Caller, refresh_token: str) -> TokenPair:
+    """A new pair for a refresh token, which is used up by it (decisions, points 39 and 40; security.md S-1 to S-3).
+
+    A token that was used before ends the whole session, because one of its two holders is a thief; only the token right before the
+    current one, within a short grace, is merely refused: two tabs raced. Raises RefreshTokenInvalid, RefreshTokenReused,
+    OrganizationNotActive, MembershipEnded.
+    """
+    now = ports.clock.now()
+    presented, successor = digest(refresh_token), new_secret()
+    async with ports.storage.transaction(by=caller) as tx:
+        rotated = await tx.sessions.rotate(presented, digest(successor), now, now + ports.policy.refresh_token_ttl)
+        if rotated is None:
+            refusal = _why_not(await tx.sessions.presented(presented, now), now - ports.policy.refresh_grace)
+            if isinstance(refusal, RefreshTokenReused):
+                await tx.sessions.end(refusal.session_id, now)
+    if rotated is None:
+        raise refusal
+    claims = _claims(
+        ports,
+        rotated.session_id,
+        rotated.user_id,
+        rotated.email,
+        verified=rotated.email_verified_at is not None,
+        ends_at=rotated.ends_at,
+        now=now,
+        org=rotated.org_slug or "",
+        org_id=rotated.org_id,
+    )
+    return _pair(ports, claims, successor, now)
+
+
+def _why_not(token: Presented | None, grace_began: datetime) -> Refusal:
+    if token is None or not token.session_is_live:
+        return RefreshTokenInvalid()
+    if token.rotated_at is not None:
+        raced = token.is_previous and token.rotated_at >= grace_began
+        return RefreshTokenInvalid() if raced else RefreshTokenReused(token.session_id)
+    if token.org_id is not None and token.role is None:
+        return MembershipEnded()
+    if token.organization_status not in (None, OrganizationStatus.ACTIVE):
+        return OrganizationNotActive()
+    return RefreshTokenInvalid()
+
+
+async def logout(ports: Ports, caller: Person) -> None:
+    """End the caller's session: its access and refresh tokens stop working with the next request (decisions, point 45)."""
+    async with ports.storage.transaction(by=caller) as tx:
+        await tx.sessions.end(caller.session_id, ports.clock.now())

@@ -1,0 +1,23 @@
+"""What the core asks of the world, and the one value through which a use case reaches it."""
+
+from dataclasses import dataclass
+
+from core.policy import Policy
+from ports.crypto import Passwords, Tokens
+from ports.observe import Clock, Metrics
+from ports.outside import Letters, Mailbox
+from ports.storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Everything a use case may reach."""
+
+    storage: Storage
+    passwords: Passwords
+    tokens: Tokens
+    letters: Letters
+    mail: Mailbox
+    clock: Clock
+    metrics: Metrics
+    policy: Policy

@@ -1,0 +1,86 @@
+"""Passwords, tokens and secrets at rest."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from core.access import Claims
+from core.signing_keys import SigningKey
+
+
+class Passwords(Protocol):
+    """Argon2id (security.md A-1, A-2). At most as many hashes at once as there are cores, and a bounded queue before them.
+
+    `hash` and `verify` raise core.errors.Limited when the queue is full.
+    """
+
+    async def hash(self, password: str) -> str:
+        """The PHC string of a new hash."""
+        ...
+
+    async def verify(self, password_hash: str | None, password: str) -> bool:
+        """Whether the password is the one that was hashed. None stands for no such account: it costs the same and is false (B-2)."""
+        ...
+
+    def is_outdated(self, password_hash: str) -> bool:
+        """Whether the hash was made with other parameters than those in use now."""
+        ...
+
+
+class Tokens(Protocol):
+    """Access tokens: JWTs signed with RS256 (RFC 7519, RFC 8725; security.md section 4)."""
+
+    @property
+    def loaded_at(self) -> datetime:
+        """When `use` was last called, in UTC."""
+        ...
+
+    def use(self, keys: Sequence[SigningKey], now: datetime) -> None:
+        """Believe these keys from now on; sign with the newest that does not retire."""
+        ...
+
+    async def new_key(self, now: datetime) -> SigningKey:
+        """A new RSA key of 2048 bits. Takes long, so it is made in a thread."""
+        ...
+
+    def sign(self, claims: Claims) -> str:
+        """A signed access token."""
+        ...
+
+    def read(self, token: str, now: datetime) -> Claims:
+        """The claims of an access token. Raises TokenInvalid, TokenExpired, UnknownKey, by security.md J-1 to J-3 and J-7."""
+        ...
+
+    def jwks(self) -> dict[str, Any]:
+        """The public keys that are believed, as a JWK set (RFC 7517)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a sealed value is kept; part of what its seal covers, so that it opens nowhere else (security.md L-1)."""
+
+    table: str
+    row: str
+    column: str
+
+
+class Vault(Protocol):
+    """AES-256-GCM with key ids (security.md L-1). The purpose of a value is its table and column; each purpose has a key of its own."""
+
+    def seal(self, plaintext: bytes, place: Place) -> bytes:
+        """The value, encrypted under the active key."""
+        ...
+
+    def open(self, sealed: bytes, place: Place) -> bytes:
+        """The plaintext. Raises SealBroken when the key is unknown, the value was changed, or it comes from another place."""
+        ...
+
+    def is_current(self, sealed: bytes) -> bool:
+        """Whether the value was sealed under the active key."""
+        ...
+
+
+class SealBroken(Exception):
+    """A sealed value cannot be opened. Never falls back to plaintext; the operator must bring the key back."""

@@ -1,0 +1,252 @@
+"""Every question asked of storage, on one page.
+
+A transaction exposes repositories; leaving its block commits, and any exception, cancellation included, rolls it back. Every method
+is one statement, named for the question it answers. "Now" is always a parameter. Times are UTC. Every method may raise
+core.errors.StorageDown. Lock order everywhere: organization, membership, account, then the rest (security.md Z-6).
+"""
+
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+from core.access import Caller, Standing
+from core.accounts import Account
+from core.events import Event
+from core.guesses import Allowance, Secret
+from core.limits import Bucket
+from core.mails import Mail, Outcome, Purpose
+from core.platform import Figures
+from core.sessions import Presented, Refreshed, Session
+from core.signing_keys import SigningKey
+from core.values import Email
+
+
+class AccountsRead(Protocol):
+    """Accounts, looked at."""
+
+    async def by_email(self, email: Email) -> Account | None: ...
+    async def by_id(self, user_id: UUID) -> Account | None: ...
+    async def platform_owner_exists(self) -> bool: ...
+
+
+class Accounts(AccountsRead, Protocol):
+    """Accounts, changed."""
+
+    async def add(self, account: Account) -> None:
+        """Raises EmailTaken."""
+        ...
+
+    async def lock(self, user_id: UUID) -> Account | None:
+        """The account, locked until the transaction ends."""
+        ...
+
+    async def lock_by_email(self, email: Email) -> Account | None: ...
+
+    async def lock_by_token(self, token_hash: bytes, purpose: Purpose) -> Account | None:
+        """The account that a one-time token was made for, locked; whether the token is still good is another question."""
+        ...
+
+    async def lock_for_login(self, user_id: UUID, password_hash: str) -> bool:
+        """Lock the account if it may still sign in with the password that was verified."""
+        ...
+
+    async def lock_platform_owners(self) -> None:
+        """Make others who would change who is a platform owner wait."""
+        ...
+
+    async def mark_verified(self, user_id: UUID, now: datetime) -> None: ...
+    async def set_password(self, user_id: UUID, password_hash: str, now: datetime) -> None: ...
+
+    async def change_email(self, user_id: UUID, email: Email, now: datetime) -> None:
+        """The new address is unverified. Raises EmailTaken."""
+        ...
+
+    async def promote(self, user_id: UUID, now: datetime) -> None:
+        """Make the account a platform owner."""
+        ...
+
+
+class OneTimeTokensRead(Protocol):
+    async def is_live(self, token_hash: bytes, purpose: Purpose, now: datetime) -> bool: ...
+
+
+class OneTimeTokens(OneTimeTokensRead, Protocol):
+    """Tokens of mails: kept as SHA-256, looked up by purpose and hash, good once (security.md A-5)."""
+
+    async def add(
+        self, token_hash: bytes, purpose: Purpose, user_id: UUID, email: Email, *, created_at: datetime, expires_at: datetime
+    ) -> None: ...
+
+    async def redeem(self, token_hash: bytes, purpose: Purpose, now: datetime) -> Email | None:
+        """Use the token up: the address it was sent to, or None when it is unknown, expired or used. Exactly one caller wins."""
+        ...
+
+    async def void(self, user_id: UUID, purpose: Purpose) -> None:
+        """Remove every token of this purpose."""
+        ...
+
+
+class SessionsRead(Protocol):
+    async def standing(self, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> Standing | None:
+        """Everything an authenticated request is judged by, or None unless session and account are live."""
+        ...
+
+
+class Sessions(SessionsRead, Protocol):
+    """Sessions and their refresh tokens, which are kept as SHA-256."""
+
+    async def begin(self, session: Session, refresh_hash: bytes) -> None: ...
+
+    async def rotate(self, old_hash: bytes, new_hash: bytes, now: datetime, expires_at: datetime) -> Refreshed | None:
+        """Replace a refresh token, if it is the current one of a live session whose person and organization are in good standing.
+
+        The session then lives until `expires_at`, but never past its absolute end. One statement: exactly one caller wins.
+        """
+        ...
+
+    async def presented(self, token_hash: bytes, now: datetime) -> Presented | None:
+        """What is known of a refresh token that was not rotated."""
+        ...
+
+    async def end(self, session_id: UUID, now: datetime) -> None: ...
+    async def end_all(self, user_id: UUID, now: datetime) -> None: ...
+    async def end_others(self, user_id: UUID, kept: UUID, now: datetime) -> None: ...
+
+
+class Logins(Protocol):
+    """The lasting record of logins (identity.md section 2.8)."""
+
+    async def succeeded(self, user_id: UUID, session_id: UUID, provider: str, now: datetime) -> None: ...
+
+
+class FailedLogins(Protocol):
+    async def failed(self, user_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None) -> None:
+        """Recorded without waiting for the disk: a known account must not answer later than an unknown one (security.md B-2)."""
+        ...
+
+
+class Mails(Protocol):
+    """The queue of mails. Tokens in it are sealed."""
+
+    async def queue(self, mail: Mail) -> None:
+        """Also wakes the mailers of all processes, when the transaction commits."""
+        ...
+
+    async def claim(self, now: datetime, lease_until: datetime, limit: int) -> list[Mail]:
+        """Due mails, oldest first, that nobody else holds; they fall due again at `lease_until`."""
+        ...
+
+    async def keep_token(self, mail_id: UUID, token: str, now: datetime) -> None: ...
+    async def token_mails_since(self, address: Email, since: datetime) -> int: ...
+
+    async def finish(self, mail_id: UUID, outcome: Outcome, now: datetime, *, reason: str | None = None) -> None:
+        """The mail is done with; its token is forgotten."""
+        ...
+
+    async def postpone(self, mail_id: UUID, due_at: datetime, reason: str) -> None:
+        """An attempt failed."""
+        ...
+
+
+class SigningKeysRead(Protocol):
+    async def live(self, now: datetime) -> list[SigningKey]:
+        """Keys that are believed now, newest first."""
+        ...
+
+
+class SigningKeys(SigningKeysRead, Protocol):
+    async def lock(self) -> None:
+        """Make others who would rotate wait."""
+        ...
+
+    async def has_active(self) -> bool: ...
+
+    async def add(self, key: SigningKey) -> None:
+        """Also tells all processes, when the transaction commits."""
+        ...
+
+    async def retire_all(self, retires_at: datetime) -> None: ...
+
+
+class PlatformRead(Protocol):
+    async def figures(self) -> Figures: ...
+
+    async def due_jobs(self, now: datetime) -> int:
+        """How many pieces of background work are due."""
+        ...
+
+
+class Leases(Protocol):
+    async def take(self, name: str, holder: UUID, now: datetime, until: datetime) -> bool:
+        """Take or extend the lease on work that one process at a time may do; false while another holder has it."""
+        ...
+
+
+class Housekeeping(Protocol):
+    async def sweep(self, what: str, before: datetime, limit: int) -> int:
+        """Remove at most `limit` rows that were past their use at `before`; how many it were."""
+        ...
+
+
+class Rates(Protocol):
+    """Token buckets per client, shared by all processes (organizations.md section 8)."""
+
+    async def charge(self, client: str, buckets: tuple[Bucket, ...], now: datetime) -> float:
+        """Take one token from each bucket if all have one; else take none and return how many seconds until they do. 0 is yes."""
+        ...
+
+
+class Guesses(Protocol):
+    """Counters of wrong guesses (core/guesses.py)."""
+
+    async def charge(self, secret: Secret, subject: bytes, allowance: Allowance, now: datetime) -> datetime | None:
+        """Count one guess; or, when it must wait, count nothing and return until when. Atomic."""
+        ...
+
+    async def clear(self, secret: Secret, subject: bytes) -> None: ...
+
+
+class Reading(Protocol):
+    """Questions that change nothing, each its own snapshot."""
+
+    accounts: AccountsRead
+    one_time_tokens: OneTimeTokensRead
+    sessions: SessionsRead
+    signing_keys: SigningKeysRead
+    platform: PlatformRead
+
+
+class Transaction(Protocol):
+    """Questions and changes that become true together."""
+
+    accounts: Accounts
+    one_time_tokens: OneTimeTokens
+    sessions: Sessions
+    logins: Logins
+    mails: Mails
+    signing_keys: SigningKeys
+    leases: Leases
+    housekeeping: Housekeeping
+
+    async def record(self, event: Event) -> None:
+        """Write the event's row, and its audit entry if it has one, with the caller's name, address and agent."""
+        ...
+
+
+class Storage(Protocol):
+    """PostgreSQL, in tests too.
+
+    `rates`, `guesses` and `failed_logins` stand outside transactions: what they count must survive the refusal it leads to.
+    """
+
+    rates: Rates
+    guesses: Guesses
+    failed_logins: FailedLogins
+
+    def transaction(self, by: Caller) -> AbstractAsyncContextManager[Transaction]: ...
+    def reading(self) -> AbstractAsyncContextManager[Reading]: ...
+
+    async def ping(self) -> None:
+        """One trivial round trip. Raises StorageDown."""
+        ...
