@@ -1,0 +1,40 @@
+"""An import-linter contract: every third-party library is imported only from the packages that are its home."""
+
+import sys
+
+from grimp import ImportGraph
+from importlinter import Contract, ContractCheck, fields, output
+
+
+class LibraryHomes(Contract):
+    """`homes` lists "library, library: package, package". What is neither there nor in the standard library has no home.
+
+    The built-in `protected` type says the same of one library, but refuses names that nothing imports yet, and it cannot say that
+    an unlisted library is refused.
+    """
+
+    homes: list[str] = fields.ListField(subfield=fields.StringField())  # type: ignore[assignment]  # the base class swaps in the value
+
+    def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
+        homes: dict[str, list[str]] = {}
+        for line in self.homes:
+            libraries, _, packages = line.partition(":")
+            for library in libraries.split(","):
+                homes[library.strip()] = [package.strip() for package in packages.split(",")]
+
+        strays: list[tuple[str, str, int]] = []
+        for library in sorted(module for module in graph.modules if graph.is_module_squashed(module)):
+            name = library.partition(".")[0]
+            if name in sys.stdlib_module_names:
+                continue
+            for importer in sorted(graph.find_modules_that_directly_import(library)):
+                if not any(importer == home or importer.startswith(f"{home}.") for home in homes.get(name, [])):
+                    details = graph.get_import_details(importer=importer, imported=library)
+                    strays.extend((importer, library, detail["line_number"]) for detail in details)
+        return ContractCheck(kept=not strays, metadata={"strays": strays, "homes": homes})
+
+    def render_broken_contract(self, check: ContractCheck) -> None:
+        for importer, library, line in check.metadata["strays"]:
+            home = ", ".join(check.metadata["homes"].get(library, [])) or "not listed in pyproject.toml"
+            output.print_error(f"{importer} (line {line}) imports {library}; its home: {home}")
+        output.new_line()
