@@ -1,0 +1,116 @@
+"""The pages that people see in a browser, and the files that the API page needs; all of it from here, nothing from elsewhere.
+
+A page is complete in itself: markup, style and mark come in one response, under a policy that lets nothing else in
+(security.md G-1). Pages work without scripts; only the API page has one.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_urlsafe
+from types import MappingProxyType
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An HTML answer. The outermost layer adds what every answer has: `nosniff`, HSTS under https, the request id."""
+
+    body: str
+    status: int
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """A file for the browser, with headers that let it be kept for ever: its name changes when its content does."""
+
+    body: bytes
+    content_type: str
+    headers: Mapping[str, str]
+
+
+_FILES = {
+    "icon.svg": "image/svg+xml",
+    "docs/docs.js": "text/javascript; charset=utf-8",
+    "docs/docs.css": "text/css; charset=utf-8",
+    "docs/swagger-ui-bundle.js": "text/javascript; charset=utf-8",
+    "docs/swagger-ui.css": "text/css; charset=utf-8",
+}
+
+
+def _load_assets() -> tuple[dict[str, Asset], dict[str, str]]:
+    assets, names = {}, {}
+    for file, content_type in _FILES.items():
+        path = _HERE / "assets" / file
+        body = path.read_bytes()
+        fingerprint = hashlib.sha256(body).hexdigest()[:16]
+        name = f"{path.stem}.{fingerprint}{path.suffix}"
+        headers = {"Content-Type": content_type, "Cache-Control": "public, max-age=31536000, immutable", "ETag": f'"{fingerprint}"'}
+        assets[name] = Asset(body, content_type, MappingProxyType(headers))
+        names[path.name] = name
+    return assets, names
+
+
+# Read once: what is not in this table does not exist, so no name that a client makes up ever becomes a path.
+_assets, _asset_names = _load_assets()
+
+
+def asset(name: str) -> Asset | None:
+    """The file that is served at /assets/<name>, or None."""
+    return _assets.get(name)
+
+
+def asset_url(file: str) -> str:
+    """Where a file such as `icon.svg` is served, with its fingerprint in the name."""
+    return f"/assets/{_asset_names[file]}"
+
+
+_environment = Environment(
+    loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+)
+_environment.globals |= {
+    "asset_url": asset_url,
+    "css": Markup((_HERE / "assets" / "pages.css").read_text("utf-8")),  # noqa: S704  (our own file)
+    "ui": _environment.get_template("ui.html").module,
+}
+
+_FIXED = "frame-ancestors 'none'; base-uri 'none'"
+
+# Swagger UI needs scripts and styles, in files only, and to call the service it describes.
+DOCS_CSP = (
+    f"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'none'; {_FIXED}"
+)
+
+
+def render(name: str, *, status: int = 200, form_action: str | None = None, **values: object) -> Page:
+    """The page of a template, which knows `status` and `values`; the head of each template says which it needs. All are escaped.
+
+    `form_action` is the policy's list of origins that a form may send to (a SAML page names the service's). By default it is ours
+    where the page has a form, and none where it has not.
+    """
+    nonce = token_urlsafe(16)
+    body = _environment.get_template(name).render(values, status=status, nonce=nonce)
+    if form_action is None:
+        form_action = "'self'" if "<form" in body else "'none'"  # a "<" in a value is escaped, so this one is the template's
+    return _page(body, status, f"default-src 'none'; style-src 'nonce-{nonce}'; img-src 'self' data:; form-action {form_action}; {_FIXED}")
+
+
+def docs() -> Page:
+    """The interactive description of the API, which reads /openapi.json."""
+    return _page(_environment.get_template("docs.html").render(), 200, DOCS_CSP)
+
+
+def _page(body: str, status: int, policy: str) -> Page:
+    headers = {
+        "Content-Type": "text/html; charset=utf-8",
+        "Content-Security-Policy": policy,
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-store",
+    }
+    return Page(body, status, MappingProxyType(headers))

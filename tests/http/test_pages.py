@@ -1,0 +1,175 @@
+"""The pages: what is written on them is escaped, what they may load is fixed, and only known files are served."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from jinja2 import UndefinedError
+
+from entrypoints.http import pages
+
+HOSTILE = "\"'><script>alert(1)</script><form action=https://elsewhere.example>{{ 7 * 7 }}"
+
+PAGES: dict[str, dict[str, object]] = {
+    "home.html": {},
+    "verified.html": {"email": "ada@example.org", "continue_to": "https://app.example/sign-in"},
+    "reset_password.html": {"token": "8f14e45f", "problem": "The password must have at least 8 characters."},
+    "password_reset_done.html": {"continue_to": "https://app.example/sign-in"},
+    "error.html": {"status": 404, "title": "Not Found", "message": "There is nothing here.", "request_id": "q3f8cW0nT1y5"},
+}
+PARTS = {"base.html", "ui.html", "docs.html"}
+
+
+def render(name: str, **values: object) -> pages.Page:
+    return pages.render(name, **{**PAGES[name], **values})  # type: ignore[arg-type]  # the table knows each page's values
+
+
+def policy(headers: Mapping[str, str]) -> dict[str, str]:
+    directives = (directive.strip().partition(" ") for directive in headers["Content-Security-Policy"].split(";"))
+    return {name: sources for name, _, sources in directives}
+
+
+def test_every_template_is_listed_here() -> None:
+    templates = Path(pages.__file__).parent / "templates"
+    assert {path.name for path in templates.iterdir()} == PAGES.keys() | PARTS
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page_is_a_complete_document_without_scripts(name: str) -> None:
+    body = render(name).body
+    assert body.startswith('<!doctype html>\n<html lang="en">')
+    assert body.count("<h1>") == 1
+    assert re.search(r"<title>[^<]+ · Gatehouse</title>", body)
+    assert "<script" not in body
+    assert " style=" not in body  # the nonce covers the style element only
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page_lets_nothing_else_in(name: str) -> None:
+    page = render(name)
+    nonces = re.findall(r'<style nonce="([\w-]{22})">', page.body)
+    assert len(nonces) == 1
+    assert policy(page.headers) == {
+        "default-src": "'none'",
+        "style-src": f"'nonce-{nonces[0]}'",
+        "img-src": "'self' data:",
+        "form-action": "'self'" if name == "reset_password.html" else "'none'",
+        "frame-ancestors": "'none'",
+        "base-uri": "'none'",
+    }
+    assert page.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert page.headers["Referrer-Policy"] == "no-referrer"
+    assert page.headers["Cache-Control"] == "no-store"
+
+
+def test_every_response_has_a_nonce_of_its_own() -> None:
+    assert render("home.html").headers["Content-Security-Policy"] != render("home.html").headers["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in PAGES.items() for value in values if value != "status"])
+def test_hostile_values_stay_text(name: str, value: str) -> None:
+    page = render(name, **{value: HOSTILE})
+    assert "&lt;script&gt;alert(1)" in page.body
+    assert "<script" not in page.body
+    assert "elsewhere.example>" not in page.body
+    assert "{{ 7 * 7 }}" in page.body
+    assert policy(page.headers)["form-action"] == policy(render(name).headers)["form-action"]
+
+
+def test_page_has_the_status_it_was_given() -> None:
+    page = pages.render("error.html", status=429, title="Too many requests", message="Try again in 27 s.", request_id="q3f8cW0nT1y5")
+    assert page.status == 429
+    assert "Error 429" in page.body
+    assert "q3f8cW0nT1y5" in page.body
+
+
+def test_forgotten_value_is_an_error_and_not_a_gap() -> None:
+    with pytest.raises(UndefinedError):
+        pages.render("error.html", title="Not Found", request_id="q3f8cW0nT1y5")
+
+
+def test_form_may_be_allowed_to_send_elsewhere() -> None:
+    page = render("reset_password.html", form_action="https://service.example")
+    assert policy(page.headers)["form-action"] == "https://service.example"
+
+
+def test_refused_password_is_explained_to_screen_readers_too() -> None:
+    body = render("reset_password.html", problem="The password is too common.").body
+    assert '<div class="notice notice-bad" id="problem" role="alert"><p>The password is too common.</p></div>' in body
+    assert 'aria-invalid="true" aria-describedby="problem new_password-hint"' in body
+    assert "<title>Error: " in body
+
+
+def test_reset_form_says_what_a_password_needs() -> None:
+    body = render("reset_password.html", problem=None).body
+    assert '<form method="post" action="/auth/reset-password">' in body
+    assert '<input type="hidden" name="token" value="8f14e45f">' in body
+    assert (
+        'type="password" required aria-describedby="new_password-hint" autocomplete="new-password" minlength="8" maxlength="128">' in body
+    )
+    assert " aria-invalid=" not in body
+    assert " role=" not in body
+
+
+@pytest.mark.parametrize("name", ["verified.html", "password_reset_done.html"])
+def test_page_links_to_where_signing_in_goes_on_if_there_is_such_a_place(name: str) -> None:
+    assert 'href="https://app.example/sign-in"' in render(name).body
+    assert "close this page" in pages.render(name, email="ada@example.org").body
+
+
+def test_docs_may_run_only_files_of_ours() -> None:
+    page = pages.docs()
+    assert policy(page.headers) == {
+        "default-src": "'none'",
+        "script-src": "'self'",
+        "style-src": "'self'",
+        "img-src": "'self' data:",
+        "connect-src": "'self'",
+        "form-action": "'none'",
+        "frame-ancestors": "'none'",
+        "base-uri": "'none'",
+    }
+    assert "://" not in page.body
+    assert re.findall(r"<script[^>]*>(.*?)</script>", page.body, re.DOTALL) == ["", ""]
+    assert "<style" not in page.body
+
+
+@pytest.mark.parametrize("page", [pages.docs(), pages.render("home.html")], ids=["docs", "home"])
+def test_files_that_a_page_names_are_served(page: pages.Page) -> None:
+    names = re.findall(r'"/assets/([^"]+)"', page.body)
+    assert names
+    assert all(pages.asset(name) for name in names)
+
+
+def test_asset_is_kept_for_ever_under_the_name_of_its_content() -> None:
+    name = pages.asset_url("docs.js").removeprefix("/assets/")
+    asset = pages.asset(name)
+    assert asset is not None
+    fingerprint = hashlib.sha256(asset.body).hexdigest()[:16]
+    assert name == f"docs.{fingerprint}.js"
+    assert asset.content_type == "text/javascript; charset=utf-8"
+    assert asset.headers == {
+        "Content-Type": asset.content_type,
+        "Cache-Control": "public, max-age=31536000, immutable",
+        "ETag": f'"{fingerprint}"',
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "icon.svg", "docs/docs.js", "pages.css", "../__init__.py", "..%2f__init__.py", "..\\__init__.py",
+     "/etc/passwd", "docs/../icon.svg", "docs.js\0", "docs/README.md", "templates/base.html"],
+)  # fmt: skip
+def test_what_is_not_listed_does_not_exist(name: str) -> None:
+    assert pages.asset(name) is None
+    assert pages.asset(name + pages.asset_url("icon.svg")) is None
+
+
+def test_vendored_files_are_the_published_ones() -> None:
+    docs = Path(pages.__file__).parent / "assets" / "docs"
+    sums = re.findall(r"^([0-9a-f]{64})  (\S+)$", (docs / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert len(sums) == 2
+    for digest, file in sums:
+        assert hashlib.sha256((docs / file).read_bytes()).hexdigest() == digest
