@@ -1,0 +1,56 @@
+"""What is installed is what pyproject.toml asks for, floors from advisories included, and the locks pin it by version and hash."""
+
+import re
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from entrypoints.version import VERSION
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+LOCKS = {path.stem: path.read_text() for path in sorted((ROOT / "ops/requirements").glob("*.lock"))}
+
+
+def pins(lock: str) -> dict[str, str]:
+    return dict(re.findall(r"^([a-z0-9-]+)==(\S+)", lock, re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", [Requirement(line).name for line in PROJECT["project"]["dependencies"]])
+def test_the_installed_version_is_one_that_the_project_allows(name: str) -> None:
+    wanted = next(r for r in map(Requirement, PROJECT["project"]["dependencies"]) if r.name == name)
+    assert wanted.specifier.contains(version(name)), f"{name} {version(name)} is not {wanted.specifier}"
+
+
+@pytest.mark.parametrize(
+    ("lock", "wanted"),
+    [
+        ("runtime", PROJECT["project"]["dependencies"]),
+        ("dev", PROJECT["project"]["dependencies"] + PROJECT["dependency-groups"]["dev"]),
+        ("build", PROJECT["dependency-groups"]["build"]),
+        ("bootstrap", PROJECT["dependency-groups"]["bootstrap"]),
+    ],
+)
+def test_a_lock_meets_what_the_project_asks_for(lock: str, wanted: list[str]) -> None:
+    pinned = pins(LOCKS[lock])
+    unmet = [line for line in wanted if (r := Requirement(line)).name not in pinned or not r.specifier.contains(pinned[r.name])]
+    assert not unmet, "run ./run lock"
+
+
+def test_the_tests_run_on_the_versions_that_are_served() -> None:
+    assert pins(LOCKS["runtime"]).items() <= pins(LOCKS["dev"]).items()
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_pins_every_package_by_hash_and_names_no_index(lock: str) -> None:
+    text = LOCKS[lock]
+    assert "://" not in text
+    assert not re.search(r"^--?[a-z]", text, re.MULTILINE)
+    assert not [name for name in pins(text) if not re.search(rf"^{name}==[^\n]*\\\n    --hash=sha256:[0-9a-f]{{64}}", text, re.MULTILINE)]
+
+
+def test_the_service_reports_the_version_of_the_project() -> None:
+    assert PROJECT["project"]["version"] == VERSION

@@ -1,0 +1,98 @@
+"""The `run` script once its environment is complete, with a stand-in for the environment's python that tells how it was called."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+RUN = Path(__file__).parents[2] / "run"
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def script(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project that `run` finds ready: the stamp holds the number that our cksum gives."""
+    project = tmp_path / "a project"
+    script(project / ".venv/bin/python", 'pwd; printf "[%s]\\n" "$@"; env | grep -E "^(SSO_|PYTHONPATH)" | sort')
+    script(tmp_path / "bin/cksum", "cat >/dev/null; echo 1 1")
+    (project / "ops/requirements").mkdir(parents=True)
+    (project / "ops/requirements/runtime.lock").touch()
+    (project / ".venv/stamp").write_text("dev 1 1\n")
+    shutil.copy(RUN, project)
+    return project
+
+
+@pytest.fixture
+def run(project: Path) -> Run:
+    def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        path = f"{project.parent / 'bin'}:{os.environ['PATH']}"
+        return subprocess.run(
+            [project / "run", *arguments], cwd="/", env={"PATH": path, **environment}, capture_output=True, text=True, check=False
+        )
+
+    return run
+
+
+def test_help_lists_every_target(run: Run) -> None:
+    targets = set(re.findall(r"^([a-z]+)\)", RUN.read_text(), re.MULTILINE)) - {"serve"}
+    assert targets >= {"gatehouse", "test", "check", "bench", "clean"}
+    assert set(re.findall(r"^\./run ([a-z]+)", run("help").stdout, re.MULTILINE)) == targets
+
+
+def test_an_unknown_target_is_refused_with_the_help(run: Run) -> None:
+    refused = run("biuld")
+    assert refused.returncode == 2
+    assert "./run check" in refused.stderr
+
+
+def test_arguments_reach_the_command_line_unchanged_from_any_directory(run: Run, project: Path) -> None:
+    shown = run("gatehouse", "owner", "create", "a b@example.com", "")
+    assert shown.stdout.splitlines() == [str(project), "[-m]", "[entrypoints.cli]", "[owner]", "[create]", "[a b@example.com]", "[]"]
+
+
+def test_the_exit_status_is_that_of_the_service(run: Run, project: Path) -> None:
+    script(project / ".venv/bin/python", "exit 7")
+    assert run("gatehouse").returncode == 7
+
+
+def owner(shown: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in shown.stdout.splitlines() if line.startswith("SSO_PLATFORM_OWNER_"))
+
+
+def test_each_start_without_settings_offers_an_owner_with_a_new_password(run: Run) -> None:
+    first, second = owner(run()), owner(run())
+    assert first["SSO_PLATFORM_OWNER_EMAIL"] == "owner@gatehouse.example"
+    assert re.fullmatch(r"[0-9a-f]{20}", first["SSO_PLATFORM_OWNER_PASSWORD"])
+    assert first != second
+
+
+@pytest.mark.parametrize("setting", ["SSO_DATABASE_URL", "SSO_PLATFORM_OWNER_EMAIL", "SSO_PLATFORM_OWNER_PASSWORD"])
+def test_no_owner_is_made_up_where_the_caller_has_chosen(run: Run, setting: str) -> None:
+    shown = run(**{setting: "chosen"})
+    assert [line for line in shown.stdout.splitlines() if line.startswith("SSO_")] == [f"{setting}=chosen"]
+
+
+def test_argon2_built_for_this_processor_goes_first_unless_the_wheel_is_asked_for(run: Run, project: Path) -> None:
+    built = project / ".venv/argon2/12-34"
+    built.mkdir(parents=True)
+    assert f"PYTHONPATH={built}" in run("gatehouse", PYTHONPATH="/elsewhere").stdout
+    assert "PYTHONPATH" not in run("gatehouse", PYTHONPATH=str(built), GATEHOUSE_ARGON2="wheel").stdout
+
+
+def test_clean_keeps_the_data_unless_told(run: Run, project: Path) -> None:
+    (project / "var").mkdir()
+    assert "--data" in run("clean").stderr
+    assert not (project / ".venv").exists()
+    assert (project / "var").exists()
+    assert "accounts" in run("clean", "--data").stderr
+    assert not (project / "var").exists()
