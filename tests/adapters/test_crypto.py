@@ -1,0 +1,738 @@
+"""Passwords, tokens and the vault, against the attacks of security.md sections 2, 4 and 19."""
+
+import base64
+import hashlib
+import hmac
+import json
+import threading
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import cache, partial
+from typing import Any
+
+import jwt
+import pytest
+import trio
+import trio.testing
+from argon2 import PasswordHasher, extract_parameters
+from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, generate_key, parse_keys
+from core.access import Claims
+from core.errors import Limited, TokenExpired, TokenInvalid
+from core.signing_keys import SigningKey, UnknownKey
+from core.values import Email
+from ports.crypto import Passwords, Place, SealBroken, Tokens, Vault
+
+BASE_URL = "https://sso.example.com"
+NOW = datetime(2027, 3, 4, 5, 6, 7, tzinfo=UTC)
+
+# --------------------------------------------------------------------------------------------------------------- passwords
+
+
+def small_passwords(concurrency: int = 2, queue: int = 32) -> Argon2Passwords:
+    """Argon2 at its cheapest: these tests are about what surrounds it."""
+    return Argon2Passwords(memory_kib=8, time_cost=1, parallelism=1, concurrency=concurrency, queue=queue)
+
+
+class Gate:
+    """Stands in for the C library: every verification says that it began and then waits to be let through."""
+
+    def __init__(self, passwords: Argon2Passwords, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun = threading.Semaphore(0)
+        self.open = threading.Semaphore(0)
+        self.verified: list[bytes] = []
+        monkeypatch.setattr(passwords, "_matches", self.matches)
+
+    def matches(self, password_hash: str, password: bytes) -> bool:
+        self.begun.release()
+        assert self.open.acquire(timeout=10)
+        self.verified.append(password)
+        return True
+
+    async def wait_begun(self, count: int) -> None:
+        for _ in range(count):
+            assert await trio.to_thread.run_sync(self.begun.acquire, True, 10)
+
+
+async def test_the_right_password_verifies_and_no_other() -> None:
+    passwords: Passwords = small_passwords()
+    password_hash = await passwords.hash("correct horse")
+    assert password_hash.startswith("$argon2id$v=19$m=8,t=1,p=1$")
+    assert await passwords.verify(password_hash, "correct horse")
+    for other in ("correct hors", "correct horse ", " correct horse", "Correct horse", "", "correct\u00a0horse"):
+        assert not await passwords.verify(password_hash, other)
+
+
+async def test_passwords_are_compared_byte_for_byte() -> None:
+    passwords = small_passwords()
+    composed, decomposed = "caf\u00e9-caf\u00e9", "cafe\u0301-cafe\u0301"
+    assert not await passwords.verify(await passwords.hash(composed), decomposed)
+    assert not await passwords.verify(await passwords.hash("before\0after"), "before\0other")  # nothing ends at NUL
+    long = "x" * 127
+    assert not await passwords.verify(await passwords.hash(long + "a"), long + "b")
+
+
+async def test_two_hashes_of_one_password_differ() -> None:
+    passwords = small_passwords()
+    assert await passwords.hash("correct horse") != await passwords.hash("correct horse")
+
+
+async def test_no_account_is_verified_against_a_hash_of_the_same_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    passwords = Argon2Passwords(memory_kib=64, time_cost=3, parallelism=2, concurrency=1)
+    compared: list[str] = []
+    matches = passwords._matches
+
+    def watched(password_hash: str, password: bytes) -> bool:
+        compared.append(password_hash)
+        return matches(password_hash, password)
+
+    monkeypatch.setattr(passwords, "_matches", watched)
+    assert not await passwords.verify(None, "correct horse")
+    assert extract_parameters(compared[0]) == extract_parameters(await passwords.hash("correct horse"))
+
+
+async def test_no_account_has_no_password_even_when_the_hash_matches(monkeypatch: pytest.MonkeyPatch) -> None:
+    passwords = small_passwords()
+    monkeypatch.setattr(passwords, "_matches", lambda password_hash, password: True)
+    assert not await passwords.verify(None, "correct horse")
+
+
+async def test_other_parameters_are_outdated() -> None:
+    passwords = small_passwords()
+    assert not passwords.is_outdated(await passwords.hash("correct horse"))
+    for other in (PasswordHasher(2, 8, 1), PasswordHasher(1, 16, 1), PasswordHasher(1, 16, 2)):
+        older = other.hash("correct horse")
+        assert passwords.is_outdated(older)
+        assert await passwords.verify(older, "correct horse")  # and still opens until it is rehashed
+
+
+async def test_a_damaged_hash_is_a_fault_and_not_a_wrong_password() -> None:
+    passwords = small_passwords()
+    with pytest.raises(InvalidHashError):
+        await passwords.verify("", "correct horse")
+    with pytest.raises(VerificationError) as error:
+        await passwords.verify("$argon2id$v=19$m=8,t=1,p=1$c2FsdA$", "correct horse")
+    assert not isinstance(error.value, VerifyMismatchError)
+
+
+async def test_as_many_hashes_run_as_there_are_threads_and_the_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    passwords = small_passwords(concurrency=2, queue=3)
+    gate = Gate(passwords, monkeypatch)
+    async with trio.open_nursery() as nursery:
+        for number in range(5):
+            nursery.start_soon(passwords.verify, None, f"password {number}")
+        await gate.wait_begun(2)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not gate.begun.acquire(blocking=False)
+        gate.open.release(5)
+    assert len(gate.verified) == 5
+
+
+async def test_a_full_queue_refuses_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    passwords = small_passwords(concurrency=2)
+    gate = Gate(passwords, monkeypatch)
+    async with trio.open_nursery() as nursery:
+        for _ in range(2 + 32):
+            nursery.start_soon(passwords.verify, None, "correct horse")
+        await gate.wait_begun(2)
+        await trio.testing.wait_all_tasks_blocked()
+        for attempt in (passwords.verify(None, "correct horse"), passwords.hash("correct horse")):
+            with pytest.raises(Limited) as refusal, trio.fail_after(0.2):
+                await attempt
+            assert refusal.value.retry_after == 1
+        gate.open.release(2 + 32)
+    assert len(gate.verified) == 2 + 32
+    gate.open.release()
+    assert not await passwords.verify(None, "correct horse")  # there is room again
+
+
+async def test_whoever_stops_waiting_gives_the_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    passwords = small_passwords(concurrency=1, queue=1)
+    gate = Gate(passwords, monkeypatch)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(passwords.verify, None, "running")
+        await gate.wait_begun(1)
+        async with trio.open_nursery() as leaving:
+            leaving.start_soon(passwords.verify, None, "left")
+            await trio.testing.wait_all_tasks_blocked()
+            with pytest.raises(Limited):
+                await passwords.verify(None, "too many")
+            leaving.cancel_scope.cancel()
+        nursery.start_soon(passwords.verify, None, "next")
+        await trio.testing.wait_all_tasks_blocked()
+        gate.open.release(2)
+    assert gate.verified == [b"running", b"next"]
+
+
+async def test_work_that_is_given_up_keeps_its_thread_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    passwords = small_passwords(concurrency=1, queue=0)
+    gate = Gate(passwords, monkeypatch)
+    async with trio.open_nursery() as leaving:
+        leaving.start_soon(passwords.verify, None, "given up")
+        await gate.wait_begun(1)
+        leaving.cancel_scope.cancel()
+    with pytest.raises(Limited):
+        await passwords.verify(None, "too many")
+    gate.open.release(2)
+    with trio.fail_after(10):
+        while True:
+            try:
+                assert not await passwords.verify(None, "next")
+                break
+            except Limited:  # the thread has not come back yet
+                await trio.sleep(0.001)
+    assert gate.verified == [b"given up", b"next"]
+
+
+def test_one_instance_serves_several_event_loops() -> None:
+    passwords = small_passwords(concurrency=1)
+    password_hash = trio.run(passwords.hash, "correct horse")
+    assert trio.run(passwords.verify, password_hash, "correct horse")
+
+
+def test_an_event_loop_may_end_while_its_hash_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    passwords = small_passwords(concurrency=1, queue=1)
+    gate = Gate(passwords, monkeypatch)
+
+    async def leave() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(passwords.verify, None, "left behind")
+            await gate.wait_begun(1)
+            nursery.cancel_scope.cancel()
+
+    trio.run(leave)
+    gate.open.release(2)
+    assert not trio.run(passwords.verify, None, "later")
+    assert gate.verified == [b"left behind", b"later"]
+
+
+async def test_threads_without_work_end_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adapters.crypto.IDLE_AFTER", 0.0)
+    passwords = small_passwords(concurrency=1)
+    for _ in range(3):
+        assert not await passwords.verify(None, "correct horse")
+        with trio.fail_after(10):
+            while passwords._threads._alive:  # noqa: ASYNC110  # a thread's end tells nobody
+                await trio.sleep(0.001)
+
+
+# ------------------------------------------------------------------------------------------------------------------ tokens
+
+
+def new_signing_key(kid: str, *, age: timedelta = timedelta(0), retires_at: datetime | None = None) -> SigningKey:
+    private = rsa.generate_private_key(65537, 2048)
+    return SigningKey(kid, pem_of(private), NOW - age, retires_at)
+
+
+def pem_of(private: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey) -> bytes:
+    return private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+
+
+# Making a key and reading one take tens of milliseconds each, so the tests share theirs.
+KEY = new_signing_key("key-in-use")
+STRANGER = new_signing_key("key-in-use")  # the same id on another key
+TOKENS = JwtTokens(BASE_URL)
+TOKENS.use([KEY], NOW)
+
+CLAIMS = Claims(
+    user_id=uuid.UUID("0b6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a01"),
+    session_id=uuid.UUID("1c6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a02"),
+    email=Email("ada@example.com"),
+    email_verified=True,
+    token_id=uuid.UUID("2d6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a03"),
+    issued_at=NOW,
+    expires_at=NOW + timedelta(minutes=15),
+    org="acme",
+    org_id=uuid.UUID("3e6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a04"),
+)
+TOKEN = TOKENS.sign(CLAIMS)
+PAYLOAD: dict[str, Any] = {
+    "iss": BASE_URL,
+    "aud": BASE_URL,
+    "sub": "0b6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a01",
+    "email": "ada@example.com",
+    "email_verified": True,
+    "sid": "1c6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a02",
+    "jti": "2d6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a03",
+    "iat": int(NOW.timestamp()),
+    "exp": int(NOW.timestamp()) + 900,
+    "token_use": "access",
+    "org": "acme",
+    "org_id": "3e6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a04",
+}
+HEADER: dict[str, Any] = {"alg": "RS256", "kid": "key-in-use", "typ": "at+jwt"}
+
+
+def b64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def unb64(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def forged(header: object, payload: object, sign: Callable[[bytes], bytes] | None = None) -> str:
+    """A token with exactly this header and payload; signed with the key in use unless told otherwise."""
+    signing_input = f"{b64(json.dumps(header).encode())}.{b64(json.dumps(payload).encode())}"
+    return f"{signing_input}.{b64((sign or rs256)(signing_input.encode()))}"
+
+
+@cache
+def parsed(pem: bytes) -> rsa.RSAPrivateKey:
+    private = serialization.load_pem_private_key(pem, None)
+    assert isinstance(private, rsa.RSAPrivateKey)
+    return private
+
+
+def rs256(message: bytes, key: SigningKey = KEY) -> bytes:
+    return parsed(key.private_key).sign(message, padding.PKCS1v15(), hashes.SHA256())
+
+
+def without(values: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key != name}
+
+
+def refused(token: str, tokens: JwtTokens = TOKENS, now: datetime = NOW) -> bool:
+    """Whether the token is refused as one that is not ours: neither accepted, nor expired, nor an error of another kind."""
+    try:
+        tokens.read(token, now)
+    except TokenExpired:
+        return False
+    except TokenInvalid:
+        return True
+    return False
+
+
+def test_a_token_says_what_was_signed() -> None:
+    tokens: Tokens = TOKENS
+    token = tokens.sign(CLAIMS)
+    assert tokens.read(token, NOW) == CLAIMS
+    header, payload, _ = token.split(".")
+    assert json.loads(unb64(header)) == HEADER
+    assert json.loads(unb64(payload)) == PAYLOAD
+
+
+def test_a_forged_token_with_the_right_key_is_accepted() -> None:
+    """The other tests change one thing each about this one, so it has to be good; its header is also not written as ours are."""
+    assert TOKENS.read(forged(dict(reversed(HEADER.items())), PAYLOAD), NOW) == CLAIMS
+
+
+def test_without_organization_its_claims_are_absent() -> None:
+    claims = Claims(
+        user_id=CLAIMS.user_id,
+        session_id=CLAIMS.session_id,
+        email=CLAIMS.email,
+        email_verified=False,
+        token_id=CLAIMS.token_id,
+        issued_at=CLAIMS.issued_at,
+        expires_at=CLAIMS.expires_at,
+    )
+    token = TOKENS.sign(claims)
+    assert TOKENS.read(token, NOW) == claims
+    assert not {"org", "org_id", "service"} & set(json.loads(unb64(token.split(".")[1])))
+
+
+def test_relying_parties_can_check_a_token_with_the_published_keys() -> None:
+    published = TOKENS.jwks()
+    assert [set(key) for key in published["keys"]] == [{"kty", "use", "alg", "kid", "n", "e"}]
+    assert published["keys"][0] | {"n": ""} == {"kty": "RSA", "use": "sig", "alg": "RS256", "kid": "key-in-use", "n": "", "e": "AQAB"}
+    keys = jwt.PyJWKSet.from_dict(published)
+    token = TOKENS.sign(CLAIMS)
+    read = jwt.decode(token, keys["key-in-use"], algorithms=["RS256"], audience=BASE_URL, issuer=BASE_URL, options={"verify_iat": False})
+    assert read == PAYLOAD
+
+
+def test_alg_none_is_refused() -> None:
+    for name in ("none", "None", "NONE", "nOnE", "", None):
+        assert refused(forged(HEADER | {"alg": name}, PAYLOAD, lambda message: b""))
+        assert refused(forged(HEADER | {"alg": name}, PAYLOAD))
+    assert refused(forged(without(HEADER, "alg"), PAYLOAD))
+
+
+def test_the_public_key_is_no_secret_for_an_hmac() -> None:
+    public = parsed(KEY.private_key).public_key()
+    for encoding, format_ in (
+        (serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo),
+        (serialization.Encoding.PEM, serialization.PublicFormat.PKCS1),
+        (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo),
+    ):
+        sign = partial(hmac.digest, public.public_bytes(encoding, format_), digest="sha256")
+        assert refused(forged(HEADER | {"alg": "HS256"}, PAYLOAD, sign))
+
+
+def test_other_asymmetric_algorithms_are_refused_with_the_right_key() -> None:
+    for name in ("RS384", "RS512", "PS256", "RSA", "rs256"):
+        algorithm = jwt.PyJWS().get_algorithm_by_name(name if name in ("RS384", "RS512", "PS256") else "RS256")
+        assert refused(forged(HEADER | {"alg": name}, PAYLOAD, partial(algorithm.sign, key=parsed(KEY.private_key))))
+
+
+def test_another_key_under_the_same_id_is_refused() -> None:
+    assert refused(forged(HEADER, PAYLOAD, lambda message: rs256(message, STRANGER)))
+    assert refused(TOKENS.sign(CLAIMS).rpartition(".")[0] + "." + b64(rs256(b"something else")))
+
+
+def test_an_unknown_key_id_is_told_apart() -> None:
+    with pytest.raises(UnknownKey):
+        TOKENS.read(forged(HEADER | {"kid": "key-of-tomorrow"}, PAYLOAD), NOW)
+    for kid in (None, 7, ["key-in-use"], {"key-in-use": 1}):
+        token = forged(HEADER | {"kid": kid}, PAYLOAD)
+        with pytest.raises(TokenInvalid) as refusal:
+            TOKENS.read(token, NOW)
+        assert type(refusal.value) is TokenInvalid
+    assert refused(forged(without(HEADER, "kid"), PAYLOAD))
+
+
+def test_every_part_is_covered_by_the_signature() -> None:
+    header, payload, signature = TOKENS.sign(CLAIMS).split(".")
+    raised = b64(json.dumps(PAYLOAD | {"sub": str(uuid.uuid4())}).encode())
+    assert refused(f"{header}.{raised}.{signature}")
+    assert refused(f"{b64(json.dumps(HEADER | {'x': 1}).encode())}.{payload}.{signature}")
+    flipped = bytearray(unb64(signature))
+    flipped[100] ^= 1
+    assert refused(f"{header}.{payload}.{b64(bytes(flipped))}")
+    for token in (f"{header}.{payload}.", f"{header}.{payload}", f"{header}..{signature}", f".{payload}.{signature}", "..", ".", ""):
+        assert refused(token)
+
+
+def test_one_token_has_one_spelling() -> None:
+    token = TOKENS.sign(CLAIMS)
+    last = token[-1]  # its low bits are padding: another letter decodes to the same signature (CVE-2026-102269)
+    other = chr(ord(last) + 1)
+    assert unb64(token.rpartition(".")[2]) == unb64(token.rpartition(".")[2][:-1] + other)
+    for spelling in (
+        token[:-1] + other,
+        token + "!",
+        f" {token}",
+        f"{token}\n",
+        f"{token}.",
+        token.replace("_", "/").replace("-", "+") + "*",
+    ):
+        assert refused(spelling)
+
+
+def test_headers_that_bring_or_fetch_a_key_are_refused() -> None:
+    jwk = {"kty": "RSA", **{name: TOKENS.jwks()["keys"][0][name] for name in ("n", "e")}}
+    extras: list[dict[str, Any]] = [
+        {"crit": ["exp"]},
+        {"crit": []},
+        {"crit": ["b64"], "b64": True},
+        {"jku": f"{BASE_URL}/.well-known/jwks.json"},
+        {"jwk": jwk},
+        {"x5u": "https://sso.example.com/cert.pem"},
+        {"x5c": ["MIIB"]},
+        {"b64": False, "crit": ["b64"]},
+    ]
+    for extra in extras:
+        assert refused(forged(HEADER | extra, PAYLOAD)), extra
+
+
+def test_another_type_of_token_is_refused() -> None:
+    for header in (*(HEADER | {"typ": typ} for typ in ("JWT", "jwt", "preauth+jwt", "AT+JWT", "", None, 1)), without(HEADER, "typ")):
+        assert refused(forged(header, PAYLOAD))
+    for use in ("preauth", "refresh", "Access", "", None, True, ["access"]):
+        assert refused(forged(HEADER, PAYLOAD | {"token_use": use}))
+
+
+def test_issuer_and_audience_are_this_service() -> None:
+    for name in ("iss", "aud"):
+        for value in (f"{BASE_URL}/", BASE_URL.upper(), "https://other.example", "", None, 1, [BASE_URL], {BASE_URL: 1}):
+            assert refused(forged(HEADER, PAYLOAD | {name: value})), (name, value)
+
+
+def test_each_claim_is_required() -> None:
+    for name in PAYLOAD:
+        assert refused(forged(HEADER, without(PAYLOAD, name))), name
+
+
+def test_each_claim_has_its_type() -> None:
+    now = PAYLOAD["iat"]
+    wrong: dict[str, list[Any]] = {
+        "exp": [str(now + 900), now + 900.0, True, None, [now + 900], -1, 10**30, 1e400],
+        "iat": [str(now), float(now), False, None, -1],
+        "sub": [None, 1, "ada@example.com", "", PAYLOAD["sub"].upper(), f"{{{PAYLOAD['sub']}}}", PAYLOAD["sub"].replace("-", "")],
+        "sid": [None, True, "x", f"urn:uuid:{PAYLOAD['sid']}", PAYLOAD["sid"].upper(), [PAYLOAD["sid"]]],
+        "jti": [None, 5, "x", PAYLOAD["jti"] + "\n"],
+        "org_id": [None, 5, "acme", PAYLOAD["org_id"].upper()],
+        "org": [None, "", 5, ["acme"]],
+        "email": [None, 5, ["ada@example.com"]],
+        "email_verified": [None, 0, 1, "true"],
+        "nbf": [str(now), None, True, 1.5],
+    }
+    for name, values in wrong.items():
+        for value in values:
+            assert refused(forged(HEADER, PAYLOAD | {name: value})), (name, value)
+
+
+def test_what_is_signed_but_no_object_is_refused() -> None:
+    for payload in ([], "x", 1, None, [PAYLOAD]):
+        assert refused(forged(HEADER, payload))
+    for header in ([], "x", 1, None, [HEADER]):
+        assert refused(forged(header, PAYLOAD))
+
+
+def test_a_token_expires_to_the_second_and_only_with_a_valid_signature() -> None:
+    token = TOKENS.sign(CLAIMS)
+    assert TOKENS.read(token, CLAIMS.expires_at - timedelta(microseconds=1)) == CLAIMS
+    for now in (CLAIMS.expires_at, CLAIMS.expires_at + timedelta(days=400)):
+        with pytest.raises(TokenExpired):
+            TOKENS.read(token, now)
+    expired = PAYLOAD | {"exp": PAYLOAD["iat"] - 1}
+    assert refused(forged(HEADER, expired, lambda message: rs256(message, STRANGER)))
+    assert refused(forged(HEADER, expired | {"aud": "https://other.example"}))
+
+
+def test_a_token_of_the_future_is_refused_beyond_the_leeway() -> None:
+    token = TOKENS.sign(CLAIMS)
+    assert TOKENS.read(token, NOW - timedelta(seconds=10)) == CLAIMS
+    assert refused(token, now=NOW - timedelta(seconds=11))
+    assert refused(forged(HEADER, PAYLOAD | {"nbf": PAYLOAD["iat"] + 11}))
+    assert TOKENS.read(forged(HEADER, PAYLOAD | {"nbf": PAYLOAD["iat"] + 10}), NOW) == CLAIMS
+
+
+def test_the_leeway_is_at_most_half_a_minute() -> None:
+    JwtTokens(BASE_URL, leeway=timedelta(seconds=30))
+    for leeway in (timedelta(seconds=31), timedelta(seconds=-1)):
+        with pytest.raises(ValueError, match="between 0 and 30 seconds"):
+            JwtTokens(BASE_URL, leeway=leeway)
+
+
+def test_a_large_token_is_refused_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    fits = forged(HEADER, PAYLOAD | {"email": "x" * 5300})
+    assert len(fits) <= 8192
+    assert TOKENS.read(fits, NOW).email == "x" * 5300
+    large = forged(HEADER, PAYLOAD | {"email": "x" * 6000})
+    assert len(large) > 8192
+    monkeypatch.setattr(TOKENS, "_jws", None)
+    assert refused(large)
+    assert refused("x" * 8193)
+
+
+def test_deep_nesting_is_refused() -> None:
+    nested = "[" * 3000 + "]" * 3000
+    header, payload, signature = TOKENS.sign(CLAIMS).split(".")
+    assert refused(f"{b64(nested.encode())}.{payload}.{signature}")
+    signing_input = f"{header}.{b64(nested.encode()[:5000])}"
+    assert refused(f"{signing_input}.{b64(rs256(signing_input.encode()))}")
+
+
+@given(st.text(max_size=60) | st.lists(st.binary(max_size=30), min_size=3, max_size=3).map(lambda parts: ".".join(map(b64, parts))))
+def test_any_text_at_all_is_refused(text: str) -> None:
+    assert refused(text)
+    header, payload, signature = TOKEN.split(".")
+    assert refused(f"{header}.{text}.{signature}")
+    assert refused(f"{header}.{payload}.{text}")
+    assert refused(f"{text}.{payload}.{signature}")
+
+
+async def test_a_new_key_has_its_thumbprint_for_a_name_and_signs() -> None:
+    key = await TOKENS.new_key(NOW)
+    assert (key.created_at, key.retires_at) == (NOW, None)
+    tokens = JwtTokens(BASE_URL)
+    tokens.use([key], NOW)
+    published = tokens.jwks()["keys"][0]
+    members = f'{{"e":"{published["e"]}","kty":"RSA","n":"{published["n"]}"}}'
+    assert key.kid == published["kid"] == b64(hashlib.sha256(members.encode()).digest())
+    assert len(unb64(published["n"])) == 2048 // 8
+    assert tokens.read(tokens.sign(CLAIMS), NOW) == CLAIMS
+
+
+def test_keys_rotate_with_overlap() -> None:
+    new = SigningKey("key-of-today", STRANGER.private_key, NOW, None)
+    old = SigningKey(KEY.kid, KEY.private_key, NOW - timedelta(days=90), NOW + timedelta(minutes=16))
+    tokens = JwtTokens(BASE_URL)
+    tokens.use([old, new], NOW)
+    assert tokens.loaded_at == NOW
+    assert [key["kid"] for key in tokens.jwks()["keys"]] == ["key-of-today", "key-in-use"]
+    assert json.loads(unb64(tokens.sign(CLAIMS).split(".")[0]))["kid"] == "key-of-today"
+    of_old = TOKENS.sign(CLAIMS)
+    assert tokens.read(of_old, NOW) == CLAIMS
+    with pytest.raises(UnknownKey):  # not after its time, even when nobody looked for new keys
+        tokens.read(of_old, NOW + timedelta(minutes=16))
+    tokens.use([new], NOW + timedelta(seconds=1))  # removing a key invalidates its tokens
+    with pytest.raises(UnknownKey):
+        tokens.read(of_old, NOW)
+    assert tokens.loaded_at == NOW + timedelta(seconds=1)
+
+
+def test_the_newest_key_that_does_not_retire_signs() -> None:
+    younger = SigningKey("younger", KEY.private_key, NOW, None)
+    older = SigningKey("older", KEY.private_key, NOW - timedelta(seconds=1), None)
+    retiring = SigningKey("retiring", KEY.private_key, NOW + timedelta(seconds=1), NOW + timedelta(hours=1))
+    tokens = JwtTokens(BASE_URL)
+    tokens.use([older, retiring, younger], NOW)
+    assert jwt.get_unverified_header(tokens.sign(CLAIMS))["kid"] == "younger"
+
+
+def test_known_keys_are_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = JwtTokens(BASE_URL)
+    tokens.use([KEY], NOW)
+    monkeypatch.setattr(serialization, "load_pem_private_key", None)
+    tokens.use([SigningKey(KEY.kid, KEY.private_key, KEY.created_at, NOW + timedelta(hours=1))], NOW)
+    assert tokens.read(TOKENS.sign(CLAIMS), NOW) == CLAIMS
+    with pytest.raises(LookupError):  # it retires now
+        tokens.sign(CLAIMS)
+
+
+def test_before_any_key_nothing_is_signed_or_believed() -> None:
+    tokens = JwtTokens(BASE_URL)
+    assert tokens.jwks() == {"keys": []}
+    assert tokens.loaded_at < NOW - timedelta(days=365)
+    with pytest.raises(UnknownKey):
+        tokens.read(TOKENS.sign(CLAIMS), NOW)
+    with pytest.raises(LookupError):
+        tokens.sign(CLAIMS)
+
+
+def test_a_key_of_another_kind_is_not_used() -> None:
+    tokens = JwtTokens(BASE_URL)
+    for private in (ec.generate_private_key(ec.SECP256R1()), rsa.generate_private_key(65537, 1024)):  # noqa: S505  # that is the point
+        with pytest.raises(ValueError, match="is not an RSA key of at least 2048 bits"):
+            tokens.use([SigningKey("weak", pem_of(private), NOW, None)], NOW)
+
+
+# ----------------------------------------------------------------------------------------------------------- secrets at rest
+
+PLACE = Place("mfa_secrets", "0b6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a01", "secret")
+
+
+def new_vault(*ids: str) -> AesVault:
+    return AesVault([(key_id, hashlib.sha256(key_id.encode()).digest()) for key_id in ids or ("k1",)])
+
+
+def test_the_vault_opens_what_it_sealed() -> None:
+    vault: Vault = new_vault()
+    for plaintext in (b"", b"x", b"secret" * 1000):
+        sealed = vault.seal(plaintext, PLACE)
+        assert vault.open(sealed, PLACE) == plaintext
+        assert plaintext == b"" or plaintext not in sealed
+    assert vault.seal(b"x", PLACE) != vault.seal(b"x", PLACE)
+
+
+def test_a_sealed_value_opens_only_in_its_place() -> None:
+    vault = new_vault()
+    sealed = vault.seal(b"secret", PLACE)
+    for place in (
+        Place("mfa_secrets", "other-row", "secret"),
+        Place("mfa_secrets", PLACE.row, "backup"),
+        Place("webhooks", PLACE.row, "secret"),
+        Place("mfa_secrets", PLACE.row + "s", "ecret"),
+    ):
+        with pytest.raises(SealBroken, match="comes from another place"):
+            vault.open(sealed, place)
+
+
+def test_places_that_join_to_the_same_text_are_different_places() -> None:
+    vault = new_vault()
+    sealed = vault.seal(b"secret", Place("a", "b", "c.d"))
+    for place in (Place("a.c", "b", "d"), Place("a", "bc", ".d"), Place("ab", "", "c.d")):
+        with pytest.raises(SealBroken):
+            vault.open(sealed, place)
+
+
+def test_every_byte_of_a_sealed_value_counts() -> None:
+    vault = new_vault("k1", "k2")
+    sealed = vault.seal(b"secret", PLACE)
+    for position in range(len(sealed)):
+        for bit in (1, 128):
+            changed = bytearray(sealed)
+            changed[position] ^= bit
+            with pytest.raises(SealBroken):
+                vault.open(bytes(changed), PLACE)
+    for broken in (b"", b"\x01", b"secret", sealed[:-1], sealed[1:], sealed + b"x", b"\x01\xff" + sealed[2:]):
+        with pytest.raises(SealBroken):
+            vault.open(broken, PLACE)
+        assert not vault.is_current(broken[:10])
+
+
+def test_a_value_under_another_key_id_does_not_open() -> None:
+    key = b"k" * 32  # the same key under both ids: still the id is part of what the tag covers
+    vault = AesVault([("k1", key), ("k2", key)])
+    sealed = vault.seal(b"secret", PLACE)
+    assert sealed[:4] == b"\x01\x02k1"
+    with pytest.raises(SealBroken):
+        vault.open(b"\x01\x02k2" + sealed[4:], PLACE)
+
+
+def test_an_unknown_key_is_named_and_nothing_falls_back() -> None:
+    sealed = new_vault("old").seal(b"secret", PLACE)
+    with pytest.raises(SealBroken, match="sealed under the key 'old', which is not configured"):
+        new_vault("new").open(sealed, PLACE)
+    with pytest.raises(SealBroken, match="is not a sealed value"):
+        new_vault("new").open(b"plaintext that was never sealed, long enough for a nonce and a tag", PLACE)
+
+
+def test_the_first_key_encrypts_and_all_decrypt() -> None:
+    before, after = new_vault("old"), new_vault("new", "old")
+    sealed = before.seal(b"secret", PLACE)
+    assert before.is_current(sealed)
+    assert not after.is_current(sealed)
+    again = after.seal(after.open(sealed, PLACE), PLACE)
+    assert after.is_current(again)
+    assert new_vault("new").open(again, PLACE) == b"secret"
+
+
+def test_purposes_do_not_share_a_key() -> None:
+    vault = new_vault()
+    for place in (PLACE, Place("webhooks", PLACE.row, "secret"), Place("mfa_secrets", PLACE.row, "backup")):
+        vault.seal(b"secret", place)
+    assert len({id(cipher) for cipher in vault._derived.values()}) == 3
+    nonce = b"n" * 12
+    assert len({cipher.encrypt(nonce, b"secret", None) for cipher in vault._derived.values()}) == 3
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        ([], "There is no encryption key"),
+        ([("k1", b"")], "'k1' has 0 bytes; it must have 32"),
+        ([("k1", b"x" * 32), ("k2", b"x" * 31)], "'k2' has 31 bytes; it must have 32"),
+        ([("", b"x" * 32)], "The id of encryption key 1"),
+        ([("k1", b"x" * 32), ("k 2", b"x" * 32)], "The id of encryption key 2"),
+        ([("k" * 33, b"x" * 32)], "The id of encryption key 1"),
+        ([("k1", b"x" * 32), ("k1", b"y" * 32)], "Two encryption keys have the same id"),
+    ],
+)
+def test_unusable_keys_stop_the_start(keys: list[tuple[str, bytes]], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        AesVault(keys)
+
+
+def test_keys_are_read_in_every_usual_spelling() -> None:
+    key = bytes(range(223, 255))
+    standard, urlsafe = base64.b64encode(key).decode(), base64.urlsafe_b64encode(key).decode()
+    assert standard != urlsafe
+    text = f"k1:{standard}, k2:{urlsafe} ,k3:{standard.rstrip('=')}"
+    assert parse_keys(text) == (("k1", key), ("k2", key), ("k3", key))
+
+
+def test_a_generated_key_works_as_it_is() -> None:
+    first, second = generate_key(), generate_key()
+    assert first != second
+    vault = AesVault(parse_keys(f"{first},{second}"))
+    assert vault.open(vault.seal(b"secret", PLACE), PLACE) == b"secret"
+
+
+@pytest.mark.parametrize("text", ["", "k1", "c2VjcmV0LXNlY3JldA==", "k1:c2Vj*cmV0", "k1:a", "k1:c2VjcmV0, ", "k1:\u00e9"])
+def test_unreadable_keys_are_refused_without_repeating_them(text: str) -> None:
+    with pytest.raises(ValueError, match=r"Encryption key \d is not of the form id:base64\.") as error:
+        parse_keys(text)
+    assert "c2Vj" not in str(error.value)
+
+
+def test_nothing_secret_shows() -> None:
+    key = b"0123456789abcdef0123456789ABCDEF"
+    vault = AesVault([("k1", key)])
+    sealed = vault.seal(b"open sesame", PLACE)
+    with pytest.raises(SealBroken) as broken:
+        vault.open(sealed + b"x", PLACE)
+    passwords = small_passwords()
+    shown = "".join(map(repr, (vault, passwords, TOKENS, TOKENS._keys, TOKENS._signing, KEY, vars(passwords), broken.value)))
+    assert "0123456789" not in shown
+    assert "PRIVATE KEY" not in shown
+    assert "sesame" not in shown
