@@ -46,11 +46,13 @@ async def charge(ports: Ports, secret: Secret, subject: str) -> None:
     """Count one more guess at the secret of `subject`, which need not exist. Raises TooManyGuesses instead while it must wait."""
     now = ports.clock.now()
     allowance = Allowance(ports.policy.account_guess_limit, ports.policy.guess_window)
-    blocked_until = await ports.storage.guesses.charge(secret, digest(subject), allowance, now)
+    async with ports.storage.counting() as count:
+        blocked_until = await count.guesses.charge(secret, digest(subject), allowance, now)
     if blocked_until is not None:
         raise TooManyGuesses((blocked_until - now).total_seconds())
 
 
 async def clear(ports: Ports, secret: Secret, subject: str) -> None:
     """The right answer was given: forget the wrong ones."""
-    await ports.storage.guesses.clear(secret, digest(subject))
+    async with ports.storage.counting() as count:
+        await count.guesses.clear(secret, digest(subject))

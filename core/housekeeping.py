@@ -6,10 +6,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from core.access import SYSTEM
-from core.values import new_id
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from uuid import UUID
 
     from ports import Ports
@@ -20,17 +18,13 @@ ENDED_SESSIONS_KEPT = timedelta(days=1)
 FINISHED_MAILS_KEPT = timedelta(days=7)
 # Event rows are what webhooks are fed from; the audit log is the lasting record.
 EVENTS_KEPT = timedelta(days=30)
+# Longer than one batch can take, and than the pause between two sweeps, so that one process goes on doing it while it lives.
 LEASE = timedelta(minutes=5)
 
-HOLDER: UUID = new_id()
 
-
-async def sweep(ports: Ports) -> AsyncIterator[tuple[str, int]]:
-    """Remove in bounded batches, by one process at a time, telling what was removed and how many; ends when all is tidy."""
+async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
+    """Remove in bounded batches all that is past its use: how many of what. None while another holder is at it."""
     now = ports.clock.now()
-    async with ports.storage.transaction(by=SYSTEM) as tx:
-        if not await tx.leases.take("housekeeper", HOLDER, now, now + LEASE):
-            return
     sweeps = (
         ("one_time_tokens", now),
         ("signing_keys", now),
@@ -41,11 +35,30 @@ async def sweep(ports: Ports) -> AsyncIterator[tuple[str, int]]:
         ("events", now - EVENTS_KEPT),
         ("unverified_accounts", now - ports.policy.unverified_purge),
     )
+    removed: dict[str, int] = {}
     for what, before in sweeps:
-        while True:
+        count = BATCH
+        while count >= BATCH:
             async with ports.storage.transaction(by=SYSTEM) as tx:
-                removed = await tx.housekeeping.sweep(what, before, BATCH)
-            if removed:
-                yield what, removed
-            if removed < BATCH:
-                break
+                # With each batch, since a large backlog may take longer than a lease.
+                taken = ports.clock.now()
+                if not await tx.leases.take("housekeeper", holder, taken, taken + LEASE):
+                    return removed or None
+                count = await tx.housekeeping.sweep(what, before, BATCH)
+            if count:
+                removed[what] = removed.get(what, 0) + count
+    return removed
+
+
+async def reencrypt(ports: Ports) -> int:
+    """Seal again, under the active key, every value that is sealed under another one; how many it were (security.md L-1)."""
+    renewed, column, columns = 0, 0, 1
+    while column < columns:
+        after: str | None = ""
+        while after is not None:
+            async with ports.storage.transaction(by=SYSTEM) as tx:
+                columns = tx.sealed.columns
+                count, after = await tx.sealed.renew(column, after, BATCH)
+            renewed += count
+        column += 1
+    return renewed

@@ -3,6 +3,9 @@
 A row says only what kind of mail goes to which address. What it needs besides, a one-time token above all, is made by the mailer
 (`prepare`), never inside the request: so a mail for an unknown address costs a request exactly what a mail for a known one costs
 (security.md B-2). The token is kept, sealed, until the mail has gone out, so that a second attempt says the same as the first.
+
+The mailer claims, prepares, sends, records. Killed between any two of these, nothing is lost: the claim is a lease that ends. Killed
+between sending and recording, the same letter goes out once more, with the same Message-ID.
 """
 
 from __future__ import annotations
@@ -61,10 +64,19 @@ class Outcome(StrEnum):
     GIVEN_UP = "given_up"
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A mail that is done with, and for the operator why, where that is no matter of course."""
+
+    outcome: Outcome
+    reason: str | None = None
+
+
 # Long enough for the whole exchange with a slow mail server, so that no second worker starts while the first is still at it.
 LEASE = timedelta(seconds=120)
-MAX_ATTEMPTS = 12
-MAX_CLAIMS = 3 * MAX_ATTEMPTS  # a mail whose attempts never end, because it takes the process down with it, is poison
+MAX_ATTEMPTS = 24
+# Claims after which nothing was heard: a mail that takes the process down with it must not do so for ever.
+MAX_LOST_CLAIMS = 10
 
 
 def new_mail(kind: MailKind, address: Email, now: datetime, *, org_slug: str | None = None) -> Mail:
@@ -75,7 +87,8 @@ def new_mail(kind: MailKind, address: Email, now: datetime, *, org_slug: str | N
 def backoff(attempts: int, spread: float) -> timedelta:
     """How long to wait after the given number of failed attempts: 5 s doubling to an hour, times 0.75 to 1.25.
 
-    `spread` is a random number from 0 to 1. Twelve attempts take some three hours together.
+    `spread` is a random number from 0 to 1. All attempts together take some fourteen hours: a mail server may be away for a night, and a
+    verification link has hours left when it arrives. A reset link does not live that long, and `prepare` gives it up when it dies.
     """
     return timedelta(seconds=min(5 * 2 ** (attempts - 1), 3600) * (0.75 + spread / 2))
 
@@ -87,21 +100,21 @@ async def claim_due(ports: Ports, limit: int) -> list[Mail]:
         return await tx.mails.claim(now, now + LEASE, limit)
 
 
-async def prepare(ports: Ports, mail: Mail) -> tuple[Mail, Letter] | None:
-    """The letter to send for a claimed mail, or None where there is nothing to send (the mail is then marked as dropped)."""
-    if mail.token is None:
-        now = ports.clock.now()
-        async with ports.storage.transaction(by=SYSTEM) as tx:
-            prepared = await _with_token(ports, tx, mail, now)
-            if prepared is None:
-                await tx.mails.finish(mail.id, Outcome.DROPPED, now)
-                return None
-            mail = prepared
-    return mail, ports.letters.compose(mail)
+async def prepare(ports: Ports, mail: Mail) -> tuple[Mail, Letter] | Ended:
+    """The letter to send for a claimed mail; or how the mail ended instead, which is then recorded already."""
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        prepared = await _prepared(ports, tx, mail, now)
+        if isinstance(prepared, Ended):
+            await tx.mails.finish(mail.id, prepared.outcome, now, reason=prepared.reason)
+            return prepared
+    return prepared, ports.letters.compose(prepared)
 
 
-async def _with_token(ports: Ports, tx: Transaction, mail: Mail, now: datetime) -> Mail | None:
-    """`mail` with what it needs; None where it must not go out."""
+async def _prepared(ports: Ports, tx: Transaction, mail: Mail, now: datetime) -> Mail | Ended:
+    """`mail` with what it needs, or how it ends instead of going out."""
+    if mail.claims - 1 - mail.attempts >= MAX_LOST_CLAIMS:
+        return Ended(Outcome.GIVEN_UP, "it was begun too often without an outcome")
     match mail.kind:
         case MailKind.VERIFY_EMAIL:
             purpose, ttl = Purpose.VERIFY_EMAIL, ports.policy.verification_ttl
@@ -109,6 +122,18 @@ async def _with_token(ports: Ports, tx: Transaction, mail: Mail, now: datetime) 
             purpose, ttl = Purpose.RESET_PASSWORD, ports.policy.reset_ttl
         case MailKind.PASSWORD_CHANGED | MailKind.EMAIL_CHANGED:
             return mail
+    if mail.token is None:
+        return await _with_token(ports, tx, mail, purpose, ttl, now) or Ended(Outcome.DROPPED)
+    if await tx.one_time_tokens.is_live(digest(mail.token), purpose, now):
+        return mail
+    # A link that no longer opens anything would only confuse: it has expired on the way, or a later mail has taken its place.
+    if now >= mail.created_at + ttl:
+        return Ended(Outcome.GIVEN_UP, "its link expired before it could be sent")
+    return Ended(Outcome.DROPPED)
+
+
+async def _with_token(ports: Ports, tx: Transaction, mail: Mail, purpose: Purpose, ttl: timedelta, now: datetime) -> Mail | None:
+    """`mail` with a new token, kept for further attempts; None where it must not go out."""
     account = await tx.accounts.lock_by_email(mail.address)
     if account is None or not account.is_usable:
         return None
@@ -120,9 +145,8 @@ async def _with_token(ports: Ports, tx: Transaction, mail: Mail, now: datetime) 
         await tx.one_time_tokens.void(account.id, purpose)  # a new reset link cancels earlier ones (A-5)
     token = str(new_id())  # the contract wants the form of a UUID: 122 bits from the operating system
     await tx.one_time_tokens.add(digest(token), purpose, account.id, account.email, created_at=now, expires_at=now + ttl)
-    prepared = replace(mail, token=token)
     await tx.mails.keep_token(mail.id, token, now)
-    return prepared
+    return replace(mail, token=token)
 
 
 async def sent(ports: Ports, mail: Mail) -> None:
@@ -131,13 +155,14 @@ async def sent(ports: Ports, mail: Mail) -> None:
         await tx.mails.finish(mail.id, Outcome.SENT, ports.clock.now())
 
 
-async def failed(ports: Ports, mail: Mail, reason: str, spread: float) -> Outcome | None:
-    """The attempt failed: the mail falls due again later, or is given up, which the answer then says."""
+async def failed(ports: Ports, mail: Mail, reason: str, spread: float) -> datetime | None:
+    """The attempt failed: when the mail falls due again, or None if it was given up."""
     now = ports.clock.now()
     attempts = mail.attempts + 1
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        if attempts >= MAX_ATTEMPTS or mail.claims >= MAX_CLAIMS:
+        if attempts >= MAX_ATTEMPTS:
             await tx.mails.finish(mail.id, Outcome.GIVEN_UP, now, reason=reason)
-            return Outcome.GIVEN_UP
-        await tx.mails.postpone(mail.id, now + backoff(attempts, spread), reason)
-    return None
+            return None
+        due_at = now + backoff(attempts, spread)
+        await tx.mails.postpone(mail.id, due_at, reason)
+    return due_at

@@ -83,7 +83,6 @@ class Presented:
     """What is known of a refresh token that could not be rotated: why not."""
 
     session_id: UUID
-    user_id: UUID
     rotated_at: datetime | None
     is_previous: bool  # only one token is newer than this one
     session_is_live: bool
@@ -118,7 +117,8 @@ async def login(ports: Ports, caller: Caller, email: Email, password: str) -> To
     if usable is None or not right:
         ports.metrics.login_failed("credentials")
         if account is not None:
-            await ports.storage.failed_logins.failed(account.id, "password", ports.clock.now(), caller.address, caller.agent)
+            async with ports.storage.counting() as count:
+                await count.logins.failed(account.id, "password", ports.clock.now(), caller.address, caller.agent)
         raise CredentialsInvalid
     if usable.email_verified_at is None:
         ports.metrics.login_failed("unverified")
@@ -136,7 +136,7 @@ async def login(ports: Ports, caller: Caller, email: Email, password: str) -> To
         if new_hash is not None:
             await tx.accounts.set_password(usable.id, new_hash, now)
         await tx.sessions.begin(session, digest(refresh_token))
-        await tx.logins.succeeded(usable.id, session.id, "password", now)
+        await tx.logins.succeeded(usable.id, session.id, "password", now, caller.address, caller.agent)
         await tx.record(events.signed_in(usable.id, "password"))
     await guesses.clear(ports, Secret.PASSWORD, email)
     claims = _claims(ports, session.id, usable.id, usable.email, verified=True, ends_at=session.ends_at, now=now)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from core.policy import Policy
 from ports.crypto import Passwords, Tokens
 from ports.observe import Clock, Metrics
-from ports.outside import Letters, Mailbox
+from ports.outside import Letters, MailTransport
 from ports.storage import Storage
 
 
@@ -17,7 +17,7 @@ class Ports:
     passwords: Passwords
     tokens: Tokens
     letters: Letters
-    mail: Mailbox
+    mail: MailTransport
     clock: Clock
     metrics: Metrics
     policy: Policy

@@ -1,6 +1,7 @@
 """The world beyond the process: mail, for now."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Protocol
 
 from core.mails import Mail
@@ -9,13 +10,17 @@ from core.values import Email
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A mail ready to go. `message_id` is the same at every attempt, so that a receiver can tell a duplicate."""
+    """A mail ready to go. The same mail gives the same `message_id` and `date` at every attempt, so that a receiver can tell a duplicate.
+
+    `date` is UTC. The bodies hold one-time links, so they are not shown.
+    """
 
     message_id: str
+    date: datetime
     to: Email
     subject: str
-    text: str
-    html: str
+    text: str = field(repr=False)
+    html: str = field(repr=False)
 
 
 class Letters(Protocol):
@@ -30,9 +35,16 @@ class MailRefused(Exception):
     """The mail server could not be reached or did not take the letter; the text says why, without secrets, for the operator."""
 
 
-class Mailbox(Protocol):
+class MailTransport(Protocol):
     """Where letters leave the house."""
 
     async def send(self, letter: Letter) -> None:
-        """Hand the letter over. Raises MailRefused. Returns within 60 s."""
+        """Hand the letter over. Raises MailRefused. Returns within 60 s.
+
+        A line break or another control character in a header is refused before anything is sent (security.md E-4). Cancellation
+        leaves it open whether the letter went out.
+        """
         ...
+
+
+Mailbox = MailTransport  # the old name, for as long as somebody says it: it is that of actors/mailbox.py

@@ -117,7 +117,9 @@ class Sessions(SessionsRead, Protocol):
 class Logins(Protocol):
     """The lasting record of logins (identity.md section 2.8)."""
 
-    async def succeeded(self, user_id: UUID, session_id: UUID, provider: str, now: datetime) -> None: ...
+    async def succeeded(
+        self, user_id: UUID, session_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None
+    ) -> None: ...
 
 
 class FailedLogins(Protocol):
@@ -189,6 +191,19 @@ class Housekeeping(Protocol):
         ...
 
 
+class Sealed(Protocol):
+    """The values that are encrypted at rest."""
+
+    @property
+    def columns(self) -> int:
+        """How many columns hold such values; they are numbered from 0."""
+        ...
+
+    async def renew(self, column: int, after: str, limit: int) -> tuple[int, str | None]:
+        """Seal under the active key what is not; in at most `limit` rows after the named one. How many it were, and the last row."""
+        ...
+
+
 class Rates(Protocol):
     """Token buckets per client, shared by all processes (organizations.md section 8)."""
 
@@ -210,42 +225,62 @@ class Guesses(Protocol):
 class Reading(Protocol):
     """Questions that change nothing, each its own snapshot."""
 
-    accounts: AccountsRead
-    one_time_tokens: OneTimeTokensRead
-    sessions: SessionsRead
-    signing_keys: SigningKeysRead
-    platform: PlatformRead
+    @property
+    def accounts(self) -> AccountsRead: ...
+    @property
+    def one_time_tokens(self) -> OneTimeTokensRead: ...
+    @property
+    def sessions(self) -> SessionsRead: ...
+    @property
+    def signing_keys(self) -> SigningKeysRead: ...
+    @property
+    def platform(self) -> PlatformRead: ...
 
 
 class Transaction(Protocol):
     """Questions and changes that become true together."""
 
-    accounts: Accounts
-    one_time_tokens: OneTimeTokens
-    sessions: Sessions
-    logins: Logins
-    mails: Mails
-    signing_keys: SigningKeys
-    leases: Leases
-    housekeeping: Housekeeping
+    @property
+    def accounts(self) -> Accounts: ...
+    @property
+    def one_time_tokens(self) -> OneTimeTokens: ...
+    @property
+    def sessions(self) -> Sessions: ...
+    @property
+    def logins(self) -> Logins: ...
+    @property
+    def mails(self) -> Mails: ...
+    @property
+    def signing_keys(self) -> SigningKeys: ...
+    @property
+    def leases(self) -> Leases: ...
+    @property
+    def housekeeping(self) -> Housekeeping: ...
+    @property
+    def sealed(self) -> Sealed: ...
 
     async def record(self, event: Event) -> None:
         """Write the event's row, and its audit entry if it has one, with the caller's name, address and agent."""
         ...
 
 
+class Counting(Protocol):
+    """What counts at once, each statement for itself, because it must survive the refusal that it leads to."""
+
+    @property
+    def rates(self) -> Rates: ...
+    @property
+    def guesses(self) -> Guesses: ...
+    @property
+    def logins(self) -> FailedLogins: ...
+
+
 class Storage(Protocol):
-    """PostgreSQL, in tests too.
-
-    `rates`, `guesses` and `failed_logins` stand outside transactions: what they count must survive the refusal it leads to.
-    """
-
-    rates: Rates
-    guesses: Guesses
-    failed_logins: FailedLogins
+    """PostgreSQL, in tests too."""
 
     def transaction(self, by: Caller) -> AbstractAsyncContextManager[Transaction]: ...
     def reading(self) -> AbstractAsyncContextManager[Reading]: ...
+    def counting(self) -> AbstractAsyncContextManager[Counting]: ...
 
     async def ping(self) -> None:
         """One trivial round trip. Raises StorageDown."""

@@ -1,0 +1,193 @@
+"""Accounts, and the one-time tokens that prove their mailboxes."""
+
+from datetime import datetime
+from uuid import UUID
+
+from adapters.postgres.statements import Repository, Row
+from core.accounts import Account, EmailTaken, Origin
+from core.mails import Purpose
+from core.values import Email
+
+
+def to_account(row: Row) -> Account:
+    return Account(
+        id=row[0],
+        email=Email(row[1]),
+        email_verified_at=row[2],
+        password_hash=row[3],
+        is_platform_owner=row[4],
+        origin=Origin(row[5]),
+        origin_org_id=row[6],
+        deactivated_at=row[7],
+        anonymized_at=row[8],
+        created_at=row[9],
+    )
+
+
+class Accounts(Repository):
+    """ports.storage.Accounts."""
+
+    constraints = {"users_email_key": EmailTaken}
+
+    async def by_email(self, email: Email) -> Account | None:
+        return await self._one(
+            to_account,
+            """
+            select id, email, email_verified_at, password_hash, is_platform_owner, origin, origin_org_id, deactivated_at,
+                   anonymized_at, created_at
+            from users where email = %(email)s""",
+            email=email,
+        )
+
+    async def by_id(self, user_id: UUID) -> Account | None:
+        return await self._one(
+            to_account,
+            """
+            select id, email, email_verified_at, password_hash, is_platform_owner, origin, origin_org_id, deactivated_at,
+                   anonymized_at, created_at
+            from users where id = %(user_id)s""",
+            user_id=user_id,
+        )
+
+    async def platform_owner_exists(self) -> bool:
+        return await self._exists("select 1 from users where is_platform_owner limit 1")
+
+    async def add(self, account: Account) -> None:
+        await self._run(
+            """
+            insert into users (id, email, email_verified_at, password_hash, is_platform_owner, origin, origin_org_id,
+                               deactivated_at, anonymized_at, created_at, updated_at)
+            values (%(id)s, %(email)s, %(email_verified_at)s, %(password_hash)s, %(is_platform_owner)s, %(origin)s,
+                    %(origin_org_id)s, %(deactivated_at)s, %(anonymized_at)s, %(created_at)s, %(created_at)s)""",
+            id=account.id,
+            email=account.email,
+            email_verified_at=account.email_verified_at,
+            password_hash=account.password_hash,
+            is_platform_owner=account.is_platform_owner,
+            origin=account.origin,
+            origin_org_id=account.origin_org_id,
+            deactivated_at=account.deactivated_at,
+            anonymized_at=account.anonymized_at,
+            created_at=account.created_at,
+        )
+
+    # "for no key update": the account's own writers wait, while rows that merely point to it (sessions, logins) still come in.
+    async def lock(self, user_id: UUID) -> Account | None:
+        return await self._one(
+            to_account,
+            """
+            select id, email, email_verified_at, password_hash, is_platform_owner, origin, origin_org_id, deactivated_at,
+                   anonymized_at, created_at
+            from users where id = %(user_id)s for no key update""",
+            user_id=user_id,
+        )
+
+    async def lock_by_email(self, email: Email) -> Account | None:
+        return await self._one(
+            to_account,
+            """
+            select id, email, email_verified_at, password_hash, is_platform_owner, origin, origin_org_id, deactivated_at,
+                   anonymized_at, created_at
+            from users where email = %(email)s for no key update""",
+            email=email,
+        )
+
+    async def lock_by_token(self, token_hash: bytes, purpose: Purpose) -> Account | None:
+        return await self._one(
+            to_account,
+            """
+            select u.id, u.email, u.email_verified_at, u.password_hash, u.is_platform_owner, u.origin, u.origin_org_id,
+                   u.deactivated_at, u.anonymized_at, u.created_at
+            from users u
+            where u.id = (select user_id from one_time_tokens where purpose = %(purpose)s and token_hash = %(token_hash)s)
+            for no key update""",
+            token_hash=token_hash,
+            purpose=purpose,
+        )
+
+    async def lock_for_login(self, user_id: UUID, password_hash: str) -> bool:
+        return await self._exists(
+            """
+            select 1 from users
+            where id = %(user_id)s and password_hash = %(password_hash)s and email_verified_at is not null
+              and deactivated_at is null and anonymized_at is null
+            for no key update""",
+            user_id=user_id,
+            password_hash=password_hash,
+        )
+
+    async def lock_platform_owners(self) -> None:
+        # There may be no row to lock yet. The number is only a name that nothing else locks by.
+        await self._run("select pg_advisory_xact_lock(7331, 1)")
+
+    async def mark_verified(self, user_id: UUID, now: datetime) -> None:
+        await self._run(
+            "update users set email_verified_at = coalesce(email_verified_at, %(now)s), updated_at = %(now)s where id = %(user_id)s",
+            user_id=user_id,
+            now=now,
+        )
+
+    async def set_password(self, user_id: UUID, password_hash: str, now: datetime) -> None:
+        await self._run(
+            "update users set password_hash = %(password_hash)s, updated_at = %(now)s where id = %(user_id)s",
+            user_id=user_id,
+            password_hash=password_hash,
+            now=now,
+        )
+
+    async def change_email(self, user_id: UUID, email: Email, now: datetime) -> None:
+        await self._run(
+            "update users set email = %(email)s, email_verified_at = null, updated_at = %(now)s where id = %(user_id)s",
+            user_id=user_id,
+            email=email,
+            now=now,
+        )
+
+    async def promote(self, user_id: UUID, now: datetime) -> None:
+        await self._run("update users set is_platform_owner = true, updated_at = %(now)s where id = %(user_id)s", user_id=user_id, now=now)
+
+
+class OneTimeTokens(Repository):
+    """ports.storage.OneTimeTokens."""
+
+    async def is_live(self, token_hash: bytes, purpose: Purpose, now: datetime) -> bool:
+        return await self._exists(
+            """
+            select 1 from one_time_tokens
+            where purpose = %(purpose)s and token_hash = %(token_hash)s and used_at is null and expires_at > %(now)s""",
+            token_hash=token_hash,
+            purpose=purpose,
+            now=now,
+        )
+
+    async def add(
+        self, token_hash: bytes, purpose: Purpose, user_id: UUID, email: Email, *, created_at: datetime, expires_at: datetime
+    ) -> None:
+        await self._run(
+            """
+            insert into one_time_tokens (purpose, token_hash, user_id, email, created_at, expires_at)
+            values (%(purpose)s, %(token_hash)s, %(user_id)s, %(email)s, %(created_at)s, %(expires_at)s)""",
+            purpose=purpose,
+            token_hash=token_hash,
+            user_id=user_id,
+            email=email,
+            created_at=created_at,
+            expires_at=expires_at,
+        )
+
+    async def redeem(self, token_hash: bytes, purpose: Purpose, now: datetime) -> Email | None:
+        return await self._one(
+            lambda row: Email(row[0]),
+            """
+            update one_time_tokens set used_at = %(now)s
+            where purpose = %(purpose)s and token_hash = %(token_hash)s and used_at is null and expires_at > %(now)s
+            returning email""",
+            token_hash=token_hash,
+            purpose=purpose,
+            now=now,
+        )
+
+    async def void(self, user_id: UUID, purpose: Purpose) -> None:
+        await self._run(
+            "delete from one_time_tokens where user_id = %(user_id)s and purpose = %(purpose)s", user_id=user_id, purpose=purpose
+        )

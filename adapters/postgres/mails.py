@@ -1,0 +1,114 @@
+"""The queue of mails."""
+
+from datetime import datetime
+from uuid import UUID
+
+from adapters.postgres.driver import Connection
+from adapters.postgres.statements import Repository, Row
+from core.mails import Mail, MailKind, Outcome
+from core.values import Email
+from ports.crypto import Place, Vault
+
+# A mailer listens on this channel; the payload says nothing, the queue says all.
+CHANNEL = "mails"
+
+
+def place(mail_id: UUID) -> Place:
+    return Place("mails", str(mail_id), "token")
+
+
+class Mails(Repository):
+    """ports.storage.Mails."""
+
+    __slots__ = ("_vault",)
+
+    def __init__(self, connection: Connection, vault: Vault) -> None:
+        super().__init__(connection)
+        self._vault = vault
+
+    def _to_mail(self, row: Row) -> Mail:
+        return Mail(
+            id=row[0],
+            kind=MailKind(row[1]),
+            address=Email(row[2]),
+            org_slug=row[3],
+            token=None if row[4] is None else self._vault.open(row[4], place(row[0])).decode(),
+            claims=row[5],
+            attempts=row[6],
+            created_at=row[7],
+            due_at=row[8],
+        )
+
+    async def queue(self, mail: Mail) -> None:
+        await self._run(
+            """
+            with queued as (
+                insert into mails (id, kind, address, org_slug, created_at, due_at)
+                values (%(id)s, %(kind)s, %(address)s, %(org_slug)s, %(created_at)s, %(due_at)s)
+                returning id)
+            select pg_notify('mails', '') from queued""",
+            id=mail.id,
+            kind=mail.kind,
+            address=mail.address,
+            org_slug=mail.org_slug,
+            created_at=mail.created_at,
+            due_at=mail.due_at,
+        )
+
+    async def claim(self, now: datetime, lease_until: datetime, limit: int) -> list[Mail]:
+        # Without the common table expression the planner may update more rows than were asked for.
+        return await self._all(
+            self._to_mail,
+            """
+            with due as (
+                select id from mails where finished_at is null and due_at <= %(now)s
+                order by due_at limit %(limit)s for update skip locked)
+            update mails m set claims = m.claims + 1, due_at = %(lease_until)s
+            from due where m.id = due.id
+            returning m.id, m.kind, m.address, m.org_slug, m.token, m.claims, m.attempts, m.created_at, m.due_at""",
+            now=now,
+            lease_until=lease_until,
+            limit=limit,
+        )
+
+    async def keep_token(self, mail_id: UUID, token: str, now: datetime) -> None:
+        await self._run(
+            "update mails set token = %(token)s, token_at = %(now)s where id = %(mail_id)s",
+            mail_id=mail_id,
+            token=self._vault.seal(token.encode(), place(mail_id)),
+            now=now,
+        )
+
+    async def token_mails_since(self, address: Email, since: datetime) -> int:
+        return (
+            await self._one(
+                lambda row: int(row[0]),
+                "select count(*) from mails where address = %(address)s and token_at > %(since)s",
+                address=address,
+                since=since,
+            )
+            or 0
+        )
+
+    async def finish(self, mail_id: UUID, outcome: Outcome, now: datetime, *, reason: str | None = None) -> None:
+        await self._run(
+            """
+            update mails set finished_at = %(now)s, outcome = %(outcome)s, token = null,
+                             attempts = attempts + case when %(outcome)s = 'dropped' then 0 else 1 end,
+                             last_failure = coalesce(%(reason)s, last_failure)
+            where id = %(mail_id)s and finished_at is null""",
+            mail_id=mail_id,
+            outcome=outcome,
+            now=now,
+            reason=reason,
+        )
+
+    async def postpone(self, mail_id: UUID, due_at: datetime, reason: str) -> None:
+        await self._run(
+            """
+            update mails set attempts = attempts + 1, due_at = %(due_at)s, last_failure = %(reason)s
+            where id = %(mail_id)s and finished_at is null""",
+            mail_id=mail_id,
+            due_at=due_at,
+            reason=reason,
+        )

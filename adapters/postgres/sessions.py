@@ -1,0 +1,181 @@
+"""Sessions, refresh tokens, and the record of logins."""
+
+from datetime import datetime
+from uuid import UUID, uuid4
+
+from adapters.postgres.statements import Repository, Row
+from core.access import OrganizationStatus, Role, Standing
+from core.sessions import Presented, Refreshed, Session
+from core.values import Email
+
+
+def to_standing(row: Row) -> Standing:
+    return Standing(
+        user_id=row[0],
+        email=Email(row[1]),
+        email_verified_at=row[2],
+        is_platform_owner=row[3],
+        organization_id=row[4],
+        organization_slug=row[5],
+        organization_status=None if row[6] is None else OrganizationStatus(row[6]),
+        role=None if row[7] is None else Role(row[7]),
+    )
+
+
+def to_refreshed(row: Row) -> Refreshed:
+    return Refreshed(
+        session_id=row[0],
+        user_id=row[1],
+        email=Email(row[2]),
+        email_verified_at=row[3],
+        ends_at=row[4],
+        org_id=row[5],
+        org_slug=row[6],
+    )
+
+
+def to_presented(row: Row) -> Presented:
+    return Presented(
+        session_id=row[0],
+        rotated_at=row[1],
+        is_previous=row[2],
+        session_is_live=row[3],
+        org_id=row[4],
+        organization_status=None if row[5] is None else OrganizationStatus(row[5]),
+        role=None if row[6] is None else Role(row[6]),
+    )
+
+
+class Sessions(Repository):
+    """ports.storage.Sessions."""
+
+    async def standing(self, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> Standing | None:
+        return await self._one(
+            to_standing,
+            """
+            select u.id, u.email, u.email_verified_at, u.is_platform_owner, o.id, o.slug, o.status, m.role
+            from sessions s
+            join users u on u.id = s.user_id
+            left join organizations o on o.id = %(org_id)s
+            left join memberships m on m.org_id = o.id and m.user_id = u.id
+            where s.id = %(session_id)s and s.user_id = %(user_id)s and s.ended_at is null and s.expires_at > %(now)s
+              and u.deactivated_at is null and u.anonymized_at is null""",
+            session_id=session_id,
+            user_id=user_id,
+            org_id=org_id,
+            now=now,
+        )
+
+    async def begin(self, session: Session, refresh_hash: bytes) -> None:
+        await self._run(
+            """
+            with begun as (
+                insert into sessions (id, user_id, created_at, expires_at, ends_at, address, agent)
+                values (%(id)s, %(user_id)s, %(created_at)s, %(expires_at)s, %(ends_at)s, %(address)s, %(agent)s)
+                returning id, created_at)
+            insert into refresh_tokens (token_hash, session_id, generation, created_at)
+            select %(refresh_hash)s, id, 1, created_at from begun""",
+            id=session.id,
+            user_id=session.user_id,
+            created_at=session.created_at,
+            expires_at=session.expires_at,
+            ends_at=session.ends_at,
+            address=session.address,
+            agent=session.agent,
+            refresh_hash=refresh_hash,
+        )
+
+    async def rotate(self, old_hash: bytes, new_hash: bytes, now: datetime, expires_at: datetime) -> Refreshed | None:
+        # The token's row decides who wins. The session's row is updated too, so that an end of the session that commits first
+        # is seen here (the condition is read again after the wait), and no new token comes into being behind its back.
+        return await self._one(
+            to_refreshed,
+            """
+            with spent as (
+                update refresh_tokens t set rotated_at = %(now)s
+                from sessions s join users u on u.id = s.user_id
+                left join organizations o on o.id = s.org_id
+                where t.token_hash = %(old_hash)s and t.rotated_at is null and s.id = t.session_id
+                  and s.ended_at is null and s.expires_at > %(now)s and u.deactivated_at is null and u.anonymized_at is null
+                  and (s.org_id is null or o.status = 'active'
+                       and exists (select 1 from memberships m where m.org_id = s.org_id and m.user_id = s.user_id))
+                returning t.session_id, t.generation, u.email, u.email_verified_at, o.slug),
+            extended as (
+                update sessions s set expires_at = least(%(expires_at)s, s.ends_at)
+                from spent where s.id = spent.session_id and s.ended_at is null
+                returning s.id, s.user_id, spent.email, spent.email_verified_at, s.ends_at, s.org_id, spent.slug, spent.generation),
+            succeeding as (
+                insert into refresh_tokens (token_hash, session_id, generation, created_at)
+                select %(new_hash)s, id, generation + 1, %(now)s from extended)
+            select id, user_id, email, email_verified_at, ends_at, org_id, slug from extended""",
+            old_hash=old_hash,
+            new_hash=new_hash,
+            now=now,
+            expires_at=expires_at,
+        )
+
+    async def presented(self, token_hash: bytes, now: datetime) -> Presented | None:
+        return await self._one(
+            to_presented,
+            """
+            select s.id, t.rotated_at,
+                   t.generation + 1 = (select max(generation) from refresh_tokens where session_id = s.id),
+                   s.ended_at is null and s.expires_at > %(now)s and u.deactivated_at is null and u.anonymized_at is null,
+                   s.org_id, o.status, m.role
+            from refresh_tokens t join sessions s on s.id = t.session_id join users u on u.id = s.user_id
+            left join organizations o on o.id = s.org_id
+            left join memberships m on m.org_id = s.org_id and m.user_id = s.user_id
+            where t.token_hash = %(token_hash)s""",
+            token_hash=token_hash,
+            now=now,
+        )
+
+    async def end(self, session_id: UUID, now: datetime) -> None:
+        await self._run(
+            "update sessions set ended_at = %(now)s where id = %(session_id)s and ended_at is null", session_id=session_id, now=now
+        )
+
+    async def end_all(self, user_id: UUID, now: datetime) -> None:
+        await self._run("update sessions set ended_at = %(now)s where user_id = %(user_id)s and ended_at is null", user_id=user_id, now=now)
+
+    async def end_others(self, user_id: UUID, kept: UUID, now: datetime) -> None:
+        await self._run(
+            "update sessions set ended_at = %(now)s where user_id = %(user_id)s and id <> %(kept)s and ended_at is null",
+            user_id=user_id,
+            kept=kept,
+            now=now,
+        )
+
+
+class Logins(Repository):
+    """ports.storage.Logins and FailedLogins."""
+
+    async def succeeded(
+        self, user_id: UUID, session_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None
+    ) -> None:
+        await self._run(
+            """
+            insert into login_events (id, user_id, session_id, provider, success, address, agent, created_at)
+            values (%(id)s, %(user_id)s, %(session_id)s, %(provider)s, true, %(address)s, %(agent)s, %(now)s)""",
+            id=uuid4(),
+            user_id=user_id,
+            session_id=session_id,
+            provider=provider,
+            address=address,
+            agent=agent,
+            now=now,
+        )
+
+    async def failed(self, user_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None) -> None:
+        await self._run(
+            """
+            with hurry as (select set_config('synchronous_commit', 'off', true))
+            insert into login_events (id, user_id, provider, success, address, agent, created_at)
+            select %(id)s, %(user_id)s, %(provider)s, false, %(address)s, %(agent)s, %(now)s from hurry""",
+            id=uuid4(),
+            user_id=user_id,
+            provider=provider,
+            address=address,
+            agent=agent,
+            now=now,
+        )

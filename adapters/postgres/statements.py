@@ -1,0 +1,44 @@
+"""How every repository runs its statements: one method, one statement, rows into values by a function of their kind."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, LiteralString, TypeVar
+
+from adapters.postgres.driver import Connection
+from adapters.postgres.pool import translated
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+
+
+class Repository:
+    """A set of questions asked over one connection."""
+
+    __slots__ = ("_connection",)
+
+    # A unique violation becomes the refusal that its constraint stands for.
+    constraints: ClassVar[Mapping[str, type[Exception]]] = {}
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def _one(self, to_value: Callable[[Row], T], sql: LiteralString, **parameters: object) -> T | None:
+        with translated(self.constraints):
+            cursor = await self._connection.execute(sql, parameters, binary=True)
+            row = await cursor.fetchone()
+        return None if row is None else to_value(row)
+
+    async def _all(self, to_value: Callable[[Row], T], sql: LiteralString, **parameters: object) -> list[T]:
+        with translated(self.constraints):
+            cursor = await self._connection.execute(sql, parameters, binary=True)
+            rows = await cursor.fetchall()
+        return [to_value(row) for row in rows]
+
+    async def _run(self, sql: LiteralString, **parameters: object) -> int:
+        """How many rows it touched."""
+        with translated(self.constraints):
+            cursor = await self._connection.execute(sql, parameters)
+        return cursor.rowcount
+
+    async def _exists(self, sql: LiteralString, **parameters: object) -> bool:
+        """Whether the statement returned a row."""
+        return await self._one(lambda _: True, sql, **parameters) or False

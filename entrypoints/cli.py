@@ -1,0 +1,158 @@
+"""The command line: `gatehouse COMMAND`. Every command's help ends with an example.
+
+Modules are imported by the command that needs them: help must be quick, and the directory of the metrics must be known before anything
+imports prometheus-client.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import click
+
+from entrypoints.settings import Settings, SettingsInvalid, load
+from entrypoints.version import VERSION
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Sentence(click.ClickException):
+    """A failure that the operator can do something about, told in a sentence."""
+
+    def show(self, file: object = None) -> None:
+        click.echo(f"gatehouse: {self.message}", err=True)
+
+
+def _settings() -> Settings:
+    try:
+        return load()
+    except SettingsInvalid as error:
+        raise Sentence(str(error)) from None
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(VERSION, message="gatehouse %(version)s")
+@click.pass_context
+def main(context: click.Context) -> None:
+    """Gatehouse: single sign-on and identity for organizations, their applications and their users.
+
+    Settings are environment variables that begin with SSO_; the README lists them.
+
+    Example: gatehouse serve --workers 2
+    """
+    if context.invoked_subcommand != "worker":
+        # prometheus-client keeps its figures in files of this directory; the workers of this service share it.
+        directory = context.with_resource(tempfile.TemporaryDirectory(prefix="gatehouse-metrics-"))
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = directory
+
+
+@main.command(epilog="Example: SSO_BIND=0.0.0.0:8080 gatehouse serve --workers 2")
+@click.option("--workers", type=click.IntRange(1, 64), help="How many processes serve on one socket (default: SSO_WORKERS).")
+@click.option("--welcome", is_flag=True, help="Print where everything is, and the first platform owner if it was made now.")
+def serve(workers: int | None, welcome: bool) -> None:
+    """Run the service until it is told to stop (SIGTERM or Ctrl-C)."""
+    settings = _settings()
+    if workers is not None:
+        settings = settings.model_copy(update={"workers": workers})
+    sys.exit(_told(_service().serve, settings, welcome=welcome))
+
+
+@main.command(hidden=True)
+@click.option("--socket", "descriptor", type=int, required=True)
+@click.option("--parent", type=int, required=True)
+def worker(descriptor: int, parent: int) -> None:
+    """One of several processes behind one socket; started by `serve`, never by hand."""
+    sys.exit(_service().work(_settings(), descriptor, parent))
+
+
+@main.command(epilog="Example: gatehouse migrate")
+def migrate() -> None:
+    """Bring the database to this release; `serve` does the same when it starts."""
+    applied = _told(_service().migrate_now, _settings())
+    click.echo(f"Applied {len(applied)}: {', '.join(applied)}." if applied else "Nothing to do: the database is up to date.")
+
+
+@main.group()
+def owner() -> None:
+    """Platform owners, who govern the whole installation."""
+
+
+@owner.command("create", epilog="Example: printf '%s' 'a long password' | gatehouse owner create ada@example.com")
+@click.argument("email")
+def owner_create(email: str) -> None:
+    """Make EMAIL the first platform owner, verified.
+
+    The password is asked for on a terminal, else read from standard input. Further owners are made by the first: POST
+    /api/platform/owners.
+    """
+    settings = _settings()
+    password = click.prompt("Password", hide_input=True, confirmation_prompt=True) if sys.stdin.isatty() else sys.stdin.readline()
+    _told(_service().create_owner_now, settings, email, password.rstrip("\r\n"))
+    click.echo(f"{email} is the platform owner now.")
+
+
+@main.group()
+def keys() -> None:
+    """Keys: those that sign access tokens, and those that encrypt secrets in the database."""
+
+
+@keys.command("rotate", epilog="Example: gatehouse keys rotate")
+def keys_rotate() -> None:
+    """Sign access tokens with a new key from now on. The old key is believed for one token lifetime more; nobody is signed out."""
+    kid = _told(_service().rotate_keys_now, _settings())
+    click.echo(f"Tokens are signed with {kid} from now on.")
+
+
+@keys.command("generate", epilog="Example: export SSO_ENCRYPTION_KEYS=$(gatehouse keys generate)")
+def keys_generate() -> None:
+    """Print a new encryption key, as SSO_ENCRYPTION_KEYS takes it. The first of several keys, separated by commas, encrypts."""
+    from adapters.crypto import generate_key
+
+    click.echo(generate_key())
+
+
+@keys.command("reencrypt", epilog="Example: SSO_ENCRYPTION_KEYS=$new,$old gatehouse keys reencrypt")
+def keys_reencrypt() -> None:
+    """Encrypt again, under the first key, whatever was encrypted under another one. After that the other keys may go."""
+    count = _told(_service().reencrypt_now, _settings())
+    click.echo(f"{count} values were encrypted again. Only the first key is needed now.")
+
+
+@main.command(epilog="Example: gatehouse doctor")
+def doctor() -> None:
+    """Check settings, database, mail, clock, libraries and password hashing, and say what is wrong."""
+    from entrypoints.doctor import examine
+
+    sys.exit(_told(examine, _settings(), click.echo))
+
+
+@main.command(epilog="Example: gatehouse openapi > openapi.json")
+def openapi() -> None:
+    """Print the description of the interface (OpenAPI 3.1)."""
+    from entrypoints.http.app import describe
+
+    click.echo(json.dumps(describe(), indent=2))
+
+
+def _service() -> Any:
+    from entrypoints import main as service
+
+    return service
+
+
+def _told(run: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """What `run` returns; what an operator can mend becomes a sentence instead of a traceback."""
+    from entrypoints.main import MENDABLE
+
+    try:
+        return run(*args, **kwargs)
+    except MENDABLE as error:
+        raise Sentence(getattr(error, "message", None) or str(error)) from None
+
+
+if __name__ == "__main__":
+    main()

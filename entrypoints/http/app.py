@@ -1,0 +1,114 @@
+"""The Quart application: its blueprints, its edge, and the checks that it must pass before it serves."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Network
+from typing import Any
+from urllib.parse import urlsplit
+
+from quart import request
+from quart_trio import QuartTrio
+from werkzeug.exceptions import NotFound as NoSuchRoute
+
+from core.errors import Invalid
+from core.values import is_plain
+from entrypoints.http import accounts, operations, sessions
+from entrypoints.http.access import check_every_route
+from entrypoints.http.bodies import MAX_BODY, StrictRequest
+from entrypoints.http.context import exchange
+from entrypoints.http.errors import handle_errors
+from entrypoints.http.limits import RateLimits
+from entrypoints.http.openapi import describe_interface, interface_description
+from entrypoints.http.outer import Exchange, Outer
+from ports import Ports
+
+MAX_QUERY_FIELDS = 100
+# The only addresses where looking is doing (security.md G-2): a HEAD request must not do it.
+GET_CHANGES_STATE = frozenset({"/auth/verify-email"})
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """What the HTTP edge is told by the operator's settings."""
+
+    base_url: str
+    frontend_origin: str | None
+    trusted_proxies: Sequence[IPv4Network | IPv6Network]
+    rate_limit_factor: float | None  # None: off
+    metrics_token: str | None
+
+
+def create_app(
+    ports: Ports, edge: Edge, *, observe: Callable[[Exchange], None], exposition: Callable[[], bytes], exposition_type: str
+) -> QuartTrio:
+    """The application. Raises ValueError where a route does not say who may call it, or the interface description is not sound."""
+    app = _routes(edge)
+    app.extensions.update(
+        ports=ports,
+        metrics_token=edge.metrics_token,
+        exposition=exposition,
+        exposition_type=exposition_type,
+        openapi=json.dumps(interface_description(app)).encode(),
+    )
+    app.asgi_app = Outer(  # type: ignore[method-assign,assignment]
+        app.asgi_app,  # type: ignore[arg-type]
+        routes=RouteTable(app),
+        observe=observe,
+        body_limit=lambda _: MAX_BODY,
+        trusted_proxies=edge.trusted_proxies,
+        cors_origin=edge.frontend_origin,
+        https=edge.base_url.startswith("https:"),
+    )
+    return app
+
+
+def describe() -> dict[str, Any]:
+    """The interface description, without a running service."""
+    return interface_description(_routes(Edge("http://localhost", None, (), 1.0, None)))
+
+
+def _routes(edge: Edge) -> QuartTrio:
+    app = QuartTrio("gatehouse", static_folder=None)
+    app.request_class = StrictRequest
+    app.url_map.merge_slashes = False  # a doubled slash is an unknown address (decisions, point 7)
+    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
+    parts = urlsplit(edge.base_url)
+    app.extensions.update(rate_limits=RateLimits(edge.rate_limit_factor), origin=f"{parts.scheme}://{parts.netloc}")
+    for area in (accounts, sessions, operations):
+        app.register_blueprint(area.routes)
+    app.before_request(_look_at_address)
+    handle_errors(app)
+    describe_interface(app)
+    app.json.sort_keys = False  # type: ignore[attr-defined]
+    check_every_route(app)
+    return app
+
+
+class RouteTable:
+    """What the outer layer asks about routes."""
+
+    def __init__(self, app: QuartTrio) -> None:
+        self._match = app.url_map.bind("localhost")
+        self.methods = lru_cache(maxsize=1024)(self._methods)
+
+    def _methods(self, path: str) -> frozenset[str] | None:
+        return frozenset(self._match.allowed_methods(path)) or None
+
+    def changes_state(self, path: str) -> bool:
+        return path in GET_CHANGES_STATE
+
+
+class TooManyFields(Invalid):
+    """The query has too many fields."""
+
+
+async def _look_at_address() -> None:
+    """Tell the outer layer the route's template, and refuse what no address of ours can hold (security.md N-3, N-5)."""
+    if request.url_rule is not None:
+        exchange().route = request.url_rule.rule
+    if not is_plain(request.path):
+        raise NoSuchRoute
+    if request.query_string.count(b"&") >= MAX_QUERY_FIELDS:
+        raise TooManyFields

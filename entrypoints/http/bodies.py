@@ -1,0 +1,115 @@
+"""Reading requests strictly: our own JSON decoding, and the field types that all bodies are made of (security.md N-3 to N-5)."""
+
+import json
+from typing import Annotated, Any, NoReturn
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+from quart_trio.wrappers import TrioRequest
+from werkzeug.exceptions import UnsupportedMediaType
+
+from core.errors import Invalid
+from core.values import Email, is_plain
+
+MAX_BODY = 256 * 1024
+MAX_DEPTH = 32
+MAX_INTEGER_DIGITS = 19  # more than any 64-bit integer has
+MAX_TEXT = 2048
+
+
+class BodyInvalid(Invalid):
+    """The body is not valid JSON."""
+
+
+class BodyNotAnObject(BodyInvalid):
+    """The body must be a JSON object."""
+
+
+def decode(raw: bytes) -> dict[str, Any]:
+    """The object that a JSON body holds.
+
+    Strict UTF-8, no duplicate names, no NaN or Infinity, integers of at most 19 digits, at most 32 levels, no lone surrogates; the
+    framework's own parser answers some of these with 500 and some with None. Raises BodyInvalid.
+    """
+    try:
+        value = json.loads(raw.decode("utf-8"), object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant, parse_int=_bounded)
+        _check_depth(value, MAX_DEPTH)
+        # An escaped lone surrogate passes the decoder, and nothing that stores text takes it.
+        json.dumps(value, ensure_ascii=False).encode("utf-8") if b"\\u" in raw else None
+    except (ValueError, RecursionError):
+        raise BodyInvalid from None
+    if not isinstance(value, dict):
+        raise BodyNotAnObject
+    return value
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("duplicate name")
+    return value
+
+
+def _refuse_constant(_: str) -> NoReturn:
+    raise ValueError("not JSON")
+
+
+def _bounded(digits: str) -> int:
+    if len(digits) > MAX_INTEGER_DIGITS + 1:
+        raise ValueError("integer too large")
+    return int(digits)
+
+
+def _check_depth(value: Any, left: int) -> None:
+    if left == 0:
+        raise ValueError("too deep")
+    if isinstance(value, dict):
+        for item in value.values():
+            _check_depth(item, left - 1)
+    elif isinstance(value, list):
+        for item in value:
+            _check_depth(item, left - 1)
+
+
+class StrictRequest(TrioRequest):
+    """A request whose JSON is decoded by us. An absent body is an empty object; a body of another kind is 415 (G-3)."""
+
+    async def get_json(self, force: bool = False, silent: bool = False, cache: bool = True) -> Any:
+        raw = await self.get_data(cache=cache, as_text=False, parse_form_data=False)
+        if not raw:
+            return {}
+        if not self.is_json:
+            raise UnsupportedMediaType
+        return decode(raw)
+
+
+class Body(BaseModel):
+    """A JSON body: no coercion ("5" is not 5), unknown fields ignored."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+class Shown(BaseModel):
+    """A JSON answer: names every field that goes out, so that nothing else can."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+def _plain(text: str) -> str:
+    if not is_plain(text):
+        raise ValueError("it holds characters that are not allowed")
+    return text
+
+
+Text = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_plain)]
+# Passwords are compared as they come, so nothing but their length is judged, and that by the use case.
+PasswordText = Annotated[str, Field(max_length=MAX_TEXT), WithJsonSchema({"type": "string", "format": "password"})]
+# EmailInvalid is not a ValueError, so it passes through validation and says its own sentence.
+EmailAddress = Annotated[
+    str, Field(max_length=MAX_TEXT), AfterValidator(Email.parse), WithJsonSchema({"type": "string", "format": "email", "maxLength": 254})
+]
+
+
+class Message(Shown):
+    """What was done, in a sentence."""
+
+    message: str

@@ -1,0 +1,183 @@
+"""Where errors meet HTTP, once: which status a refusal has, and what its body looks like to an API client and to a browser."""
+
+import json
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from pydantic import ValidationError
+from quart import Quart, Response, request
+from quart_schema import RequestSchemaValidationError
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
+
+from core.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    Limited,
+    NotFound,
+    Outage,
+    Refusal,
+    StorageDown,
+    Unauthenticated,
+    Unsupported,
+)
+from entrypoints.http.context import exchange
+from entrypoints.http.pages import render
+
+log = structlog.get_logger("http")
+
+STATUS: dict[type[Exception], int] = {
+    Invalid: 400,
+    Unauthenticated: 401,
+    Forbidden: 403,
+    NotFound: 404,
+    Conflict: 409,
+    Limited: 429,
+    Unsupported: 501,
+    Outage: 500,
+}
+
+# How long a client should wait before it tries again while the database is away.
+STORAGE_RETRY_AFTER = 5
+
+SENTENCES = {
+    400: "The request is not valid.",
+    404: "There is nothing at this address.",
+    405: "This method is not allowed here.",
+    408: "The request took too long to arrive.",
+    413: "The request body is too large.",
+    415: "The body must be JSON, with the header Content-Type: application/json.",
+}
+
+
+TITLES = {
+    400: "That did not work",
+    403: "Not allowed",
+    404: "Page not found",
+    429: "A little slower, please",
+    500: "Something went wrong",
+}
+
+
+def status_of(error: Exception) -> int:
+    """The HTTP status of a refusal or an outage, decided by the nearest kind in its family tree."""
+    return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 500)
+
+
+def code_of(status: int) -> str:
+    """The default error code of a status (decisions, point 2)."""
+    match status:
+        case 400:
+            return "BAD_REQUEST"
+        case 413:
+            return "PAYLOAD_TOO_LARGE"
+        case 429:
+            return "RATE_LIMIT_EXCEEDED"
+        case _:
+            return HTTPStatus(status).phrase.upper().replace(" ", "_").replace("-", "_")
+
+
+def body(message: str, code: str) -> dict[str, Any]:
+    """The standard error body (organizations.md section 7)."""
+    return {"error": message, "error_code": code, "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")}
+
+
+class Answer:
+    """What will be said about an error: status, code, sentence, headers."""
+
+    __slots__ = ("code", "headers", "message", "status")
+
+    def __init__(self, status: int, message: str, code: str | None = None, headers: dict[str, str] | None = None) -> None:
+        self.status = status
+        self.message = message
+        self.code = code or code_of(status)
+        self.headers = headers or {}
+
+
+def _answer(error: Exception) -> Answer:
+    error = _innermost(error)
+    match error:
+        case Refusal():
+            return Answer(status_of(error), error.message, error.code, _headers(error))
+        case StorageDown():
+            log.error("storage_down", error=str(error.__cause__ or error))
+            return Answer(500, StorageDown.__doc__ or "", error.code, {"Retry-After": str(STORAGE_RETRY_AFTER)})
+        case Outage():
+            log.error("outage", error=str(error), kind=type(error).__name__)
+            return Answer(500, (type(error).__doc__ or "").strip(), error.code)
+        case RequestSchemaValidationError():
+            return Answer(400, _first_mistake(error.validation_error))
+        case MethodNotAllowed():
+            return Answer(405, SENTENCES[405], headers={"Allow": ", ".join(sorted({*(error.valid_methods or ()), "OPTIONS"}))})
+        case HTTPException(code=int(code)) if code < 500:
+            return Answer(code, SENTENCES.get(code) or HTTPStatus(code).description or HTTPStatus(code).phrase)
+    log.error("unexpected", exc_info=error)
+    return Answer(500, f"Something went wrong on our side. If it happens again, report it with the request id {exchange().request_id}.")
+
+
+def _innermost(error: Exception) -> Exception:
+    """The one error in a group of one: a nursery wraps what its tasks raise."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def _headers(refusal: Refusal) -> dict[str, str]:
+    match refusal:
+        case Limited():
+            return {"Retry-After": str(refusal.retry_after)}
+        case Unauthenticated():
+            # RFC 6750 section 3: without a token only the scheme is named.
+            return {"WWW-Authenticate": 'Bearer error="invalid_token"' if refusal.token_sent else "Bearer"}
+    return {}
+
+
+def _first_mistake(error: Exception) -> str:
+    """One readable sentence about the first thing that is wrong with a body or a query; the value itself is not repeated."""
+    if not isinstance(error, ValidationError):
+        return SENTENCES[400]
+    mistake = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    field = ".".join(str(part) for part in mistake["loc"])
+    if not field:
+        return "The body must be a JSON object."
+    if mistake["type"] == "missing":
+        return f'The field "{field}" is required.'
+    reason = mistake["msg"].removeprefix("Value error, ")
+    return f'The field "{field}" is not valid: {reason[0].lower()}{reason[1:]}.'
+
+
+def wants_page() -> bool:
+    """Whether a person is looking: on the routes that browsers visit, unless JSON is asked for; elsewhere only if HTML is.
+
+    Interfaces for programs always answer in JSON (security.md N-8).
+    """
+    path = request.path
+    if path.startswith(("/api/", "/webhooks/", "/auth/token", "/auth/device/", "/health", "/metrics", "/openapi.json", "/.well-known/")):
+        return False
+    accepted = request.accept_mimetypes
+    if path == "/" or path.startswith(("/auth/", "/app/", "/docs", "/invitations/", "/saml/")):
+        return not accepted or accepted.best_match(["text/html", "application/json"]) == "text/html"
+    return "text/html" in [kind for kind, _ in accepted]
+
+
+async def respond(error: Exception) -> Response:
+    """The answer to an error, whatever it is."""
+    answer = _answer(error)
+    exchange().error_code = answer.code
+    if wants_page():
+        page = render(
+            "error.html",
+            status=answer.status,
+            title=TITLES.get(answer.status, TITLES[400]),
+            message=answer.message,
+            request_id=exchange().request_id,
+        )
+        return Response(page.body, answer.status, {**page.headers, **answer.headers})
+    return Response(json.dumps(body(answer.message, answer.code)), answer.status, answer.headers, content_type="application/json")
+
+
+def handle_errors(app: Quart) -> None:
+    """Let every error of the application, the framework's own included, be answered here."""
+    app.register_error_handler(Exception, respond)

@@ -1,0 +1,186 @@
+"""The interface description (OpenAPI 3.1): what quart-schema makes of the routes, and what it needs help with.
+
+The help: unique operation ids, one name for one model, answers of pages and other routes without a model, the error answers that follow
+from a route's access, and the security entry, which is taken from the access decorator, so that it cannot disagree with it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from quart import Quart
+from quart_schema import Info, OpenAPIProvider, QuartSchema
+from quart_schema.openapi import HttpSecurityScheme
+from werkzeug.routing.rules import Rule
+
+from entrypoints.http.access import access_of
+from entrypoints.http.limits import RateLimits
+from entrypoints.version import VERSION
+
+V = TypeVar("V", bound=Callable[..., Any])
+
+_DESCRIPTION = "_description"
+
+ABOUT = """A self-hosted, multi-tenant single-sign-on and identity platform.
+
+Sign in with `POST /api/auth/login`, then send `Authorization: Bearer <access_token>`. Every error has the same body: `error` is for people,
+`error_code` for programs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a route without models answers and takes."""
+
+    answers: Mapping[int, str]
+    content_type: str | None
+    query: Mapping[str, str] = field(default_factory=dict)
+    form: tuple[str, ...] = ()
+
+
+def describes(
+    answers: Mapping[int, str],
+    *,
+    content_type: str | None = None,
+    query: Mapping[str, str] | None = None,
+    form: Iterable[str] = (),
+) -> Callable[[V], V]:
+    """Say what a route answers that has no model: sentences by status, the content type, required query parameters, form fields."""
+
+    def decorate(view: V) -> V:
+        setattr(view, _DESCRIPTION, Description(answers, content_type, query or {}, tuple(form)))
+        return view
+
+    return decorate
+
+
+def describes_page(answers: Mapping[int, str], *, query: Mapping[str, str] | None = None, form: Iterable[str] = ()) -> Callable[[V], V]:
+    """The same for a page that browsers visit."""
+    return describes(answers, content_type="text/html", query=query, form=form)
+
+
+ERRORS = {
+    400: "The request is not valid.",
+    401: "Credentials are missing, expired or not valid.",
+    403: "Not allowed.",
+    404: "There is no such thing.",
+    409: "In conflict with something that exists.",
+    413: "The body is too large.",
+    415: "The body is not JSON.",
+    429: "Too many requests; `Retry-After` says when to come back.",
+    500: "Something failed on the server's side.",
+}
+
+ERROR_SCHEMA = {
+    "type": "object",
+    "title": "Error",
+    "required": ["error", "error_code", "timestamp"],
+    "properties": {
+        "error": {"type": "string", "description": "What went wrong, for people."},
+        "error_code": {"type": "string", "description": "What went wrong, for programs.", "examples": ["BAD_REQUEST"]},
+        "timestamp": {"type": "string", "format": "date-time"},
+    },
+}
+
+
+class Provider(OpenAPIProvider):
+    """quart-schema's description with the gaps filled."""
+
+    def schema(self) -> dict[str, Any]:
+        schema = super().schema()
+        schema["components"]["schemas"]["Error"] = ERROR_SCHEMA
+        schema["components"]["schemas"] = dict(sorted(schema["components"]["schemas"].items()))
+        schema["paths"] = dict(sorted(schema["paths"].items()))
+        return schema
+
+    def operation_id(self, method: str, path: str, func: Callable[..., Any]) -> str:
+        return f"{func.__module__.rpartition('.')[2]}_{func.__name__}"
+
+    def build_paths(self, rule: Rule) -> tuple[dict[str, Any], dict[str, Any]]:
+        paths, components = super().build_paths(rule)
+        view = self._app.view_functions[rule.endpoint]
+        description: Description | None = getattr(view, _DESCRIPTION, None)
+        for path in paths.values():
+            for method, operation in path.items():
+                operation["tags"] = [rule.endpoint.partition(".")[0]]
+                access = access_of(view)
+                if access.security is not None:
+                    operation["security"] = [{access.security: []}]
+                operation["responses"] = {
+                    **_errors(self._app.extensions["rate_limits"], rule, method.upper(), operation),
+                    **operation["responses"],
+                    **(_answers(description) if description else {}),
+                }
+                operation["responses"] = {str(status): answer for status, answer in sorted(operation["responses"].items())}
+                if description:
+                    operation["parameters"] = [*operation["parameters"], *_parameters(description)]
+                    if description.form:
+                        operation["requestBody"] = _form(description)
+        return paths, components
+
+
+def _errors(limits: RateLimits, rule: Rule, method: str, operation: dict[str, Any]) -> dict[int, Any]:
+    statuses = {500}
+    if operation.get("security"):
+        statuses |= {401, 403}
+    if "requestBody" in operation:
+        statuses |= {400, 413, 415}
+    if limits.of(method, rule.rule):
+        statuses.add(429)
+    if rule.arguments:
+        statuses.add(404)
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    return {status: {"description": ERRORS[status], "content": content} for status in statuses}
+
+
+def _answers(description: Description) -> dict[int, Any]:
+    def content(status: int) -> dict[str, Any]:
+        if description.content_type is None or status in (204, 301, 302, 303):
+            return {}
+        return {"content": {description.content_type: {"schema": {"type": "string"}}}}
+
+    return {status: {"description": sentence, **content(status)} for status, sentence in description.answers.items()}
+
+
+def _parameters(description: Description) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "query", "required": True, "description": sentence, "schema": {"type": "string"}}
+        for name, sentence in description.query.items()
+    ]
+
+
+def _form(description: Description) -> dict[str, Any]:
+    fields = {name: {"type": "string"} for name in description.form}
+    return {
+        "required": True,
+        "content": {
+            "application/x-www-form-urlencoded": {
+                "schema": {"type": "object", "required": list(description.form), "properties": fields},
+            }
+        },
+    }
+
+
+def describe_interface(app: Quart) -> None:
+    """Let quart-schema read the routes. Its own pages stay off: they load their assets from elsewhere."""
+    QuartSchema(
+        app,
+        openapi_path=None,
+        redoc_ui_path=None,
+        scalar_ui_path=None,
+        swagger_ui_path=None,
+        info=Info(title="Gatehouse", version=VERSION, description=ABOUT),
+        servers=[{"url": "/"}],  # relative, so that the page tries out the very address it was opened at
+        security_schemes={"bearer": HttpSecurityScheme(scheme="bearer", bearer_format="JWT")},
+        conversion_preference="pydantic",
+        openapi_provider_class=Provider,
+    )
+
+
+def interface_description(app: Quart) -> dict[str, Any]:
+    """The document. Raises ValueError where two operations have one id, or two models one name."""
+    document: dict[str, Any] = app.extensions["QUART_SCHEMA"].openapi_provider.schema()
+    ids = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
+    twice = {name for name in ids if ids.count(name) > 1}
+    if twice:
+        raise ValueError(f"operation ids used twice: {sorted(twice)}")
+    return document

@@ -1,0 +1,218 @@
+"""Starting, running and stopping the service: one process, or a parent of several."""
+
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from socket import socket
+from typing import Final, TypeVar
+
+import structlog
+import trio
+
+from adapters.postgres import embedded
+from adapters.postgres.migrate import MigrationRefused, migrate
+from core import housekeeping, platform, signing_keys
+from core.errors import Refusal, StorageDown
+from core.platform import PlatformOwnerExists
+from core.values import Email
+from entrypoints.server import BindError, listen, serve_http
+from entrypoints.settings import Settings, SettingsInvalid
+from entrypoints.wiring import Wired, application, encryption_keys, mail_folder, start_actors, wire
+from entrypoints.workers import parent_gone, run_workers
+from ports import Ports
+from ports.crypto import SealBroken
+
+T = TypeVar("T")
+
+log = structlog.get_logger("main")
+
+# How long running requests get: after SIGTERM, which a supervisor sends, and after Ctrl-C, when a person waits.
+DRAIN_ON_SIGTERM: Final = 30.0
+DRAIN_ON_SIGINT: Final = 2.0
+DATABASE_RETRY: Final = 2.0  # seconds
+
+# What an operator can mend: told in a sentence, not as a traceback.
+MENDABLE: Final = (SettingsInvalid, BindError, embedded.EmbeddedError, MigrationRefused, SealBroken, StorageDown, Refusal)
+
+
+@contextmanager
+def database(settings: Settings) -> Iterator[str]:
+    """How to reach the database: the operator's own; or the embedded one, attached to if it runs, else started for as long as the block."""
+    if settings.database_url is not None:
+        yield settings.database_url.get_secret_value()
+        return
+    running = embedded.attach(settings.data_dir / "postgres")
+    if running is not None:
+        yield running
+        return
+    with embedded.start(settings.data_dir / "postgres") as started:
+        yield started.conninfo
+
+
+def base_url(settings: Settings, listening: socket | None = None) -> str:
+    """The address that links begin with: the operator's, or that of the socket."""
+    if settings.base_url is not None:
+        return settings.base_url
+    if listening is None:
+        return f"http://{settings.bind}"
+    host, port = listening.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
+    return f"http://{host}:{port}"
+
+
+def serve(settings: Settings, *, welcome: bool) -> int:
+    """Run the service until it is told to stop; the exit code."""
+    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with ExitStack() as stack:
+        listening = stack.enter_context(listen(settings.bind))
+        address = base_url(settings, listening)
+        keys = encryption_keys(settings)
+        conninfo = stack.enter_context(database(settings))
+        owner_created = trio.run(prepare, settings, address, conninfo)
+        greet = partial(_greet, settings, address, owner_created=owner_created) if welcome else _quietly
+        if settings.workers == 1:
+            trio.run(partial(run, settings, address, conninfo, listening, on_started=greet))
+            return 0
+        # Everything that a worker must not find out for itself goes into its environment.
+        environment = {
+            **os.environ,
+            "SSO_DATABASE_URL": conninfo,
+            "SSO_ENCRYPTION_KEYS": keys,
+            "SSO_BASE_URL": address,
+            "SSO_WORKERS": str(settings.workers),
+        }
+        command = (sys.executable, "-m", "entrypoints.cli", "worker")
+        greet()
+        return run_workers(settings.workers, command, listening, environment)
+
+
+def work(settings: Settings, descriptor: int, parent: int) -> int:
+    """Be one of several workers: serve on an inherited socket, and stop when the parent is gone."""
+    assert settings.database_url is not None, "the parent says which"
+    conninfo = settings.database_url.get_secret_value()
+    with socket(fileno=descriptor) as listening:
+        trio.run(partial(run, settings, base_url(settings, listening), conninfo, listening, parent=parent))
+    return 0
+
+
+def _greet(settings: Settings, address: str, *, owner_created: bool) -> None:
+    mails = "sent by your mail server" if settings.smtp_url is not None else f"written to {mail_folder(settings)}/"
+    lines = [f"Gatehouse serves on  {address}", f"Try the interface    {address}/docs", f"Mails are            {mails}"]
+    if owner_created and settings.platform_owner_password is not None:
+        lines += [
+            "The platform owner was created just now; this is shown once:",
+            f"  e-mail             {settings.platform_owner_email}",
+            f"  password           {settings.platform_owner_password.get_secret_value()}",
+        ]
+    lines.append("Ctrl-C stops everything.")
+    sys.stdout.write("\n" + "\n".join(lines) + "\n\n")
+    sys.stdout.flush()
+
+
+def _quietly() -> None:
+    pass
+
+
+async def prepare(settings: Settings, address: str, conninfo: str) -> bool:
+    """Everything before the first request: migrations, signing keys, the first platform owner; whether that one was made now.
+
+    Waits for the database as long as it takes: it may well start later than we do.
+    """
+    while True:
+        try:
+            for name in await migrate(conninfo):
+                log.info("migrated", migration=name)
+            async with wire(settings, address, conninfo) as wired:
+                await signing_keys.load(wired.ports)
+                return await _create_first_owner(settings, wired)
+        except StorageDown as outage:
+            log.warning("waiting_for_database", error=str(outage.__cause__ or outage))
+            await trio.sleep(DATABASE_RETRY)
+
+
+async def _create_first_owner(settings: Settings, wired: Wired) -> bool:
+    if settings.platform_owner_email is None or settings.platform_owner_password is None:
+        return False
+    try:
+        await platform.create_first_owner(
+            wired.ports, Email(settings.platform_owner_email), settings.platform_owner_password.get_secret_value()
+        )
+    except PlatformOwnerExists:
+        return False
+    log.info("platform_owner_created", email=settings.platform_owner_email)
+    return True
+
+
+async def run(
+    settings: Settings,
+    address: str,
+    conninfo: str,
+    listening: socket,
+    *,
+    parent: int | None = None,
+    on_started: Callable[[], object] = _quietly,
+) -> None:
+    """One process: the actors' nursery outside, the HTTP server's inside, so that requests end before the actors do."""
+    shutdown, drain = trio.Event(), [DRAIN_ON_SIGTERM]
+    async with wire(settings, address, conninfo) as wired:
+        await signing_keys.load(wired.ports)
+        app = application(settings, address, wired)
+        async with trio.open_nursery() as actors:
+            start_actors(actors, wired)
+            async with trio.open_nursery() as http:
+                http.start_soon(_await_signal, shutdown, drain)
+                if parent is not None:
+                    http.start_soon(_await_orphanhood, parent, shutdown)
+                await serve_http(app, listening, shutdown=shutdown, grace=lambda: drain[0], on_started=on_started)
+                http.cancel_scope.cancel()
+            actors.cancel_scope.cancel()
+
+
+async def _await_signal(shutdown: trio.Event, drain: list[float]) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for signum in signals:
+            drain[0] = min(drain[0], DRAIN_ON_SIGINT if signum == signal.SIGINT else DRAIN_ON_SIGTERM)
+            log.info("stopping", signal=signal.Signals(signum).name)
+            shutdown.set()
+
+
+async def _await_orphanhood(parent: int, shutdown: trio.Event) -> None:
+    await parent_gone(parent)
+    shutdown.set()
+
+
+def migrate_now(settings: Settings) -> list[str]:
+    """The migrations that were applied."""
+    with database(settings) as conninfo:
+        return trio.run(migrate, conninfo)
+
+
+def create_owner_now(settings: Settings, email: str, password: str) -> None:
+    """The first platform owner. Raises PlatformOwnerExists and whatever is wrong with address or password."""
+    _with_ports(settings, lambda ports: platform.create_first_owner(ports, Email.parse(email), password))
+
+
+def rotate_keys_now(settings: Settings) -> str:
+    """The id of the new signing key."""
+    return _with_ports(settings, signing_keys.rotate) or ""
+
+
+def reencrypt_now(settings: Settings) -> int:
+    """How many values were encrypted again."""
+    return _with_ports(settings, housekeeping.reencrypt)
+
+
+def _with_ports(settings: Settings, use: Callable[[Ports], Awaitable[T]]) -> T:
+    """Run one use case on the configured database, which is started for it if nothing else runs it."""
+
+    async def once(conninfo: str) -> T:
+        await migrate(conninfo)
+        async with wire(settings, base_url(settings), conninfo) as wired:
+            return await use(wired.ports)
+
+    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with database(settings) as conninfo:
+        return trio.run(once, conninfo)

@@ -1,0 +1,145 @@
+"""The operator's settings: environment variables that begin with SSO_, checked once, at start."""
+
+import ipaddress
+from datetime import timedelta
+from ipaddress import IPv4Network, IPv6Network
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from core.errors import Refusal
+from core.policy import Policy
+from core.values import Email
+
+Network = IPv4Network | IPv6Network
+
+
+class SettingsInvalid(Exception):
+    """The settings cannot be used; the text has one sentence per mistake."""
+
+
+class Settings(BaseSettings):
+    """Every setting, with its default. Secrets are masked when shown."""
+
+    model_config = SettingsConfigDict(env_prefix="SSO_", frozen=True, extra="ignore", env_ignore_empty=True)
+
+    database_url: SecretStr | None = None
+    data_dir: Path = Path("var")
+    bind: str = "127.0.0.1:8080"
+    base_url: str | None = None
+    frontend_url: str | None = None
+    workers: int = Field(1, ge=1, le=64)
+    db_pool_size: int = Field(10, ge=2, le=1000)
+    encryption_keys: SecretStr | None = None
+    access_token_ttl: int = Field(900, ge=1, le=86400)
+    refresh_token_ttl: int = Field(30 * 86400, ge=1)
+    session_absolute_ttl: int = Field(90 * 86400, ge=1)
+    argon2_memory_kib: int = Field(19456, ge=8)
+    argon2_time_cost: int = Field(2, ge=1)
+    argon2_parallelism: int = Field(1, ge=1, le=16)
+    smtp_url: SecretStr | None = None
+    mail_from: str = "Gatehouse <gatehouse@localhost.localdomain>"
+    platform_owner_email: str | None = None
+    platform_owner_password: SecretStr | None = None
+    trusted_proxies: Annotated[tuple[Network, ...], NoDecode] = ()
+    rate_limits: str = "on"
+    account_guess_limit: int = Field(10, ge=1)
+    mails_per_recipient: int = Field(5, ge=1)
+    unverified_purge_days: int = Field(7, ge=1)
+    common_passwords_file: Path | None = None
+    log_format: Literal["auto", "json", "console"] = "auto"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    metrics_token: SecretStr | None = None
+
+    @field_validator("bind")
+    @classmethod
+    def _has_port(cls, value: str) -> str:
+        host, colon, port = value.rpartition(":")
+        if not colon or not host or not port.isdecimal() or int(port) > 65535:
+            raise ValueError("must look like 127.0.0.1:8080 or [::1]:8080")
+        return value
+
+    @field_validator("base_url", "frontend_url")
+    @classmethod
+    def _is_address(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
+            raise ValueError("must be an http or https address, such as https://id.example.com")
+        return value.rstrip("/")
+
+    @field_validator("trusted_proxies", mode="before")
+    @classmethod
+    def _networks(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return tuple(ipaddress.ip_network(part.strip()) for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("rate_limits")
+    @classmethod
+    def _is_factor(cls, value: str) -> str:
+        if value not in ("on", "off"):
+            try:
+                good = 0 < float(value) < 1e6
+            except ValueError:
+                good = False
+            if not good:
+                raise ValueError("must be on, off, or a factor such as 10")
+        return value
+
+    @field_validator("platform_owner_email")
+    @classmethod
+    def _is_email(cls, value: str | None) -> str | None:
+        try:
+            return None if value is None else Email.parse(value)
+        except Refusal as refusal:
+            raise ValueError(refusal.message) from None
+
+    @model_validator(mode="after")
+    def _belongs_together(self) -> Self:
+        if (self.platform_owner_email is None) != (self.platform_owner_password is None):
+            raise ValueError("SSO_PLATFORM_OWNER_EMAIL and SSO_PLATFORM_OWNER_PASSWORD go together: set both or neither")
+        if self.database_url is not None and self.encryption_keys is None:
+            raise ValueError("SSO_ENCRYPTION_KEYS is required with a database of your own; make a first key with: gatehouse keys generate")
+        return self
+
+    @property
+    def rate_limit_factor(self) -> float | None:
+        """How generous the documented limits per address are; None is off."""
+        return {"on": 1.0, "off": None}[self.rate_limits] if self.rate_limits in ("on", "off") else float(self.rate_limits)
+
+    @property
+    def policy(self) -> Policy:
+        """The lifetimes and limits that the core goes by."""
+        return Policy(
+            access_token_ttl=timedelta(seconds=self.access_token_ttl),
+            refresh_token_ttl=timedelta(seconds=self.refresh_token_ttl),
+            session_absolute_ttl=timedelta(seconds=self.session_absolute_ttl),
+            account_guess_limit=self.account_guess_limit,
+            mails_per_recipient=self.mails_per_recipient,
+            unverified_purge=timedelta(days=self.unverified_purge_days),
+            common_passwords=_lines(self.common_passwords_file),
+        )
+
+
+def _lines(path: Path | None) -> frozenset[str]:
+    return frozenset() if path is None else frozenset(path.read_text(encoding="utf-8").splitlines())
+
+
+def load() -> Settings:
+    """The settings of the environment. Raises SettingsInvalid."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        raise SettingsInvalid("\n".join(_sentence(mistake) for mistake in error.errors(include_url=False, include_input=False))) from None
+
+
+def _sentence(mistake: Any) -> str:
+    reason = mistake["msg"].removeprefix("Value error, ")
+    if not mistake["loc"]:
+        return f"{reason}."
+    return f"SSO_{str(mistake['loc'][0]).upper()} is not usable: {reason[0].lower()}{reason[1:]}."

@@ -1,0 +1,145 @@
+"""Settings into ports: the one place that chooses adapters."""
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+from urllib.parse import urlsplit
+
+import structlog
+import trio
+from actors.mailer import mailer
+from adapters.postgres.listen import listen
+from adapters.prometheus import CONTENT_TYPE, PrometheusMetrics
+from quart_trio import QuartTrio
+
+from actors.housekeeper import housekeeper
+from actors.key_reader import key_reader
+from actors.listener import listener
+from actors.mailbox import Mailbox
+from actors.metrics_refresher import metrics_refresher
+from actors.supervisor import supervise
+from adapters.clock import SystemClock
+from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, generate_key, parse_keys
+from adapters.letters import Letters
+from adapters.postgres.pool import Pool
+from adapters.postgres.storage import Postgres
+from adapters.smtp import FolderTransport, SmtpTransport
+from entrypoints.http.app import Edge, create_app
+from entrypoints.http.outer import Exchange
+from entrypoints.settings import Settings
+from ports import Ports
+
+access_log = structlog.get_logger("access")
+
+MAX_HASHES_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Wired:
+    """One process: its ports, and what only its entrypoints touch."""
+
+    ports: Ports
+    pool: Pool
+    metrics: PrometheusMetrics
+    conninfo: str
+
+
+def encryption_keys(settings: Settings) -> str:
+    """The keys of the vault: the operator's, or those made once for the embedded database and kept beside it."""
+    if settings.encryption_keys is not None:
+        return settings.encryption_keys.get_secret_value()
+    path = settings.data_dir / "encryption-keys"
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        # If it was there once and is lost, the first sealed value that cannot be opened says so; nothing is overwritten meanwhile.
+        pass
+    keys = generate_key()
+    descriptor = os.open(path.with_suffix(".new"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(keys + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    path.with_suffix(".new").rename(path)
+    return keys
+
+
+@asynccontextmanager
+async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterator[Wired]:
+    """The ports of one process, open until the block ends. Nothing is asked of the database yet."""
+    pool = Pool(conninfo, size=settings.db_pool_size)
+    clock = SystemClock()
+    vault = AesVault(parse_keys(encryption_keys(settings)))
+    metrics = PrometheusMetrics()
+    concurrency = max(1, min(MAX_HASHES_AT_ONCE, len(os.sched_getaffinity(0))) // settings.workers)
+    passwords = Argon2Passwords(settings.argon2_memory_kib, settings.argon2_time_cost, settings.argon2_parallelism, concurrency=concurrency)
+    ports = Ports(
+        storage=Postgres(pool, vault, clock),
+        passwords=passwords,
+        tokens=JwtTokens(base_url),
+        letters=Letters(base_url),
+        mail=outbox(settings),
+        clock=clock,
+        metrics=metrics,
+        policy=settings.policy,
+    )
+    try:
+        yield Wired(ports, pool, metrics, conninfo)
+    finally:
+        with trio.CancelScope(shield=True):
+            await pool.aclose()
+
+
+def mail_folder(settings: Settings) -> Path:
+    """Where mails land when there is no mail server."""
+    return settings.data_dir / "mail"
+
+
+def outbox(settings: Settings) -> SmtpTransport | FolderTransport:
+    """The mail server, or a folder for operators to read."""
+    if settings.smtp_url is None:
+        return FolderTransport(mail_folder(settings), settings.mail_from)
+    return SmtpTransport(settings.smtp_url.get_secret_value(), settings.mail_from)
+
+
+def application(settings: Settings, base_url: str, wired: Wired) -> QuartTrio:
+    """The HTTP application on these ports."""
+    frontend = urlsplit(settings.frontend_url) if settings.frontend_url else None
+    return create_app(
+        wired.ports,
+        Edge(
+            base_url=base_url,
+            frontend_origin=f"{frontend.scheme}://{frontend.netloc}" if frontend else None,
+            trusted_proxies=settings.trusted_proxies,
+            rate_limit_factor=settings.rate_limit_factor,
+            metrics_token=settings.metrics_token.get_secret_value() if settings.metrics_token else None,
+        ),
+        observe=partial(observe, wired.metrics),
+        exposition=wired.metrics.exposition,
+        exposition_type=CONTENT_TYPE,
+    )
+
+
+def observe(metrics: PrometheusMetrics, exchange: Exchange) -> None:
+    """One log line and one measurement for every exchange, refused and aborted ones included."""
+    metrics.http(exchange.method, exchange.route, exchange.status, exchange.duration)
+    ...
+
+
+def start_actors(nursery: trio.Nursery, wired: Wired) -> None:
+    """Start every actor under supervision; they run until the nursery is cancelled."""
+    ports = wired.ports
+    mails, keys = Mailbox(), Mailbox()
+    actors: dict[str, Callable[[], Awaitable[NoReturn]]] = {
+        "listener": partial(listener, partial(listen, wired.conninfo), {"mails": mails, "signing_keys": keys}),
+        "mailer": partial(mailer, ports, mails),
+        "key_reader": partial(key_reader, ports, keys),
+        "housekeeper": partial(housekeeper, ports),
+        "metrics_refresher": partial(metrics_refresher, ports, wired.pool),
+    }
+    for name, actor in actors.items():
+        nursery.start_soon(supervise, name, actor, name=name)

@@ -1,0 +1,198 @@
+"""Valid objects and short ways to common situations; a test states only what matters to it."""
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import trio
+import trio.testing
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from quart_trio.testing import TrioClient
+from werkzeug.datastructures import Headers
+
+from adapters.crypto import AesVault, Argon2Passwords, JwtTokens
+from adapters.letters import Letters
+from adapters.postgres.pool import Pool
+from adapters.postgres.storage import Postgres
+from core import mails, signing_keys
+from core.access import SYSTEM
+from core.accounts import Account, Origin
+from core.mails import Ended
+from core.policy import Policy
+from core.signing_keys import SigningKey
+from core.values import Email, new_id
+from entrypoints.http.app import Edge
+from ports import Ports
+from ports.observe import Clock, Metrics
+from ports.outside import Letter, MailTransport
+
+T = TypeVar("T")
+
+BASE_URL = "http://gatehouse.test"
+PASSWORD = "correct horse battery staple"
+EMAIL = "ada@example.com"
+
+
+def make_edge(**changes: Any) -> Edge:
+    """Rate limits are off: a test that is about them switches them on."""
+    edge = Edge(base_url=BASE_URL, frontend_origin=None, trusted_proxies=(), rate_limit_factor=None, metrics_token=None)
+    return replace(edge, **changes)
+
+
+@lru_cache
+def make_vault() -> AesVault:
+    return AesVault([("test", bytes(range(32)))])
+
+
+@lru_cache
+def cheap_passwords() -> Argon2Passwords:
+    """Argon2id with the least that it takes: what it costs is measured by the benchmark."""
+    return Argon2Passwords(memory_kib=8, time_cost=1, parallelism=1, concurrency=2, queue=200)
+
+
+@lru_cache
+def _signing_key_pem() -> bytes:
+    return rsa.generate_private_key(65537, 2048).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+async def make_ports(pool: Pool, clock: Clock, mail: MailTransport, metrics: Metrics, policy: Policy | None = None) -> Ports:
+    """Everything real but what is given; with a signing key, since making one takes a tenth of a second."""
+    ports = Ports(
+        storage=Postgres(pool, make_vault(), clock),
+        passwords=cheap_passwords(),
+        tokens=JwtTokens(BASE_URL),
+        letters=Letters(BASE_URL),
+        mail=mail,
+        clock=clock,
+        metrics=metrics,
+        policy=policy or Policy(),
+    )
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.signing_keys.add(SigningKey("test", _signing_key_pem(), clock.now(), None))
+    await signing_keys.load(ports)
+    return ports
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back, looked at the way tests ask."""
+
+    status: int
+    headers: Headers
+    text: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+    @property
+    def code(self) -> str:
+        """The error code; also proves the shape of the standard body."""
+        body = self.json
+        assert set(body) == {"error", "error_code", "timestamp"}, body
+        assert body["error"]
+        assert body["timestamp"].endswith("Z")
+        code = body["error_code"]
+        assert isinstance(code, str)
+        return code
+
+
+class Api:
+    """A client of the JSON interface."""
+
+    def __init__(self, client: TrioClient) -> None:
+        self._client = client
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        raw: bytes | None = None,
+    ) -> Answer:
+        sent = dict(headers or {})
+        if token is not None:
+            sent["Authorization"] = f"Bearer {token}"
+        data = raw
+        if body is not None:
+            data = json.dumps(body).encode()
+        if data is not None:
+            sent.setdefault("Content-Type", "application/json")
+        response = await self._client.open(path, method=method, headers=sent, data=data)
+        return Answer(response.status_code, response.headers, await response.get_data(as_text=True))
+
+    async def get(self, path: str, **options: Any) -> Answer:
+        return await self.call("GET", path, **options)
+
+    async def post(self, path: str, body: Any = None, **options: Any) -> Answer:
+        return await self.call("POST", path, {} if body is None else body, **options)
+
+    async def patch(self, path: str, body: Any, **options: Any) -> Answer:
+        return await self.call("PATCH", path, body, **options)
+
+    async def login(self, email: str = EMAIL, password: str = PASSWORD, **options: Any) -> Answer:
+        return await self.post("/api/auth/login", {"email": email, "password": password}, **options)
+
+
+async def deliver(ports: Ports) -> None:
+    """What the mailer does, once, with everything that is due."""
+    while due := await mails.claim_due(ports, 100):
+        for mail in due:
+            prepared = await mails.prepare(ports, mail)
+            if not isinstance(prepared, Ended):
+                await ports.mail.send(prepared[1])
+                await mails.sent(ports, prepared[0])
+
+
+def link(letter: Letter) -> str:
+    """The one-time token in a letter's link."""
+    found = re.search(r"[?&]token=([0-9a-f-]{36})", letter.text)
+    assert found, letter.text
+    return found[1]
+
+
+async def add_account(
+    ports: Ports, email: str = EMAIL, password: str | None = PASSWORD, *, verified: bool = True, **changes: Any
+) -> Account:
+    """An account in the database, as registration and verification would leave it."""
+    now = ports.clock.now()
+    account = Account(
+        id=new_id(),
+        email=Email.parse(email),
+        email_verified_at=now if verified else None,
+        password_hash=await ports.passwords.hash(password) if password is not None else None,
+        is_platform_owner=False,
+        origin=Origin.PLATFORM,
+        origin_org_id=None,
+        deactivated_at=None,
+        anonymized_at=None,
+        created_at=now,
+    )
+    account = replace(account, **changes)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.accounts.add(account)
+    return account
+
+
+async def everyone(count: int, act: Callable[[int], Awaitable[T]]) -> list[T]:
+    """What `count` tasks get that begin at the same moment."""
+    results: list[T] = []
+    start = trio.Event()
+
+    async def one(number: int) -> None:
+        await start.wait()
+        results.append(await act(number))
+
+    async with trio.open_nursery() as nursery:
+        for number in range(count):
+            nursery.start_soon(one, number)
+        await trio.testing.wait_all_tasks_blocked()
+        start.set()
+    return results

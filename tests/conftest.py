@@ -1,0 +1,91 @@
+"""Fixtures: one server for the run, one database for each worker, emptied after each test; a service on it; fakes outside only."""
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from typing import cast
+
+import pytest
+from quart_trio import QuartTrio
+from quart_trio.testing import TrioClient
+
+from adapters.postgres.pool import Pool
+from entrypoints.http.app import Edge, create_app
+from ports import Ports
+from tests import database
+from tests.builders import Api, make_edge, make_ports
+from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
+
+_server: database.Server | None = None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    global _server
+    if not hasattr(config, "workerinput") and not config.option.collectonly:
+        _server = database.start_server()
+
+
+def pytest_unconfigure() -> None:
+    global _server
+    if _server is not None:
+        _server.stop()
+        _server = None
+
+
+@pytest.fixture(scope="session")
+def worker_database() -> Iterator[database.Database]:
+    """The migrated database of this worker."""
+    with database.Database(os.environ[database.SERVER_VARIABLE]) as own:
+        yield own
+
+
+@pytest.fixture
+def conninfo(worker_database: database.Database) -> Iterator[str]:
+    """An empty, migrated database; emptied again afterwards."""
+    yield worker_database.conninfo
+    worker_database.empty()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def sent() -> FakeMailTransport:
+    """Where letters end up."""
+    return FakeMailTransport()
+
+
+@pytest.fixture
+def metrics() -> FakeMetrics:
+    return FakeMetrics()
+
+
+@pytest.fixture
+async def pool(conninfo: str) -> AsyncIterator[Pool]:
+    opened = Pool(conninfo, size=24)
+    yield opened
+    await opened.aclose()
+
+
+@pytest.fixture
+async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics) -> Ports:
+    """Everything real but the clock, the mail server and the metrics; the hashes are cheap."""
+    return await make_ports(pool, clock, sent, metrics)
+
+
+@pytest.fixture
+def edge() -> Edge:
+    """The settings of the HTTP edge; a test that wants others overrides this."""
+    return make_edge()
+
+
+@pytest.fixture
+def app(ports: Ports, edge: Edge) -> QuartTrio:
+    return create_app(ports, edge, observe=lambda _: None, exposition=lambda: b"", exposition_type="text/plain")
+
+
+@pytest.fixture
+def api(app: QuartTrio) -> Api:
+    """An HTTP client of the whole application, its outer layer included."""
+    return Api(cast("TrioClient", app.test_client()))
