@@ -213,13 +213,24 @@ def test_an_event_loop_may_end_while_its_hash_runs(monkeypatch: pytest.MonkeyPat
 
 
 async def test_threads_without_work_end_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.crypto.IDLE_AFTER", 0.0)
+    monkeypatch.setattr("adapters.crypto.passwords.IDLE_AFTER", 0.0)
     passwords = small_passwords(concurrency=1)
     for _ in range(3):
         assert not await passwords.verify(None, "correct horse")
         with trio.fail_after(10):
             while passwords._threads._alive:  # noqa: ASYNC110  # a thread's end tells nobody
                 await trio.sleep(0.001)
+
+
+async def test_after_closing_no_thread_stays() -> None:
+    passwords = small_passwords(concurrency=1)
+    await passwords.hash("correct horse")
+    passwords.close()
+    for _ in range(2):
+        with trio.fail_after(10):
+            while passwords._threads._alive:  # noqa: ASYNC110  # a thread's end tells nobody
+                await trio.sleep(0.001)
+        assert not await passwords.verify(None, "correct horse")  # what is still under way at the end is not lost
 
 
 # ------------------------------------------------------------------------------------------------------------------ tokens

@@ -1,0 +1,218 @@
+"""Access tokens: JWTs signed with RS256."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import jwt
+import trio
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from jwt.algorithms import RSAAlgorithm
+
+from core.access import Claims
+from core.errors import TokenExpired, TokenInvalid
+from core.signing_keys import SigningKey, UnknownKey
+from core.values import Email
+
+ALGORITHM = "RS256"
+ACCESS_TOKEN = "at+jwt"  # noqa: S105  # RFC 9068 section 2.1; what other tokens we sign get another type (RFC 8725 section 3.11)
+MAX_TOKEN = 8 * 1024  # security.md J-7
+MAX_LEEWAY = timedelta(seconds=30)  # security.md J-3
+_KEY_SIZE = 2048
+_LAST_SECOND = int(datetime.max.replace(tzinfo=UTC).timestamp())
+_NEVER = datetime.min.replace(tzinfo=UTC)
+# Headers that bring a key, point to one, or ask for rules that we do not know (security.md J-1).
+_REFUSED_HEADERS = frozenset({"crit", "jku", "jwk", "x5u", "x5c"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    kid: str
+    pem: bytes = field(repr=False)
+    private: rsa.RSAPrivateKey = field(repr=False)
+    public: rsa.RSAPublicKey
+    header: str  # the first segment of every token signed with this key
+    created_at: datetime
+    retires_at: datetime | None
+
+
+class JwtTokens:
+    """ports.crypto.Tokens with PyJWT (security.md section 4).
+
+    The base URL is issuer and audience. `leeway` is how far ahead the clock of the machine that issued a token may be; a token
+    expires to the second, because its holder was told when (decisions, point 33).
+    """
+
+    def __init__(self, base_url: str, leeway: timedelta = timedelta(seconds=10)) -> None:
+        if not timedelta(0) <= leeway <= MAX_LEEWAY:
+            raise ValueError("The leeway of access tokens must be between 0 and 30 seconds.")
+        self._base_url = base_url
+        self._leeway = leeway
+        # It knows this one algorithm and no other: none that is symmetric can ever share a verifier with it (RFC 8725 section 3.1).
+        self._jws = jwt.PyJWS(algorithms=[ALGORITHM], options={"enforce_minimum_key_length": True, "verify_signature": True})
+        self._key_generation = trio.CapacityLimiter(1)
+        self._keys: dict[str, _Key] = {}
+        self._by_header: dict[str, _Key] = {}
+        self._signing: _Key | None = None
+        self._loaded_at = _NEVER
+
+    @property
+    def loaded_at(self) -> datetime:
+        """When `use` was last called, in UTC; the beginning of time if never."""
+        return self._loaded_at
+
+    def use(self, keys: Sequence[SigningKey], now: datetime) -> None:
+        """Believe these keys from now on; sign with the newest that does not retire."""
+        used = sorted((self._parsed(key) for key in keys), key=lambda key: key.created_at, reverse=True)
+        self._keys = {key.kid: key for key in used}
+        self._by_header = {key.header: key for key in used}
+        self._signing = next((key for key in used if key.retires_at is None), None)
+        self._loaded_at = now
+
+    async def new_key(self, now: datetime) -> SigningKey:
+        """A new RSA key of 2048 bits, its id the thumbprint of RFC 7638."""
+        private = await trio.to_thread.run_sync(rsa.generate_private_key, 65537, _KEY_SIZE, limiter=self._key_generation)
+        pem = private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        return SigningKey(kid=_thumbprint(private.public_key()), private_key=pem, created_at=now, retires_at=None)
+
+    def sign(self, claims: Claims) -> str:
+        """A signed access token. Raises LookupError when there is no key to sign with."""
+        if self._signing is None:
+            raise LookupError("There is no signing key: `use` was not called, or with keys that all retire.")
+        payload: dict[str, Any] = {
+            "iss": self._base_url,
+            "aud": self._base_url,
+            "sub": str(claims.user_id),
+            "email": claims.email,
+            "email_verified": claims.email_verified,
+            "sid": str(claims.session_id),
+            "jti": str(claims.token_id),
+            "iat": int(claims.issued_at.timestamp()),
+            "exp": int(claims.expires_at.timestamp()),
+            "token_use": "access",
+        }
+        if claims.org:
+            payload["org"] = claims.org
+        if claims.org_id is not None:
+            payload["org_id"] = str(claims.org_id)
+        return self._encode(json.dumps(payload, separators=(",", ":")).encode(), self._signing.kid, self._signing.private)
+
+    def read(self, token: str, now: datetime) -> Claims:
+        """The claims of an access token. Raises TokenInvalid, TokenExpired, UnknownKey."""
+        if len(token) > MAX_TOKEN:
+            raise TokenInvalid
+        # Every token of ours starts with one of a few headers, so its key is known without parsing; PyJWT parses it once, to verify.
+        key = self._by_header.get(token.partition(".")[0]) or self._key_of(token)
+        if key.retires_at is not None and key.retires_at <= now:
+            raise UnknownKey
+        try:
+            payload = json.loads(self._jws.decode(token, key.public, algorithms=[ALGORITHM]))
+        except (jwt.InvalidTokenError, ValueError, RecursionError):
+            raise TokenInvalid from None
+        return self._claims(payload, now)
+
+    def jwks(self) -> dict[str, Any]:
+        """The public keys that are believed, as a JWK set (RFC 7517), the newest first."""
+        return {
+            "keys": [{"kty": "RSA", "use": "sig", "alg": ALGORITHM, "kid": key.kid, **_numbers(key.public)} for key in self._keys.values()]
+        }
+
+    def _parsed(self, key: SigningKey) -> _Key:
+        kept = self._keys.get(key.kid)
+        if kept is not None and kept.pem == key.private_key:  # reading a key and checking its primes takes tens of milliseconds
+            private, header = kept.private, kept.header
+        else:
+            loaded = serialization.load_pem_private_key(key.private_key, password=None)
+            if not isinstance(loaded, rsa.RSAPrivateKey) or loaded.key_size < _KEY_SIZE:
+                raise ValueError(f"The signing key {key.kid} is not an RSA key of at least {_KEY_SIZE} bits.")
+            private, header = loaded, self._encode(b"", key.kid, loaded).partition(".")[0]
+        return _Key(key.kid, key.private_key, private, private.public_key(), header, key.created_at, key.retires_at)
+
+    def _encode(self, payload: bytes, kid: str, key: rsa.RSAPrivateKey) -> str:
+        return self._jws.encode(payload, key, algorithm=ALGORITHM, headers={"kid": kid, "typ": ACCESS_TOKEN})
+
+    def _key_of(self, token: str) -> _Key:
+        """The key of a token whose header is not written as ours are, if there is nothing wrong with that header."""
+        try:
+            header = self._jws.get_unverified_header(token)
+        except (jwt.InvalidTokenError, ValueError):
+            raise TokenInvalid from None
+        kid = header.get("kid")
+        if header.get("alg") != ALGORITHM or header.get("typ") != ACCESS_TOKEN or not isinstance(kid, str):
+            raise TokenInvalid
+        if not _REFUSED_HEADERS.isdisjoint(header):
+            raise TokenInvalid
+        key = self._keys.get(kid)
+        if key is None:
+            raise UnknownKey
+        return key
+
+    def _claims(self, payload: object, now: datetime) -> Claims:
+        """What a token with a valid signature says. PyJWT's own checks ask the machine's clock, and take "123" for a time."""
+        if not isinstance(payload, dict):
+            raise TokenInvalid
+        get = payload.get
+        if get("iss") != self._base_url or get("aud") != self._base_url or get("token_use") != "access":
+            raise TokenInvalid
+        email, email_verified = get("email"), get("email_verified")
+        if not isinstance(email, str) or not isinstance(email_verified, bool):
+            raise TokenInvalid
+        org, org_id = get("org", ""), None
+        if not isinstance(org, str):
+            raise TokenInvalid
+        if "org" in payload or "org_id" in payload:
+            org_id = _uuid(get("org_id"))
+            if not org:  # one without the other says nothing (security.md J-6)
+                raise TokenInvalid
+        issued_at, expires_at = _time(get("iat")), _time(get("exp"))
+        claims = Claims(
+            user_id=_uuid(get("sub")),
+            session_id=_uuid(get("sid")),
+            email=Email(email),
+            email_verified=email_verified,
+            token_id=_uuid(get("jti")),
+            issued_at=issued_at,
+            expires_at=expires_at,
+            org=org,
+            org_id=org_id,
+        )
+        if issued_at > now + self._leeway or ("nbf" in payload and _time(get("nbf")) > now + self._leeway):
+            raise TokenInvalid
+        if expires_at <= now:  # last: only what was a token of ours can have expired
+            raise TokenExpired
+        return claims
+
+
+def _uuid(value: object) -> UUID:
+    if not isinstance(value, str):
+        raise TokenInvalid
+    try:
+        parsed = UUID(value)
+    except ValueError:
+        raise TokenInvalid from None
+    if str(parsed) != value:  # UUID() also reads braces, URNs and capitals
+        raise TokenInvalid
+    return parsed
+
+
+def _time(value: object) -> datetime:
+    if type(value) is not int or not 0 <= value <= _LAST_SECOND:  # True is an int too
+        raise TokenInvalid
+    return datetime.fromtimestamp(value, UTC)
+
+
+def _numbers(public: rsa.RSAPublicKey) -> dict[str, str]:
+    jwk = RSAAlgorithm.to_jwk(public, as_dict=True)
+    return {"n": jwk["n"], "e": jwk["e"]}
+
+
+def _thumbprint(public: rsa.RSAPublicKey) -> str:
+    """RFC 7638 section 3: the required members in lexical order, without white space."""
+    members = json.dumps({"kty": "RSA", **_numbers(public)}, separators=(",", ":"), sort_keys=True)
+    return base64.urlsafe_b64encode(hashlib.sha256(members.encode()).digest()).rstrip(b"=").decode()

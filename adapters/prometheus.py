@@ -1,0 +1,193 @@
+"""The metrics of organizations.md section 4.11, the same from every process of one service.
+
+prometheus-client keeps the figures in memory-mapped files of one directory, one set for each process, and adds them up when asked.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess, values
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+DIRECTORY_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+OTHER = "OTHER"
+UNKNOWN_ROUTE = "(unknown)"
+BACKEND = "postgres"
+LOGIN_FAILURES = ("credentials", "unverified")
+JOB_TYPES = ("mail", "housekeeping")
+
+_STATUS_CLASSES = {1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
+_HTTP_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # decisions, point 245
+_JOB_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+# From the event to the answer of the receiver: mostly under a second, after retries hours.
+_DELIVERY_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3600.0)
+
+
+def prepare_directory(directory: Path) -> None:
+    """Make the directory and empty it of the figures of an earlier run. For the first process of a service, before any other starts."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for kind in ("counter", "gauge", "histogram"):
+        for file in directory.glob(f"{kind}_*.db"):
+            file.unlink()
+
+
+def mark_dead(pid: int, directory: Path | None = None) -> None:
+    """Forget what only a living process has: its database connections. Its counts stay. For the parent, when a worker has ended."""
+    multiprocess.mark_process_dead(pid, str(_given(directory)))  # type: ignore[no-untyped-call]
+
+
+class PrometheusMetrics:
+    """ports.observe.Metrics in the files of a directory; by default that of PROMETHEUS_MULTIPROC_DIR.
+
+    Everything whose labels are known beforehand exists from the start, because a rate can only be computed from a zero.
+    """
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._directory = _given(directory)
+        self._files = values.MultiProcessValue()  # type: ignore[no-untyped-call]
+        self._observe_http: dict[tuple[str, str, int], Callable[[float], None]] = {}
+        with self._in_files():
+            self._http = Histogram(
+                "sso_http_request_duration_seconds",
+                "How long HTTP exchanges took, until the last byte was handed on.",
+                ["method", "route", "status_class"],
+                registry=None,
+                buckets=_HTTP_BUCKETS,
+            )
+            self._connections, self._idle_connections, self._max_connections = (
+                Gauge(f"sso_db_pool_connections_{name}", help_text, ["backend"], registry=None, multiprocess_mode="livesum").labels(BACKEND)
+                for name, help_text in (
+                    ("total", "Open database connections."),
+                    ("idle", "Open database connections that nobody uses."),
+                    ("max", "How many database connections may be open."),
+                )
+            )
+            self._jobs = Histogram(
+                "sso_job_processing_duration_seconds",
+                "How long pieces of background work took.",
+                ["job_type"],
+                registry=None,
+                buckets=_JOB_BUCKETS,
+            )
+            self._deliveries = Histogram(
+                "sso_webhook_delivery_latency_seconds",
+                "How long after its event a webhook was delivered.",
+                registry=None,
+                buckets=_DELIVERY_BUCKETS,
+            )
+            self._login_failures = Counter("sso_login_failures_total", "Logins that were refused.", ["reason"], registry=None)
+            self._tokens = Counter("sso_auth_tokens_issued_total", "Access tokens that were issued.", registry=None)
+            # Figures of the whole platform: whoever refreshed one last is right.
+            latest = {
+                name: Gauge(name, help_text, registry=None, multiprocess_mode="mostrecent")
+                for name, help_text in (
+                    ("sso_job_queue_depth", "Pieces of background work that are due."),
+                    ("sso_active_users_total", "Accounts that are not deactivated."),
+                    ("sso_total_organizations", "Organizations."),
+                    ("sso_mfa_enabled_users_total", "Active users with multi-factor authentication."),
+                    ("sso_mfa_adoption_percentage", "Share of active users with multi-factor authentication."),
+                )
+            }
+            self._queue_depth, self._users, self._organizations, self._mfa_users, self._mfa_share = latest.values()
+            self._touch(latest)
+
+    def http(self, method: str, route: str, status: int, seconds: float) -> None:
+        """An exchange ended. `route` is the route's template, never a path."""
+        key = (method, route, status // 100)
+        observe = self._observe_http.get(key)
+        if observe is None:
+            observe = self._new_http(*key)
+        observe(seconds)
+
+    def login_failed(self, reason: str) -> None:
+        """A login was refused; `reason` is from a fixed set."""
+        with self._in_files():
+            self._login_failures.labels(reason).inc()
+
+    def token_issued(self) -> None:
+        """An access token was issued."""
+        self._tokens.inc()
+
+    def job_done(self, job_type: str, seconds: float) -> None:
+        """A piece of background work ended, well or not."""
+        with self._in_files():
+            self._jobs.labels(job_type).observe(seconds)
+
+    def webhook_delivered(self, seconds: float) -> None:
+        """A webhook was delivered, so long after its event."""
+        self._deliveries.observe(seconds)
+
+    def queue_depth(self, depth: int) -> None:
+        """How many pieces of background work are due."""
+        self._queue_depth.set(depth)
+
+    def pool(self, total: int, idle: int, maximum: int) -> None:
+        """Database connections of this process."""
+        self._connections.set(total)
+        self._idle_connections.set(idle)
+        self._max_connections.set(maximum)
+
+    def platform(self, active_users: int, organizations: int, mfa_enabled_users: int) -> None:
+        """The platform's gauges."""
+        self._users.set(active_users)
+        self._organizations.set(organizations)
+        self._mfa_users.set(mfa_enabled_users)
+        self._mfa_share.set(100 * mfa_enabled_users / active_users if active_users else 0)
+
+    def exposition(self) -> bytes:
+        """The figures of all processes in the text format 0.0.4. Reads files, so it belongs in a thread."""
+        registry = CollectorRegistry()
+        multiprocess.MultiProcessCollector(registry, path=str(self._directory))  # type: ignore[no-untyped-call]
+        return generate_latest(registry)
+
+    def close(self) -> None:
+        """Close the files; what they hold stays. Only for who makes many instances, such as tests."""
+        self._files.close_all_files()
+
+    def _new_http(self, method: str, route: str, hundreds: int) -> Callable[[float], None]:
+        labels = (method if method in METHODS else OTHER, route, _STATUS_CLASSES.get(hundreds, OTHER))
+        with self._in_files():
+            observe = self._http.labels(*labels).observe
+        if OTHER not in labels:  # such keys may come from strangers, and each would stay here for ever
+            self._observe_http[method, route, hundreds] = observe
+        return observe
+
+    def _touch(self, latest: dict[str, Gauge]) -> None:
+        self._new_http("GET", UNKNOWN_ROUTE, 4)
+        for reason in LOGIN_FAILURES:
+            self._login_failures.labels(reason)
+        for job_type in JOB_TYPES:
+            self._jobs.labels(job_type)
+        # The newest value of any process is shown, so a worker that starts must not write a zero over what another one has counted.
+        figures = multiprocess.MultiProcessCollector(None, path=str(self._directory)).collect()  # type: ignore[no-untyped-call]
+        present = {metric.name for metric in figures if metric.samples}
+        for name, gauge in latest.items():
+            if name not in present:
+                gauge.set(0)
+
+    @contextmanager
+    def _in_files(self) -> Iterator[None]:
+        """Let what is made meanwhile keep its figures in the files of this instance.
+
+        prometheus-client decides that by a global variable, once, when it is first imported, so that the order of imports would
+        matter and one process, such as a test run, could have one directory only.
+        """
+        before = values.ValueClass
+        values.ValueClass = self._files
+        os.environ[DIRECTORY_VARIABLE] = str(self._directory)
+        try:
+            yield
+        finally:
+            values.ValueClass = before
+
+
+def _given(directory: Path | None) -> Path:
+    given = directory or os.environ.get(DIRECTORY_VARIABLE)
+    if not given:
+        raise ValueError(f"Metrics need a directory: set {DIRECTORY_VARIABLE}.")
+    return Path(given)

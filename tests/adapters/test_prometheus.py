@@ -1,0 +1,220 @@
+"""The metrics: their names and labels, and that every process of a service shows the same figures."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from adapters.prometheus import CONTENT_TYPE, DIRECTORY_VARIABLE, PrometheusMetrics, mark_dead, prepare_directory
+
+if TYPE_CHECKING:
+    from ports.observe import Metrics
+
+ROOT = Path(__file__).parents[2]
+
+# organizations.md section 4.11
+DOCUMENTED = {
+    "sso_http_request_duration_seconds": "histogram",
+    "sso_db_pool_connections_total": "gauge",
+    "sso_db_pool_connections_idle": "gauge",
+    "sso_db_pool_connections_max": "gauge",
+    "sso_job_queue_depth": "gauge",
+    "sso_job_processing_duration_seconds": "histogram",
+    "sso_webhook_delivery_latency_seconds": "histogram",
+    "sso_active_users_total": "gauge",
+    "sso_total_organizations": "gauge",
+    "sso_mfa_enabled_users_total": "gauge",
+    "sso_mfa_adoption_percentage": "gauge",
+    "sso_login_failures_total": "counter",
+    "sso_auth_tokens_issued_total": "counter",
+}
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An instance says its directory to the library by a variable, which must not outlive the test."""
+    monkeypatch.setenv(DIRECTORY_VARIABLE, "")
+    monkeypatch.delenv(DIRECTORY_VARIABLE)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    prepare_directory(tmp_path / "metrics")
+    return tmp_path / "metrics"
+
+
+@pytest.fixture
+def metrics(directory: Path) -> Iterator[PrometheusMetrics]:
+    made = PrometheusMetrics(directory)
+    yield made
+    made.close()
+
+
+def types(exposition: bytes) -> dict[str, str]:
+    """The type of each metric, by the name it has in the text."""
+    lines = (line.split(" ") for line in exposition.decode().splitlines() if line.startswith("# TYPE "))
+    return {name: kind for _, _, name, kind in lines}
+
+
+def samples(metrics: PrometheusMetrics, name: str) -> dict[tuple[str, ...], float]:
+    """The values of one series by the values of its labels, in the order of their names."""
+    return {
+        tuple(value for _, value in sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(metrics.exposition().decode())
+        for sample in family.samples
+        if sample.name == name
+    }
+
+
+def value(metrics: PrometheusMetrics, name: str, *labels: str) -> float:
+    return samples(metrics, name)[labels]
+
+
+def elsewhere(directory: Path, script: str) -> int:
+    """Run the script on the metrics of another process; its process id."""
+    code = f"import os; from adapters.prometheus import PrometheusMetrics; metrics = PrometheusMetrics(); {script}; print(os.getpid())"
+    environment = os.environ | {DIRECTORY_VARIABLE: str(directory)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
+    return int(done.stdout)
+
+
+def test_every_documented_metric_is_there_from_the_start(metrics: PrometheusMetrics) -> None:
+    assert types(metrics.exposition()) == DOCUMENTED
+    for name, kind in DOCUMENTED.items():
+        shown = f"{name}_count" if kind == "histogram" else name
+        assert set(samples(metrics, shown).values()) == {0.0}, name
+
+
+def test_the_content_type_is_that_of_the_text_format(metrics: PrometheusMetrics) -> None:
+    assert CONTENT_TYPE.startswith("text/plain; version=0.0.4")
+    assert b"_created" not in metrics.exposition()
+
+
+def test_an_exchange_is_counted_by_method_route_and_status_class(metrics: PrometheusMetrics) -> None:
+    metrics.http("GET", "/api/organizations/<org_slug>/members", 200, 0.004)
+    metrics.http("GET", "/api/organizations/<org_slug>/members", 204, 0.3)
+    metrics.http("POST", "/api/auth/login", 401, 20.0)
+    of_members = ("GET", "/api/organizations/<org_slug>/members", "2xx")
+    assert value(metrics, "sso_http_request_duration_seconds_count", *of_members) == 2
+    assert value(metrics, "sso_http_request_duration_seconds_sum", *of_members) == pytest.approx(0.304)
+    assert value(metrics, "sso_http_request_duration_seconds_bucket", "0.005", *of_members) == 1
+    of_login = ("POST", "/api/auth/login", "4xx")
+    assert value(metrics, "sso_http_request_duration_seconds_bucket", "10.0", *of_login) == 0
+    assert value(metrics, "sso_http_request_duration_seconds_bucket", "+Inf", *of_login) == 1
+
+
+def test_buckets_go_from_5_ms_to_10_s(metrics: PrometheusMetrics) -> None:
+    bounds = [float(labels[0]) for labels in samples(metrics, "sso_http_request_duration_seconds_bucket")]
+    assert (bounds[0], bounds[-2], bounds[-1]) == (0.005, 10.0, float("inf"))
+
+
+def test_strangers_cannot_add_labels(metrics: PrometheusMetrics) -> None:
+    for number in range(200):
+        metrics.http(f"METHOD{number}", "(unknown)", 404, 0.001)
+        metrics.http("GET", "(unknown)", 404, 0.001)
+        metrics.http("GET", "(unknown)", 600 + 100 * number, 0.001)
+    assert samples(metrics, "sso_http_request_duration_seconds_count") == {
+        ("GET", "(unknown)", "4xx"): 200,
+        ("OTHER", "(unknown)", "4xx"): 200,
+        ("GET", "(unknown)", "OTHER"): 200,
+    }
+    assert len(metrics._observe_http) == 1
+
+
+def test_each_call_of_the_port_moves_its_metric(metrics: PrometheusMetrics) -> None:
+    port: Metrics = metrics
+    port.login_failed("credentials")
+    port.token_issued()
+    port.token_issued()
+    port.job_done("mail", 0.2)
+    metrics.webhook_delivered(0.7)
+    port.queue_depth(17)
+    port.pool(total=7, idle=3, maximum=10)
+    port.platform(active_users=200, organizations=9, mfa_enabled_users=50)
+    assert value(metrics, "sso_login_failures_total", "credentials") == 1
+    assert value(metrics, "sso_login_failures_total", "unverified") == 0
+    assert value(metrics, "sso_auth_tokens_issued_total") == 2
+    assert value(metrics, "sso_job_processing_duration_seconds_sum", "mail") == pytest.approx(0.2)
+    assert value(metrics, "sso_webhook_delivery_latency_seconds_sum") == pytest.approx(0.7)
+    assert value(metrics, "sso_job_queue_depth") == 17
+    assert value(metrics, "sso_db_pool_connections_total", "postgres") == 7
+    assert value(metrics, "sso_db_pool_connections_idle", "postgres") == 3
+    assert value(metrics, "sso_db_pool_connections_max", "postgres") == 10
+    assert value(metrics, "sso_active_users_total") == 200
+    assert value(metrics, "sso_total_organizations") == 9
+    assert value(metrics, "sso_mfa_enabled_users_total") == 50
+    assert value(metrics, "sso_mfa_adoption_percentage") == 25
+
+
+def test_without_users_nobody_has_adopted_anything(metrics: PrometheusMetrics) -> None:
+    metrics.platform(active_users=0, organizations=0, mfa_enabled_users=0)
+    assert value(metrics, "sso_mfa_adoption_percentage") == 0
+
+
+def test_a_later_instance_does_not_take_over_an_earlier_one(metrics: PrometheusMetrics, tmp_path: Path) -> None:
+    prepare_directory(tmp_path / "other")
+    other = PrometheusMetrics(tmp_path / "other")
+    metrics.http("GET", "/health", 200, 0.001)
+    metrics.login_failed("mfa")
+    other.http("GET", "/metrics", 200, 0.001)
+    assert value(metrics, "sso_http_request_duration_seconds_count", "GET", "/health", "2xx") == 1
+    assert value(metrics, "sso_login_failures_total", "mfa") == 1
+    assert ("GET", "/health", "2xx") not in samples(other, "sso_http_request_duration_seconds_count")
+    assert ("GET", "/metrics", "2xx") not in samples(metrics, "sso_http_request_duration_seconds_count")
+    other.close()
+
+
+@pytest.mark.slow
+def test_every_process_shows_the_figures_of_all(metrics: PrometheusMetrics, directory: Path) -> None:
+    metrics.http("GET", "/health", 200, 0.004)
+    metrics.token_issued()
+    metrics.pool(total=1, idle=1, maximum=10)
+    metrics.platform(active_users=1, organizations=1, mfa_enabled_users=1)
+    pid = elsewhere(
+        directory,
+        "metrics.http('GET', '/health', 200, 0.004); metrics.token_issued(); metrics.pool(2, 1, 10); metrics.platform(8, 3, 2)",
+    )
+    assert value(metrics, "sso_http_request_duration_seconds_count", "GET", "/health", "2xx") == 2
+    assert value(metrics, "sso_auth_tokens_issued_total") == 2
+    assert value(metrics, "sso_db_pool_connections_total", "postgres") == 3
+    assert value(metrics, "sso_db_pool_connections_max", "postgres") == 20
+    assert value(metrics, "sso_active_users_total") == 8  # not a sum: the newest is right
+    assert value(metrics, "sso_mfa_adoption_percentage") == 25
+
+    mark_dead(pid, directory)
+    assert value(metrics, "sso_db_pool_connections_total", "postgres") == 1
+    assert value(metrics, "sso_auth_tokens_issued_total") == 2
+    assert value(metrics, "sso_active_users_total") == 8
+
+    elsewhere(directory, "pass")  # a worker that only just started knows nothing yet
+    assert value(metrics, "sso_active_users_total") == 8
+    assert value(metrics, "sso_auth_tokens_issued_total") == 2
+
+
+def test_the_directory_is_emptied_of_the_figures_of_an_earlier_run(directory: Path) -> None:
+    before = PrometheusMetrics(directory)
+    before.token_issued()
+    before.platform(8, 3, 2)
+    before.close()
+    (directory / "note.txt").write_text("not ours")
+    prepare_directory(directory)
+    assert [file.name for file in directory.iterdir()] == ["note.txt"]
+    after = PrometheusMetrics(directory)
+    assert value(after, "sso_auth_tokens_issued_total") == 0
+    assert value(after, "sso_active_users_total") == 0
+    after.close()
+
+
+def test_the_directory_comes_from_the_environment_unless_given(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=DIRECTORY_VARIABLE):
+        PrometheusMetrics()
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(directory))
+    metrics = PrometheusMetrics()
+    metrics.token_issued()
+    assert [file.name for file in directory.glob("counter_*.db")] == [f"counter_{os.getpid()}.db"]
+    metrics.close()
