@@ -14,6 +14,7 @@ import trio
 
 from adapters.postgres import embedded
 from adapters.postgres.migrate import MigrationRefused, migrate
+from adapters.prometheus import mark_dead
 from core import housekeeping, platform, signing_keys
 from core.errors import Refusal, StorageDown
 from core.platform import PlatformOwnerExists
@@ -86,7 +87,7 @@ def serve(settings: Settings, *, welcome: bool) -> int:
         }
         command = (sys.executable, "-m", "entrypoints.cli", "worker")
         greet()
-        return run_workers(settings.workers, command, listening, environment)
+        return run_workers(settings.workers, command, listening, environment, on_death=mark_dead)
 
 
 def work(settings: Settings, descriptor: int, parent: int) -> int:

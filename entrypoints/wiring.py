@@ -27,10 +27,10 @@ from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, generate_key, 
 from adapters.letters import Letters
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
-from adapters.smtp import FolderTransport, SmtpTransport
+from adapters.smtp import FolderTransport, SmtpTransport, parse_sender
 from entrypoints.http.app import Edge, create_app
 from entrypoints.http.outer import Exchange
-from entrypoints.settings import Settings
+from entrypoints.settings import Settings, SettingsInvalid
 from ports import Ports
 
 access_log = structlog.get_logger("access")
@@ -43,6 +43,7 @@ class Wired:
     """One process: its ports, and what only its entrypoints touch."""
 
     ports: Ports
+    storage: Postgres
     pool: Pool
     metrics: PrometheusMetrics
     conninfo: str
@@ -77,8 +78,9 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
     metrics = PrometheusMetrics()
     concurrency = max(1, min(MAX_HASHES_AT_ONCE, len(os.sched_getaffinity(0))) // settings.workers)
     passwords = Argon2Passwords(settings.argon2_memory_kib, settings.argon2_time_cost, settings.argon2_parallelism, concurrency=concurrency)
+    storage = Postgres(pool, vault, clock)
     ports = Ports(
-        storage=Postgres(pool, vault, clock),
+        storage=storage,
         passwords=passwords,
         tokens=JwtTokens(base_url),
         letters=Letters(base_url),
@@ -88,7 +90,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         policy=settings.policy,
     )
     try:
-        yield Wired(ports, pool, metrics, conninfo)
+        yield Wired(ports, storage, pool, metrics, conninfo)
     finally:
         with trio.CancelScope(shield=True):
             await pool.aclose()
@@ -100,10 +102,17 @@ def mail_folder(settings: Settings) -> Path:
 
 
 def outbox(settings: Settings) -> SmtpTransport | FolderTransport:
-    """The mail server, or a folder for operators to read."""
+    """The mail server, or a folder for operators to read. Raises SettingsInvalid."""
+    try:
+        parse_sender(settings.mail_from)
+    except ValueError as error:
+        raise SettingsInvalid(f"SSO_MAIL_FROM {error}.") from None
     if settings.smtp_url is None:
         return FolderTransport(mail_folder(settings), settings.mail_from)
-    return SmtpTransport(settings.smtp_url.get_secret_value(), settings.mail_from)
+    try:
+        return SmtpTransport(settings.smtp_url.get_secret_value(), settings.mail_from)
+    except ValueError as error:
+        raise SettingsInvalid(f"SSO_SMTP_URL {error}.") from None
 
 
 def application(settings: Settings, base_url: str, wired: Wired) -> QuartTrio:

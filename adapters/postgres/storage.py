@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Final
 
 import trio
@@ -115,6 +116,15 @@ class Postgres:
     async def counting(self) -> AsyncIterator[Counting]:
         async with self._pool.connection() as connection:
             yield Counting(connection)
+
+    async def about(self) -> tuple[int, datetime]:
+        """The server's version number, such as 150004, and its clock, in UTC; for `gatehouse doctor`."""
+        async with self._pool.connection() as connection:
+            with translated():
+                cursor = await connection.execute("select current_setting('server_version_num')::int, clock_timestamp()")
+                row = await cursor.fetchone()
+        assert row is not None, "it always answers"
+        return row[0], row[1]
 
     async def ping(self) -> None:
         async with self._pool.connection() as connection:

@@ -1,0 +1,192 @@
+"""`gatehouse doctor`: looks at everything the service stands on, and says in plain words what is wrong."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import metadata
+from typing import Final
+
+import trio
+
+from adapters.crypto import measure
+from adapters.postgres.embedded import EmbeddedError
+from adapters.postgres.migrate import MigrationRefused, pending
+from adapters.saml import XmlLibrariesDisagree, check_libraries
+from core import signing_keys
+from core.errors import StorageDown
+from entrypoints.main import base_url, database
+from entrypoints.settings import Settings, SettingsInvalid
+from entrypoints.wiring import mail_folder, outbox, wire
+from ports.crypto import SealBroken
+from ports.outside import MailRefused
+
+
+class Health(StrEnum):
+    """How a thing is."""
+
+    GOOD = "ok"
+    WARNING = "warn"
+    BAD = "FAIL"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was looked at, how it is, and, if it is not well, what to do."""
+
+    subject: str
+    health: Health
+    text: str
+
+
+# Releases below these have known holes (security.md P-1); a test holds the lock file against them.
+FLOORS: Final = {
+    "pyjwt": "2.15.0",
+    "lxml": "6.1.0",
+    "cryptography": "46.0.6",
+    "h11": "0.16.0",
+    "h2": "4.4.1",
+    "werkzeug": "3.1.6",
+}
+# CVE-2026-1299, by minor release of CPython.
+PYTHON_FLOORS: Final = {(3, 11): 15, (3, 12): 13, (3, 13): 12, (3, 14): 3}
+POSTGRESQL_FLOOR: Final = 15
+CLOCK_TOLERANCE: Final = 2.0  # seconds
+
+
+def examine(settings: Settings, say: Callable[[str], object]) -> int:
+    """Tell of everything; the exit code: 1 if something does not work, else 0."""
+    worst = 0
+    for finding in findings(settings):
+        say(f"{finding.health:<5} {finding.subject:<14} {finding.text}")
+        if finding.health is Health.BAD:
+            worst = 1
+    return worst
+
+
+def findings(settings: Settings) -> Iterator[Finding]:
+    """What there is to say, as it is found out."""
+    yield from unknown_settings()
+    yield interpreter(sys.version_info[:3])
+    yield from libraries()
+    yield xml()
+    yield hashing(settings)
+    yield address(settings)
+    yield mail(settings)
+    yield from storage(settings)
+
+
+def unknown_settings() -> Iterator[Finding]:
+    """A setting that is misspelt is silently without effect, so it is named here."""
+    known = {f"SSO_{name.upper()}" for name in Settings.model_fields}
+    for name in sorted(set(filter(lambda name: name.startswith("SSO_"), os.environ)) - known):
+        yield Finding("settings", Health.WARNING, f"{name} is not a setting of this release; is it misspelt?")
+    yield Finding("settings", Health.GOOD, "all values are usable")
+
+
+def interpreter(version: tuple[int, int, int]) -> Finding:
+    """Whether the interpreter has its security fixes."""
+    shown = ".".join(map(str, version))
+    floor = PYTHON_FLOORS.get(version[:2])
+    if floor is not None and version[2] < floor:
+        fixed = f"{version[0]}.{version[1]}.{floor}"
+        return Finding("Python", Health.WARNING, f"{shown} lacks the fix of CVE-2026-1299; use {fixed} or later")
+    return Finding("Python", Health.GOOD, shown)
+
+
+def libraries() -> Iterator[Finding]:
+    """Whether the libraries have theirs."""
+    for name, floor in FLOORS.items():
+        installed = metadata.version(name)
+        if _numbers(installed) < _numbers(floor):
+            yield Finding("libraries", Health.BAD, f"{name} {installed} has known holes; install {floor} or later")
+    yield Finding("libraries", Health.GOOD, ", ".join(f"{name} {metadata.version(name)}" for name in FLOORS))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdecimal())
+
+
+def xml() -> Finding:
+    """Whether lxml and xmlsec go together."""
+    try:
+        return Finding("libxml2", Health.GOOD, f"{check_libraries()}, the same for lxml and xmlsec")
+    except XmlLibrariesDisagree as error:
+        return Finding("libxml2", Health.BAD, str(error))
+
+
+def hashing(settings: Settings) -> Finding:
+    """Which build of Argon2 runs, and what it gives: the number of logins that this machine can do at most."""
+    tags = metadata.distribution("argon2-cffi-bindings").read_text("WHEEL") or ""
+    build = "the generic wheel (a C compiler would let ./run build a faster one)" if "manylinux" in tags else "built for this processor"
+    cores = min(4, len(os.sched_getaffinity(0)))
+    parameters = (settings.argon2_memory_kib, settings.argon2_time_cost, settings.argon2_parallelism)
+    one, all_cores = measure(*parameters, threads=1), measure(*parameters, threads=cores)
+    return Finding("Argon2", Health.GOOD, f"{build}: {one:.0f} verifications per second on one thread, {all_cores:.0f} on {cores}")
+
+
+def address(settings: Settings) -> Finding:
+    """Whether browsers will keep our cookies safe."""
+    url = base_url(settings)
+    if url.startswith("https:"):
+        return Finding("base URL", Health.GOOD, url)
+    return Finding(
+        "base URL", Health.WARNING, f"{url} is not https: cookies and tokens travel in the clear. Set SSO_BASE_URL to the public address"
+    )
+
+
+def mail(settings: Settings) -> Finding:
+    """Whether mails can leave."""
+    try:
+        transport = outbox(settings)
+    except SettingsInvalid as error:
+        return Finding("mail", Health.BAD, str(error))
+    if settings.smtp_url is None:
+        return Finding("mail", Health.WARNING, f"no mail server: mails are written to {mail_folder(settings)}/. Set SSO_SMTP_URL")
+    try:
+        trio.run(transport.check)
+    except MailRefused as error:
+        return Finding("mail", Health.BAD, f"the mail server is not usable: {error}")
+    return Finding("mail", Health.GOOD, "the mail server answers")
+
+
+def storage(settings: Settings) -> Iterator[Finding]:
+    """The database: reachable, new enough, migrated, in time with us, and readable with our keys."""
+    try:
+        with database(settings) as conninfo:
+            yield from trio.run(_look_into_database, settings, conninfo)
+    except (EmbeddedError, StorageDown, MigrationRefused) as error:
+        yield Finding("database", Health.BAD, f"{error.__cause__ or error}".strip())
+
+
+async def _look_into_database(settings: Settings, conninfo: str) -> list[Finding]:
+    found = []
+    missing = await pending(conninfo)
+    async with wire(settings, base_url(settings), conninfo) as wired:
+        began = time.time()
+        version, theirs = await wired.storage.about()
+        skew = abs(theirs.timestamp() - (began + time.time()) / 2)
+        health = Health.GOOD if version // 10000 >= POSTGRESQL_FLOOR else Health.BAD
+        found.append(Finding("database", health, f"PostgreSQL {version // 10000}.{version % 10000}"))
+        if missing:
+            found.append(Finding("migrations", Health.WARNING, f"{len(missing)} to apply: gatehouse migrate, or start the service"))
+        else:
+            found.append(Finding("migrations", Health.GOOD, "up to date"))
+            try:
+                await signing_keys.load(wired.ports)
+                found.append(Finding("encryption", Health.GOOD, "the keys open what is stored"))
+            except SealBroken as error:
+                found.append(Finding("encryption", Health.BAD, str(error)))
+        in_time = skew <= CLOCK_TOLERANCE
+        found.append(
+            Finding(
+                "clock",
+                Health.GOOD if in_time else Health.WARNING,
+                f"{skew:.1f} s from the database's" + ("" if in_time else ": tokens and links expire at the wrong time; use NTP"),
+            )
+        )
+    return found
+
+

@@ -1,0 +1,302 @@
+"""Logs: one JSON object a line on standard output, or readable text on a terminal (security.md L-3).
+
+`configure` is called once, when a process starts. Everybody logs through structlog, libraries through logging; the line of each
+exchange, which is on the way of every request, is put together by hand in `access`.
+"""
+
+import json
+import logging
+import os
+import re
+import select
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from json.encoder import encode_basestring_ascii as quoted
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+import structlog
+from structlog.typing import EventDict, WrappedLogger
+
+if TYPE_CHECKING:
+    from entrypoints.http.outer import Exchange
+
+Format = Literal["auto", "json", "console"]
+Level = Literal["debug", "info", "warning", "error"]
+
+STANDARD_OUTPUT: Final = 1
+# Of the lines that several processes write to one pipe, only those up to this length are sure to stay whole (POSIX, write).
+LONGEST_LINE: Final = max(select.PIPE_BUF, 4096)
+LONGEST_AGENT: Final = 512
+LONGEST_EXCEPTION: Final = 32_000
+LONGEST_PATH: Final = 1024
+MASK: Final = "[masked]"
+
+_HEAD = ("timestamp", "level", "logger", "event", "request_id")
+_DEPTH = 6
+
+# A name is taken for a secret's when one of its words ends like this: the last line of defence, not the first.
+_SECRET_ENDINGS = (
+    "password", "passwd", "passphrase", "secret", "token", "code", "key", "authorization", "cookie", "credential", "otp",
+)  # fmt: skip
+# ... unless it ends in one of these words, which make it a fact about the secret,
+_FACT_ENDINGS = frozenset({"id", "ids", "type", "use", "count", "ttl", "at"})
+# ... or is one of these.
+_NO_SECRETS = frozenset({"error_code", "status_code", "exit_code", "country_code"})
+_WORDS = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])")
+
+# What would let a value break out of its line, or show itself as something else, on a terminal: C0 and C1 controls, line and paragraph
+# separators, directions of writing. JSON's own escapes (all that is not ASCII) cover them too.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNSAFE_IN_TRACEBACK = re.compile(_UNSAFE.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
+
+# They log whole addresses, which hold secrets of webhooks, and headers, at the levels below.
+_TALKATIVE = ("httpx", "httpcore")
+
+_json = json.JSONEncoder(separators=(",", ":"), default=str).encode
+
+
+def configure(log_format: Format, level: Level, descriptor: int = STANDARD_OUTPUT) -> None:
+    """Log in this format, from this level on. `auto` is text on a terminal and JSON elsewhere. May be called again."""
+    global _access
+    console = log_format == "console" or (log_format == "auto" and os.isatty(descriptor))
+    threshold = logging.getLevelNamesMapping()[level.upper()]
+    write = _Writer(descriptor)
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.stdlib.add_logger_name,
+            structlog.processors.add_log_level,
+            _add_timestamp,
+            structlog.processors.format_exc_info,  # without local variables, which hold passwords
+            _clean,
+            *([_escape, _console(os.isatty(descriptor))] if console else [_lines]),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        logger_factory=lambda name=None: _Logger(write, name),
+        cache_logger_on_first_use=False,  # loggers are made when modules are imported, before anything is configured
+    )
+    _access = _log_access if console else _AccessLines(write, threshold)
+
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        if isinstance(handler, _ToStructlog):
+            root.removeHandler(handler)
+    root.addHandler(_ToStructlog())
+    root.setLevel(threshold)
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(max(threshold, logging.WARNING))
+
+
+def access(exchange: "Exchange") -> None:
+    """The line of an exchange that has ended; and what went wrong with it, where the application did not say so itself."""
+    _access(exchange)
+    if exchange.error is not None:
+        log = structlog.get_logger("http")
+        log.error("the application failed", request_id=exchange.request_id, exc_info=exchange.error)
+
+
+# ------------------------------------------------------------------------------------------------------------------ access
+
+
+class _AccessLines:
+    """Access lines in JSON, made by hand: about a tenth of the price of the general way."""
+
+    def __init__(self, write: "_Writer", threshold: int) -> None:
+        self._write = write
+        self._from_status = 0 if threshold <= logging.INFO else 500 if threshold <= logging.ERROR else 1000
+
+    def __call__(self, exchange: "Exchange") -> None:
+        status = exchange.status
+        if status < self._from_status:
+            return
+        path = quoted(exchange.path)
+        if len(path) > LONGEST_PATH:
+            path = quoted(_fitting(exchange.path, LONGEST_PATH))
+        rest = ""
+        if exchange.caller is not None:
+            rest += f',"caller":{quoted(exchange.caller)}'
+        if exchange.organization is not None:
+            rest += f',"organization":{quoted(exchange.organization)}'
+        if exchange.error_code is not None:
+            rest += f',"error_code":{quoted(exchange.error_code)}'
+        if exchange.aborted:
+            rest += ',"aborted":true'
+        self._write(
+            f'{{"timestamp":"{_timestamp()}","level":"{_access_level(status)}","logger":"access","event":"request",'
+            f'"request_id":{quoted(exchange.request_id)},"method":{quoted(exchange.method)},"path":{path},'
+            f'"route":{quoted(exchange.route)},"status":{status},"duration_ms":{exchange.duration * 1000:.2f},'
+            f'"address":{quoted(exchange.address)}{rest}}}\n'
+        )
+
+
+def _log_access(exchange: "Exchange") -> None:
+    """The access line in the general way: for terminals, where time is not short, and before `configure`."""
+    log = structlog.get_logger("access")
+    log.log(
+        logging.ERROR if exchange.status >= 500 else logging.INFO,
+        f"{exchange.method} {exchange.path}",
+        status=exchange.status,
+        duration_ms=round(exchange.duration * 1000, 2),
+        address=exchange.address,
+        request_id=exchange.request_id,
+        **{name: value for name in ("caller", "organization", "error_code") if (value := getattr(exchange, name)) is not None},
+        **({"aborted": True} if exchange.aborted else {}),
+    )
+
+
+def _access_level(status: int) -> str:
+    return "error" if status >= 500 else "info"
+
+
+_access: "Callable[[Exchange], None]" = _log_access
+
+
+# -------------------------------------------------------------------------------------------------------------- processors
+
+
+def _add_timestamp(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    event["timestamp"] = _timestamp()
+    return event
+
+
+def _clean(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Mask what looks like a secret by its name, and cut what a stranger may make long."""
+    return {name: value if name in _HEAD else _cleaned(name, value, _DEPTH) for name, value in event.items()}
+
+
+def _cleaned(name: str, value: Any, depth: int) -> Any:
+    if _is_secret(name):
+        return MASK
+    if isinstance(value, str):
+        if name == "exception" and len(value) > LONGEST_EXCEPTION:
+            half = LONGEST_EXCEPTION // 2
+            return f"{value[:half]}\n...\n{value[-half:]}"
+        return value[:LONGEST_AGENT] if name in ("agent", "user_agent") else value
+    if isinstance(value, dict):
+        return {str(key): _cleaned(str(key), item, depth - 1) for key, item in value.items()} if depth else "..."
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_cleaned("", item, depth - 1) for item in value] if depth else "..."
+    return value
+
+
+@lru_cache(maxsize=1024)
+def _is_secret(name: str) -> bool:
+    if name in _NO_SECRETS:
+        return False
+    words = [word.lower() for word in _WORDS.split(name) if word]
+    return bool(words) and words[-1] not in _FACT_ENDINGS and any(word.removesuffix("s").endswith(_SECRET_ENDINGS) for word in words)
+
+
+def _escape(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    return {name: _escaped(value, _UNSAFE_IN_TRACEBACK if name == "exception" else _UNSAFE) for name, value in event.items()}
+
+
+def _escaped(value: Any, unsafe: re.Pattern[str] = _UNSAFE) -> Any:
+    """The value with control characters as `\\n` or `\\x1b`. What is no text is shown by repr, which does the same."""
+    if isinstance(value, bool | int | float | None):
+        return value
+    text = value if isinstance(value, str) else _json(value)
+    return unsafe.sub(lambda found: found.group().encode("unicode_escape").decode("ascii"), text)
+
+
+def _console(is_terminal: bool) -> structlog.dev.ConsoleRenderer:
+    # The library's default formatter shows local variables where `rich` is installed.
+    return structlog.dev.ConsoleRenderer(
+        colors=is_terminal and "NO_COLOR" not in os.environ, sort_keys=False, exception_formatter=structlog.dev.plain_traceback
+    )
+
+
+def _lines(logger: WrappedLogger, method: str, event: EventDict) -> str:
+    """The event as one line of JSON, or, where that would be too long to stay whole on a pipe, as several."""
+    record = {name: event.pop(name) for name in _HEAD if name in event} | event
+    line = _json(record)
+    return line if len(line) < LONGEST_LINE else "\n".join(_json(part) for part in _parts(record))
+
+
+def _parts(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """The longest value in parts, each beside all the others, which are cut."""
+    texts = {name: value if isinstance(value, str) else _json(value) for name, value in record.items()}
+    longest = max(texts, key=lambda name: len(texts[name]))
+    beside = {name: record[name] if len(text) <= 30 else _fitting(text, 200) for name, text in texts.items() if name != longest}
+    if len(_json(beside)) > LONGEST_LINE // 2:
+        beside = {name: value for name, value in beside.items() if name in _HEAD}
+    room = LONGEST_LINE - len(_json(beside)) - len(quoted(longest)) - len(',"part":"100000/100000":,\n')
+    pieces, rest = [], texts[longest]
+    while rest:
+        pieces.append(_fitting(rest, room))
+        rest = rest[len(pieces[-1]) :]
+    return [{**beside, "part": f"{number}/{len(pieces)}", longest: piece} for number, piece in enumerate(pieces, 1)]
+
+
+def _fitting(text: str, room: int) -> str:
+    """As much of the beginning as fits when it is quoted; a character may become twelve."""
+    piece = text[:room]
+    while (size := len(quoted(piece))) > room:
+        piece = piece[: max(1, len(piece) * room // size - 1)]
+    return piece
+
+
+# ------------------------------------------------------------------------------------------------------------------ output
+
+_second: tuple[int, str] = (0, "")
+
+
+def _timestamp() -> str:
+    """Now, by RFC 3339, in UTC with milliseconds. Most lines share their second with the one before."""
+    global _second
+    now = time.time()
+    whole, text = _second
+    if int(now) != whole:
+        whole = int(now)
+        text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))
+        _second = (whole, text)
+    return f"{text}.{int((now - whole) * 1000):03d}Z"
+
+
+class _Writer:
+    """Writes each text with one system call, past Python's buffers, which several processes would flush into each other's lines."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __call__(self, text: str) -> None:
+        data = text.encode("utf-8", "backslashreplace")
+        try:
+            written = os.write(self._descriptor, data)
+            while written < len(data):  # a signal came in between, or the pipe does not block and is full
+                select.select([], [self._descriptor], [])
+                written += os.write(self._descriptor, data[written:])
+        except BlockingIOError:
+            select.select([], [self._descriptor], [])
+            self(text)
+        except OSError:
+            pass  # nobody reads any more, or the disk is full: no reason to fail a request
+
+
+class _Logger:
+    """What structlog hands the rendered text to; `name` is for the processors."""
+
+    def __init__(self, write: _Writer, name: str | None) -> None:
+        self._write = write
+        self.name = name
+
+    def msg(self, text: str) -> None:
+        for line in text.split("\n") if text.startswith("{") else (text,):
+            self._write(line + "\n")
+
+    debug = info = warning = error = critical = msg
+
+
+class _ToStructlog(logging.Handler):
+    """Lets libraries that use `logging` speak through structlog."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            level = next((known for known in _KNOWN_LEVELS if record.levelno >= known), logging.DEBUG)
+            structlog.get_logger(record.name).log(level, record.getMessage(), exc_info=record.exc_info)
+        except Exception:
+            self.handleError(record)
+
+
+_KNOWN_LEVELS = (logging.CRITICAL, *sorted((logging.getLevelNamesMapping()[name.upper()] for name in get_args(Level)), reverse=True))
