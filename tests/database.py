@@ -32,6 +32,15 @@ _PREFIX: Final = "gatehouse-test-"
 _ENOUGH_MEMORY: Final = 1024**3  # containers often give /dev/shm 64 MB
 
 
+def roomy_directory() -> Path:
+    """Where databases of tests go: in memory if there is more than 1 GiB of it free, else among the temporary files."""
+    # A database is many small files, and creating one is what takes the time: memory matters more than fsync.
+    memory = Path("/dev/shm")  # noqa: S108
+    if memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _ENOUGH_MEMORY:
+        return memory
+    return Path(tempfile.gettempdir())
+
+
 class Server:
     """The server of this run; `conninfo` reaches it as its superuser."""
 
@@ -52,7 +61,7 @@ def start_server(migrations: Path = MIGRATIONS) -> Server:
 
     For the controller, in its main thread. Workers started afterwards find the server under SERVER_VARIABLE.
     """
-    parent = _parent()
+    parent = roomy_directory()
     _sweep(parent)
     home = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
     home.chmod(0o711)  # root's server runs as nobody, who must get through
@@ -124,14 +133,6 @@ class Database:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.drop()
-
-
-def _parent() -> Path:
-    # A database is many small files, and creating one is what takes the time: memory matters more than fsync.
-    memory = Path("/dev/shm")  # noqa: S108
-    if memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _ENOUGH_MEMORY:
-        return memory
-    return Path(tempfile.gettempdir())
 
 
 def _sweep(parent: Path) -> None:

@@ -181,7 +181,7 @@ class Connection(psycopg.AsyncConnection[Row]):
         try:
             with trio.CancelScope(shield=True):
                 await self.cancel_safe(timeout=CANCEL_PATIENCE)
-        except errors.Error as error:
+        except (errors.Error, OSError) as error:
             _log.info("a cancelled statement may still be running: %s", error)
         finally:
             self.finish()
