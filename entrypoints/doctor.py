@@ -11,7 +11,7 @@ from typing import Final
 
 import trio
 
-from adapters.crypto import measure
+from adapters.crypto import verifications_per_second
 from adapters.postgres.embedded import EmbeddedError
 from adapters.postgres.migrate import MigrationRefused, pending
 from adapters.saml import XmlLibrariesDisagree, check_libraries
@@ -123,7 +123,7 @@ def hashing(settings: Settings) -> Finding:
     build = "the generic wheel (a C compiler would let ./run build a faster one)" if "manylinux" in tags else "built for this processor"
     cores = min(4, len(os.sched_getaffinity(0)))
     parameters = (settings.argon2_memory_kib, settings.argon2_time_cost, settings.argon2_parallelism)
-    one, all_cores = measure(*parameters, threads=1), measure(*parameters, threads=cores)
+    one, all_cores = verifications_per_second(*parameters, threads=1), verifications_per_second(*parameters, threads=cores)
     return Finding("Argon2", Health.GOOD, f"{build}: {one:.0f} verifications per second on one thread, {all_cores:.0f} on {cores}")
 
 
@@ -188,5 +188,3 @@ async def _look_into_database(settings: Settings, conninfo: str) -> list[Finding
             )
         )
     return found
-
-

@@ -19,6 +19,7 @@ from core import housekeeping, platform, signing_keys
 from core.errors import Refusal, StorageDown
 from core.platform import PlatformOwnerExists
 from core.values import Email
+from entrypoints import logs
 from entrypoints.server import BindError, listen, serve_http
 from entrypoints.settings import Settings, SettingsInvalid
 from entrypoints.wiring import Wired, application, encryption_keys, mail_folder, start_actors, wire
@@ -66,6 +67,7 @@ def base_url(settings: Settings, listening: socket | None = None) -> str:
 
 def serve(settings: Settings, *, welcome: bool) -> int:
     """Run the service until it is told to stop; the exit code."""
+    logs.configure(settings.log_format, settings.log_level)
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     with ExitStack() as stack:
         listening = stack.enter_context(listen(settings.bind))
@@ -92,6 +94,7 @@ def serve(settings: Settings, *, welcome: bool) -> int:
 
 def work(settings: Settings, descriptor: int, parent: int) -> int:
     """Be one of several workers: serve on an inherited socket, and stop when the parent is gone."""
+    logs.configure(settings.log_format, settings.log_level)
     assert settings.database_url is not None, "the parent says which"
     conninfo = settings.database_url.get_secret_value()
     with socket(fileno=descriptor) as listening:

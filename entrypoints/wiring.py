@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NoReturn
 from urllib.parse import urlsplit
 
-import structlog
 import trio
 from actors.mailer import mailer
 from adapters.postgres.listen import listen
@@ -28,12 +27,11 @@ from adapters.letters import Letters
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from adapters.smtp import FolderTransport, SmtpTransport, parse_sender
+from entrypoints import logs
 from entrypoints.http.app import Edge, create_app
 from entrypoints.http.outer import Exchange
 from entrypoints.settings import Settings, SettingsInvalid
 from ports import Ports
-
-access_log = structlog.get_logger("access")
 
 MAX_HASHES_AT_ONCE = 4
 
@@ -136,7 +134,7 @@ def application(settings: Settings, base_url: str, wired: Wired) -> QuartTrio:
 def observe(metrics: PrometheusMetrics, exchange: Exchange) -> None:
     """One log line and one measurement for every exchange, refused and aborted ones included."""
     metrics.http(exchange.method, exchange.route, exchange.status, exchange.duration)
-    ...
+    logs.access(exchange)
 
 
 def start_actors(nursery: trio.Nursery, wired: Wired) -> None:

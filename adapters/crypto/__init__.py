@@ -1,7 +1,7 @@
 """Passwords, access tokens and secrets at rest; the only package that imports a cryptographic library."""
 
-from adapters.crypto.passwords import Argon2Passwords
+from adapters.crypto.passwords import Argon2Passwords, verifications_per_second
 from adapters.crypto.tokens import JwtTokens
 from adapters.crypto.vault import AesVault, generate_key, parse_keys
 
-__all__ = ["AesVault", "Argon2Passwords", "JwtTokens", "generate_key", "parse_keys"]
+__all__ = ["AesVault", "Argon2Passwords", "JwtTokens", "generate_key", "parse_keys", "verifications_per_second"]

@@ -4,8 +4,10 @@ import os
 import secrets
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -58,6 +60,25 @@ class Argon2Passwords:
             return self._hasher.verify(password_hash, password)
         except argon2.exceptions.VerifyMismatchError:
             return False  # any other error is a fault (a damaged hash, no memory), which must not pass for a wrong password
+
+
+def verifications_per_second(memory_kib: int, time_cost: int, parallelism: int, threads: int, seconds: float = 0.5) -> float:
+    """What this machine can verify on so many threads with nothing else to do; the ceiling of its logins per second."""
+    hasher = argon2.PasswordHasher(time_cost=time_cost, memory_cost=memory_kib, parallelism=parallelism)
+    hashed = hasher.hash("measured")
+    end = time.perf_counter() + seconds
+
+    def verify_until_the_end(_: int) -> int:
+        done = 0
+        while time.perf_counter() < end:
+            hasher.verify(hashed, "measured")
+            done += 1
+        return done
+
+    began = time.perf_counter()
+    with ThreadPoolExecutor(threads) as pool:
+        done = sum(pool.map(verify_until_the_end, range(threads)))
+    return done / (time.perf_counter() - began)
 
 
 @dataclass(eq=False, slots=True, repr=False)
