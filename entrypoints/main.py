@@ -68,7 +68,7 @@ def base_url(settings: Settings, listening: socket | None = None) -> str:
 def serve(settings: Settings, *, welcome: bool) -> int:
     """Run the service until it is told to stop; the exit code."""
     logs.configure(settings.log_format, settings.log_level)
-    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o755)
     with ExitStack() as stack:
         listening = stack.enter_context(listen(settings.bind))
         address = base_url(settings, listening)
@@ -217,6 +217,6 @@ def _with_ports(settings: Settings, use: Callable[[Ports], Awaitable[T]]) -> T:
         async with wire(settings, base_url(settings), conninfo) as wired:
             return await use(wired.ports)
 
-    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o755)
     with database(settings) as conninfo:
         return trio.run(once, conninfo)

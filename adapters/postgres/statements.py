@@ -23,21 +23,18 @@ class Repository:
 
     async def _one(self, to_value: Callable[[Row], T], sql: LiteralString, **parameters: object) -> T | None:
         with translated(self.constraints):
-            cursor = await self._connection.execute(sql, parameters, binary=True)
-            row = await cursor.fetchone()
+            row = await self._connection.row(sql, parameters)
         return None if row is None else to_value(row)
 
     async def _all(self, to_value: Callable[[Row], T], sql: LiteralString, **parameters: object) -> list[T]:
         with translated(self.constraints):
-            cursor = await self._connection.execute(sql, parameters, binary=True)
-            rows = await cursor.fetchall()
+            rows = await self._connection.rows(sql, parameters)
         return [to_value(row) for row in rows]
 
     async def _run(self, sql: LiteralString, **parameters: object) -> int:
         """How many rows it touched."""
         with translated(self.constraints):
-            cursor = await self._connection.execute(sql, parameters)
-        return cursor.rowcount
+            return await self._connection.run(sql, parameters)
 
     async def _exists(self, sql: LiteralString, **parameters: object) -> bool:
         """Whether the statement returned a row."""

@@ -95,17 +95,17 @@ class Postgres:
     async def transaction(self, by: Caller) -> AsyncIterator[Transaction]:
         async with self._pool.connection() as connection:
             with translated():
-                await connection.execute("begin")
+                await connection.begin()
             try:
                 yield Transaction(connection, self._vault, self._clock, by)
             except BaseException:
                 # A connection that was cancelled in mid-query is closed by then, which rolls back as well.
                 with trio.move_on_after(ROLLBACK_DEADLINE, shield=True), translated():
                     if not connection.closed:
-                        await connection.execute("rollback")
+                        await connection.rollback()
                 raise
             with translated():
-                await connection.execute("commit")
+                await connection.commit()
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Reading]:
@@ -121,12 +121,11 @@ class Postgres:
         """The server's version number, such as 150004, and its clock, in UTC; for `gatehouse doctor`."""
         async with self._pool.connection() as connection:
             with translated():
-                cursor = await connection.execute("select current_setting('server_version_num')::int, clock_timestamp()")
-                row = await cursor.fetchone()
+                row = await connection.row("select current_setting('server_version_num')::int, clock_timestamp()")
         assert row is not None, "it always answers"
         return row[0], row[1]
 
     async def ping(self) -> None:
         async with self._pool.connection() as connection:
             with translated():
-                await connection.execute("select 1")
+                await connection.row("select 1")
