@@ -45,6 +45,3 @@ class MailTransport(Protocol):
         leaves it open whether the letter went out.
         """
         ...
-
-
-Mailbox = MailTransport  # the old name, for as long as somebody says it: it is that of actors/mailbox.py

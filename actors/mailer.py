@@ -1,0 +1,142 @@
+"""Sends what is queued: claims due mails, prepares them, hands them over, and records what became of each."""
+
+import heapq
+import math
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final, NoReturn, TypeVar
+
+import structlog
+import trio
+
+from actors.grace import grace
+from actors.mailbox import Mailbox, jittered
+from actors.supervisor import said
+from core import mails
+from core.errors import Outage
+from core.mails import Ended, Mail, Outcome
+from ports import Ports
+from ports.outside import Letter, MailRefused
+
+log = structlog.get_logger("mailer")
+
+T = TypeVar("T")
+
+SLOTS: Final = 8  # letters on their way at once, so that a slow recipient does not hold back others
+POLL: Final = 30.0  # seconds
+OUTAGE_PAUSE: Final = 5.0  # seconds
+GRACE: Final = 5.0  # seconds that a handover which has begun is given to end when the process is stopped
+
+
+async def mailer(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS) -> NoReturn:
+    """Send mails for ever; `inbox` is posted to when there may be some."""
+    retries = _Retries()
+    async with trio.open_nursery() as attempts:
+        while True:
+            pause = POLL
+            # Only as many as can start now: a mail that is claimed and then waits would use up its lease.
+            if free := slots - len(attempts.child_tasks):
+                try:
+                    for mail in await mails.claim_due(ports, free):
+                        attempts.start_soon(_attempt, ports, mail, inbox, retries)
+                except Outage as outage:
+                    # Not for the supervisor, whose restart would cut off letters that are on their way.
+                    log.warning("mails_not_claimed", outage=said(outage))
+                    pause = OUTAGE_PAUSE
+            await inbox.wait(at_most=min(jittered(pause), retries.next_in()))
+
+
+class _Retries:
+    """When the mails that failed here fall due again, as far as that is sooner than the next look at the queue."""
+
+    def __init__(self) -> None:
+        self._times: list[float] = []
+
+    def add(self, delay: float) -> None:
+        if delay < POLL:
+            # A moment later, so that the mail is due by then whatever the clocks' grain is.
+            heapq.heappush(self._times, trio.current_time() + delay + 0.05)
+
+    def next_in(self) -> float:
+        """Seconds until the next one; those that are past are forgotten."""
+        while self._times and self._times[0] <= trio.current_time():
+            heapq.heappop(self._times)
+        return self._times[0] - trio.current_time() if self._times else math.inf
+
+
+async def _attempt(ports: Ports, mail: Mail, inbox: Mailbox, retries: _Retries) -> None:
+    started = trio.current_time()
+    try:
+        with structlog.contextvars.bound_contextvars(job="mail", job_id=str(mail.id), kind=mail.kind.value):
+            delay = await _deliver(ports, mail)
+        if delay is not None:
+            retries.add(delay)
+    finally:
+        ports.metrics.job_done("mail", trio.current_time() - started)
+        inbox.post()  # a slot is free, and more may be due
+
+
+async def _deliver(ports: Ports, mail: Mail) -> float | None:
+    """One attempt, told in the log; in how many seconds the next one is due, if this one failed and is known to have."""
+    try:
+        prepared = await mails.prepare(ports, mail)
+    except Outage as outage:
+        log.warning("mail_not_prepared", outage=said(outage))  # its lease ends, and it falls due again
+        return None
+    except Exception as defect:
+        log.exception("mail_not_prepared")
+        return await _failed(ports, mail, f"it could not be prepared: {type(defect).__name__}")
+    if isinstance(prepared, Ended):
+        _tell_end(mail, prepared)
+        return None
+    mail, letter = prepared
+    async with grace(GRACE):
+        return await _hand_over(ports, mail, letter)
+
+
+async def _hand_over(ports: Ports, mail: Mail, letter: Letter) -> float | None:
+    try:
+        await ports.mail.send(letter)
+    except MailRefused as refusal:
+        return await _failed(ports, mail, str(refusal))
+    except Exception as defect:
+        log.exception("mail_not_sent")
+        return await _failed(ports, mail, f"it could not be sent: {type(defect).__name__}")
+    # Outside of the `try`: what fails from here on must not make the letter count as not sent.
+    await _through_outages(lambda: mails.sent(ports, mail))
+    _tell_end(mail, Ended(Outcome.SENT))
+    return None
+
+
+async def _failed(ports: Ports, mail: Mail, reason: str) -> float | None:
+    spread = random.random()  # noqa: S311  (spreads load, guards nothing)
+    due_at = await _through_outages(lambda: mails.failed(ports, mail, reason, spread))
+    if due_at is None:
+        _tell_end(mail, Ended(Outcome.GIVEN_UP, reason))
+        return None
+    delay = (due_at - ports.clock.now()).total_seconds()
+    log.warning("mail_attempt_failed", attempt=mail.attempts + 1, reason=reason, next_in=round(delay))
+    return delay
+
+
+async def _through_outages(record: Callable[[], Awaitable[T]]) -> T:
+    """Record an outcome, however long the database stays away: nobody else knows it, and without it the letter would go out twice."""
+    pause = 0.1
+    while True:
+        try:
+            return await record()
+        except Outage as outage:
+            log.warning("mail_outcome_not_recorded", outage=said(outage))
+        await trio.sleep(jittered(pause))
+        pause = min(pause * 2, OUTAGE_PAUSE)
+
+
+def _tell_end(mail: Mail, end: Ended) -> None:
+    """The end of a mail, in the log; never where it went or what it held (security.md L-3)."""
+    match end.outcome:
+        case Outcome.SENT:
+            log.info("mail_sent", failed_attempts=mail.attempts)
+        case Outcome.DROPPED:
+            log.debug("mail_dropped")
+        case Outcome.GIVEN_UP:
+            log.error("mail_given_up", reason=end.reason)

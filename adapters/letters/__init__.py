@@ -1,0 +1,88 @@
+"""Wording and design of mails: two templates for each kind, text and HTML, around one layout."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+from urllib.parse import urlencode, urlsplit
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, select_autoescape
+
+from core.mails import Mail, MailKind
+from core.policy import Policy
+from ports.outside import Letter
+
+# Where the link of a mail leads, below the base URL, and what a mail is about.
+PATHS: Final = MappingProxyType({MailKind.VERIFY_EMAIL: "/auth/verify-email", MailKind.RESET_PASSWORD: "/auth/reset-password"})
+SUBJECTS: Final = MappingProxyType(
+    {
+        MailKind.VERIFY_EMAIL: "Confirm your e-mail address",
+        MailKind.RESET_PASSWORD: "Choose a new password",
+        MailKind.PASSWORD_CHANGED: "Your password was changed",
+        MailKind.EMAIL_CHANGED: "Your e-mail address was changed",
+    }
+)
+
+
+class Letters:
+    """ports.outside.Letters. Links begin with the configured base URL and with nothing else (security.md E-1, E-2)."""
+
+    def __init__(self, base_url: str, policy: Policy | None = None, *, product: str = "Gatehouse") -> None:
+        """`policy` is whose lifetimes the mails tell. All templates are read now, so that a missing or broken one shows at start."""
+        policy = policy or Policy()
+        self._base_url = base_url.rstrip("/")
+        self._product = product
+        self._lifetimes = {MailKind.VERIFY_EMAIL: policy.verification_ttl, MailKind.RESET_PASSWORD: policy.reset_ttl}
+        host = urlsplit(self._base_url).hostname or "localhost"
+        self._message_id_host = f"[{host}]" if ":" in host else host.encode("idna").decode("ascii")
+        environment = Environment(
+            loader=FileSystemLoader(Path(__file__).with_name("templates")),
+            autoescape=select_autoescape(["html"]),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates: dict[tuple[MailKind, str], Template] = {
+            (kind, form): environment.get_template(f"{kind.value}.{form}") for kind in MailKind for form in ("txt", "html")
+        }
+
+    def compose(self, mail: Mail) -> Letter:
+        # A later issue puts an organization's name, logo and colour in the place of ours here; nothing else may change with them (E-1).
+        subject = f"{SUBJECTS[mail.kind]} - {self._product}"
+        words = {
+            "product": self._product,
+            "subject": subject,
+            "address": mail.address,
+            "link": self._link(mail),
+            "lifetime": spoken(self._lifetimes.get(mail.kind, timedelta())),
+            "moment": moment(mail.created_at),
+        }
+        return Letter(
+            message_id=f"<{mail.id}@{self._message_id_host}>",
+            date=mail.created_at,
+            to=mail.address,
+            subject=subject,
+            text=self._templates[mail.kind, "txt"].render(words),
+            html=self._templates[mail.kind, "html"].render(words),
+        )
+
+    def _link(self, mail: Mail) -> str:
+        if mail.kind not in PATHS:
+            return ""
+        assert mail.token is not None, "a mail with a link is prepared before it is composed"
+        return f"{self._base_url}{PATHS[mail.kind]}?{urlencode({'token': mail.token})}"
+
+
+def spoken(time: timedelta) -> str:
+    """A span in the largest unit that says it exactly: 1 hour, 24 hours, 90 minutes."""
+    seconds = round(time.total_seconds())
+    count, unit = next(
+        (seconds // length, unit) for length, unit in ((3600, "hour"), (60, "minute"), (1, "second")) if seconds % length == 0
+    )
+    return f"{count} {unit}{'' if count == 1 else 's'}"
+
+
+def moment(time: datetime) -> str:
+    """A point in time, in words that no reader takes for another one."""
+    time = time.astimezone(UTC)
+    return f"{time.day} {time:%B %Y at %H:%M} UTC"

@@ -1,0 +1,34 @@
+"""What has begun may end, but not for ever."""
+
+import pytest
+import trio
+import trio.testing
+
+from actors.grace import grace
+
+
+async def test_without_cancellation_a_block_takes_as_long_as_it_likes(autojump_clock: trio.testing.MockClock) -> None:
+    async with grace(5):
+        await trio.sleep(1000)
+    assert trio.current_time() >= 1000
+
+
+async def test_a_cancelled_block_ends_in_its_time(autojump_clock: trio.testing.MockClock) -> None:
+    ended = []
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        async with grace(5):
+            await trio.sleep(4)
+            ended.append("in time")
+        ended.append("not reached")
+    assert ended == ["in time"]
+    assert scope.cancelled_caught
+
+
+async def test_a_cancelled_block_that_takes_too_long_is_cut_off(autojump_clock: trio.testing.MockClock) -> None:
+    with trio.move_on_after(10) as scope:
+        async with grace(5):
+            await trio.sleep(60)
+            pytest.fail("was not cut off")
+    assert scope.cancelled_caught
+    assert 15 <= trio.current_time() < 16

@@ -1,0 +1,113 @@
+"""What is past its use goes, what is not stays, and one process at a time does it."""
+
+from datetime import timedelta
+
+import pytest
+import structlog
+import trio
+
+from actors.housekeeper import housekeeper
+from adapters.postgres.pool import Pool
+from core import accounts, housekeeping, mails, sessions
+from core.access import SYSTEM, Anonymous
+from core.mails import MailKind, Outcome, Purpose
+from core.values import Email, digest, new_id
+from ports import Ports
+from tests.builders import EMAIL, PASSWORD, add_account
+from tests.fakes.outside import FakeClock, FakeMetrics
+from tests.waiting import until
+
+OTHER = Email("grace@example.com")
+
+
+async def count(pool: Pool, table: str) -> int:
+    async with pool.connection() as connection:
+        row = await connection.row(f"select count(*) from {table}".encode())  # noqa: S608  (tables of this file)
+    assert row is not None
+    return int(row[0])
+
+
+@pytest.mark.slow
+async def test_expired_tokens_and_sessions_go(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    account = await add_account(ports)
+    await sessions.login(ports, Anonymous(), Email(EMAIL), PASSWORD)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        for token, days in (("short", 1), ("long", 400)):
+            expires_at = clock.now() + timedelta(days=days)
+            await tx.one_time_tokens.add(
+                digest(token), Purpose.VERIFY_EMAIL, account.id, account.email, created_at=clock.now(), expires_at=expires_at
+            )
+    assert await housekeeping.sweep(ports, new_id()) == {}
+    clock.advance(ports.policy.refresh_token_ttl + housekeeping.ENDED_SESSIONS_KEPT)
+    holder = new_id()
+    removed = await housekeeping.sweep(ports, holder)
+    assert removed is not None
+    assert removed["one_time_tokens"] == 1
+    assert "sessions" not in removed  # not a moment too soon
+    clock.advance(timedelta(microseconds=1))
+    assert await housekeeping.sweep(ports, holder) == {"sessions": 1}
+    assert await count(pool, "refresh_tokens") == 0
+    assert await count(pool, "one_time_tokens") == 1
+    assert await count(pool, "users") == 1
+    assert await count(pool, "login_events") == 1  # never swept
+
+
+async def test_finished_mails_go_and_others_stay(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    done, waiting = (mails.new_mail(MailKind.PASSWORD_CHANGED, Email(EMAIL), clock.now()) for _ in range(2))
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.mails.queue(done)
+        await tx.mails.queue(waiting)
+        await tx.mails.finish(done.id, Outcome.GIVEN_UP, clock.now())
+    clock.advance(housekeeping.FINISHED_MAILS_KEPT + timedelta(seconds=1))
+    assert await housekeeping.sweep(ports, new_id()) == {"mails": 1}
+    async with pool.connection() as connection:
+        assert await connection.rows("select id from mails") == [(waiting.id,)]
+
+
+async def test_accounts_that_were_never_verified_go(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    await accounts.register(ports, Anonymous(), Email(EMAIL), PASSWORD)
+    await add_account(ports, OTHER)
+    await add_account(ports, "scim@example.com", password=None, verified=False)
+    clock.advance(ports.policy.unverified_purge + timedelta(seconds=1))
+    removed = await housekeeping.sweep(ports, new_id())
+    assert removed is not None
+    assert removed["unverified_accounts"] == 1
+    async with pool.connection() as connection:
+        assert await connection.rows("select email from users order by email") == [(OTHER,), ("scim@example.com",)]
+
+
+async def test_a_backlog_goes_in_batches(ports: Ports, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(housekeeping, "BATCH", 4)
+    account = await add_account(ports)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        for number in range(10):
+            await tx.one_time_tokens.add(
+                digest(str(number)), Purpose.VERIFY_EMAIL, account.id, account.email, created_at=clock.now(), expires_at=clock.now()
+            )
+    clock.advance(timedelta(seconds=1))
+    assert await housekeeping.sweep(ports, new_id()) == {"one_time_tokens": 10}
+
+
+async def test_one_process_at_a_time_sweeps(ports: Ports, clock: FakeClock) -> None:
+    one, other = new_id(), new_id()
+    assert await housekeeping.sweep(ports, one) == {}
+    assert await housekeeping.sweep(ports, other) is None
+    clock.advance(housekeeping.LEASE - timedelta(seconds=1))
+    assert await housekeeping.sweep(ports, one) == {}  # goes on as long as it lives
+    clock.advance(timedelta(seconds=1))
+    assert await housekeeping.sweep(ports, other) is None
+    clock.advance(housekeeping.LEASE)
+    assert await housekeeping.sweep(ports, other) == {}
+
+
+async def test_the_actor_tells_what_it_removed(ports: Ports, pool: Pool, clock: FakeClock, metrics: FakeMetrics) -> None:
+    await accounts.register(ports, Anonymous(), Email(EMAIL), PASSWORD)
+    clock.advance(ports.policy.unverified_purge + timedelta(seconds=1))
+    with structlog.testing.capture_logs() as log:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(housekeeper, ports)
+            await until(lambda: bool(log))
+            nursery.cancel_scope.cancel()
+    assert log[0]["event"] == "swept"
+    assert log[0]["unverified_accounts"] == 1
+    assert [job for job, _ in metrics.jobs] == ["housekeeping"]

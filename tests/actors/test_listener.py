@@ -1,0 +1,111 @@
+"""Notifications wake the right actor; a new connection wakes all; a lost or silent one is noticed."""
+
+from functools import partial
+
+import psycopg
+import pytest
+import structlog
+import trio
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from actors.listener import listener
+from actors.mailbox import Mailbox
+from actors.supervisor import supervise
+from adapters.postgres.listen import listen
+from core.errors import StorageDown
+
+PATIENCE = 10.0
+
+
+async def execute(conninfo: str, statement: str) -> None:
+    """One statement by somebody else."""
+
+    def run() -> None:
+        with psycopg.connect(conninfo, autocommit=True) as connection:
+            connection.execute(statement.encode())
+
+    await trio.to_thread.run_sync(run)
+
+
+async def woken(mailbox: Mailbox) -> None:
+    """Wait for a post, for less than for ever."""
+    started = trio.current_time()
+    await mailbox.wait(PATIENCE)
+    assert trio.current_time() - started < PATIENCE, "nobody posted"
+
+
+async def test_a_notification_wakes_the_actor_of_its_channel(conninfo: str) -> None:
+    one, other = Mailbox(), Mailbox()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(listener, partial(listen, conninfo), {"one": one, "other": other})
+        await woken(one)  # everybody looks once when the listening begins
+        await woken(other)
+        await execute(conninfo, "notify one")
+        await woken(one)
+        with trio.move_on_after(0.02) as for_a_moment:
+            await other.wait(PATIENCE)
+        assert for_a_moment.cancelled_caught
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.slow
+async def test_a_lost_connection_is_made_anew_and_everybody_looks(conninfo: str) -> None:
+    mailbox = Mailbox()
+    with structlog.testing.capture_logs() as log:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(supervise, "listener", partial(listener, partial(listen, conninfo), {"one": mailbox}))
+            await woken(mailbox)
+            await execute(
+                conninfo,
+                "select pg_terminate_backend(pid) from pg_stat_activity"
+                " where application_name = 'gatehouse listen' and datname = current_database()",
+            )
+            await woken(mailbox)
+            await execute(conninfo, "notify one")
+            await woken(mailbox)
+            nursery.cancel_scope.cancel()
+    assert [entry["event"] for entry in log] == ["actor_met_outage"]
+
+
+async def test_a_connection_that_still_answers_stays(conninfo: str) -> None:
+    with trio.fail_after(PATIENCE):
+        async with listen(conninfo, ["one"], check_every=0.01) as notifications:
+            with trio.move_on_after(0.1):
+                await anext(notifications)
+                pytest.fail("nothing was notified")
+
+
+async def test_a_connection_that_is_silently_dead_is_noticed(conninfo: str) -> None:
+    address = conninfo_to_dict(conninfo)
+    path = f"{address['host']}/.s.PGSQL.{address.get('port', 5432)}"
+    lost = trio.Event()
+
+    async def forward(source: trio.SocketStream, target: trio.SocketStream) -> None:
+        async for data in source:
+            if not lost.is_set():
+                await target.send_all(data)
+
+    async def proxy(client: trio.SocketStream) -> None:
+        if lost.is_set():
+            return
+        async with await trio.open_unix_socket(path) as server, trio.open_nursery() as nursery:
+            nursery.start_soon(forward, client, server)
+            await forward(server, client)
+            nursery.cancel_scope.cancel()
+
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            [listening] = await nursery.start(partial(trio.serve_tcp, proxy, 0, host="127.0.0.1"))
+            host, port = listening.socket.getsockname()
+            through = make_conninfo(conninfo, host=host, port=port)
+            async with listen(through, ["one"], check_every=0.01, check_patience=0.05) as notifications:
+                lost.set()
+                with pytest.raises(StorageDown):
+                    await anext(notifications)
+            nursery.cancel_scope.cancel()
+
+
+async def test_nobody_to_listen_to_is_an_outage() -> None:
+    with pytest.raises(StorageDown):
+        async with listen("host=127.0.0.1 port=1", ["one"]):
+            pytest.fail("there is no server on port 1")

@@ -1,0 +1,517 @@
+"""The mailer on a real queue: each mail once, in spite of several mailers, crashes, outages and slow recipients."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import structlog
+import trio
+
+import actors.mailer
+from actors.mailbox import Mailbox
+from actors.mailer import mailer
+from adapters.postgres.pool import Pool
+from adapters.smtp import SmtpTransport
+from core import mails
+from core.access import SYSTEM, Caller
+from core.errors import StorageDown
+from core.mails import Ended, Mail, MailKind, Outcome, Purpose
+from core.values import Email, digest
+from ports import Ports
+from ports.outside import Letter
+from ports.storage import Reading, Storage, Transaction
+from tests.builders import add_account, link
+from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
+from tests.fakes.smtp_sink import SmtpSink
+from tests.waiting import PATIENCE, until
+
+ADA, BOB = Email("ada@example.com"), Email("bob@example.com")
+MIDDLE = 0.5  # of the spread, so that delays are exact
+
+
+async def queue(ports: Ports, kind: MailKind, *addresses: Email) -> list[Mail]:
+    queued = [mails.new_mail(kind, address, ports.clock.now()) for address in addresses]
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        for mail in queued:
+            await tx.mails.queue(mail)
+    return queued
+
+
+async def claim_one(ports: Ports) -> Mail:
+    [mail] = await mails.claim_due(ports, 10)
+    return mail
+
+
+async def prepared_one(ports: Ports) -> tuple[Mail, Letter]:
+    prepared = await mails.prepare(ports, await claim_one(ports))
+    assert not isinstance(prepared, Ended)
+    return prepared
+
+
+async def rows(pool: Pool) -> list[dict[str, Any]]:
+    """The queue as it is in the database, oldest first."""
+    columns = ("id", "outcome", "attempts", "claims", "token", "last_failure", "due_at", "finished_at")
+    async with pool.connection() as connection:
+        found = await connection.rows(
+            "select id, outcome, attempts, claims, token, last_failure, due_at, finished_at from mails order by created_at, id"
+        )
+    return [dict(zip(columns, row, strict=True)) for row in found]
+
+
+async def all_finished(pool: Pool) -> None:
+    async def finished() -> bool:
+        return all(row["finished_at"] is not None for row in await rows(pool))
+
+    await until(finished)
+
+
+@asynccontextmanager
+async def mailing(ports: Ports, count: int = 1, **options: Any) -> AsyncIterator[list[Mailbox]]:
+    """That many mailers at work; their mailboxes."""
+    inboxes = [Mailbox() for _ in range(count)]
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            for inbox in inboxes:
+                nursery.start_soon(lambda inbox: mailer(ports, inbox, **options), inbox)
+            yield inboxes
+            nursery.cancel_scope.cancel()
+
+
+@contextmanager
+def logged() -> Iterator[list[Any]]:
+    with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as entries:
+        yield entries
+
+
+class ShakyStorage:
+    """A storage that is away for the next `outages` transactions."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.outages = 0
+        self._storage = storage
+
+    @asynccontextmanager
+    async def transaction(self, by: Caller) -> AsyncIterator[Transaction]:
+        if self.outages > 0:
+            self.outages -= 1
+            raise StorageDown
+        async with self._storage.transaction(by=by) as tx:
+            yield tx
+
+    def reading(self) -> AbstractAsyncContextManager[Reading]:
+        return self._storage.reading()
+
+    def counting(self) -> Any:
+        return self._storage.counting()
+
+    async def ping(self) -> None:
+        await self._storage.ping()
+
+
+# -- the actor ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_queued_mail_is_sent_and_its_token_forgotten(
+    ports: Ports, pool: Pool, sent: FakeMailTransport, metrics: FakeMetrics
+) -> None:
+    await add_account(ports, ADA, verified=False)
+    [mail] = await queue(ports, MailKind.VERIFY_EMAIL, ADA)
+    with logged() as log:
+        async with mailing(ports):
+            [letter] = await sent.arrived(1)
+            await all_finished(pool)
+    assert letter.to == ADA
+    [row] = await rows(pool)
+    assert (row["outcome"], row["attempts"], row["claims"], row["token"]) == ("sent", 1, 1, None)
+    async with ports.storage.reading() as read:
+        assert await read.one_time_tokens.is_live(digest(link(letter)), Purpose.VERIFY_EMAIL, ports.clock.now())
+    assert [job for job, _ in metrics.jobs] == ["mail"]
+    [entry] = log
+    assert (entry["event"], entry["job_id"], entry["kind"]) == ("mail_sent", str(mail.id), "verify_email")
+    assert ADA not in str(log)
+    assert link(letter) not in str(log)
+
+
+async def test_a_post_wakes_the_mailer(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+    async with mailing(ports) as [inbox]:
+        await queue(ports, MailKind.PASSWORD_CHANGED, ADA)
+        inbox.post()
+        await sent.arrived(1)
+        await all_finished(pool)
+
+
+async def test_every_mail_is_sent_once_by_two_mailers_with_few_slots(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+    addresses = [Email(f"person{number}@example.com") for number in range(30)]
+    await queue(ports, MailKind.PASSWORD_CHANGED, *addresses)
+    async with mailing(ports, count=2, slots=3):
+        await all_finished(pool)
+    assert sorted(letter.to for letter in sent.letters) == sorted(addresses)
+    assert {(row["outcome"], row["claims"]) for row in await rows(pool)} == {("sent", 1)}
+
+
+async def test_no_more_is_claimed_than_can_start(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+    await queue(ports, MailKind.PASSWORD_CHANGED, *[ADA] * 5)
+    sent.gates[ADA] = trio.Event()
+    async with mailing(ports, slots=2) as [inbox]:
+
+        async def two_claimed() -> bool:
+            return [row["claims"] for row in await rows(pool)].count(1) == 2
+
+        await until(two_claimed)
+        inbox.post()
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        assert await two_claimed()
+        sent.gates[ADA].set()
+        await all_finished(pool)
+
+
+async def test_a_slow_recipient_holds_nobody_back(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+    others = [Email(f"person{number}@example.com") for number in range(10)]
+    await queue(ports, MailKind.PASSWORD_CHANGED, ADA, *others)
+    sent.gates[ADA] = trio.Event()
+    async with mailing(ports, slots=2):
+        assert {letter.to for letter in await sent.arrived(10)} == set(others)
+        sent.gates[ADA].set()
+        await all_finished(pool)
+
+
+async def test_an_outage_of_the_mail_server_costs_time_and_no_mail(
+    ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock
+) -> None:
+    await add_account(ports, ADA, verified=False)
+    [mail] = await queue(ports, MailKind.VERIFY_EMAIL, ADA)
+    sent.refusal = "mail.example.com port 25: Connection refused"
+    with logged() as log:
+        async with mailing(ports) as [inbox]:
+            for attempt in range(1, 4):
+
+                async def attempted(attempt: int = attempt) -> bool:
+                    return bool((await rows(pool))[0]["attempts"] == attempt)
+
+                await until(attempted)
+                [row] = await rows(pool)
+                assert row["last_failure"] == sent.refusal
+                wait = (row["due_at"] - clock.now()).total_seconds()
+                assert 0.75 <= wait / (5 * 2 ** (attempt - 1)) <= 1.25
+                clock.advance(timedelta(seconds=wait - 0.001))
+                inbox.post()
+                await trio.testing.wait_all_tasks_blocked(0.02)
+                assert (await rows(pool))[0]["claims"] == attempt  # not a moment too soon
+                if attempt == 3:
+                    sent.refusal = None
+                clock.advance(timedelta(milliseconds=1))
+                inbox.post()
+            await all_finished(pool)
+    [letter] = sent.letters
+    assert letter.message_id.startswith(f"<{mail.id}@")
+    assert [entry["event"] for entry in log] == ["mail_attempt_failed"] * 3 + ["mail_sent"]
+    assert ADA not in str(log)
+
+
+@pytest.mark.slow
+async def test_a_mail_server_that_comes_back_gets_the_mail(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    with SmtpSink() as gone:
+        transport = SmtpTransport(gone.url, "Gatehouse <gatehouse@example.com>")
+    await add_account(ports, ADA)
+    [mail] = await queue(ports, MailKind.RESET_PASSWORD, ADA)
+    async with mailing(replace(ports, mail=transport)) as [inbox]:
+
+        async def attempted() -> bool:
+            return bool((await rows(pool))[0]["attempts"] == 1)
+
+        await until(attempted)
+        [row] = await rows(pool)
+        assert row["last_failure"] == f"127.0.0.1 port {gone.port}: Connection refused"
+        with SmtpSink(port=gone.port) as back:
+            clock.advance(row["due_at"] - clock.now())
+            inbox.post()
+            await all_finished(pool)
+    [message] = back.messages
+    assert message["Message-ID"] == f"<{mail.id}@gatehouse.test>"
+    body = message.get_body(("plain",))
+    assert body is not None
+    assert "/auth/reset-password?token=" in body.get_content()
+
+
+async def test_a_retry_that_is_soon_due_wakes_the_mailer_itself(
+    ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mails, "backoff", lambda attempts, spread: timedelta(milliseconds=20))
+    await queue(ports, MailKind.PASSWORD_CHANGED, ADA)
+    sent.refusal = "not now"
+    async with mailing(ports):
+
+        async def attempted() -> bool:
+            return bool((await rows(pool))[0]["attempts"] == 1)
+
+        await until(attempted)
+        sent.refusal = None
+        clock.advance(timedelta(milliseconds=20))
+        await sent.arrived(1)  # without a post, and long before the next poll
+        await all_finished(pool)
+
+
+async def test_a_mail_is_given_up_visibly(ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock) -> None:
+    await add_account(ports, ADA, verified=False)
+    [mail] = await queue(ports, MailKind.VERIFY_EMAIL, ADA)
+    for _ in range(mails.MAX_ATTEMPTS - 1):
+        claimed, _ = await prepared_one(ports)
+        due_at = await mails.failed(ports, claimed, "refused", MIDDLE)
+        assert due_at is not None
+        clock.advance(due_at - clock.now())
+    assert timedelta(hours=12) < clock.now() - mail.created_at < timedelta(hours=20)
+    sent.refusal = "refused for good"
+    with logged() as log:
+        async with mailing(ports):
+            await all_finished(pool)
+    [row] = await rows(pool)
+    assert (row["outcome"], row["attempts"], row["token"], row["last_failure"]) == (
+        "given_up",
+        mails.MAX_ATTEMPTS,
+        None,
+        "refused for good",
+    )
+    [entry] = log
+    assert (entry["event"], entry["log_level"], entry["reason"]) == ("mail_given_up", "error", "refused for good")
+    assert (entry["job_id"], entry["kind"]) == (str(mail.id), "verify_email")
+    assert ADA not in str(log)
+
+
+async def test_a_defect_in_one_mail_stops_no_other(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+    class Letters:
+        def compose(self, mail: Mail) -> Letter:
+            if mail.address == ADA:
+                raise RuntimeError("a template is broken")
+            return ports.letters.compose(mail)
+
+    await queue(ports, MailKind.PASSWORD_CHANGED, ADA, BOB)
+    with logged() as log:
+        async with mailing(replace(ports, letters=Letters())):
+            await sent.arrived(1)
+
+            async def both_ended() -> bool:
+                return [row["attempts"] for row in await rows(pool)] == [1, 1]
+
+            await until(both_ended)
+    by_outcome = {row["outcome"]: row for row in await rows(pool)}
+    assert by_outcome["sent"]["claims"] == 1
+    assert by_outcome[None]["last_failure"] == "it could not be prepared: RuntimeError"
+    assert "mail_not_prepared" in [entry["event"] for entry in log if entry["log_level"] == "error"]
+
+
+async def test_an_outcome_is_recorded_once_the_database_is_back(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+    shaky = ShakyStorage(ports.storage)
+    sent.gates[ADA] = trio.Event()
+    await queue(ports, MailKind.PASSWORD_CHANGED, ADA)
+    with logged() as log:
+        async with mailing(replace(ports, storage=shaky)):
+            await sent.at_the_gate(ADA)
+            shaky.outages = 1
+            sent.gates[ADA].set()
+            await all_finished(pool)
+    assert len(sent.letters) == 1
+    assert "mail_outcome_not_recorded" in [entry["event"] for entry in log]
+
+
+async def test_an_outage_of_the_database_cuts_off_no_letter(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+    shaky = ShakyStorage(ports.storage)
+    sent.gates[ADA] = trio.Event()
+    await queue(ports, MailKind.PASSWORD_CHANGED, ADA)
+    with logged() as log:
+        async with mailing(replace(ports, storage=shaky)) as [inbox]:
+            await sent.at_the_gate(ADA)
+            shaky.outages = 1
+            inbox.post()
+            await until(lambda: shaky.outages == 0)
+            sent.gates[ADA].set()
+            await all_finished(pool)
+    assert "mails_not_claimed" in [entry["event"] for entry in log]
+    assert [row["claims"] for row in await rows(pool)] == [1]
+
+
+# -- stopping and crashing ---------------------------------------------------------------------------------------------
+
+
+async def test_a_handover_that_has_begun_is_finished_when_the_process_stops(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+    sent.gates[ADA] = trio.Event()
+    await queue(ports, MailKind.PASSWORD_CHANGED, ADA)
+    async with trio.open_nursery() as nursery:
+        stopping = trio.CancelScope()
+
+        async def run() -> None:
+            with stopping:
+                await mailer(ports, Mailbox())
+
+        nursery.start_soon(run)
+        with trio.fail_after(PATIENCE):
+            await sent.at_the_gate(ADA)
+        stopping.cancel()
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        sent.gates[ADA].set()
+    assert [row["outcome"] for row in await rows(pool)] == ["sent"]
+
+
+async def test_an_idle_mailer_stops_at_once(ports: Ports) -> None:
+    async with mailing(ports):
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        started = trio.current_time()
+    assert trio.current_time() - started < 1
+
+
+async def test_a_crash_between_sending_and_recording_gives_one_duplicate(
+    ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actors.mailer, "GRACE", 0.01)
+    await add_account(ports, ADA, verified=False)
+    await queue(ports, MailKind.VERIFY_EMAIL, ADA)
+    sent.stuck_after.add(ADA)
+    async with mailing(ports):
+        await sent.arrived(1)
+    assert [row["outcome"] for row in await rows(pool)] == [None]
+    sent.stuck_after.clear()
+    async with mailing(ports) as [inbox]:
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        assert len(sent.letters) == 1  # while the lease lasts
+        clock.advance(mails.LEASE)
+        inbox.post()
+        await all_finished(pool)
+        clock.advance(timedelta(days=1))
+        inbox.post()
+        await trio.testing.wait_all_tasks_blocked(0.02)
+    first, second = sent.letters
+    assert first == second
+
+
+@pytest.mark.parametrize("step", ["claimed", "prepared"])
+async def test_a_crash_before_sending_loses_nothing(ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock, step: str) -> None:
+    await add_account(ports, ADA, verified=False)
+    await queue(ports, MailKind.VERIFY_EMAIL, ADA)
+    mail = await claim_one(ports)
+    if step == "prepared":
+        await mails.prepare(ports, mail)
+    assert await mails.claim_due(ports, 10) == []
+    clock.advance(mails.LEASE)
+    async with mailing(ports):
+        await all_finished(pool)
+    assert [letter.to for letter in sent.letters] == [ADA]
+    [row] = await rows(pool)
+    assert (row["outcome"], row["attempts"], row["claims"]) == ("sent", 1, 2)
+
+
+async def test_a_mail_that_takes_every_process_down_is_given_up(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    await queue(ports, MailKind.PASSWORD_CHANGED, ADA)
+    for _ in range(mails.MAX_LOST_CLAIMS):
+        await prepared_one(ports)
+        clock.advance(mails.LEASE)
+    with logged() as log:
+        async with mailing(ports):
+            await all_finished(pool)
+    [row] = await rows(pool)
+    assert (row["outcome"], row["last_failure"]) == ("given_up", "it was begun too often without an outcome")
+    assert [(entry["event"], entry["log_level"]) for entry in log] == [("mail_given_up", "error")]
+
+
+# -- what is sent, and what is not -------------------------------------------------------------------------------------
+
+
+async def test_attempts_say_the_same(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    await add_account(ports, ADA, verified=False)
+    await queue(ports, MailKind.VERIFY_EMAIL, ADA)
+    mail, first = await prepared_one(ports)
+    due_at = await mails.failed(ports, mail, "refused", MIDDLE)
+    assert due_at == clock.now() + timedelta(seconds=5)
+    clock.advance(timedelta(seconds=5))
+    _, second = await prepared_one(ports)
+    assert second == first
+
+
+async def test_a_token_lies_sealed_in_the_queue(ports: Ports, pool: Pool) -> None:
+    await add_account(ports, ADA, verified=False)
+    await queue(ports, MailKind.VERIFY_EMAIL, ADA)
+    mail, letter = await prepared_one(ports)
+    [row] = await rows(pool)
+    assert mail.token == link(letter)
+    assert row["token"] is not None
+    assert mail.token.encode() not in row["token"]
+    await mails.sent(ports, mail)
+    [row] = await rows(pool)
+    assert row["token"] is None
+
+
+@pytest.mark.parametrize("kind", [MailKind.VERIFY_EMAIL, MailKind.RESET_PASSWORD])
+async def test_nothing_goes_to_an_address_without_account(ports: Ports, pool: Pool, sent: FakeMailTransport, kind: MailKind) -> None:
+    await queue(ports, kind, ADA)
+    with logged() as log:
+        async with mailing(ports):
+            await all_finished(pool)
+    assert sent.letters == []
+    [row] = await rows(pool)
+    assert (row["outcome"], row["token"], row["attempts"]) == ("dropped", None, 0)
+    assert {entry["log_level"] for entry in log} == {"debug"}
+
+
+async def test_nothing_goes_to_a_deactivated_account(ports: Ports) -> None:
+    await add_account(ports, ADA, deactivated_at=ports.clock.now())
+    await queue(ports, MailKind.RESET_PASSWORD, ADA)
+    assert await mails.prepare(ports, await claim_one(ports)) == Ended(Outcome.DROPPED)
+
+
+async def test_a_verified_account_is_not_asked_to_verify(ports: Ports) -> None:
+    await add_account(ports, ADA)
+    await queue(ports, MailKind.VERIFY_EMAIL, ADA)
+    assert await mails.prepare(ports, await claim_one(ports)) == Ended(Outcome.DROPPED)
+
+
+async def test_a_recipient_gets_five_token_mails_an_hour(ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock) -> None:
+    await add_account(ports, ADA, verified=False)
+    await add_account(ports, BOB, verified=False)
+    await queue(ports, MailKind.VERIFY_EMAIL, *[ADA] * 7, BOB)
+    async with mailing(ports) as [inbox]:
+        await all_finished(pool)
+        assert sorted(letter.to for letter in sent.letters) == [ADA] * 5 + [BOB]
+        clock.advance(timedelta(minutes=59))
+        await queue(ports, MailKind.RESET_PASSWORD, ADA)  # every kind with a token counts
+        await queue(ports, MailKind.PASSWORD_CHANGED, ADA)  # has none
+        inbox.post()
+        await all_finished(pool)
+        assert [letter.subject for letter in sent.letters[6:]] == ["Your password was changed - Gatehouse"]
+        clock.advance(timedelta(minutes=1))
+        await queue(ports, MailKind.RESET_PASSWORD, ADA)
+        inbox.post()
+        await all_finished(pool)
+    assert [letter.subject for letter in sent.letters[7:]] == ["Choose a new password - Gatehouse"]
+
+
+async def test_a_reset_link_cancels_the_one_before(ports: Ports, clock: FakeClock) -> None:
+    await add_account(ports, ADA)
+    await queue(ports, MailKind.RESET_PASSWORD, ADA)
+    mail, first = await prepared_one(ports)
+    await mails.failed(ports, mail, "refused", MIDDLE)
+    await queue(ports, MailKind.RESET_PASSWORD, ADA)
+    mail, second = await prepared_one(ports)
+    await mails.sent(ports, mail)
+    async with ports.storage.reading() as read:
+        assert not await read.one_time_tokens.is_live(digest(link(first)), Purpose.RESET_PASSWORD, clock.now())
+        assert await read.one_time_tokens.is_live(digest(link(second)), Purpose.RESET_PASSWORD, clock.now())
+    clock.advance(timedelta(seconds=5))
+    assert await mails.prepare(ports, await claim_one(ports)) == Ended(Outcome.DROPPED)  # its link would open nothing
+
+
+async def test_a_link_that_expired_on_the_way_is_given_up(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    await add_account(ports, ADA)
+    await queue(ports, MailKind.RESET_PASSWORD, ADA)
+    mail, _ = await prepared_one(ports)
+    await mails.failed(ports, mail, "refused", MIDDLE)
+    clock.advance(ports.policy.reset_ttl)
+    ended = await mails.prepare(ports, await claim_one(ports))
+    assert ended == Ended(Outcome.GIVEN_UP, "its link expired before it could be sent")
+    [row] = await rows(pool)
+    assert (row["outcome"], row["token"], row["last_failure"]) == ("given_up", None, "its link expired before it could be sent")
+
+
+def test_waits_double_up_to_an_hour() -> None:
+    assert [mails.backoff(attempts, MIDDLE).total_seconds() for attempts in (1, 2, 3, 10, 11, 23)] == [5, 10, 20, 2560, 3600, 3600]
+    assert [mails.backoff(1, spread).total_seconds() for spread in (0, 1)] == [3.75, 6.25]

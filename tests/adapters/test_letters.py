@@ -1,0 +1,173 @@
+"""What mails say, where their links lead, and what they do not contain."""
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from uuid import UUID
+
+import pytest
+
+from adapters.letters import Letters, spoken
+from core.mails import Mail, MailKind
+from core.policy import Policy
+from core.values import Email
+
+TOKEN = "0d9f9d4e-7f07-4c39-a9a4-0b1f6b8c1a52"
+BASE_URL = "https://id.example.com/sso"
+MAIL = Mail(
+    id=UUID("6f1c1f2e-64a5-4a2a-9a42-5a8f3f9b7c11"),
+    kind=MailKind.VERIFY_EMAIL,
+    address=Email("ada+o'neil&co@example.com"),
+    created_at=datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC),
+    due_at=datetime(2026, 3, 4, 5, 8, 7, tzinfo=UTC),
+    org_slug="acme",
+    claims=1,
+    attempts=0,
+    token=TOKEN,
+)
+PATHS = {MailKind.VERIFY_EMAIL: "/auth/verify-email", MailKind.RESET_PASSWORD: "/auth/reset-password"}
+NOTICES = [kind for kind in MailKind if kind not in PATHS]
+
+
+class Page(HTMLParser):
+    """What an HTML part shows and refers to; every element must be closed."""
+
+    VOID = ("meta", "br")
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.links: list[str] = []
+        self.headings = 0
+        self.shown = ""
+        self.attributes: set[str] = set()
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes |= {name for name, _ in attrs}
+        if tag not in self.VOID:
+            self.open.append(tag)
+        if tag == "a":
+            self.links.extend(value or "" for name, value in attrs if name == "href")
+        if tag == "table":
+            assert ("role", "presentation") in attrs, "a table that lays out is none to a screen reader"
+        self.headings += tag == "h1"
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open and "title" not in self.open:
+            self.shown += data
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("kind", PATHS)
+def test_the_link_is_on_the_base_url_in_both_parts(kind: MailKind) -> None:
+    letter = Letters(BASE_URL).compose(replace(MAIL, kind=kind))
+    link = f"{BASE_URL}{PATHS[kind]}?token={TOKEN}"
+    assert link in letter.text.splitlines(), "on a line of its own"
+    page = Page(letter.html)
+    assert page.links == [link, link]
+    assert link in page.shown, "to read and copy, too"
+
+
+@pytest.mark.parametrize("kind", NOTICES)
+def test_a_notice_has_no_link(kind: MailKind) -> None:
+    letter = Letters(BASE_URL).compose(replace(MAIL, kind=kind, token=None))
+    assert "http" not in letter.text
+    assert Page(letter.html).links == []
+
+
+@pytest.mark.parametrize("kind", NOTICES)
+def test_a_notice_says_when(kind: MailKind) -> None:
+    letter = Letters(BASE_URL).compose(replace(MAIL, kind=kind, token=None))
+    for part in (letter.text, Page(letter.html).shown):
+        assert "4 March 2026 at 05:06 UTC" in words(part)
+
+
+@pytest.mark.parametrize("kind", MailKind)
+def test_both_parts_say_who_writes_to_whom_and_what_to_do_if_it_was_somebody_else(kind: MailKind) -> None:
+    letter = Letters(BASE_URL, product="Acme Door").compose(replace(MAIL, kind=kind))
+    for part in (letter.text, Page(letter.html).shown):
+        assert "Acme Door" in part
+        assert MAIL.address in part
+        assert "If it was not you" in part
+        assert "Gatehouse" not in part
+    assert letter.subject.endswith(" - Acme Door")
+    assert letter.to == MAIL.address
+    assert letter.date == MAIL.created_at
+
+
+@pytest.mark.parametrize("kind", PATHS)
+def test_both_parts_say_how_long_the_link_lives_and_that_the_mail_may_be_ignored(kind: MailKind) -> None:
+    policy = Policy(verification_ttl=timedelta(minutes=90), reset_ttl=timedelta(minutes=45))
+    letter = Letters(BASE_URL, policy).compose(replace(MAIL, kind=kind))
+    lifetime = {MailKind.VERIFY_EMAIL: "90 minutes", MailKind.RESET_PASSWORD: "45 minutes"}[kind]
+    for part in (letter.text, Page(letter.html).shown):
+        assert f"The link works once, within {lifetime} of the request" in words(part)
+        assert "ignore this mail" in words(part)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "said"), [(60, "1 hour"), (1440, "24 hours"), (1, "1 minute"), (90, "90 minutes"), (0.5, "30 seconds")]
+)
+def test_lifetimes_are_spoken(minutes: float, said: str) -> None:
+    assert spoken(timedelta(minutes=minutes)) == said
+
+
+@pytest.mark.parametrize("kind", MailKind)
+def test_nothing_is_loaded_from_elsewhere(kind: MailKind) -> None:
+    html = Letters(BASE_URL).compose(replace(MAIL, kind=kind)).html
+    assert not re.search(r"<(?:img|link|script|iframe|form|object|svg|video|base)\b|url\(|@import|@font-face", html, re.IGNORECASE)
+    assert {attribute for attribute in Page(html).attributes if attribute.startswith("on") or attribute in ("src", "background")} == set()
+
+
+@pytest.mark.parametrize("kind", MailKind)
+def test_html_is_accessible_and_follows_the_colour_scheme(kind: MailKind) -> None:
+    html = Letters(BASE_URL).compose(replace(MAIL, kind=kind)).html
+    assert '<html lang="en">' in html
+    assert "prefers-color-scheme: dark" in html
+    assert '<meta name="color-scheme" content="light dark">' in html
+    assert Page(html).headings == 1
+
+
+def test_what_comes_from_outside_is_escaped_in_html() -> None:
+    letter = Letters(BASE_URL, product='<b onclick="x()">').compose(replace(MAIL, address=Email("<i>&'@example.com")))
+    assert "<b " not in letter.html
+    assert "<i>" not in letter.html
+    assert "<i>&'@example.com" in Page(letter.html).shown
+    assert "<i>&'@example.com" in letter.text
+
+
+@pytest.mark.parametrize("kind", MailKind)
+def test_parts_are_plain_ascii_with_short_lines(kind: MailKind) -> None:
+    letter = Letters(BASE_URL).compose(replace(MAIL, kind=kind))
+    for part in (letter.text, letter.html):
+        assert part.isascii()
+        assert max(map(len, part.splitlines())) <= 998  # RFC 5322 section 2.1.1; then no encoding hides the link
+
+
+@pytest.mark.parametrize(
+    ("base_url", "host"),
+    [
+        ("http://127.0.0.1:8080", "127.0.0.1"),
+        ("http://[::1]:8080", "[::1]"),
+        ("https://id.example.com", "id.example.com"),
+        ("https://b\u00fccher.example/", "xn--bcher-kva.example"),
+    ],
+)
+def test_the_message_id_is_the_mails_own(base_url: str, host: str) -> None:
+    letter = Letters(base_url).compose(MAIL)
+    assert letter.message_id == f"<{MAIL.id}@{host}>"
+    assert letter.message_id == Letters(base_url).compose(replace(MAIL, attempts=3, claims=9)).message_id
+
+
+def test_a_letter_does_not_show_its_link() -> None:
+    assert TOKEN not in repr(Letters(BASE_URL).compose(MAIL))

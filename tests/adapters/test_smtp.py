@@ -1,0 +1,426 @@
+"""Mail by SMTP: the URL, the message, encryption and login, every way to fail; and the folder's files."""
+
+import base64
+import ipaddress
+import ssl
+import stat
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from adapters.smtp import FolderTransport, SmtpServer, SmtpTransport, parse_sender, to_message
+from core.values import Email
+from ports.outside import Letter, MailRefused
+from tests.fakes.smtp_sink import SmtpSink
+from tests.waiting import until
+
+SENDER = "Gatehouse <gatehouse@example.com>"
+PASSWORD = "s3cr3t-pa55word"
+LETTER = Letter(
+    message_id="<6f1c1f2e-64a5-4a2a-9a42-5a8f3f9b7c11@id.example.com>",
+    date=datetime(2026, 3, 4, 5, 6, 7, 890, tzinfo=UTC),
+    to=Email("ada@example.com"),
+    subject="Confirm your e-mail address - Gatehouse",
+    text="Open this:\n\nhttps://id.example.com/auth/verify-email?token=0d9f9d4e-7f07-4c39-a9a4-0b1f6b8c1a52\n",
+    html="<p>Open <a href='https://id.example.com/'>this</a>.</p>\n",
+)
+
+
+async def refused(transport: SmtpTransport | FolderTransport, letter: Letter = LETTER) -> str:
+    """Why the letter was not taken; no cause goes along, for it could show what was sent."""
+    with trio.fail_after(10), pytest.raises(MailRefused) as caught:
+        await transport.send(letter)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+    reason = str(caught.value)
+    assert PASSWORD not in reason
+    assert letter.to not in reason
+    assert len(reason) < 250
+    assert reason.isprintable()
+    return reason
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "server"),
+    [
+        ("smtp://mail.example.com", SmtpServer("mail.example.com", 25, False, False, None, None)),
+        ("smtp://mail.example.com/?starttls=1", SmtpServer("mail.example.com", 587, False, True, None, None)),
+        ("smtp://mail.example.com:2525?starttls=0", SmtpServer("mail.example.com", 2525, False, False, None, None)),
+        ("smtps://mail.example.com", SmtpServer("mail.example.com", 465, True, False, None, None)),
+        ("SMTPS://[::1]:4650", SmtpServer("::1", 4650, True, False, None, None)),
+        (
+            "smtp://ada%40example.com:p%40ss%2Fw%3Ard@127.0.0.1:25",
+            SmtpServer("127.0.0.1", 25, False, False, "ada@example.com", "p@ss/w:rd"),
+        ),
+    ],
+)
+def test_a_url_is_read(url: str, server: SmtpServer) -> None:
+    assert SmtpServer.parse(url) == server
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("mail.example.com:25", "must begin with smtp:// or smtps://"),
+        ("http://mail.example.com", "must begin with smtp:// or smtps://"),
+        ("smtp://", "must name a host"),
+        ("smtp://:25", "must name a host"),
+        ("smtp://mail..example.com", "must name a host"),
+        ("smtp://mail example.com", "must name a host"),
+        ("smtp://mail.example.com:port", "port that cannot be read"),
+        ("smtp://mail.example.com:99999", "port that cannot be read"),
+        ("smtp://mail.example.com:0", "port 0"),
+        (f"smtp://ada:{PASSWORD}/x@mail.example.com", "percent-encoded"),
+        (f"smtp://ada:{PASSWORD}#x@mail.example.com", "percent-encoded"),
+        (f"smtp://ada:{PASSWORD}[x@mail.example.com", "percent-encoded"),
+        ("smtp://mail.example.com/path", "must end after the port"),
+        ("smtp://mail.example.com?tls=1", "one option, starttls"),
+        ("smtp://mail.example.com?starttls=yes", "one option, starttls"),
+        ("smtps://mail.example.com?starttls=1", "cannot have both"),
+        ("smtp://ada@mail.example.com", "both a user name and a password"),
+        (f"smtp://:{PASSWORD}@mail.example.com", "both a user name and a password"),
+        (f"smtp://ada:{PASSWORD}%0D%0A@mail.example.com", "printable ASCII"),
+        (f"smtp://ada:{PASSWORD}%C3%BC@mail.example.com", "printable ASCII"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_explained_without_its_password(url: str, said: str) -> None:
+    with pytest.raises(ValueError, match=r"^(?:must|has|knows|cannot) ") as caught:
+        SmtpServer.parse(url)
+    assert said in str(caught.value)
+    assert PASSWORD not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_a_password_is_not_shown() -> None:
+    server = SmtpServer.parse(f"smtp://ada:{PASSWORD}@mail.example.com")
+    assert PASSWORD not in f"{server} {server!r}"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "address"),
+    [
+        ("gatehouse@example.com", "", "gatehouse@example.com"),
+        ("Gatehouse <gatehouse@localhost.localdomain>", "Gatehouse", "gatehouse@localhost.localdomain"),
+        ('"Acme, Inc." <id@example.com>', "Acme, Inc.", "id@example.com"),
+        ("T\u00fcrhaus <id@example.com>", "T\u00fcrhaus", "id@example.com"),
+    ],
+)
+def test_a_sender_is_read(text: str, name: str, address: str) -> None:
+    sender = parse_sender(text)
+    assert (sender.display_name, sender.addr_spec) == (name, address)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Gatehouse",
+        "gatehouse@",
+        "@example.com",
+        "a@example.com, b@example.com",
+        "a@example.com\r\nBcc: b@example.com",
+        "<a@b",
+        "\u00fc@example.com",
+    ],
+)
+def test_a_sender_that_cannot_be_used_is_explained(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^must "):
+        parse_sender(text)
+
+
+# -- the message -------------------------------------------------------------------------------------------------------
+
+
+def test_a_message_has_every_header_and_both_parts() -> None:
+    message = to_message(LETTER, parse_sender(SENDER))
+    assert dict(message.items()) | {"Content-Type": ""} == {
+        "From": "Gatehouse <gatehouse@example.com>",
+        "To": "ada@example.com",
+        "Subject": "Confirm your e-mail address - Gatehouse",
+        "Date": "Wed, 04 Mar 2026 05:06:07 +0000",
+        "Message-ID": "<6f1c1f2e-64a5-4a2a-9a42-5a8f3f9b7c11@id.example.com>",
+        "Auto-Submitted": "auto-generated",
+        "MIME-Version": "1.0",
+        "Content-Type": "",
+    }
+    assert message.get_content_type() == "multipart/alternative"
+    # The last part is the preferred one (RFC 2046 section 5.1.4).
+    assert [part.get_content_type() for part in message.iter_parts()] == ["text/plain", "text/html"]
+
+
+def test_a_link_stays_as_it_is_in_the_raw_message() -> None:
+    raw = to_message(LETTER, parse_sender(SENDER)).as_bytes()
+    assert b"\r\nhttps://id.example.com/auth/verify-email?token=0d9f9d4e-7f07-4c39-a9a4-0b1f6b8c1a52\r\n" in raw
+
+
+@pytest.mark.parametrize("text", ["Gr\u00fc\u00dfe \u2603\n", "x" * 5000 + "\n", "..\n.\n"])
+def test_whatever_the_text_is_the_raw_message_is_ascii_with_short_lines(text: str) -> None:
+    letter = replace(LETTER, text=text, html=text, subject="\u2603" * 200, message_id=f"<{'i' * 90}@{'d' * 200}.example.com>")
+    message = to_message(letter, parse_sender("T\u00fcrhaus <id@example.com>"))
+    raw = message.as_bytes()
+    assert raw.isascii()
+    assert max(map(len, raw.split(b"\r\n"))) <= 998
+    assert letter.message_id.encode() in raw
+    body = message.get_body(("plain",))
+    assert body is not None
+    assert body.get_content().replace("\r\n", "\n") == text
+
+
+@pytest.mark.parametrize("letter", [replace(LETTER, text="a\0b"), replace(LETTER, html="a\0b")])
+def test_a_nul_in_a_body_is_refused(letter: Letter) -> None:
+    with pytest.raises(MailRefused, match="NUL"):
+        to_message(letter, parse_sender(SENDER))
+
+
+# -- by SMTP -----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_envelope_names_sender_and_recipient() -> None:
+    with SmtpSink() as sink:
+        await SmtpTransport(sink.url, SENDER).send(LETTER)
+    [envelope] = sink.envelopes
+    assert (envelope.mail_from, envelope.rcpt_tos) == ("gatehouse@example.com", ["ada@example.com"])
+
+
+async def test_a_server_that_wants_a_login_gets_it() -> None:
+    with SmtpSink(login=("ada", PASSWORD)) as sink:
+        await SmtpTransport(f"smtp://ada:{PASSWORD}@127.0.0.1:{sink.port}", SENDER).send(LETTER)
+        assert len(sink.messages) == 1
+        reason = await refused(SmtpTransport(f"smtp://ada:{PASSWORD}x@127.0.0.1:{sink.port}", SENDER))
+        assert reason == f"127.0.0.1 port {sink.port}: refused the user name or password: 535"
+        assert "530" in await refused(SmtpTransport(sink.url, SENDER))
+    assert len(sink.messages) == 1
+
+
+async def test_a_login_is_not_tried_where_none_is_offered() -> None:
+    with SmtpSink() as sink:
+        reason = await refused(SmtpTransport(f"smtp://ada:{PASSWORD}@127.0.0.1:{sink.port}", SENDER))
+    assert "AUTH" in reason
+
+
+async def test_a_refused_recipient_is_told_with_the_answer() -> None:
+    with SmtpSink() as sink:
+        sink.recipient_answer = f"550 5.1.1 <{LETTER.to}>: no such user here"
+        reason = await refused(SmtpTransport(sink.url, SENDER))
+    assert reason == f"127.0.0.1 port {sink.port}: refused the recipient: 550 5.1.1 <(the recipient)>: no such user here"
+
+
+async def test_a_refused_message_is_told_with_the_answer() -> None:
+    with SmtpSink() as sink:
+        sink.data_answer = "451 4.7.1 " + "greylisted " * 40
+        reason = await refused(SmtpTransport(sink.url, SENDER))
+        assert "refused: 451 4.7.1 greylisted" in reason
+        sink.data_answer = "250 OK"
+        await SmtpTransport(sink.url, SENDER).send(LETTER)
+    assert len(sink.messages) == 1
+
+
+async def test_no_server_is_a_refusal() -> None:
+    with SmtpSink() as sink:
+        url = sink.url
+    assert (await refused(SmtpTransport(url, SENDER))).endswith("Connection refused")
+
+
+# -- encryption --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate of 127.0.0.1 that vouches for itself, with its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "sink")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    path = tmp_path_factory.mktemp("tls") / "sink.pem"
+    path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + certificate.public_bytes(Encoding.PEM))
+    return path
+
+
+@pytest.fixture
+def server_tls(certificate: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return context
+
+
+@pytest.fixture
+def client_tls(certificate: Path) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(certificate))
+
+
+async def test_smtps_is_encrypted_from_the_start(server_tls: ssl.SSLContext, client_tls: ssl.SSLContext) -> None:
+    with SmtpSink(tls=server_tls) as sink:
+        await SmtpTransport(sink.url, SENDER, tls=client_tls).send(LETTER)
+        assert "certificate is not accepted" in await refused(SmtpTransport(sink.url, SENDER))
+        assert "certificate is not accepted" in await refused(SmtpTransport(f"smtps://localhost:{sink.port}", SENDER, tls=client_tls))
+    assert len(sink.messages) == 1
+
+
+async def test_starttls_encrypts_before_anything_else(server_tls: ssl.SSLContext, client_tls: ssl.SSLContext) -> None:
+    with SmtpSink(starttls=server_tls, login=("ada", PASSWORD)) as sink:
+        url = f"smtp://ada:{PASSWORD}@127.0.0.1:{sink.port}?starttls=1"
+        await SmtpTransport(url, SENDER, tls=client_tls).send(LETTER)
+        assert "certificate is not accepted" in await refused(SmtpTransport(url, SENDER))
+    assert len(sink.messages) == 1
+
+
+async def test_starttls_that_is_not_offered_sends_nothing() -> None:
+    with SmtpSink() as sink:
+        reason = await refused(SmtpTransport(f"{sink.url}?starttls=1", SENDER))
+    assert "STARTTLS" in reason
+    assert sink.messages == []
+
+
+# -- servers with bad manners ------------------------------------------------------------------------------------------
+
+Manners = Callable[[trio.SocketStream], Awaitable[None]]
+
+
+@asynccontextmanager
+async def server_that(behaves: Manners) -> AsyncIterator[str]:
+    """The URL of a server that treats every connection in this way."""
+    async with trio.open_nursery() as nursery:
+        [listening] = await nursery.start(partial(trio.serve_tcp, behaves, 0, host="127.0.0.1"))
+        yield f"smtp://127.0.0.1:{listening.socket.getsockname()[1]}"
+        nursery.cancel_scope.cancel()
+
+
+async def converse(stream: trio.SocketStream, answers: dict[bytes, bytes]) -> None:
+    """SMTP as far as it takes. `answers` differ from the usual ones; an empty one closes the connection."""
+    usual = {b"DATA": b"354 go on", b"QUIT": b"221 bye"}
+    received, in_letter = b"", False
+    with suppress(trio.BrokenResourceError):
+        await stream.send_all(b"220 hello\r\n")
+        async for data in stream:
+            received += data
+            while b"\r\n" in received:
+                line, received = received.split(b"\r\n", 1)
+                if in_letter and line != b".":
+                    continue
+                command = line[:4].upper()
+                answer = answers.get(command, usual.get(command, b"250 OK"))
+                if not answer:
+                    return
+                in_letter = answer.startswith(b"354")
+                await stream.send_all(answer.replace(b"(echo)", line) + b"\r\n")
+
+
+async def test_a_server_that_never_speaks_costs_no_more_than_the_deadline() -> None:
+    async def silent(stream: trio.SocketStream) -> None:
+        await trio.sleep_forever()
+
+    async with server_that(silent) as url:
+        transport = SmtpTransport(url, SENDER, exchange_deadline=0.1, connections=1)
+        for _ in range(2):  # the second one needs the first one's thread
+            assert "not finished within 0.1 s" in await refused(transport)
+
+
+async def test_a_server_that_dribbles_costs_no_more_than_the_deadline() -> None:
+    async def dribbling(stream: trio.SocketStream) -> None:
+        while True:
+            await stream.send_all(b"220-wait\r\n")
+            await trio.sleep(0.01)
+
+    async with server_that(dribbling) as url:
+        assert "not finished within 0.1 s" in await refused(SmtpTransport(url, SENDER, exchange_deadline=0.1))
+
+
+async def test_a_cancelled_handover_leaves_no_thread_waiting() -> None:
+    async def silent(stream: trio.SocketStream) -> None:
+        await trio.sleep_forever()
+
+    async with server_that(silent) as url:
+        transport = SmtpTransport(url, SENDER, connections=1)
+        for _ in range(2):
+            with trio.move_on_after(0.05) as scope:
+                await transport.send(LETTER)
+            assert scope.cancelled_caught
+        await until(lambda: transport._threads.borrowed_tokens == 0)
+
+
+@pytest.mark.parametrize("greeting", [b"554 no mail here\r\n", b"nonsense\r\n", b"\xff\xfe\r\n", b"220 " + b"x" * 100_000, b""])
+async def test_a_strange_greeting_is_a_refusal(greeting: bytes) -> None:
+    async def strange(stream: trio.SocketStream) -> None:
+        with suppress(trio.BrokenResourceError):
+            await stream.send_all(greeting)
+
+    async with server_that(strange) as url:
+        await refused(SmtpTransport(url, SENDER, exchange_deadline=5))
+
+
+async def test_a_server_that_goes_away_in_the_middle_is_a_refusal() -> None:
+    for command in (b"EHLO", b"MAIL", b"RCPT", b"DATA", b"."):
+        async with server_that(partial(converse, answers={command: b""})) as url:
+            assert "Connection unexpectedly closed" in await refused(SmtpTransport(url, SENDER))
+
+
+async def test_an_accepted_letter_is_sent_though_the_goodbye_fails() -> None:
+    for answer in (b"", b"500 no"):
+        async with server_that(partial(converse, answers={b"QUIT": answer})) as url:
+            await SmtpTransport(url, SENDER).send(LETTER)
+
+
+async def test_a_server_that_echoes_the_login_tells_no_password() -> None:
+    answers = {b"EHLO": b"250-hello\r\n250 AUTH PLAIN", b"AUTH": b"502 unknown command: (echo)"}
+    async with server_that(partial(converse, answers=answers)) as url:
+        reason = await refused(SmtpTransport(url.replace("//", f"//ada:{PASSWORD}@"), SENDER))
+    assert base64.b64encode(f"\0ada\0{PASSWORD}".encode()).decode() not in reason
+    assert reason.endswith("refused the user name or password: 502")
+
+
+# -- into a folder -----------------------------------------------------------------------------------------------------
+
+
+def files(directory: Path) -> dict[str, int]:
+    """The names in a directory, in order, with their modes."""
+    return {path.name: stat.S_IMODE(path.stat().st_mode) for path in sorted(directory.iterdir())}
+
+
+async def test_files_are_named_by_time_and_mail_and_only_for_the_owner(tmp_path: Path) -> None:
+    transport = FolderTransport(tmp_path / "var" / "mail", SENDER)
+    for letter in (LETTER, replace(LETTER, message_id="<../../etc/x@example.com>", date=LETTER.date + timedelta(seconds=1))):
+        await transport.send(letter)
+        await transport.send(letter)
+    assert files(tmp_path / "var" / "mail") == {
+        "20260304T050607.000890Z-6f1c1f2e-64a5-4a2a-9a42-5a8f3f9b7c11.eml": 0o600,
+        "20260304T050608.000890Z-.._.._etc_x.eml": 0o600,
+    }
+    assert files(tmp_path / "var") == {"mail": 0o700}
+
+
+async def test_a_letter_left_half_written_is_written_anew(tmp_path: Path) -> None:
+    transport = FolderTransport(tmp_path, SENDER)
+    name = "20260304T050607.000890Z-6f1c1f2e-64a5-4a2a-9a42-5a8f3f9b7c11.eml"
+    (tmp_path / f".{name}.new").write_bytes(b"half a let" * 1000)
+    await transport.send(LETTER)
+    assert list(files(tmp_path)) == [name]
+    assert b"half a let" not in (tmp_path / name).read_bytes()
+
+
+async def test_a_folder_that_cannot_be_written_is_a_refusal(tmp_path: Path) -> None:
+    transport = FolderTransport(tmp_path / "mail", SENDER)
+    (tmp_path / "mail").rmdir()
+    assert (await refused(transport)).endswith("No such file or directory")

@@ -1,0 +1,125 @@
+"""What every mail transport promises: the fake one, SMTP, and the folder."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from email import policy
+from email.message import EmailMessage
+from email.parser import BytesParser
+from pathlib import Path
+
+import pytest
+
+from adapters.smtp import FolderTransport, SmtpTransport
+from core.values import Email
+from ports.outside import Letter, MailRefused, MailTransport
+from tests.fakes.outside import FakeMailTransport
+from tests.fakes.smtp_sink import SmtpSink
+
+LETTER = Letter(
+    message_id="<6f1c1f2e-64a5-4a2a-9a42-5a8f3f9b7c11@id.example.com>",
+    date=datetime(2026, 3, 4, 5, 6, 7, 890, tzinfo=UTC),
+    to=Email("ada@example.com"),
+    subject="Gr\u00fc\u00dfe an Ada",
+    text="Open this:\n\nhttps://id.example.com/auth/verify-email?token=0d9f9d4e-7f07-4c39-a9a4-0b1f6b8c1a52\n\n.\nGr\u00fc\u00dfe\n",
+    html="<p>Open <a href='https://id.example.com/'>this</a>.</p>\n",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """What is at the other end, however it got there."""
+
+    message_id: str
+    date: datetime
+    to: str
+    subject: str
+    text: str
+    html: str
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    transport: MailTransport
+    arrived: Callable[[], list[Arrived]]
+
+
+def of_letter(letter: Letter) -> Arrived:
+    return Arrived(letter.message_id, letter.date.replace(microsecond=0), letter.to, letter.subject, letter.text, letter.html)
+
+
+def of_message(message: EmailMessage) -> Arrived:
+    text, html = message.get_body(("plain",)), message.get_body(("html",))
+    assert text is not None
+    assert html is not None
+    date = message["Date"].datetime
+    assert isinstance(date, datetime)
+    subject, to, message_id = (str(message[name]) for name in ("Subject", "To", "Message-ID"))
+    bodies = [part.get_content().replace("\r\n", "\n") for part in (text, html)]
+    return Arrived(message_id, date, to, subject, *bodies)
+
+
+def fake() -> Iterator[Case]:
+    transport = FakeMailTransport()
+    yield Case(transport, lambda: [of_letter(letter) for letter in transport.letters])
+
+
+def smtp() -> Iterator[Case]:
+    with SmtpSink() as sink:
+        transport = SmtpTransport(sink.url, "Gatehouse <gatehouse@example.com>")
+        yield Case(transport, lambda: [of_message(message) for message in sink.messages])
+
+
+def folder(directory: Path) -> Iterator[Case]:
+    def arrived() -> list[Arrived]:
+        parser = BytesParser(EmailMessage, policy=policy.default)
+        return [of_message(parser.parsebytes(path.read_bytes())) for path in sorted(directory.iterdir())]
+
+    yield Case(FolderTransport(directory, "Gatehouse <gatehouse@example.com>"), arrived)
+
+
+@pytest.fixture(params=["fake", "smtp", "folder"])
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
+    match request.param:
+        case "fake":
+            yield from fake()
+        case "smtp":
+            yield from smtp()
+        case _:
+            yield from folder(tmp_path / "mail")
+
+
+async def test_a_letter_arrives_whole(case: Case) -> None:
+    await case.transport.send(LETTER)
+    assert case.arrived() == [of_letter(LETTER)]
+
+
+async def test_a_letter_sent_again_is_the_same_letter(case: Case) -> None:
+    await case.transport.send(LETTER)
+    await case.transport.send(LETTER)
+    assert set(case.arrived()) == {of_letter(LETTER)}
+
+
+async def test_letters_arrive_in_their_order(case: Case) -> None:
+    letters = [
+        replace(LETTER, message_id=f"<{number}@id.example.com>", date=LETTER.date.replace(second=20 - number), subject=str(number))
+        for number in range(9, 0, -1)
+    ]
+    for letter in letters:
+        await case.transport.send(letter)
+    assert case.arrived() == [of_letter(letter) for letter in letters]
+
+
+@pytest.mark.parametrize("character", ["\r", "\n", "\0", "\x1b", "\x85", "\u202e", "\ud800"])
+@pytest.mark.parametrize("field", ["to", "subject", "message_id"])
+async def test_a_control_character_in_a_header_is_refused_before_anything_is_sent(case: Case, field: str, character: str) -> None:
+    broken = f"{getattr(LETTER, field)[:-1]}{character}Bcc: eve@example.com{getattr(LETTER, field)[-1]}"
+    letter = {
+        "to": replace(LETTER, to=Email(broken)),
+        "subject": replace(LETTER, subject=broken),
+        "message_id": replace(LETTER, message_id=broken),
+    }[field]
+    with pytest.raises(MailRefused) as caught:
+        await case.transport.send(letter)
+    assert case.arrived() == []
+    assert "eve" not in str(caught.value)

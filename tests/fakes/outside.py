@@ -1,0 +1,102 @@
+"""Small real implementations of the ports to the outside world, which a test can look into and steer."""
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import trio
+
+from core.values import is_plain
+from ports.outside import Letter, MailRefused
+
+
+class FakeClock:
+    """ports.observe.Clock: stands still until a test moves it."""
+
+    def __init__(self, now: datetime = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC)) -> None:
+        self._now = now
+
+    def now(self) -> datetime:
+        return self._now
+
+    def advance(self, time: timedelta) -> None:
+        self._now += time
+
+
+class FakeMailTransport:
+    """ports.outside.MailTransport: keeps the letters.
+
+    While `refusal` is set, nothing is taken. A letter to an address in `gates` waits for its event before it is taken; one to an
+    address in `stuck_after` is taken, and then the conversation never ends.
+    """
+
+    def __init__(self) -> None:
+        self.letters: list[Letter] = []
+        self.begun: Counter[str] = Counter()
+        self.refusal: str | None = None
+        self.gates: dict[str, trio.Event] = {}
+        self.stuck_after: set[str] = set()
+        self._changed = trio.Event()
+
+    async def send(self, letter: Letter) -> None:
+        await trio.lowlevel.checkpoint()
+        if not all(is_plain(header) for header in (letter.message_id, letter.to, letter.subject)):
+            raise MailRefused("a header of the letter holds a control character")
+        self.begun[letter.to] += 1
+        self._tell()
+        if letter.to in self.gates:
+            await self.gates[letter.to].wait()
+        if self.refusal is not None:
+            raise MailRefused(self.refusal)
+        self.letters.append(letter)
+        self._tell()
+        if letter.to in self.stuck_after:
+            await trio.sleep_forever()
+
+    async def arrived(self, count: int) -> list[Letter]:
+        """The letters, once there are `count` of them."""
+        while len(self.letters) < count:
+            await self._changed.wait()
+        return self.letters
+
+    async def at_the_gate(self, address: str) -> None:
+        """Return once a letter to the address is being handed over, or was."""
+        while not self.begun[address]:
+            await self._changed.wait()
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+
+class FakeMetrics:
+    """ports.observe.Metrics: remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.exchanges: list[tuple[str, str, int, float]] = []
+        self.login_failures: Counter[str] = Counter()
+        self.tokens_issued = 0
+        self.jobs: list[tuple[str, float]] = []
+        self.due: int | None = None
+        self.connections: tuple[int, int, int] | None = None
+        self.figures: tuple[int, int, int] | None = None
+
+    def http(self, method: str, route: str, status: int, seconds: float) -> None:
+        self.exchanges.append((method, route, status, seconds))
+
+    def login_failed(self, reason: str) -> None:
+        self.login_failures[reason] += 1
+
+    def token_issued(self) -> None:
+        self.tokens_issued += 1
+
+    def job_done(self, job_type: str, seconds: float) -> None:
+        self.jobs.append((job_type, seconds))
+
+    def queue_depth(self, depth: int) -> None:
+        self.due = depth
+
+    def pool(self, total: int, idle: int, maximum: int) -> None:
+        self.connections = (total, idle, maximum)
+
+    def platform(self, active_users: int, organizations: int, mfa_enabled_users: int) -> None:
+        self.figures = (active_users, organizations, mfa_enabled_users)
