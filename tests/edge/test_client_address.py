@@ -1,0 +1,62 @@
+"""Whose request it is: nobody but a trusted proxy can say so."""
+
+from ipaddress import ip_network
+
+import pytest
+
+from entrypoints.http.client_address import NOWHERE, client_address, limit_key
+
+PROXIES = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded_for", "expected"),
+    [
+        ("198.51.100.7", None, "198.51.100.7"),
+        ("198.51.100.7", "203.0.113.5", "198.51.100.7"),  # not a proxy of ours: its header is hearsay
+        ("10.0.0.1", None, "10.0.0.1"),
+        ("10.0.0.1", "203.0.113.5", "203.0.113.5"),
+        ("10.0.0.1", "198.51.100.7, 203.0.113.5", "203.0.113.5"),  # left of it the client wrote
+        ("10.0.0.1", "198.51.100.7, 203.0.113.5, 10.2.3.4", "203.0.113.5"),  # two proxies of ours
+        ("10.0.0.1", "10.9.9.9, 10.2.3.4", "10.9.9.9"),  # proxies all the way: the furthest
+        ("10.0.0.1", "203.0.113.5, rubbish", "10.0.0.1"),
+        ("10.0.0.1", "203.0.113.5, rubbish, 10.2.3.4", "10.2.3.4"),  # the last good one
+        ("10.0.0.1", "203.0.113.5,", "10.0.0.1"),
+        ("10.0.0.1", "", "10.0.0.1"),
+        ("10.0.0.1", "unknown", "10.0.0.1"),
+        ("10.0.0.1", "203.0.113.5:4711", "203.0.113.5"),
+        ("10.0.0.1", "[2001:DB8::0005]:4711", "2001:db8::5"),
+        ("10.0.0.1", "[2001:db8::5", "10.0.0.1"),
+        ("10.0.0.1", "2001:0db8:0000::0005", "2001:db8::5"),
+        ("10.0.0.1", "::ffff:203.0.113.5", "203.0.113.5"),
+        ("10.0.0.1", "fe80::1%25eth0", "10.0.0.1"),
+        ("10.0.0.1", "0203.0.113.5", "10.0.0.1"),  # an octal number, or not: two readers, two addresses
+        ("::ffff:10.0.0.1", "203.0.113.5", "203.0.113.5"),  # a proxy of ours, seen through a dual-stack socket
+        ("::ffff:198.51.100.7", "203.0.113.5", "198.51.100.7"),
+        ("fd00::1", "2001:db8::5", "2001:db8::5"),
+        ("fe80::1%eth0", None, "fe80::1"),
+        (None, "203.0.113.5", NOWHERE),
+        ("<local>", "203.0.113.5", NOWHERE),
+    ],
+)
+def test_the_client_is_the_right_most_address_that_is_no_proxy_of_ours(peer: str | None, forwarded_for: str | None, expected: str) -> None:
+    assert client_address(peer, forwarded_for, PROXIES) == expected
+
+
+def test_without_proxies_only_the_peer_counts() -> None:
+    assert client_address("10.0.0.1", "203.0.113.5", ()) == "10.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("203.0.113.5", "203.0.113.5"),
+        ("::ffff:203.0.113.5", "203.0.113.5"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:ffff::1", "2001:db8:1:2::/64"),
+        ("2001:db8:1:3::1", "2001:db8:1:3::/64"),
+        ("::1", "::/64"),
+    ],
+)
+def test_limits_count_an_ipv6_subscriber_not_each_address(address: str, expected: str) -> None:
+    assert limit_key(address) == expected
