@@ -4,6 +4,7 @@ import heapq
 import math
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from typing import Final, NoReturn, TypeVar
 
 import structlog
@@ -37,8 +38,14 @@ async def mailer(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS) -> NoRetur
             # Only as many as can start now: a mail that is claimed and then waits would use up its lease.
             if free := slots - len(attempts.child_tasks):
                 try:
-                    for mail in await mails.claim_due(ports, free):
-                        attempts.start_soon(_attempt, ports, mail, inbox, retries)
+                    # Prepared in the order in which they were asked for, since a later reset link cancels an earlier one.
+                    claimed = await mails.claim_due(ports, free)
+                    for mail in claimed:
+                        prepared = await _prepare(ports, mail, retries)
+                        if prepared is not None:
+                            attempts.start_soon(_attempt, ports, *prepared, inbox, retries)
+                    if claimed:
+                        inbox.post()  # more may be due, and slots are left where there was nothing to send
                 except Outage as outage:
                     # Not for the supervisor, whose restart would cut off letters that are on their way.
                     log.warning("mails_not_claimed", outage=said(outage))
@@ -52,8 +59,9 @@ class _Retries:
     def __init__(self) -> None:
         self._times: list[float] = []
 
-    def add(self, delay: float) -> None:
-        if delay < POLL:
+    def add(self, delay: float | None) -> None:
+        """In how many seconds one falls due, or None if none does."""
+        if delay is not None and delay < POLL:
             # A moment later, so that the mail is due by then whatever the clocks' grain is.
             heapq.heappush(self._times, trio.current_time() + delay + 0.05)
 
@@ -64,34 +72,38 @@ class _Retries:
         return self._times[0] - trio.current_time() if self._times else math.inf
 
 
-async def _attempt(ports: Ports, mail: Mail, inbox: Mailbox, retries: _Retries) -> None:
+def _job(mail: Mail) -> AbstractContextManager[object]:
+    """What every log line about this mail says; never where it goes or what it holds (security.md L-3)."""
+    return structlog.contextvars.bound_contextvars(job="mail", job_id=str(mail.id), kind=mail.kind.value)
+
+
+async def _prepare(ports: Ports, mail: Mail, retries: _Retries) -> tuple[Mail, Letter] | None:
+    """The mail with its token and the letter to send, or None where there is nothing to send now."""
+    with _job(mail):
+        try:
+            prepared = await mails.prepare(ports, mail)
+        except Outage as outage:
+            log.warning("mail_not_prepared", outage=said(outage))  # its lease ends, and it falls due again
+            return None
+        except Exception as defect:
+            log.exception("mail_not_prepared")
+            retries.add(await _failed(ports, mail, f"it could not be prepared: {type(defect).__name__}"))
+            return None
+        if isinstance(prepared, Ended):
+            _tell_end(mail, prepared)
+            return None
+    return prepared
+
+
+async def _attempt(ports: Ports, mail: Mail, letter: Letter, inbox: Mailbox, retries: _Retries) -> None:
     started = trio.current_time()
     try:
-        with structlog.contextvars.bound_contextvars(job="mail", job_id=str(mail.id), kind=mail.kind.value):
-            delay = await _deliver(ports, mail)
-        if delay is not None:
-            retries.add(delay)
+        with _job(mail):
+            async with grace(GRACE):
+                retries.add(await _hand_over(ports, mail, letter))
     finally:
         ports.metrics.job_done("mail", trio.current_time() - started)
         inbox.post()  # a slot is free, and more may be due
-
-
-async def _deliver(ports: Ports, mail: Mail) -> float | None:
-    """One attempt, told in the log; in how many seconds the next one is due, if this one failed and is known to have."""
-    try:
-        prepared = await mails.prepare(ports, mail)
-    except Outage as outage:
-        log.warning("mail_not_prepared", outage=said(outage))  # its lease ends, and it falls due again
-        return None
-    except Exception as defect:
-        log.exception("mail_not_prepared")
-        return await _failed(ports, mail, f"it could not be prepared: {type(defect).__name__}")
-    if isinstance(prepared, Ended):
-        _tell_end(mail, prepared)
-        return None
-    mail, letter = prepared
-    async with grace(GRACE):
-        return await _hand_over(ports, mail, letter)
 
 
 async def _hand_over(ports: Ports, mail: Mail, letter: Letter) -> float | None:
@@ -132,7 +144,7 @@ async def _through_outages(record: Callable[[], Awaitable[T]]) -> T:
 
 
 def _tell_end(mail: Mail, end: Ended) -> None:
-    """The end of a mail, in the log; never where it went or what it held (security.md L-3)."""
+    """The end of a mail, in the log."""
     match end.outcome:
         case Outcome.SENT:
             log.info("mail_sent", failed_attempts=mail.attempts)

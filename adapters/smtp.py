@@ -5,6 +5,7 @@ import re
 import smtplib
 import socket
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC
@@ -13,6 +14,7 @@ from email.errors import HeaderParseError
 from email.headerregistry import Address
 from email.message import EmailMessage
 from email.parser import HeaderParser
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -171,14 +173,22 @@ class SmtpTransport:
     async def send(self, letter: Letter) -> None:
         message = to_message(letter, self._sender)
         client = _Client(self._server, self._tls)
+        await self._converse(client, partial(client.deliver, message, letter.to), letter.to)
+
+    async def check(self) -> None:
+        """Connect and sign in, but send nothing. Raises MailRefused."""
+        client = _Client(self._server, self._tls)
+        await self._converse(client, client.visit, "")
+
+    async def _converse(self, client: "_Client", talk: Callable[[], None], recipient: str) -> None:
         try:
             with trio.fail_after(self._exchange_deadline):
-                await trio.to_thread.run_sync(client.deliver, message, letter.to, abandon_on_cancel=True, limiter=self._threads)
+                await trio.to_thread.run_sync(talk, abandon_on_cancel=True, limiter=self._threads)
         except trio.TooSlowError:
             raise MailRefused(f"{self._server}: not finished within {self._exchange_deadline:g} s") from None
         except (OSError, ValueError) as error:  # smtplib's own errors are OSErrors
             # Without its cause, which may show what was sent.
-            raise MailRefused(f"{self._server}: {_reason(error, letter.to)}") from None
+            raise MailRefused(f"{self._server}: {_reason(error, recipient)}") from None
         finally:
             client.abort()
 
@@ -197,17 +207,28 @@ class _Client(smtplib.SMTP):
 
     def deliver(self, message: EmailMessage, recipient: str) -> None:
         try:
-            code, greeting = self.connect(self._server.host, self._server.port)
-            if code != 220:
-                raise smtplib.SMTPConnectError(code, greeting)
-            if self._server.starttls:
-                self.starttls(context=self._tls)
-            if self._server.username is not None and self._server.password is not None:
-                self.login(self._server.username, self._server.password)
+            self._be_let_in()
             self.send_message(message, to_addrs=[recipient])
             self._say_goodbye()
         finally:
             self.close()
+
+    def visit(self) -> None:
+        """Go as far as one can without sending anything."""
+        try:
+            self._be_let_in()
+            self._say_goodbye()
+        finally:
+            self.close()
+
+    def _be_let_in(self) -> None:
+        code, greeting = self.connect(self._server.host, self._server.port)
+        if code != 220:
+            raise smtplib.SMTPConnectError(code, greeting)
+        if self._server.starttls:
+            self.starttls(context=self._tls)
+        if self._server.username is not None and self._server.password is not None:
+            self.login(self._server.username, self._server.password)
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
         self.sock = socket.create_connection((host, port), timeout)
@@ -264,7 +285,9 @@ def _reason(error: Exception, recipient: str) -> str:
 def _quoted(code: int, text: bytes | str, recipient: str) -> str:
     told = text.decode("ascii", "replace") if isinstance(text, bytes) else text
     told = "".join(character if character.isprintable() else " " for character in told)
-    return f"{code} {re.sub(re.escape(recipient), '(the recipient)', told, flags=re.IGNORECASE)[:QUOTED]}".strip()
+    if recipient:
+        told = re.sub(re.escape(recipient), "(the recipient)", told, flags=re.IGNORECASE)
+    return f"{code} {told[:QUOTED]}".strip()
 
 
 # -- into a folder -----------------------------------------------------------------------------------------------------

@@ -142,9 +142,12 @@ async def _with_token(ports: Ports, tx: Transaction, mail: Mail, purpose: Purpos
     if await tx.mails.token_mails_since(mail.address, now - timedelta(hours=1)) >= ports.policy.mails_per_recipient:
         return None
     if purpose is Purpose.RESET_PASSWORD:
-        await tx.one_time_tokens.void(account.id, purpose)  # a new reset link cancels earlier ones
+        # A new reset link cancels earlier ones, by the time they were asked for: another process may be ahead of this one.
+        if await tx.one_time_tokens.newer_exists(account.id, purpose, mail.created_at):
+            return None
+        await tx.one_time_tokens.void(account.id, purpose)
     token = str(new_id())  # the contract wants the form of a UUID: 122 bits from the operating system
-    await tx.one_time_tokens.add(digest(token), purpose, account.id, account.email, created_at=now, expires_at=now + ttl)
+    await tx.one_time_tokens.add(digest(token), purpose, account.id, account.email, created_at=mail.created_at, expires_at=now + ttl)
     await tx.mails.keep_token(mail.id, token, now)
     return replace(mail, token=token)
 
@@ -164,5 +167,5 @@ async def failed(ports: Ports, mail: Mail, reason: str, spread: float) -> dateti
             await tx.mails.finish(mail.id, Outcome.GIVEN_UP, now, reason=reason)
             return None
         due_at = now + backoff(attempts, spread)
-        await tx.mails.postpone(mail.id, due_at, reason)
+        await tx.mails.postpone(mail, due_at, reason)
     return due_at

@@ -15,6 +15,7 @@ from adapters.crypto import verifications_per_second
 from adapters.postgres.embedded import EmbeddedError
 from adapters.postgres.migrate import MigrationRefused, pending
 from adapters.saml import XmlLibrariesDisagree, check_libraries
+from adapters.smtp import FolderTransport
 from core import signing_keys
 from core.errors import StorageDown
 from entrypoints.main import base_url, database
@@ -143,7 +144,7 @@ def mail(settings: Settings) -> Finding:
         transport = outbox(settings)
     except SettingsInvalid as error:
         return Finding("mail", Health.BAD, str(error))
-    if settings.smtp_url is None:
+    if isinstance(transport, FolderTransport):
         return Finding("mail", Health.WARNING, f"no mail server: mails are written to {mail_folder(settings)}/. Set SSO_SMTP_URL")
     try:
         trio.run(transport.check)

@@ -10,22 +10,22 @@ from typing import NoReturn
 from urllib.parse import urlsplit
 
 import trio
-from actors.mailer import mailer
-from adapters.postgres.listen import listen
-from adapters.prometheus import CONTENT_TYPE, PrometheusMetrics
 from quart_trio import QuartTrio
 
 from actors.housekeeper import housekeeper
 from actors.key_reader import key_reader
 from actors.listener import listener
 from actors.mailbox import Mailbox
+from actors.mailer import mailer
 from actors.metrics_refresher import metrics_refresher
 from actors.supervisor import supervise
 from adapters.clock import SystemClock
 from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, generate_key, parse_keys
 from adapters.letters import Letters
+from adapters.postgres.listen import listen
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
+from adapters.prometheus import CONTENT_TYPE, PrometheusMetrics
 from adapters.smtp import FolderTransport, SmtpTransport, parse_sender
 from entrypoints import logs
 from entrypoints.http.app import Edge, create_app
@@ -81,7 +81,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         storage=storage,
         passwords=passwords,
         tokens=JwtTokens(base_url),
-        letters=Letters(base_url),
+        letters=Letters(base_url, settings.policy),
         mail=outbox(settings),
         clock=clock,
         metrics=metrics,

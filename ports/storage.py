@@ -78,6 +78,10 @@ class OneTimeTokens(OneTimeTokensRead, Protocol):
         self, token_hash: bytes, purpose: Purpose, user_id: UUID, email: Email, *, created_at: datetime, expires_at: datetime
     ) -> None: ...
 
+    async def newer_exists(self, user_id: UUID, purpose: Purpose, created_at: datetime) -> bool:
+        """Whether there is an unused token that was asked for later than that."""
+        ...
+
     async def redeem(self, token_hash: bytes, purpose: Purpose, now: datetime) -> Email | None:
         """Use the token up: the address it was sent to, or None when it is unknown, expired or used. Exactly one caller wins."""
         ...
@@ -136,7 +140,10 @@ class Mails(Protocol):
         ...
 
     async def claim(self, now: datetime, lease_until: datetime, limit: int) -> list[Mail]:
-        """Due mails, oldest first, that nobody else holds; they fall due again at `lease_until`."""
+        """Due mails, oldest first, that nobody else holds; they fall due again at `lease_until`.
+
+        A token whose seal is broken counts as not made yet, so that one bad row does not hold up all others.
+        """
         ...
 
     async def keep_token(self, mail_id: UUID, token: str, now: datetime) -> None: ...
@@ -146,8 +153,8 @@ class Mails(Protocol):
         """The mail is done with; its token is forgotten."""
         ...
 
-    async def postpone(self, mail_id: UUID, due_at: datetime, reason: str) -> None:
-        """An attempt failed."""
+    async def postpone(self, mail: Mail, due_at: datetime, reason: str) -> None:
+        """An attempt failed. Without effect when the mail has been claimed again since: its lease ended, and it is another's now."""
         ...
 
 

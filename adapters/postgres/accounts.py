@@ -1,6 +1,7 @@
 """Accounts, and the one-time tokens that prove their mailboxes."""
 
 from datetime import datetime
+from typing import ClassVar
 from uuid import UUID
 
 from adapters.postgres.statements import Repository, Row
@@ -27,7 +28,7 @@ def to_account(row: Row) -> Account:
 class Accounts(Repository):
     """ports.storage.Accounts."""
 
-    constraints = {"users_email_key": EmailTaken}
+    constraints: ClassVar = {"users_email_key": EmailTaken}
 
     async def by_email(self, email: Email) -> Account | None:
         return await self._one(
@@ -173,6 +174,16 @@ class OneTimeTokens(Repository):
             email=email,
             created_at=created_at,
             expires_at=expires_at,
+        )
+
+    async def newer_exists(self, user_id: UUID, purpose: Purpose, created_at: datetime) -> bool:
+        return await self._exists(
+            """
+            select 1 from one_time_tokens
+            where user_id = %(user_id)s and purpose = %(purpose)s and created_at > %(created_at)s and used_at is null""",
+            user_id=user_id,
+            purpose=purpose,
+            created_at=created_at,
         )
 
     async def redeem(self, token_hash: bytes, purpose: Purpose, now: datetime) -> Email | None:

@@ -3,11 +3,15 @@
 from datetime import datetime
 from uuid import UUID
 
+import structlog
+
 from adapters.postgres.driver import Connection
 from adapters.postgres.statements import Repository, Row
 from core.mails import Mail, MailKind, Outcome
 from core.values import Email
-from ports.crypto import Place, Vault
+from ports.crypto import Place, SealBroken, Vault
+
+log = structlog.get_logger("storage")
 
 # A mailer listens on this channel; the payload says nothing, the queue says all.
 CHANNEL = "mails"
@@ -32,12 +36,21 @@ class Mails(Repository):
             kind=MailKind(row[1]),
             address=Email(row[2]),
             org_slug=row[3],
-            token=None if row[4] is None else self._vault.open(row[4], place(row[0])).decode(),
+            token=self._token(row[0], row[4]),
             claims=row[5],
             attempts=row[6],
             created_at=row[7],
             due_at=row[8],
         )
+
+    def _token(self, mail_id: UUID, sealed: bytes | None) -> str | None:
+        if sealed is None:
+            return None
+        try:
+            return self._vault.open(sealed, place(mail_id)).decode()
+        except SealBroken as error:
+            log.error("seal_broken", mail=str(mail_id), reason=str(error))  # noqa: TRY400  (its trace says nothing more)
+            return None
 
     async def queue(self, mail: Mail) -> None:
         await self._run(
@@ -62,10 +75,12 @@ class Mails(Repository):
             """
             with due as (
                 select id from mails where finished_at is null and due_at <= %(now)s
-                order by due_at limit %(limit)s for update skip locked)
-            update mails m set claims = m.claims + 1, due_at = %(lease_until)s
-            from due where m.id = due.id
-            returning m.id, m.kind, m.address, m.org_slug, m.token, m.claims, m.attempts, m.created_at, m.due_at""",
+                order by due_at limit %(limit)s for update skip locked),
+            claimed as (
+                update mails m set claims = m.claims + 1, due_at = %(lease_until)s
+                from due where m.id = due.id
+                returning m.id, m.kind, m.address, m.org_slug, m.token, m.claims, m.attempts, m.created_at, m.due_at)
+            select id, kind, address, org_slug, token, claims, attempts, created_at, due_at from claimed order by created_at""",
             now=now,
             lease_until=lease_until,
             limit=limit,
@@ -103,12 +118,13 @@ class Mails(Repository):
             reason=reason,
         )
 
-    async def postpone(self, mail_id: UUID, due_at: datetime, reason: str) -> None:
+    async def postpone(self, mail: Mail, due_at: datetime, reason: str) -> None:
         await self._run(
             """
             update mails set attempts = attempts + 1, due_at = %(due_at)s, last_failure = %(reason)s
-            where id = %(mail_id)s and finished_at is null""",
-            mail_id=mail_id,
+            where id = %(mail_id)s and claims = %(claims)s and finished_at is null""",
+            mail_id=mail.id,
+            claims=mail.claims,
             due_at=due_at,
             reason=reason,
         )
