@@ -20,11 +20,13 @@ def client_address(peer: str | None, forwarded_for: str | None, trusted: Sequenc
     The right-most entry of X-Forwarded-For that is not a trusted proxy itself counts: all left of it was written by the client. An
     entry that is no address ends the walk, and the last good one stands, for nothing left of it can be vouched for.
     """
+    if forwarded_for is None:
+        return _canonical(peer)
     address = _address(peer) if peer is not None else None
     if address is None:
         return NOWHERE
     rest = forwarded_for
-    while rest is not None and _is_trusted(address, trusted):
+    while _is_trusted(address, trusted):
         rest, comma, entry = rest.rpartition(",")
         found = _forwarded(entry)
         if found is None:
@@ -58,6 +60,12 @@ def _forwarded(entry: str) -> Address | None:
         entry, _, _ = entry.partition(":")
     # A zone names an interface of the proxy's machine: here it means nothing, and it would make one address into many.
     return None if "%" in entry else _address(entry)
+
+
+@lru_cache(maxsize=8192)
+def _canonical(peer: str | None) -> str:
+    address = _address(peer) if peer is not None else None
+    return NOWHERE if address is None else str(address)
 
 
 @lru_cache(maxsize=8192)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from http import HTTPStatus
-from secrets import token_urlsafe
+from os import urandom
 from typing import Any, Protocol
 from urllib.parse import unquote
 
@@ -162,7 +162,7 @@ class Outer:
 
     def malformed(self, status: int, peer: str | None, *, record: bool = True) -> tuple[Headers, bytes]:
         """The answer to what the server could not even read as a request; it is observed like any other exchange."""
-        exchange = Exchange(token_urlsafe(12), OTHER_METHOD, "", client_address(peer, None, ()))
+        exchange = Exchange(_new_request_id(), OTHER_METHOD, "", client_address(peer, None, ()))
         refused = Refused(status, _MALFORMED.get(status, "The request is not valid HTTP."), close=True)
         exchange.status, exchange.error_code = status, refused.code
         headers, body = self.answer("", refused)
@@ -404,11 +404,15 @@ def _normalize(scope: Scope, seen: dict[bytes, bytes]) -> Refused | None:
     return None
 
 
+def _new_request_id() -> str:
+    return urandom(12).hex()
+
+
 def _request_id(offered: bytes | None) -> str:
     """The caller's own id for the request when it is harmless, else a new one."""
     if offered is not None and 8 <= len(offered) <= 64 and not offered.translate(None, _REQUEST_ID_ALPHABET):
         return offered.decode("ascii")
-    return token_urlsafe(12)
+    return _new_request_id()
 
 
 @lru_cache(maxsize=256)
