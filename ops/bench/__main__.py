@@ -1,0 +1,146 @@
+"""Measure, print the table, and write it down."""
+
+import os
+import platform
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from ops.bench import machine, service
+from ops.bench.processes import NotHere, Unfit
+from ops.bench.rows import CORES, ROWS, WARM_UP, Row
+from ops.bench.table import Result, Sample, Verdict, details, number, table, with_unit
+from ops.bench.wrk import wrk_version
+
+LATEST = Path(__file__).with_name("latest.md")
+
+
+@click.command(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog="Example: ./run bench --row read --seconds 2"
+)
+@click.option("--row", "names", multiple=True, type=click.Choice([row.name for row in ROWS]), help="Only this row; may be repeated.")
+@click.option("--rounds", type=click.IntRange(1, 99), default=5, show_default=True, help="Rounds, each of raw and ours.")
+@click.option("--seconds", type=click.IntRange(1, 60), default=4, show_default=True, help="How long each measurement takes.")
+@click.option("--quick", is_flag=True, help="One round of one second: whether it works, not how fast it is.")
+@click.option("--output", type=click.Path(path_type=Path), default=LATEST, help="Where the table goes [default: ops/bench/latest.md].")
+def main(names: Sequence[str], rounds: int, seconds: int, quick: bool, output: Path) -> None:
+    """Measure how fast the service is in relation to what its work costs at the least.
+
+    It ends with 1 when a row misses its bar. The machine should do nothing else meanwhile.
+    """
+    if quick:
+        rounds = seconds = 1
+    signal.signal(signal.SIGTERM, _leave)
+    try:
+        wrk = wrk_version()
+    except Unfit as reason:
+        raise click.ClickException(str(reason)) from None
+    # Everything that is measured, and what measures it, shares these; so a larger machine has the same table.
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
+    load_before = os.getloadavg()[0]
+    started = time.monotonic()
+    with _directory() as directory:
+        results = [_run(row, directory / row.name, rounds, seconds) for row in ROWS if not names or row.name in names]
+        file_system = machine.file_system(directory)
+    elapsed = time.monotonic() - started
+    facts = [
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, revision {machine.revision(service.ROOT) or 'unknown'}, in {elapsed:.0f} s",
+        f"{rounds} rounds, raw and ours by turns, {seconds} s each after {WARM_UP} s to warm up; figures are medians of the rounds",
+        f"{machine.processor()}, {len(os.sched_getaffinity(0))} of {os.cpu_count()} cores used, by wrk too; {machine.memory_gb():.0f} GB; "
+        f"load average before the start {number(load_before)}",
+        f"{machine.system()}; data on {file_system}, fsync on",
+        f"Python {platform.python_version()}, wrk {wrk}, {machine.packages()}",
+        f"Argon2 {service.ARGON2_MEMORY_KIB} KiB, {service.ARGON2_TIME_COST} passes, {service.ARGON2_PARALLELISM} lane; "
+        f"where the table does not say, {'the PyPI wheel' if service.argon2_in_use() is None else 'built for this processor'}",
+        "access log (JSON, to a file) and metrics on, SSO_RATE_LIMITS=off, embedded PostgreSQL of its own for each row",
+    ]
+    output.write_text(_document(results, facts))
+    sys.stdout.write(f"{table(results)}\n\n{details(results)}\n")
+    sys.exit(any(result.verdict in (Verdict.MISSED, Verdict.FAILED) for result in results))
+
+
+def _run(row_class: type[Row], directory: Path, rounds: int, seconds: int) -> Result:
+    """Every round of one row."""
+    directory.mkdir()
+    directory.chmod(0o755)
+    raw: list[Sample] = []
+    ours: list[Sample] = []
+    beside: dict[str, list[Sample]] = {}
+    problem, absent = "", False
+    _say(f"{row_class.name}: {row_class.what}")
+    try:
+        with ExitStack() as stack:
+            row = row_class(directory, stack)
+            if not row.repeats:
+                rounds = 1
+            row.prepare(seconds, rounds)
+            if row.repeats:
+                row.raw(WARM_UP)
+                row.ours(WARM_UP)
+            for round_number in range(1, rounds + 1):
+                raw_sample = row.raw(seconds)
+                ours_sample = row.ours(seconds)
+                raw += [raw_sample] if raw_sample else []
+                ours.append(ours_sample)
+                for what, sample in row.beside(seconds).items():
+                    beside.setdefault(what, []).append(sample)
+                _say(f"  round {round_number} of {rounds}: {_progress(raw_sample, ours_sample, row.unit)}")
+    except Unfit as reason:
+        problem, absent = str(reason), isinstance(reason, NotHere)
+        _say(f"  {problem}")
+    shutil.rmtree(directory, ignore_errors=True)
+    return Result(row_class.name, row_class.what, row_class.unit, row_class.goal, raw, ours, beside, row_class.setting, problem, absent)
+
+
+def _progress(raw: Sample | None, ours: Sample, unit: str) -> str:
+    if raw is None:
+        return with_unit(ours.value, unit)
+    return f"raw {with_unit(raw.value, unit)}, ours {with_unit(ours.value, unit)}, ratio {number(ours.value / raw.value)}"
+
+
+def _document(results: Sequence[Result], facts: Sequence[str]) -> str:
+    listed = "\n".join(f"- {fact}" for fact in facts)
+    return f"""# The latest benchmark
+
+Written by `./run bench`. Each figure is the ratio of what the service does to the raw cost, measured in the same run; that of memory is
+itself.
+
+{table(results)}
+
+{details(results)}
+
+Measured:
+
+{listed}
+"""
+
+
+@contextmanager
+def _directory() -> Iterator[Path]:
+    """For data: on a disk, since /tmp may be memory, and where PostgreSQL's own account can reach it."""
+    with tempfile.TemporaryDirectory(prefix="gatehouse-bench-", dir="/var/tmp", ignore_cleanup_errors=True) as name:
+        path = Path(name)
+        path.chmod(0o755)
+        yield path
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)  # by way of every block that ends a process
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""The raw costs, each in a process of its own: a bare application on a server, and bare password verifications.
+
+python -m ops.bench.raw hypercorn | own | argon2 THREADS SECONDS MEMORY_KIB TIME_COST PARALLELISM
+"""
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+Message = MutableMapping[str, Any]
+_HEADERS = [(b"content-type", b"text/plain"), (b"content-length", b"2")]
+
+
+async def bare(scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]) -> None:
+    """The least that an application can do: two bytes."""
+    if scope["type"] == "lifespan":
+        while (await receive())["type"] != "lifespan.shutdown":
+            await send({"type": "lifespan.startup.complete"})
+        await send({"type": "lifespan.shutdown.complete"})
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+async def on_hypercorn() -> None:
+    """Hypercorn's trio worker as it comes, with nothing set but the address."""
+    import trio
+    from hypercorn.config import Config
+    from hypercorn.trio import serve
+
+    config = Config()
+    config.bind = ["127.0.0.1:0"]
+    async with trio.open_nursery() as nursery:
+        application: Any = bare
+        (address,) = await nursery.start(partial(serve, application, config))
+        _tell(address=address)
+
+
+async def on_our_server() -> None:
+    """The server that the service itself uses."""
+    import trio
+
+    from entrypoints.server import listen, serve_http
+
+    listening = listen("127.0.0.1:0")
+    address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    await serve_http(bare, listening, shutdown=trio.Event(), grace=1.0, on_started=lambda: _tell(address=address))
+
+
+def verify(threads: int, seconds: float, memory_kib: int, time_cost: int, parallelism: int) -> None:
+    """Verify passwords on so many threads; how many per second, and with which build of the library."""
+    import _argon2_cffi_bindings
+    from argon2 import PasswordHasher
+
+    hasher = PasswordHasher(time_cost=time_cost, memory_cost=memory_kib, parallelism=parallelism)
+    password = b"correct horse battery staple"
+    hashed = hasher.hash(password)
+    counts = [0.0] * threads
+    begin = threading.Barrier(threads)
+
+    def work(which: int) -> None:
+        begin.wait()
+        started, done = time.perf_counter(), 0
+        while time.perf_counter() < started + seconds:
+            hasher.verify(hashed, password)
+            done += 1
+        counts[which] = done / (time.perf_counter() - started)  # the last one ends a little after its time
+
+    workers = [threading.Thread(target=work, args=(which,)) for which in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    _tell(per_second=sum(counts), library=str(Path(str(_argon2_cffi_bindings.__file__)).parent.parent))
+
+
+def _tell(**facts: object) -> None:
+    sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.flush()
+
+
+def main(what: str, *arguments: str) -> None:
+    if what == "argon2":
+        verify(*map(int, arguments))
+    else:
+        import trio
+
+        trio.run({"hypercorn": on_hypercorn, "own": on_our_server}[what])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

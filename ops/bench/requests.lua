@@ -1,0 +1,40 @@
+-- Sends the requests of a file in turn, over and over; with "once", to the end of the file.
+-- Arguments: the file, the number of wrk's threads, and "once" or "again". A line holds method, path, bearer token and body, with tabs between.
+
+local threads = 0
+
+function setup(thread)
+   thread:set("position", threads) -- each thread begins at another line, so that no two send the same one
+   threads = threads + 1
+end
+
+function init(arguments)
+   lines, step, once = {}, tonumber(arguments[2]), arguments[3] == "once"
+   for line in io.lines(arguments[1]) do
+      local method, path, token, body = line:match("^(.-)\t(.-)\t(.-)\t(.*)$")
+      local headers = {}
+      if token ~= "" then headers["Authorization"] = "Bearer " .. token end
+      if body ~= "" then headers["Content-Type"] = "application/json" else body = nil end
+      lines[#lines + 1] = wrk.format(method, path, headers, body)
+   end
+end
+
+function request()
+   if once and position >= #lines then
+      wrk.thread:stop()
+      print("end") -- wrk would sleep to the end of its time; whoever started it may interrupt it now
+      io.flush()
+      return lines[#lines] -- something must be sent
+   end
+   local line = lines[position % #lines + 1]
+   position = position + step
+   return line
+end
+
+function done(summary, latency)
+   local errors = summary.errors
+   print(string.format(
+      '{"requests": %d, "microseconds": %d, "p50": %d, "p99": %d, "connect": %d, "read": %d, "write": %d, "timeout": %d, "status": %d}',
+      summary.requests, summary.duration, latency:percentile(50), latency:percentile(99),
+      errors.connect, errors.read, errors.write, errors.timeout, errors.status))
+end

@@ -1,0 +1,310 @@
+"""The rows of the table. A new one is a class here, and its name in ROWS: what it asks, what it prepares, the raw cost, and ours."""
+
+import json
+import random
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import ClassVar, Final
+from urllib.parse import urlsplit
+
+from ops.bench import service
+from ops.bench.processes import Child, NotHere, Unfit, resident_mb
+from ops.bench.service import Service, access_tokens, add_accounts, add_sessions, email_of, password_of
+from ops.bench.table import Goal, Sample
+from ops.bench.wrk import Load, Request, Wrk
+
+CORES: Final = 2
+ACCOUNTS: Final = 400  # so many that no account has several logins under way, which count as guesses until they are proved right
+READERS: Final = 64
+START_PATIENCE: Final = 20.0  # seconds
+MIXED_PATIENCE: Final = 120  # seconds for 10,000 requests
+
+REQUESTS: Final = Wrk(connections=16)
+# Enough to keep both workers hashing however the connections fall on them, and fewer than one worker lets wait.
+LOGINS: Final = Wrk(connections=24)
+# One worker's queue as full as it gets without refusing anybody: 2 hashes under way and 30 waiting, of 32.
+FULL_QUEUE: Final = Wrk(connections=32)
+READS_MEANWHILE: Final = Wrk(connections=8)
+
+
+class Row(ABC):
+    """One row: `prepare` once, then raw, ours, raw, ours ... by turns. Whatever it starts goes on the stack, which ends it."""
+
+    name: ClassVar[str]
+    what: ClassVar[str]
+    goal: ClassVar[Goal]
+    unit: ClassVar[str] = "/s"  # of raw and ours
+    setting: ClassVar[str]  # how it is measured, in a few words
+    repeats: ClassVar[bool] = True  # else there is one round
+
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        self.directory = directory  # its own, and empty
+        self.stack = stack
+
+    @abstractmethod
+    def prepare(self, seconds: int, rounds: int) -> None:
+        """Start and fill what so many rounds of so many seconds need. Raises Unfit with a sentence, as the others do."""
+
+    def raw(self, seconds: int) -> Sample | None:
+        """The raw cost, where there is one to relate ours to."""
+        return None
+
+    @abstractmethod
+    def ours(self, seconds: int) -> Sample:
+        """The same by the service."""
+
+    def beside(self, seconds: int) -> Mapping[str, Sample]:
+        """What else is worth knowing here, by name."""
+        return {}
+
+    def start_service(self, workers: int) -> Service:
+        """The service on an empty database, with the Argon2 that `run` would start it with."""
+        return self._start_service(workers, service.argon2_in_use())
+
+    def _start_service(self, workers: int, argon2_build: Path | None) -> Service:
+        data = self.directory / "data"
+        data.mkdir()
+        data.chmod(0o755)  # for the account that PostgreSQL runs as when this one is root
+        return self.stack.enter_context(service.started(data, workers=workers, argon2_build=argon2_build))
+
+
+# -- logins ------------------------------------------------------------------------------------------------------------
+
+
+class Logins(Row):
+    """Whole logins against bare password verifications, which are most of their cost."""
+
+    build: Path | None = None
+    setting = f"{LOGINS.connections} connections, {ACCOUNTS} accounts, right passwords"
+
+    def prepare(self, seconds: int, rounds: int) -> None:
+        self.service = self._start_service(CORES, self.build)
+        add_accounts(self.service, ACCOUNTS)
+
+    def raw(self, seconds: int) -> Sample:
+        self.service.settle()
+        parameters = (CORES, seconds, service.ARGON2_MEMORY_KIB, service.ARGON2_TIME_COST, service.ARGON2_PARALLELISM)
+        command = raw_command("argon2", *map(str, parameters))
+        with Child(command, service.clean_environment(self.build), self.directory / "argon2") as child:
+            if child.wait(seconds + START_PATIENCE) != 0:
+                raise Unfit(f"The password verifications failed: {child.last_words()}")
+        seen = json.loads(child.last_words())
+        if self.build is not None and Path(seen["library"]) != self.build:
+            raise Unfit("The password verifications ran with another build of Argon2 than they were given.")
+        return Sample(seen["per_second"])
+
+    def ours(self, seconds: int) -> Sample:
+        return measured(self.service, LOGINS, logins(), seconds)
+
+
+class LoginsOnWheel(Logins):
+    name = "logins-wheel"
+    what = "logins with 2 workers on 2 cores / Argon2 verifications on 2 threads, both with the PyPI wheel"
+    goal = Goal(bar=0.75, aim=0.90)
+
+
+class LoginsOnBuild(Logins):
+    name = "logins-built"
+    what = "the same, both with argon2-cffi built for this processor"
+    goal = Goal(bar=0.60, aim=0.75)
+
+    def prepare(self, seconds: int, rounds: int) -> None:
+        self.build = service.argon2_built_here()
+        if self.build is None:
+            raise NotHere("There is no argon2-cffi built for this processor; ./run builds it where there is a C compiler.")
+        super().prepare(seconds, rounds)
+
+
+# -- requests of people who are signed in ----------------------------------------------------------------------------------
+
+
+class AgainstBareApp(Row):
+    """Requests to one worker against a bare application on Hypercorn's trio worker."""
+
+    setting = f"1 worker, {REQUESTS.connections} connections"
+
+    def prepare(self, seconds: int, rounds: int) -> None:
+        self.bare = start_bare(self, "hypercorn")
+        self.service = self.start_service(workers=1)
+
+    def raw(self, seconds: int) -> Sample:
+        self.service.settle()
+        return told(REQUESTS.drive(self.bare, [Request("GET", "/")], seconds))
+
+
+class Read(AgainstBareApp):
+    name = "read"
+    what = "GET /api/user with 1 worker / a bare ASGI app that returns 2 bytes on Hypercorn's trio worker"
+    goal = Goal(bar=0.33, aim=0.45)
+    setting = f"{AgainstBareApp.setting}, {READERS} people"
+
+    def prepare(self, seconds: int, rounds: int) -> None:
+        super().prepare(seconds, rounds)
+        self.bare_on_ours = start_bare(self, "own")
+        add_accounts(self.service, READERS)
+        self.requests = reads(access_tokens(self.service, READERS))
+
+    def ours(self, seconds: int) -> Sample:
+        return measured(self.service, REQUESTS, self.requests, seconds)
+
+    def beside(self, seconds: int) -> Mapping[str, Sample]:
+        self.service.settle()
+        load = REQUESTS.drive(self.bare_on_ours, [Request("GET", "/")], seconds)
+        return {"the bare app on our own server (entrypoints/server.py)": told(load)}
+
+
+class Refresh(AgainstBareApp):
+    name = "refresh"
+    what = "POST /api/auth/refresh with 1 worker / the same bare app"
+    goal = Goal(bar=0.15, aim=0.25)
+    # A token is good for one refresh. wrk cannot hand the one in an answer to the connection's next request, and sessions that are
+    # refreshed a thousand times in seconds would be nobody's; so each request uses up the first token of a session of its own.
+    setting = f"{AgainstBareApp.setting}, each request the first refresh of a session of its own"
+
+    def prepare(self, seconds: int, rounds: int) -> None:
+        super().prepare(seconds, rounds)
+        add_accounts(self.service, ACCOUNTS)
+        # More than will be asked for: a whole refresh is no faster than two bytes. Using one twice would fail, and be seen.
+        probe = REQUESTS.drive(self.bare, [Request("GET", "/")], 1)
+        self.per_second = round(1.5 * probe.rate)
+        self.tokens = add_sessions(self.service, self.per_second * (seconds * rounds + 1 + WARM_UP))
+
+    def ours(self, seconds: int) -> Sample:
+        count = self.per_second * seconds
+        tokens, self.tokens = self.tokens[:count], self.tokens[count:]
+        return measured(self.service, REQUESTS, refreshes(tokens), seconds)
+
+
+# -- reads while others sign in --------------------------------------------------------------------------------------------
+
+
+class ReadsDuringLogins(Row):
+    name = "reads-during-logins"
+    what = "p99 of GET /api/user while logins saturate the hashing queue / p99 without logins"
+    goal = Goal(bar=3, aim=2)
+    unit = "ms"
+    setting = (
+        f"1 worker, {READS_MEANWHILE.connections} connections that read; {FULL_QUEUE.connections} that sign in, "
+        "as many as the queue holds without refusing any"
+    )
+
+    def prepare(self, seconds: int, rounds: int) -> None:
+        self.service = self.start_service(workers=1)
+        add_accounts(self.service, ACCOUNTS)
+        self.reads = reads(access_tokens(self.service, READERS))
+
+    def raw(self, seconds: int) -> Sample:
+        self.service.settle()
+        load = READS_MEANWHILE.drive(self.service.address, self.reads, seconds)
+        return Sample(load.p99, {"p50 {} ms": load.p50, "{} reads/s": load.rate})
+
+    def ours(self, seconds: int) -> Sample:
+        self.service.settle()
+        with FULL_QUEUE.driving(self.service.address, logins(), seconds + 1) as signing_in:
+            time.sleep(0.5)  # until the queue is full
+            load = READS_MEANWHILE.drive(self.service.address, self.reads, seconds)
+            signed_in = signing_in.result(seconds + START_PATIENCE)
+        return Sample(load.p99, {"p50 {} ms": load.p50, "{} reads/s": load.rate, "{} logins/s": signed_in.rate})
+
+
+# -- memory ----------------------------------------------------------------------------------------------------------------
+
+
+class Memory(Row):
+    name = "memory"
+    what = "resident memory of one worker after 10,000 requests"
+    goal = Goal(bar=150, aim=100, unit="MB")
+    unit = "MB"
+    repeats = False
+    setting = (
+        "10,000 requests: 70 % reads, 15 % refreshes, 5 % logins, 2 % registrations and forgotten passwords each, "
+        "and health, metrics, /openapi.json and /docs"
+    )
+
+    def prepare(self, seconds: int, rounds: int) -> None:
+        self.service = self.start_service(workers=1)
+        add_accounts(self.service, ACCOUNTS)
+        of_readers, of_logins = reads(access_tokens(self.service, READERS)), logins()
+        requests = [of_readers[number % READERS] for number in range(7000)]
+        requests += refreshes(add_sessions(self.service, 1500))
+        requests += [of_logins[number % ACCOUNTS] for number in range(500)]
+        for number in range(200):
+            registration = {"email": f"newcomer-{number}@bench.example", "password": "the password of a newcomer"}
+            requests += [
+                Request("POST", "/api/auth/register", body=registration),
+                Request("POST", "/api/auth/forgot-password", body={"email": email_of(number)}),
+                Request("GET", "/health/ready"),
+                Request("GET", ("/metrics", "/openapi.json", "/docs", "/.well-known/jwks.json")[number % 4]),
+                Request("GET", "/"),
+            ]
+        random.Random(1).shuffle(requests)  # noqa: S311 - the same order each time
+        self.requests = requests
+        self.before, _ = resident_mb(self.service.pid)
+
+    def ours(self, seconds: int) -> Sample:
+        load = REQUESTS.drive(self.service.address, self.requests, MIXED_PATIENCE, once=True)
+        if load.requests < len(self.requests) - REQUESTS.connections:
+            raise Unfit(f"There was time for {load.requests} requests only.")
+        self.service.settle()
+        now, highest = resident_mb(self.service.pid)
+        return Sample(now, {"{} MB before them": self.before, "{} MB at the highest": highest, "{} requests/s": load.rate})
+
+
+# -- what rows are made of -------------------------------------------------------------------------------------------------
+
+WARM_UP: Final = 1  # seconds of the round before the first, which does not count
+
+
+def raw_command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "ops.bench.raw", *arguments]
+
+
+def start_bare(row: Row, server: str) -> str:
+    """The bare application on one of the servers of raw.py, until the row ends; its address."""
+    child = Child(raw_command(server), service.clean_environment(None), row.directory / f"bare-{server}")
+    row.stack.enter_context(child)
+    deadline = time.monotonic() + START_PATIENCE
+    while time.monotonic() < deadline and child.exit_code is None:
+        if child.said().endswith("}\n"):
+            return str(json.loads(child.last_words())["address"])
+        time.sleep(0.02)
+    raise Unfit(f"The bare application did not start: {child.last_words()}")
+
+
+def told(load: Load) -> Sample:
+    return Sample(load.rate, {"p50 {} ms": load.p50, "p99 {} ms": load.p99})
+
+
+def measured(on: Service, wrk: Wrk, requests: Sequence[Request], seconds: int) -> Sample:
+    """Requests of one route per second, and what each cost. Raises Unfit unless each succeeded and has its line in the access log."""
+    on.settle()
+    marked = f'"route":"{urlsplit(requests[0].path).path}"'
+    lines, usage = on.log_lines(marked), on.usage()
+    load = wrk.drive(on.address, requests, seconds)
+    on.settle()
+    logged = on.log_lines(marked) - lines
+    if logged < load.requests:
+        raise Unfit(f"Of {load.requests} requests, {logged} are in the access log.")
+    return Sample(load.rate, {"p50 {} ms": load.p50, "p99 {} ms": load.p99, **on.usage().since(usage, logged)})
+
+
+def logins() -> list[Request]:
+    """The login of each account."""
+    return [
+        Request("POST", "/api/auth/login", body={"email": email_of(number), "password": password_of(number)}) for number in range(ACCOUNTS)
+    ]
+
+
+def reads(tokens: Sequence[str]) -> list[Request]:
+    return [Request("GET", "/api/user", token) for token in tokens]
+
+
+def refreshes(tokens: Sequence[str]) -> list[Request]:
+    return [Request("POST", "/api/auth/refresh", body={"refresh_token": token}) for token in tokens]
+
+
+ROWS: Final[Sequence[type[Row]]] = (LoginsOnWheel, LoginsOnBuild, Read, Refresh, ReadsDuringLogins, Memory)

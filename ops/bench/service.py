@@ -1,0 +1,242 @@
+"""The service as it is run for a benchmark, and the accounts and sessions it finds there."""
+
+import http.client
+import json
+import os
+import re
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, LiteralString
+from urllib.parse import urlsplit
+
+import argon2
+import psycopg
+
+from adapters.postgres import embedded
+from core.values import digest, new_secret
+from ops.bench.processes import Child, Unfit, cpu_seconds, has_loaded, name_of, settle, tree
+
+ROOT: Final = Path(__file__).parents[2]
+START_PATIENCE: Final = 60.0  # seconds
+
+ARGON2_MEMORY_KIB, ARGON2_TIME_COST, ARGON2_PARALLELISM = 19456, 2, 1
+
+# Everything else is as delivered: fsync on, access log and metrics on.
+SETTINGS: Final = {
+    "SSO_RATE_LIMITS": "off",  # they are per client, and here is only one
+    "SSO_LOG_FORMAT": "json",
+    "SSO_ARGON2_MEMORY_KIB": str(ARGON2_MEMORY_KIB),
+    "SSO_ARGON2_TIME_COST": str(ARGON2_TIME_COST),
+    "SSO_ARGON2_PARALLELISM": str(ARGON2_PARALLELISM),
+}
+
+
+def clean_environment(argon2_build: Path | None) -> dict[str, str]:
+    """The environment of everything that is measured: no settings but ours, and the chosen build of Argon2; None is the wheel."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SSO_", "PYTHON", "PROMETHEUS_"))}
+    return kept if argon2_build is None else {**kept, "PYTHONPATH": str(argon2_build)}
+
+
+def argon2_built_here() -> Path | None:
+    """argon2-cffi-bindings as `run` has compiled it for this processor, or None."""
+    return next(iter(sorted((ROOT / ".venv/argon2").glob("*/"))), None)
+
+
+def argon2_in_use() -> Path | None:
+    """What `run` starts the service with: the build where there is one, unless GATEHOUSE_ARGON2 says otherwise."""
+    return None if os.environ.get("GATEHOUSE_ARGON2") == "wheel" else argon2_built_here()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Processor time used so far, in seconds."""
+
+    service: float
+    database: float
+
+    def since(self, before: "Usage", requests: int) -> dict[str, float]:
+        """What each request has cost since then. A database process that ended meanwhile is not counted."""
+        return {
+            "CPU {} ms per request": 1000 * (self.service - before.service) / requests,
+            "in PostgreSQL {} ms more": 1000 * (self.database - before.database) / requests,
+        }
+
+
+class Service:
+    """A running service with a database of its own. `started` makes it."""
+
+    def __init__(self, child: Child, address: str, conninfo: str, directory: Path) -> None:
+        self._child = child
+        self.pid = child.pid
+        self.address = address
+        self.conninfo = conninfo
+        self.directory = directory
+
+    def settle(self) -> None:
+        """Wait until it is idle. Raises Unfit if it does not become so, or has ended."""
+        if self._child.exit_code is not None:
+            raise Unfit(f"The service has ended: {self._child.last_words()}")
+        settle(self.pid)
+
+    def usage(self) -> Usage:
+        database: list[int] = []
+        service: list[int] = []
+        for pid in tree(self.pid):
+            try:
+                (database if name_of(pid) == "postgres" else service).append(pid)
+            except OSError:
+                continue
+        return Usage(cpu_seconds(service), cpu_seconds(database))
+
+    def log_lines(self, containing: str) -> int:
+        with self._child.output.open(errors="replace") as file:
+            return sum(containing in line for line in file)
+
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, token: str = "") -> Any:
+        """The decoded answer. Raises Unfit unless it is a success."""
+        status, answer = _exchange(self.address, method, path, body, token)
+        if status != 200:
+            raise Unfit(f"{method} {path} was answered with {status}: {answer.decode(errors='replace')[:200]}")
+        return json.loads(answer)
+
+
+@contextmanager
+def started(directory: Path, *, workers: int, argon2_build: Path | None) -> Iterator[Service]:
+    """`gatehouse serve` on a fresh embedded database in `directory`, until the block ends. Raises Unfit if it does not start."""
+    environment = {
+        **clean_environment(argon2_build),
+        **SETTINGS,
+        "SSO_BIND": "127.0.0.1:0",
+        "SSO_DATA_DIR": str(directory),
+        "SSO_WORKERS": str(workers),
+    }
+    command = [sys.executable, "-m", "entrypoints.cli", "serve", "--welcome"]  # only the welcome tells the port
+    with Child(command, environment, directory / "log") as child:
+        address = _address_of(child)
+        conninfo = embedded.attach(directory / "postgres")
+        if conninfo is None:
+            raise Unfit("The service runs without an embedded database.")
+        service = Service(child, address, conninfo, directory)
+        service.settle()  # every worker has started by then, for starting keeps a processor busy
+        _check_argon2(service, workers, argon2_build)
+        yield service
+
+
+def _address_of(child: Child) -> str:
+    deadline = time.monotonic() + START_PATIENCE
+    while time.monotonic() < deadline:
+        if child.exit_code is not None:
+            raise Unfit(f"The service did not start: {child.last_words()}")
+        found = re.search(r"serves on\s+(http://\S+)", child.said())
+        if found and _is_ready(found[1]):
+            return found[1]
+        time.sleep(0.05)
+    raise Unfit(f"The service was not ready within {START_PATIENCE:.0f} s: {child.last_words()}")
+
+
+def _is_ready(address: str) -> bool:
+    try:
+        return _exchange(address, "GET", "/health/ready")[0] == 200
+    except OSError:
+        return False
+
+
+def _check_argon2(service: Service, workers: int, build: Path | None) -> None:
+    built = argon2_built_here()
+    servers = [pid for pid in tree(service.pid) if name_of(pid) != "postgres"][1 if workers > 1 else 0 :]
+    if len(servers) != workers:
+        raise Unfit(f"The service has {len(servers)} workers, not {workers}.")
+    if built is not None and any(has_loaded(pid, built) != (build is not None) for pid in servers):
+        raise Unfit("The service runs with another build of Argon2 than it was given.")
+
+
+def _exchange(address: str, method: str, path: str, body: Mapping[str, Any] | None = None, token: str = "") -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=30)
+    try:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+# -- who is in the database --------------------------------------------------------------------------------------------
+
+
+def email_of(number: int) -> str:
+    return f"person-{number}@bench.example"
+
+
+def password_of(number: int) -> str:
+    return f"the password of person {number}"
+
+
+def add_accounts(service: Service, count: int) -> None:
+    """Verified accounts, numbered from 0, each with the hash of a password of its own."""
+    hasher = argon2.PasswordHasher(time_cost=ARGON2_TIME_COST, memory_cost=ARGON2_MEMORY_KIB, parallelism=ARGON2_PARALLELISM)
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+        hashes = list(threads.map(lambda number: hasher.hash(password_of(number)), range(count)))
+    now = datetime.now(UTC)
+    columns = "id, email, email_verified_at, password_hash, origin, created_at, updated_at"
+    rows = [(uuid.uuid4(), email_of(number), now, hashed, "sign_up", now, now) for number, hashed in enumerate(hashes)]
+    with psycopg.connect(service.conninfo) as connection:
+        _copy(connection, f"copy users ({columns}) from stdin", rows)
+    _tidy(service)
+
+
+def add_sessions(service: Service, count: int) -> list[str]:
+    """Sessions of those accounts in turn; the refresh token of each, never used."""
+    now = datetime.now(UTC)
+    ends = now + timedelta(days=30)
+    tokens = [new_secret() for _ in range(count)]
+    sessions = [uuid.uuid4() for _ in range(count)]
+    with psycopg.connect(service.conninfo) as connection:
+        users = [row[0] for row in connection.execute("select id from users where email like '%@bench.example'")]
+        _copy(
+            connection,
+            "copy sessions (id, user_id, created_at, expires_at, ends_at) from stdin",
+            [(session, users[number % len(users)], now, ends, ends) for number, session in enumerate(sessions)],
+        )
+        _copy(
+            connection,
+            "copy refresh_tokens (token_hash, session_id, generation, created_at) from stdin",
+            [(digest(token), session, 1, now) for token, session in zip(tokens, sessions, strict=True)],
+        )
+    _tidy(service)
+    return tokens
+
+
+def access_tokens(service: Service, count: int) -> list[str]:
+    """Access tokens of the first so many accounts, who sign in for them."""
+    return [
+        str(service.ask("POST", "/api/auth/login", {"email": email_of(number), "password": password_of(number)})["access_token"])
+        for number in range(count)
+    ]
+
+
+def database_version(service: Service) -> str:
+    with psycopg.connect(service.conninfo) as connection:
+        return f"{connection.info.server_version // 10000}.{connection.info.server_version % 10000}"
+
+
+def _copy(connection: psycopg.Connection[Any], statement: LiteralString, rows: Sequence[Sequence[object]]) -> None:
+    with connection.cursor().copy(statement) as copy:
+        for row in rows:
+            copy.write_row(row)
+
+
+def _tidy(service: Service) -> None:
+    """Statistics as they would be after a while; and no writing left over that would fall into what is measured."""
+    with psycopg.connect(service.conninfo, autocommit=True) as connection:
+        connection.execute("vacuum analyze")
+        connection.execute("checkpoint")
