@@ -160,32 +160,50 @@ async def run(
     on_started: Callable[[], object] = _quietly,
 ) -> None:
     """One process: the actors' nursery outside, the HTTP server's inside, so that requests end before the actors do."""
-    shutdown, drain = trio.Event(), [DRAIN_ON_SIGTERM]
     async with wire(settings, address, conninfo) as wired:
         await signing_keys.load(wired.ports)
         app = application(settings, address, wired)
         async with trio.open_nursery() as actors:
             start_actors(actors, wired)
             async with trio.open_nursery() as http:
-                http.start_soon(_await_signal, shutdown, drain)
+                stop = _Stop(http.cancel_scope)
+                http.start_soon(stop.on_signals)
                 if parent is not None:
-                    http.start_soon(_await_orphanhood, parent, shutdown)
-                await serve_http(app, listening, shutdown=shutdown, grace=lambda: drain[0], on_started=on_started)
+                    http.start_soon(stop.on_orphanhood, parent)
+                await serve_http(
+                    app,
+                    listening,
+                    shutdown=stop.asked,
+                    grace=lambda: stop.grace,
+                    on_started=on_started,
+                    malformed=app.asgi_app.malformed,  # type: ignore[attr-defined]
+                )
                 http.cancel_scope.cancel()
             actors.cancel_scope.cancel()
 
 
-async def _await_signal(shutdown: trio.Event, drain: list[float]) -> None:
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for signum in signals:
-            drain[0] = min(drain[0], DRAIN_ON_SIGINT if signum == signal.SIGINT else DRAIN_ON_SIGTERM)
-            log.info("stopping", signal=signal.Signals(signum).name)
-            shutdown.set()
+class _Stop:
+    """The wish to stop, and how patient it is: SIGTERM and Ctrl-C let requests end, a second Ctrl-C does not."""
 
+    def __init__(self, at_once: trio.CancelScope) -> None:
+        self.asked = trio.Event()
+        self.grace = DRAIN_ON_SIGTERM
+        self._at_once = at_once
 
-async def _await_orphanhood(parent: int, shutdown: trio.Event) -> None:
-    await parent_gone(parent)
-    shutdown.set()
+    async def on_signals(self) -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for number in signals:
+                log.info("stopping", signal=signal.Signals(number).name)
+                if number == signal.SIGINT:
+                    if self.asked.is_set():
+                        self._at_once.cancel()
+                    self.grace = DRAIN_ON_SIGINT
+                self.asked.set()
+
+    async def on_orphanhood(self, parent: int) -> None:
+        await parent_gone(parent)
+        self.grace = DRAIN_ON_SIGINT
+        self.asked.set()
 
 
 def migrate_now(settings: Settings) -> list[str]:
