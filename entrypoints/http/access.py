@@ -14,6 +14,7 @@ from quart import Quart, g, request
 from core import sessions
 from core.access import Person
 from core.errors import Unauthenticated
+from entrypoints.http.bodies import check_query
 from entrypoints.http.context import agent, anonymous, exchange, ports
 from entrypoints.http.limits import admit
 
@@ -37,6 +38,7 @@ def _guard(access: Access, enter: Callable[[], Awaitable[None]]) -> Callable[[Vi
         async def guarded(*args: Any, **kwargs: Any) -> Any:
             await admit()
             await enter()
+            check_query()
             return await view(*args, **kwargs)
 
         # Keyed by the function itself: `functools.wraps` copies attributes outward, so a mere mark would also show on whatever

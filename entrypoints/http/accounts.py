@@ -14,7 +14,7 @@ from entrypoints.http.bodies import Body, EmailAddress, Message, PasswordText, S
 from entrypoints.http.context import caller, page_response, ports, signed_in
 from entrypoints.http.errors import wants_page
 from entrypoints.http.forms import read_form
-from entrypoints.http.openapi import describes_page
+from entrypoints.http.openapi import describes_page, refuses
 from entrypoints.http.pages import render
 
 routes = Blueprint("accounts", __name__)
@@ -32,6 +32,7 @@ class Registration(Body):
 
 @routes.post("/api/auth/register")
 @anyone
+@refuses(409)
 @validate_request(Registration)
 @validate_response(Message)
 async def register(data: Registration) -> Message:
@@ -101,7 +102,10 @@ async def reset_password_form() -> Response:
 
 @routes.post("/auth/reset-password")
 @anyone
-@describes_page({200: "The password was changed.", 400: "The link or the password is not acceptable."}, form=["token", "new_password"])
+@describes_page(
+    {200: "The password was changed.", 400: "The link or the password is not acceptable.", 403: "The form was not sent by our page."},
+    form=["token", "new_password"],
+)
 async def reset_password_by_form() -> Response:
     """What the form of the reset page sends."""
     form = await read_form()
@@ -163,6 +167,7 @@ class ProfileChange(Body):
 
 @routes.patch("/api/user")
 @person
+@refuses(404)
 @validate_request(ProfileChange)
 @validate_response(Profile)
 async def change_profile(data: ProfileChange) -> Profile:
@@ -185,6 +190,7 @@ class NewPassword(Body):
 
 @routes.post("/api/user/set-password")
 @person
+@refuses(404, 429)
 @validate_request(NewPassword)
 @validate_response(Message)
 async def set_password(data: NewPassword) -> Message:
@@ -202,6 +208,7 @@ class PasswordChange(Body):
 
 @routes.post("/api/user/change-password")
 @person
+@refuses(404, 429)
 @validate_request(PasswordChange)
 @validate_response(Message)
 async def change_password(data: PasswordChange) -> Message:

@@ -12,7 +12,6 @@ from quart import request
 from quart_trio import QuartTrio
 from werkzeug.exceptions import NotFound as NoSuchRoute
 
-from core.errors import Invalid
 from core.values import is_plain
 from entrypoints.http import accounts, operations, sessions
 from entrypoints.http.access import check_every_route
@@ -24,7 +23,6 @@ from entrypoints.http.openapi import describe_interface, interface_description
 from entrypoints.http.outer import Exchange, Outer
 from ports import Ports
 
-MAX_QUERY_FIELDS = 100
 # The only addresses where looking is doing (security.md G-2): a HEAD request must not do it.
 GET_CHANGES_STATE = frozenset({"/auth/verify-email"})
 
@@ -100,15 +98,9 @@ class RouteTable:
         return path in GET_CHANGES_STATE
 
 
-class TooManyFields(Invalid):
-    """The query has too many fields."""
-
-
 async def _look_at_address() -> None:
-    """Tell the outer layer the route's template, and refuse what no address of ours can hold (security.md N-3, N-5)."""
+    """Tell the outer layer the route's template, and refuse what no address of ours can hold (security.md N-5)."""
     if request.url_rule is not None:
         exchange().route = request.url_rule.rule
     if not is_plain(request.path):
         raise NoSuchRoute
-    if request.query_string.count(b"&") >= MAX_QUERY_FIELDS:
-        raise TooManyFields

@@ -1,9 +1,11 @@
 """Reading requests strictly: our own JSON decoding, and the field types that all bodies are made of (security.md N-3 to N-5)."""
 
 import json
+import math
 from typing import Annotated, Any, NoReturn
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+from quart import request
 from quart_trio.wrappers import TrioRequest
 from werkzeug.exceptions import UnsupportedMediaType
 
@@ -14,6 +16,19 @@ MAX_BODY = 256 * 1024
 MAX_DEPTH = 32
 MAX_INTEGER_DIGITS = 19  # more than any 64-bit integer has
 MAX_TEXT = 2048
+
+
+MAX_QUERY_FIELDS = 100
+
+
+class TooManyFields(Invalid):
+    """The query has too many fields."""
+
+
+def check_query() -> None:
+    """Raises TooManyFields."""
+    if request.query_string.count(b"&") >= MAX_QUERY_FIELDS:
+        raise TooManyFields
 
 
 class BodyInvalid(Invalid):
@@ -31,7 +46,13 @@ def decode(raw: bytes) -> dict[str, Any]:
     framework's own parser answers some of these with 500 and some with None. Raises BodyInvalid.
     """
     try:
-        value = json.loads(raw.decode("utf-8"), object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant, parse_int=_bounded)
+        value = json.loads(
+            raw.decode("utf-8"),
+            object_pairs_hook=_without_duplicates,
+            parse_constant=_refuse_constant,
+            parse_int=_bounded,
+            parse_float=_finite,
+        )
         _check_depth(value, MAX_DEPTH)
         # An escaped lone surrogate passes the decoder, and nothing that stores text takes it.
         json.dumps(value, ensure_ascii=False).encode("utf-8") if b"\\u" in raw else None
@@ -59,15 +80,20 @@ def _bounded(digits: str) -> int:
     return int(digits)
 
 
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError("number too large")
+    return value
+
+
 def _check_depth(value: Any, left: int) -> None:
+    if not isinstance(value, dict | list):
+        return
     if left == 0:
         raise ValueError("too deep")
-    if isinstance(value, dict):
-        for item in value.values():
-            _check_depth(item, left - 1)
-    elif isinstance(value, list):
-        for item in value:
-            _check_depth(item, left - 1)
+    for item in value.values() if isinstance(value, dict) else value:
+        _check_depth(item, left - 1)
 
 
 class StrictRequest(TrioRequest):

@@ -20,6 +20,7 @@ from entrypoints.version import VERSION
 V = TypeVar("V", bound=Callable[..., Any])
 
 _DESCRIPTION = "_description"
+_REFUSES = "_refuses"
 
 ABOUT = """A self-hosted, multi-tenant single-sign-on and identity platform.
 
@@ -58,6 +59,16 @@ def describes_page(answers: Mapping[int, str], *, query: Mapping[str, str] | Non
     return describes(answers, content_type="text/html", query=query, form=form)
 
 
+def refuses(*statuses: int) -> Callable[[V], V]:
+    """Say which errors a route can answer besides those that follow from its access and its body."""
+
+    def decorate(view: V) -> V:
+        setattr(view, _REFUSES, frozenset(statuses))
+        return view
+
+    return decorate
+
+
 ERRORS = {
     400: "The request is not valid.",
     401: "Credentials are missing, expired or not valid.",
@@ -82,6 +93,10 @@ ERROR_SCHEMA = {
 }
 
 
+# The description is that of the interface, whatever this installation has switched off.
+DOCUMENTED_LIMITS = RateLimits(1.0)
+
+
 class Provider(OpenAPIProvider):
     """quart-schema's description with the gaps filled."""
 
@@ -102,29 +117,32 @@ class Provider(OpenAPIProvider):
         for path in paths.values():
             for method, operation in path.items():
                 operation["tags"] = [rule.endpoint.partition(".")[0]]
+                if description and description.form:
+                    operation["requestBody"] = _form(description)
                 access = access_of(view)
                 if access.security is not None:
                     operation["security"] = [{access.security: []}]
                 operation["responses"] = {
-                    **_errors(self._app.extensions["rate_limits"], rule, method.upper(), operation),
+                    **_errors(rule, method.upper(), operation, getattr(view, _REFUSES, frozenset())),
                     **operation["responses"],
                     **(_answers(description) if description else {}),
                 }
                 operation["responses"] = {str(status): answer for status, answer in sorted(operation["responses"].items())}
+                if "requestBody" in operation:
+                    [content] = operation["requestBody"]["content"].values()
+                    operation["requestBody"]["required"] = "required" in content["schema"]
                 if description:
                     operation["parameters"] = [*operation["parameters"], *_parameters(description)]
-                    if description.form:
-                        operation["requestBody"] = _form(description)
         return paths, components
 
 
-def _errors(limits: RateLimits, rule: Rule, method: str, operation: dict[str, Any]) -> dict[int, Any]:
-    statuses = {500}
+def _errors(rule: Rule, method: str, operation: dict[str, Any], own: frozenset[int]) -> dict[int, Any]:
+    statuses = {500, *own}
     if operation.get("security"):
         statuses |= {401, 403}
     if "requestBody" in operation:
         statuses |= {400, 413, 415}
-    if limits.of(method, rule.rule):
+    if DOCUMENTED_LIMITS.of(method, rule.rule):
         statuses.add(429)
     if rule.arguments:
         statuses.add(404)

@@ -13,7 +13,7 @@ from core.values import digest
 from entrypoints.http.access import operations
 from entrypoints.http.bodies import Shown
 from entrypoints.http.context import page_response, ports
-from entrypoints.http.openapi import describes, describes_page
+from entrypoints.http.openapi import describes, describes_page, refuses
 from entrypoints.http.pages import asset, docs, render
 from entrypoints.version import VERSION
 
@@ -66,6 +66,7 @@ async def ready() -> tuple[Readiness, int]:
 
 @routes.get("/metrics")
 @operations
+@refuses(401)
 @describes({200: "Metrics in the text exposition format 0.0.4."}, content_type="text/plain")
 async def metrics() -> Response:
     """Metrics for Prometheus; closed to others where the operator has set a token for it."""

@@ -10,6 +10,7 @@ from core.values import Email
 from entrypoints.http.access import anyone, person_anywhere
 from entrypoints.http.bodies import Body, EmailAddress, Message, PasswordText, Shown, Text
 from entrypoints.http.context import caller, ports, signed_in
+from entrypoints.http.openapi import refuses
 
 routes = Blueprint("sessions", __name__)
 
@@ -36,6 +37,7 @@ class UnknownSamlState(Invalid):
 
 @routes.post("/api/auth/login")
 @anyone
+@refuses(401)
 @validate_request(Credentials)
 @validate_response(Tokens)
 async def login(data: Credentials) -> Tokens:
@@ -53,6 +55,7 @@ class RefreshToken(Body):
 
 @routes.post("/api/auth/refresh")
 @anyone
+@refuses(401, 403)
 @validate_request(RefreshToken)
 @validate_response(Tokens)
 async def refresh(data: RefreshToken) -> Tokens:
