@@ -53,7 +53,7 @@ async def _as_anybody() -> None:
     g.caller = anonymous()
 
 
-def _bearer_token() -> str:
+def bearer_token() -> str:
     """The token of the Authorization header, which is the only place one is taken from (security.md J-7)."""
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     token = token.strip(" ")
@@ -63,7 +63,7 @@ def _bearer_token() -> str:
 
 
 async def _enter_as_person(*, anywhere: bool) -> None:
-    found = await sessions.authenticate(ports(), _bearer_token(), address=exchange().address, agent=agent(), anywhere=anywhere)
+    found = await sessions.authenticate(ports(), bearer_token(), address=exchange().address, agent=agent(), anywhere=anywhere)
     _take(found)
 
 

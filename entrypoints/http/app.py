@@ -92,7 +92,7 @@ class RouteTable:
         self.methods = lru_cache(maxsize=1024)(self._methods)
 
     def _methods(self, path: str) -> frozenset[str] | None:
-        return frozenset(self._match.allowed_methods(path)) or None
+        return None if path.startswith("//") else frozenset(self._match.allowed_methods(path)) or None
 
     def changes_state(self, path: str) -> bool:
         return path in GET_CHANGES_STATE
@@ -100,7 +100,7 @@ class RouteTable:
 
 async def _look_at_address() -> None:
     """Tell the outer layer the route's template, and refuse what no address of ours can hold (security.md N-5)."""
+    if request.path.startswith("//") or not is_plain(request.path):  # the router would take away slashes in front
+        raise NoSuchRoute
     if request.url_rule is not None:
         exchange().route = request.url_rule.rule
-    if not is_plain(request.path):
-        raise NoSuchRoute

@@ -5,12 +5,12 @@ import json
 from typing import Literal
 
 import trio
-from quart import Blueprint, Response, current_app, request
+from quart import Blueprint, Response, current_app
 from quart_schema import validate_response
 
 from core.errors import NotFound, StorageDown, Unauthenticated
 from core.values import digest
-from entrypoints.http.access import operations
+from entrypoints.http.access import bearer_token, operations
 from entrypoints.http.bodies import Shown
 from entrypoints.http.context import page_response, ports
 from entrypoints.http.openapi import describes, describes_page, refuses
@@ -72,9 +72,7 @@ async def metrics() -> Response:
     """Metrics for Prometheus; closed to others where the operator has set a token for it."""
     extensions = current_app.extensions
     token: str | None = extensions["metrics_token"]
-    if token is not None and not hmac.compare_digest(
-        digest(request.headers.get("Authorization", "").removeprefix("Bearer ")), digest(token)
-    ):
+    if token is not None and not hmac.compare_digest(digest(bearer_token()), digest(token)):
         raise Unauthenticated
     return Response(await trio.to_thread.run_sync(extensions["exposition"]), 200, content_type=extensions["exposition_type"])
 
