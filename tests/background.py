@@ -1,0 +1,37 @@
+"""A Trio loop in a thread, for tests that must stay synchronous: Hypothesis runs many examples, or many steps, in one call of a test."""
+
+import queue
+import threading
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Self, TypeVar
+
+import trio
+
+T = TypeVar("T")
+
+
+class Background:
+    """As a context manager: the loop. What was opened in one call can be used in the next, since all run in the same loop."""
+
+    def __init__(self) -> None:
+        self._started: queue.SimpleQueue[tuple[trio.lowlevel.TrioToken, trio.Event]] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=trio.run, args=(self._main,))
+
+    def run(self, act: Callable[..., Awaitable[T]], *args: object) -> T:
+        """What `act(*args)` returns or raises, awaited in the loop."""
+        return trio.from_thread.run(act, *args, trio_token=self._token)
+
+    async def _main(self) -> None:
+        done = trio.Event()
+        self._started.put((trio.lowlevel.current_trio_token(), done))
+        await done.wait()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._token, self._done = self._started.get()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._token.run_sync_soon(self._done.set)
+        self._thread.join()

@@ -1,0 +1,234 @@
+"""The access decorators, and the check at start that every route has exactly one, outermost (architecture.md, The edge)."""
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from functools import wraps
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from quart import Quart
+from quart_schema import validate_response
+from quart_trio import QuartTrio
+
+from adapters.postgres.pool import Pool
+from core import sessions
+from core.access import Anonymous, Person
+from entrypoints.http.access import access_of, anyone, check_every_route, operations, person, person_anywhere
+from entrypoints.http.bodies import Message
+from entrypoints.http.context import agent, caller, signed_in
+from ports import Ports
+from tests.builders import Api, add_account
+from tests.fakes.outside import FakeClock
+from tests.http.direct import PEER, ask
+
+View = Callable[..., Awaitable[Any]]
+
+
+async def bare() -> Message:
+    return Message(message="reached")
+
+
+def wrapped(view: View) -> View:
+    """A decorator as others write them: `wraps` copies every attribute of what it wraps."""
+
+    @wraps(view)
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return await view(*args, **kwargs)
+
+    return wrapper
+
+
+def app_with(view: View) -> Quart:
+    app = Quart("sample", static_folder=None)
+    app.add_url_rule("/sample", "sample", view)
+    return app
+
+
+GOOD = {
+    "anyone": anyone(bare),
+    "person": person(bare),
+    "person_anywhere": person_anywhere(bare),
+    "operations": operations(bare),
+    "above other decorators": person(wrapped(validate_response(Message)(bare))),
+}
+BAD = {
+    "none": bare,
+    "none, but others": wrapped(wrapped(bare)),
+    "not outermost": wrapped(anyone(bare)),
+    "deep inside": wrapped(wrapped(person(wrapped(bare)))),
+    "two": anyone(person(bare)),
+    "the same twice": person(person(bare)),
+    "two with another between": anyone(wrapped(person(bare))),
+    "operations over another": operations(person(bare)),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_one_decorator_outermost_is_right(name: str) -> None:
+    check_every_route(app_with(GOOD[name]))
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_anything_else_keeps_the_service_from_starting(name: str) -> None:
+    with pytest.raises(ValueError, match=r"/sample: it"):
+        check_every_route(app_with(BAD[name]))
+
+
+def test_all_wrong_routes_are_named_at_once() -> None:
+    app = app_with(bare)
+    app.add_url_rule("/other", "other", wrapped(anyone(bare)))
+    app.add_url_rule("/right", "right", anyone(bare))
+    with pytest.raises(ValueError, match=r"/other: .*outermost.*; /sample: .*no access") as error:
+        check_every_route(app)
+    assert "/right" not in str(error.value)
+
+
+def test_a_static_route_would_be_noticed() -> None:
+    app = Quart("sample", static_folder="/tmp")  # noqa: S108
+    with pytest.raises(ValueError, match="no access decorator"):
+        check_every_route(app)
+
+
+async def test_every_route_of_the_application_passes(app: QuartTrio) -> None:
+    check_every_route(app)
+    assert {access_of(view).name for view in app.view_functions.values()} == {"anyone", "person", "person_anywhere", "operations"}
+
+
+async def test_who_may_call_what(app: QuartTrio) -> None:
+    """The whole table, so that no route changes sides unseen."""
+    table = {
+        (method, rule.rule): access_of(app.view_functions[rule.endpoint]).name
+        for rule in app.url_map.iter_rules()
+        for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
+    }
+    needing_a_person = {route: name for route, name in table.items() if name not in ("anyone", "operations")}
+    assert needing_a_person == {
+        ("GET", "/api/user"): "person",
+        ("PATCH", "/api/user"): "person",
+        ("POST", "/api/user/set-password"): "person",
+        ("POST", "/api/user/change-password"): "person",
+        ("POST", "/api/auth/logout"): "person_anywhere",
+    }
+    assert {route for route, name in table.items() if name == "operations"} == {
+        ("GET", path)
+        for path in (
+            "/",
+            "/health",
+            "/health/live",
+            "/health/ready",
+            "/metrics",
+            "/.well-known/jwks.json",
+            "/openapi.json",
+            "/docs",
+            "/assets/<name>",
+        )
+    }
+
+
+# What the decorators find out
+
+
+@pytest.fixture
+def seen(app: QuartTrio) -> list[Any]:
+    """What the views of three more routes see of their caller."""
+    found: list[Any] = []
+
+    async def view() -> str:
+        found.append(caller())
+        return "reached"
+
+    async def person_view() -> str:
+        found.append(signed_in())
+        return "reached"
+
+    async def agent_view() -> str:
+        found.append(agent())
+        return "reached"
+
+    app.add_url_rule("/test/anyone", "test_anyone", anyone(view))
+    app.add_url_rule("/test/person", "test_person", person(person_view))
+    app.add_url_rule("/test/agent", "test_agent", anyone(agent_view))
+    return found
+
+
+async def test_anybody_is_known_by_address_and_agent(app: QuartTrio, seen: list[Any]) -> None:
+    assert (await ask(app, "GET", "/test/anyone", headers=[(b"user-agent", b"tests/1.0")])).status == 200
+    [found] = seen
+    assert (found.address, found.agent) == (PEER, "tests/1.0")
+    assert not isinstance(found, Person)
+
+
+async def test_an_agent_is_cut_short(app: QuartTrio, seen: list[Any]) -> None:
+    await ask(app, "GET", "/test/agent", headers=[(b"user-agent", b"x" * 600)])
+    await ask(app, "GET", "/test/agent")
+    assert seen == ["x" * 512, None]
+
+
+async def test_a_person_is_known_as_the_database_has_them(app: QuartTrio, api: Api, ports: Ports, pool: Pool, seen: list[Any]) -> None:
+    account = await add_account(ports)
+    token = (await api.login()).json["access_token"]
+    async with pool.connection() as connection:
+        await connection.execute("update users set is_platform_owner = true, email = 'new@example.com', email_verified_at = null")
+    assert (await ask(app, "GET", "/test/person", headers=[(b"user-agent", b"tests/1.0")], token=token)).status == 200
+    [found] = seen
+    assert (found.user_id, found.email, found.email_verified, found.is_platform_owner) == (account.id, "new@example.com", False, True)
+    assert (found.address, found.agent, found.organization, found.impersonator_id) == (PEER, "tests/1.0", None, None)
+
+
+async def test_nobody_gets_in_without_a_live_session(
+    app: QuartTrio, api: Api, ports: Ports, clock: FakeClock, pool: Pool, seen: list[Any]
+) -> None:
+    await add_account(ports)
+    token = (await api.login()).json["access_token"]
+    for column, value in (("ended_at", clock.now()), ("expires_at", clock.now())):
+        async with pool.connection() as connection:
+            await connection.execute(f"update sessions set {column} = %s", (value,))  # noqa: S608
+        answer = await ask(app, "GET", "/test/person", token=token)
+        assert (answer.status, answer.code) == (401, "UNAUTHORIZED")
+        async with pool.connection() as connection:
+            await connection.execute("update sessions set ended_at = null, expires_at = ends_at")
+    assert (await ask(app, "GET", "/test/person", token=token)).status == 200
+    clock.advance(timedelta(minutes=16))
+    assert (await ask(app, "GET", "/test/person", token=token)).code == "TOKEN_EXPIRED"
+    assert len(seen) == 1
+
+
+async def test_a_session_of_somebody_else_opens_nothing(app: QuartTrio, api: Api, ports: Ports, pool: Pool, seen: list[Any]) -> None:
+    await add_account(ports)
+    other = await add_account(ports, "other@example.com")
+    token = (await api.login()).json["access_token"]
+    async with pool.connection() as connection:
+        await connection.execute("update sessions set user_id = %s", (other.id,))
+    assert (await ask(app, "GET", "/test/person", token=token)).code == "UNAUTHORIZED"
+    assert seen == []
+
+
+async def test_a_deleted_account_opens_nothing(app: QuartTrio, api: Api, ports: Ports, pool: Pool, seen: list[Any]) -> None:
+    await add_account(ports)
+    token = (await api.login()).json["access_token"]
+    async with pool.connection() as connection:
+        await connection.execute("delete from users")
+    assert (await ask(app, "GET", "/test/person", token=token)).code == "UNAUTHORIZED"
+    assert seen == []
+
+
+async def test_what_a_token_claims_counts_for_nothing_in_another_organization(
+    app: QuartTrio, api: Api, ports: Ports, pool: Pool, seen: list[Any]
+) -> None:
+    account = await add_account(ports)
+    login = (await api.login()).json
+    org, twin = uuid4(), uuid4()
+    async with pool.connection() as connection:
+        for id_, slug in ((org, "acme"), (twin, "acme-two")):
+            await connection.execute("insert into organizations values (%s, %s, 'Acme', 'active', now())", (id_, slug))
+            await connection.execute("insert into memberships values (%s, %s, %s, 'admin', now())", (uuid4(), id_, account.id))
+        await connection.execute("update sessions set org_id = %s", (org,))
+    pair = await sessions.refresh(ports, Anonymous(), login["refresh_token"])
+    assert (await ask(app, "GET", "/test/person", token=pair.access_token)).status == 200
+    assert (seen[0].organization.slug, seen[0].organization.role) == ("acme", "admin")
+    async with pool.connection() as connection:
+        await connection.execute("delete from memberships where org_id = %s", (org,))
+    answer = await ask(app, "GET", "/test/person", token=pair.access_token)
+    assert (answer.status, answer.code) == (403, "FORBIDDEN")
+    assert len(seen) == 1

@@ -1,0 +1,287 @@
+"""Every endpoint that the documents name, as far as it exists, obeys its row of the inventory; every other route is one we chose to add.
+
+The inventory lies beside the checkout (`../shared/spec/endpoints.json`); `how to read it` is the head of `decisions.md` there.
+"""
+
+import itertools
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from quart_trio import QuartTrio
+
+from entrypoints.http.app import describe
+from ports import Ports
+from tests.builders import Answer, Api, add_account
+
+INVENTORY = Path(__file__).parents[3] / "shared" / "spec" / "endpoints.json"
+
+# What the documents do not name, and why it is there all the same.
+ADDITIVE = {
+    "POST /api/auth/logout": "decisions, point 45",
+    "GET /.well-known/jwks.json": "decisions, point 34",
+    "GET /openapi.json": "decisions, point 31: the interface description",
+    "GET /docs": "security.md G-1: the interface description's page",
+    "GET /assets/{}": "security.md G-1: what the pages load",
+    "GET /": "decisions, point 176: hosted pages",
+    "GET /auth/reset-password": "decisions, point 176: the page that a reset mail leads to",
+    "POST /auth/reset-password": "decisions, point 176: its form",
+}
+
+# What stands for a variable of a path, where a request to it must come further than the path.
+PATH_VALUES: dict[str, str] = {}
+
+Row = dict[str, Any]
+_numbers = itertools.count()
+
+
+def plain(path: str) -> str:
+    """A path with its variables unnamed, so that the documents' names for them need not be ours."""
+    return re.sub(r"<[^>]+>|\{[^}]+\}|:[a-z_]+", "{}", path)
+
+
+def inventory() -> list[Row]:
+    if not INVENTORY.exists():
+        return []
+    rows: list[Row] = json.loads(INVENTORY.read_text("utf-8"))
+    return rows
+
+
+def described() -> dict[str, tuple[str, str, Row]]:
+    """Method and unnamed path of every operation of ours -> its method, its path, its description."""
+    return {
+        f"{method.upper()} {plain(path)}": (method.upper(), path, operation)
+        for path, operations in describe()["paths"].items()
+        for method, operation in operations.items()
+    }
+
+
+ROWS = inventory()
+OURS = described()
+
+
+def ours(row: Row) -> tuple[str, str, Row] | None:
+    """The operation that a row describes, if it exists. Four rows do not say their method: any will do."""
+    if row["method"] is not None:
+        return OURS.get(f"{row['method']} {plain(row['path'])}")
+    return next((found for name, found in OURS.items() if name.endswith(f" {plain(row['path'])}")), None)
+
+
+EXISTING = [(row, found) for row in ROWS if (found := ours(row)) is not None]
+
+
+def each(wanted: Callable[[Row, Row], bool] = lambda row, operation: True) -> pytest.MarkDecorator:
+    """Run the test for every documented endpoint that exists, or for those that are wanted."""
+    cases = [pytest.param(row, found, id=row["id"]) for row, found in EXISTING if wanted(row, found[2])]
+    return pytest.mark.parametrize(("row", "found"), cases)
+
+
+def has_body(_: Row, operation: Row) -> bool:
+    return "application/json" in operation.get("requestBody", {}).get("content", {})
+
+
+def needs_person(row: Row, _: Row) -> bool:
+    return row["auth"] in ("jwt", "platform_owner_jwt")
+
+
+needs_inventory = pytest.mark.skipif(
+    not ROWS, reason="the inventory of endpoints, ../shared/spec/endpoints.json, is not beside this checkout"
+)
+
+
+def address(path: str) -> str:
+    return re.sub(r"\{([^}]+)\}", lambda found: PATH_VALUES.get(found[1], "nothing-there"), path)
+
+
+def sample(operation: Row) -> dict[str, Any]:
+    """A body that is well formed, with an address that nobody has."""
+    schema = operation["requestBody"]["content"]["application/json"]["schema"]
+    values = {"email": f"somebody-{next(_numbers)}@example.com"}
+    return {name: values.get(name, "a good long text") for name in schema["properties"] if name in schema.get("required", ())}
+
+
+@pytest.fixture
+async def token(api: Api, ports: Ports) -> str:
+    await add_account(ports)
+    access_token = (await api.login()).json["access_token"]
+    assert isinstance(access_token, str)
+    return access_token
+
+
+def token_for(row: Row, token: str) -> str | None:
+    return token if row["auth"] in ("jwt", "platform_owner_jwt") else None
+
+
+@needs_inventory
+def test_how_many_of_the_documented_endpoints_exist(
+    record_property: Callable[[str, object], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert len(ROWS) == 141
+    record_property("documented_endpoints", f"{len(EXISTING)} of {len(ROWS)}")
+    with capfd.disabled():
+        print(f"\n{len(EXISTING)} of the {len(ROWS)} documented endpoints exist.")
+    assert EXISTING
+
+
+@needs_inventory
+def test_every_route_is_documented_or_on_the_list_of_additions() -> None:
+    documented = {name for name, operation in OURS.items() if any(found == operation for _, found in EXISTING)}
+    assert OURS.keys() - documented == ADDITIVE.keys()
+
+
+@pytest.mark.slow
+async def test_every_route_of_the_application_is_described(app: QuartTrio) -> None:
+    served = {
+        f"{method} {plain(rule.rule)}" for rule in app.url_map.iter_rules() for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
+    }
+    assert served == OURS.keys()
+
+
+@needs_inventory
+@each()
+def test_its_success_has_the_documented_shape(row: Row, found: tuple[str, str, Row]) -> None:
+    status, shape = row["success"]["status"], row["success"]["shape"]
+    if status is None:
+        pytest.skip("the documents do not show its success")
+    answer = found[2]["responses"].get(str(status))
+    assert answer is not None, f"{status} is not described"
+    content = answer.get("content", {})
+    match shape:
+        case None:
+            return
+        case "none":
+            assert not content
+        case "html":
+            assert list(content) == ["text/html"]
+        case "text":
+            assert list(content) == ["text/plain"]
+        case "xml":
+            assert all(kind.endswith("xml") for kind in content)
+        case [*names] if all(str(name).startswith("[].") for name in names) and names:
+            schema = content["application/json"]["schema"]
+            assert schema["type"] == "array"
+            assert {str(name).removeprefix("[].") for name in names} <= schema["items"]["properties"].keys()
+        case [*names]:
+            schema = content["application/json"]["schema"]
+            assert set(names) == schema["properties"].keys()
+            assert set(names) == set(schema.get("required", ())), "an answer always has all its fields"
+
+
+@needs_inventory
+@each()
+def test_its_documented_errors_are_described(row: Row, found: tuple[str, str, Row]) -> None:
+    missing = {str(error["status"]) for error in row["errors"]} - found[2]["responses"].keys()
+    assert not missing
+
+
+@pytest.mark.slow
+@needs_inventory
+@each(needs_person)
+async def test_it_wants_a_token(api: Api, row: Row, found: tuple[str, str, Row]) -> None:
+    method, path, operation = found
+    bodies = [None, b"{", b"[]", json.dumps(sample(operation)).encode()] if has_body(row, operation) else [None, b"{"]
+    for body in bodies:
+        for headers in ({}, {"Authorization": "Basic eDp5"}, {"X-Api-Key": "sk_x"}, {"Content-Type": "text/plain"}):
+            answer = await api.call(method, address(path), raw=body, headers=headers)
+            assert (answer.status, answer.code) == (401, "UNAUTHORIZED")
+            assert answer.headers["WWW-Authenticate"] == "Bearer"
+    refused = await api.call(method, address(path), token="not.a.token")
+    assert (refused.status, refused.code) == (401, "JWT_ERROR")
+
+
+@needs_inventory
+@each(lambda row, _: row["auth"] == "none")
+async def test_it_is_public(api: Api, row: Row, found: tuple[str, str, Row]) -> None:
+    method, path, operation = found
+    answer = await api.call(method, address(path), {} if has_body(row, operation) else None)
+    assert answer.status not in (401, 403)
+
+
+JUNK = [b"{", b"not json", b"[]", b"null", b"5", b'"x"', b"\xff", b'{"a": 1, "a": 2}', b"[" * 1000]
+
+
+@pytest.mark.slow
+@needs_inventory
+@each(has_body)
+async def test_it_refuses_junk(api: Api, token: str, row: Row, found: tuple[str, str, Row]) -> None:
+    method, path, _ = found
+    for body in JUNK:
+        answer = await api.call(method, address(path), raw=body, token=token_for(row, token))
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), body
+
+
+@pytest.mark.slow
+@needs_inventory
+@each(has_body)
+async def test_it_refuses_wrong_types(api: Api, token: str, row: Row, found: tuple[str, str, Row]) -> None:
+    method, path, operation = found
+    properties = operation["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    # A field that the documents describe is one that we read.
+    assert (row["request"] or {}).keys() <= properties.keys()
+    for name, schema in properties.items():
+        kinds = {schema.get("type"), *(option.get("type") for option in schema.get("anyOf", ()))}
+        for kind, value in (("boolean", True), ("integer", 5), ("array", [["x"]]), ("object", {"a": {}}), ("string", "x\x00")):
+            if kind not in kinds or (kind == "string" and schema.get("format") != "password"):
+                answer = await api.call(method, address(path), {**sample(operation), name: value}, token=token_for(row, token))
+                assert (answer.status, answer.code) == (400, "BAD_REQUEST"), (name, value)
+
+
+@pytest.mark.slow
+@needs_inventory
+@each(has_body)
+async def test_it_wants_its_required_fields(api: Api, token: str, row: Row, found: tuple[str, str, Row]) -> None:
+    method, path, operation = found
+    required = set(operation["requestBody"]["content"]["application/json"]["schema"].get("required", ()))
+    for name, field in (row["request"] or {}).items():
+        if field["required"] is not None:  # null: only the field's name is given
+            assert field["required"] == (name in required)
+    for name in required:
+        body = sample(operation)
+        del body[name]
+        answer = await api.call(method, address(path), body, token=token_for(row, token))
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST")
+        assert name in answer.json["error"]
+
+
+@pytest.mark.slow
+@needs_inventory
+@each(has_body)
+async def test_it_wants_json(api: Api, token: str, row: Row, found: tuple[str, str, Row]) -> None:
+    method, path, operation = found
+    body = json.dumps(sample(operation)).encode()
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/xml", ""):
+        answer = await api.call(method, address(path), raw=body, headers={"Content-Type": kind}, token=token_for(row, token))
+        assert (answer.status, answer.code) == (415, "UNSUPPORTED_MEDIA_TYPE"), kind
+
+
+@pytest.mark.slow
+@needs_inventory
+@each(has_body)
+async def test_it_ignores_unknown_fields(api: Api, token: str, row: Row, found: tuple[str, str, Row]) -> None:
+    method, path, operation = found
+
+    async def send(extra: dict[str, Any]) -> Answer:
+        return await api.call(method, address(path), {**sample(operation), **extra}, token=token_for(row, token))
+
+    usual = await send({})
+    strange = await send({"unknown": {"a": [1]}, "id": 5, "is_platform_owner": True, "_": None, "email_verified": True})
+    assert (strange.status, set(strange.json)) == (usual.status, set(usual.json))
+
+
+def buckets(row: Row) -> list[str]:
+    return [limit for limit in row["rate_limit"] if limit != "not rate limited"]
+
+
+@needs_inventory
+@each(lambda row, _: bool(buckets(row)))
+def test_its_limits_are_described(row: Row, found: tuple[str, str, Row]) -> None:
+    assert "429" in found[2]["responses"]
+
+
+@needs_inventory
+@each(lambda row, _: row["rate_limit"] == ["not rate limited"])
+def test_operations_are_without_limits(row: Row, found: tuple[str, str, Row]) -> None:
+    assert "429" not in found[2]["responses"]

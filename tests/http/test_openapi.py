@@ -1,0 +1,156 @@
+"""The interface description: valid, complete, the same wherever it is asked for, and true about errors."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from openapi_spec_validator import OpenAPIV31SpecValidator
+from quart_trio import QuartTrio
+
+from entrypoints.cli import main
+from entrypoints.http.access import access_of
+from entrypoints.http.app import Edge, describe
+from entrypoints.http.openapi import interface_description
+from entrypoints.version import VERSION
+from tests.builders import Api, make_edge
+
+Operation = dict[str, Any]
+
+
+def operations() -> Iterator[tuple[str, str, Operation]]:
+    for path, methods in describe()["paths"].items():
+        for method, operation in methods.items():
+            yield method.upper(), path, operation
+
+
+ALL = [pytest.param(operation, id=f"{method} {path}") for method, path, operation in operations()]
+
+
+def test_it_is_valid_openapi() -> None:
+    document = describe()
+    assert document["openapi"].startswith("3.1.")
+    assert [error.message for error in OpenAPIV31SpecValidator(document).iter_errors()] == []
+
+
+def test_it_says_what_this_is() -> None:
+    info = describe()["info"]
+    assert (info["title"], info["version"]) == ("Gatehouse", VERSION)
+    assert tuple(int(part) for part in VERSION.split(".")[:3]) >= (0, 8, 2)  # decisions, point 31
+
+
+@pytest.fixture
+def edge(request: pytest.FixtureRequest) -> Edge:
+    return make_edge(rate_limit_factor=getattr(request, "param", 1.0))
+
+
+# Not even where the limits of addresses are off: those of accounts and of the hashing queue still are not (security.md N-2).
+@pytest.mark.slow
+@pytest.mark.parametrize("edge", [1.0, None, 10.0], indirect=True)
+async def test_the_service_and_the_command_give_the_same_document(api: Api) -> None:
+    answer = await api.get("/openapi.json")
+    assert answer.headers["Content-Type"] == "application/json"
+    printed = CliRunner().invoke(main, ["openapi"])
+    assert printed.exit_code == 0
+    assert json.loads(printed.output) == answer.json == describe()
+
+
+def test_operation_ids_are_unique_and_stable_words() -> None:
+    ids = [operation["operationId"] for _, _, operation in operations()]
+    assert len(ids) == len(set(ids))
+    assert all(name.isidentifier() for name in ids)
+
+
+async def test_two_operations_of_one_id_are_refused(app: QuartTrio, monkeypatch: pytest.MonkeyPatch) -> None:
+    provider = app.extensions["QUART_SCHEMA"].openapi_provider
+    monkeypatch.setattr(provider, "operation_id", lambda *_: "same")
+    with pytest.raises(ValueError, match="same"):
+        interface_description(app)
+
+
+@pytest.mark.parametrize("operation", ALL)
+def test_an_operation_is_described_for_people(operation: Operation) -> None:
+    assert operation["summary"].endswith(".")
+    assert operation["tags"]
+    for answer in operation["responses"].values():
+        assert answer["description"].strip()
+
+
+@pytest.mark.parametrize("operation", ALL)
+def test_an_operation_has_one_success_with_a_body_that_is_described(operation: Operation) -> None:
+    [status] = [status for status in operation["responses"] if status < "400"]
+    content = operation["responses"][status].get("content", {})
+    for kind, described in content.items():
+        schema = described["schema"]
+        if kind == "application/json" and operation["operationId"] != "operations_openapi":
+            assert schema["type"] in ("object", "array")
+            assert schema.get("properties") or schema.get("items"), schema
+
+
+@pytest.mark.parametrize("operation", ALL)
+def test_every_error_has_the_standard_body(operation: Operation) -> None:
+    for status, answer in operation["responses"].items():
+        for kind, described in answer.get("content", {}).items():
+            if status >= "400" and status != "503" and kind == "application/json":
+                assert described["schema"] == {"$ref": "#/components/schemas/Error"}
+
+
+@pytest.mark.slow
+async def test_the_security_of_an_operation_is_its_decorators(app: QuartTrio) -> None:
+    document = interface_description(app)
+    for rule in app.url_map.iter_rules():
+        access = access_of(app.view_functions[rule.endpoint])
+        path = rule.rule.replace("<", "{").replace(">", "}")
+        for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}:
+            operation = document["paths"][path][method.lower()]
+            assert operation.get("security", []) == ([{access.security: []}] if access.security else [])
+    assert document["components"]["securitySchemes"] == {"bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}}
+
+
+# Which errors an operation can give: what follows from its kind, and what the use case behind it refuses.
+
+BODY_ERRORS = {"400", "413", "415"}
+PERSON_ERRORS = {"401", "403"}
+OWN_ERRORS = {
+    "accounts_register": {"400", "409", "429"},
+    "accounts_verify_email": {"400", "429"},
+    "accounts_forgot_password": {"400", "429"},
+    "accounts_reset_password": {"400", "429"},
+    "accounts_reset_password_form": {"400", "429"},
+    "accounts_reset_password_by_form": {"400", "403", "413", "415", "429"},
+    "accounts_resend_verification": {"400", "429"},
+    "sessions_login": {"400", "401", "429"},
+    "sessions_refresh": {"400", "401", "403", "429"},
+    "sessions_logout": {"401", "429"},
+    "accounts_profile": {"401", "403"},
+    "accounts_change_profile": {"400", "401", "403", "404"},
+    "accounts_set_password": {"400", "401", "403", "404", "429"},  # 429: the hashing queue is full (security.md A-2)
+    "accounts_change_password": {"400", "401", "403", "404", "429"},
+    "operations_ready": {"503"},
+    "operations_metrics": {"401"},
+    "operations_assets": {"404"},
+}
+
+
+@pytest.mark.parametrize("operation", ALL)
+def test_an_operation_describes_the_errors_it_can_give(operation: Operation) -> None:
+    expected = {"500"} | OWN_ERRORS.get(operation["operationId"], set())
+    if "requestBody" in operation:
+        expected |= BODY_ERRORS
+    if operation.get("security"):
+        expected |= PERSON_ERRORS
+    assert expected - operation["responses"].keys() == set()
+
+
+@pytest.mark.parametrize("operation", ALL)
+def test_a_body_is_required_exactly_where_a_field_of_it_is(operation: Operation) -> None:
+    if "requestBody" not in operation:
+        return
+    [content] = operation["requestBody"]["content"].values()
+    assert operation["requestBody"].get("required", False) == bool(content["schema"].get("required"))
+
+
+def test_nothing_of_the_description_comes_from_elsewhere() -> None:
+    text = json.dumps(describe())
+    assert "://" not in text.replace("http://json-schema.org", "")
