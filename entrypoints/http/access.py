@@ -56,7 +56,7 @@ async def _as_anybody() -> None:
 def bearer_token() -> str:
     """The token of the Authorization header, which is the only place one is taken from (security.md J-7)."""
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    token = token.strip(" ")
+    token = token.lstrip(" ")
     if scheme.lower() != "bearer" or not token:
         raise Unauthenticated
     return token

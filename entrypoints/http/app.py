@@ -100,7 +100,8 @@ class RouteTable:
 
 async def _look_at_address() -> None:
     """Tell the outer layer the route's template, and refuse what no address of ours can hold (security.md N-5)."""
-    if request.path.startswith("//") or not is_plain(request.path):  # the router would take away slashes in front
+    # The framework would take away slashes in front, and find a route.
+    if request.scope["path"].startswith("//") or not is_plain(request.path):
         raise NoSuchRoute
     if request.url_rule is not None:
         exchange().route = request.url_rule.rule
