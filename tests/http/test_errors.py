@@ -36,7 +36,7 @@ from core.errors import (
 )
 from entrypoints.http.errors import code_of, status_of
 from ports import Ports
-from tests.builders import Api, add_account, deliver, link, make_vault
+from tests.builders import PASSWORD, Api, add_account, deliver, link, make_vault
 from tests.fakes.outside import FakeMailTransport
 from tests.http.direct import ask
 

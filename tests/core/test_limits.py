@@ -1,0 +1,28 @@
+"""The documented buckets, and what an operator's factor makes of them (organizations.md section 8; decisions, point 25)."""
+
+import pytest
+
+from core.limits import AUTH, FORGOT_PASSWORD, LOGIN, REGISTER, RESEND_VERIFICATION, Bucket, per_minute
+
+
+def test_the_documented_buckets() -> None:
+    assert Bucket("auth", 1.0, 20) == AUTH
+    assert Bucket("register", 6.0, 10) == REGISTER
+    assert Bucket("login", 6.0, 10) == LOGIN
+    assert Bucket("forgot-password", 12.0, 5) == FORGOT_PASSWORD
+    assert Bucket("resend-verification", 20.0, 3) == RESEND_VERIFICATION
+
+
+def test_buckets_have_different_names() -> None:
+    names = [bucket.name for bucket in (AUTH, REGISTER, LOGIN, FORGOT_PASSWORD, RESEND_VERIFICATION)]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("factor", "period", "burst"),
+    [(1.0, 6.0, 10), (2.0, 3.0, 20), (10.0, 0.6, 100), (0.5, 12.0, 5), (0.01, 600.0, 1), (1000.0, 0.006, 10000)],
+)
+def test_a_factor_scales_rate_and_burst(factor: float, period: float, burst: int) -> None:
+    scaled = per_minute("x", 10).scaled(factor)
+    assert (scaled.name, scaled.burst) == ("x", burst)
+    assert scaled.period == pytest.approx(period)

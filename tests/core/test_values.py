@@ -1,0 +1,212 @@
+"""Addresses in canonical form, and the other small values (security.md E-3, N-5; decisions, point 22)."""
+
+import re
+import unicodedata
+import uuid
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from core.values import Email, EmailInvalid, digest, is_plain, new_id, new_secret
+
+STEADY = settings(derandomize=True, deadline=None, max_examples=300, database=None)
+
+LOCAL = st.text(st.sampled_from("abcXYZ019!#$%&'*+/=?^_`{|}~-"), min_size=1, max_size=20)
+DOT_ATOM = st.lists(LOCAL, min_size=1, max_size=3).map(".".join).filter(lambda local: len(local) <= 64)
+LABEL = st.from_regex(r"[a-zA-Z0-9]([a-zA-Z0-9-]{0,10}[a-zA-Z0-9])?", fullmatch=True).filter(lambda label: label[2:4] != "--")
+DOMAIN = st.tuples(st.lists(LABEL, min_size=1, max_size=3), st.from_regex(r"[a-zA-Z]{2,10}", fullmatch=True)).map(
+    lambda parts: ".".join([*parts[0], parts[1]])
+)
+CANONICAL = re.compile(r"[!-?A-Z\[-~]+@[a-z0-9.-]+")
+
+
+def parsed(text: str) -> str | None:
+    try:
+        return Email.parse(text)
+    except EmailInvalid:
+        return None
+
+
+@pytest.mark.slow
+@STEADY
+@given(local=DOT_ATOM, domain=DOMAIN)
+def test_an_ordinary_address_is_taken_in_lower_case(local: str, domain: str) -> None:
+    assert Email.parse(f"{local}@{domain}") == f"{local}@{domain}".lower()
+    assert Email.parse(f"  {local.upper()}@{domain.swapcase()} ") == Email.parse(f"{local}@{domain}")
+
+
+@pytest.mark.slow
+@STEADY
+@given(text=st.text(max_size=40) | st.tuples(st.text(max_size=10), st.text(max_size=15)).map("@".join))
+@example("\u212aate@example.com")
+@example("kate@\u212aoala.com")
+@example("a@\uff45xample.com")
+@example("a@example\u3002com")
+@example("a@\u0130stanbul.example")
+@example("a@xn--\u212a-example.com")
+def test_what_is_taken_is_canonical_and_folds_no_other_letter_into_ascii(text: str) -> None:
+    found = parsed(text)
+    if found is None:
+        return
+    assert Email.parse(found) == found
+    assert found.isascii()
+    assert CANONICAL.fullmatch(found)
+    assert len(found) <= 254
+    local, _, domain = text.strip(" ").rpartition("@")
+    assert local.isascii(), "the local part is ASCII as it was written (CVE-2019-19844)"
+    # Nothing that only looks like, or is compatible with, the letters of another domain (CVE-2026-73420).
+    assert unicodedata.normalize("NFKC", domain.lower()) == domain.lower()
+    if found.rpartition("@")[2].isascii() and "xn--" not in found:
+        assert domain.isascii()
+
+
+@pytest.mark.slow
+@STEADY
+@given(letter=st.characters(min_codepoint=0x80, exclude_categories=["Cs"]))
+def test_no_letter_outside_ascii_becomes_one_inside(letter: str) -> None:
+    assert parsed(f"a{letter}da@example.com") is None
+    found = parsed(f"ada@ex{letter}ample.com")
+    assert found is None or "xn--" in found
+
+
+@pytest.mark.slow
+def test_not_one_letter_of_unicode_folds_into_ascii() -> None:
+    folded = [letter for code in range(0x80, 0x30000) if (letter := chr(code)).lower().isascii() or letter.upper().isascii()]
+    assert "\u212a" in folded
+    for letter in folded:
+        assert parsed(f"{letter}ate@example.com") is None, ascii(letter)
+        assert parsed(f"kate@{letter}oala.com") is None or "xn--" in Email.parse(f"kate@{letter}oala.com"), ascii(letter)
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("Ada@Example.COM", "ada@example.com"),
+        ("  ada@example.com ", "ada@example.com"),
+        ("ada@MÜNCHEN.example", "ada@xn--mnchen-3ya.example"),
+        ("ada@xn--MNCHEN-3ya.example", "ada@xn--mnchen-3ya.example"),
+        ("a.b+c@example.co.uk", "a.b+c@example.co.uk"),
+        ("o'hara@example.com", "o'hara@example.com"),
+        ("1@1a.com", "1@1a.com"),
+        ("a" * 64 + "@example.com", "a" * 64 + "@example.com"),
+        ("a@" + "b" * 63 + ".com", "a@" + "b" * 63 + ".com"),
+        ("ada@日本語.jp", "ada@xn--wgv71a119e.jp"),
+    ],
+)
+def test_spellings_of_one_mailbox_are_equal(text: str, canonical: str) -> None:
+    assert Email.parse(text) == canonical
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "@",
+        "ada",
+        "ada@",
+        "@example.com",
+        "ada@example",
+        "ada@example.com.",
+        "ada@.example.com",
+        "ada@example..com",
+        "ada@-example.com",
+        "ada@example-.com",
+        "ada@exa_mple.com",
+        "ada@127.0.0.1",
+        "ada@[127.0.0.1]",
+        "ada@[IPv6:::1]",
+        "ada@example.123",
+        '"ada"@example.com',
+        '"a b"@example.com',
+        "ada(comment)@example.com",
+        "ada@example.com(comment)",
+        "Ada <ada@example.com>",
+        "<ada@example.com>",
+        "ada@b@example.com",
+        ".ada@example.com",
+        "ada.@example.com",
+        "a..b@example.com",
+        "a b@example.com",
+        "ada@exam ple.com",
+        "ada\t@example.com",
+        "\tada@example.com",
+        "ada@example.com\n",
+        "\u00a0ada@example.com",
+        "ada\x00@example.com",
+        "ada\r\nBcc: b@example.com",
+        "ada@example.com\r\nBcc: b@example.com",
+        "ada,eve@example.com",
+        "ada;eve@example.com",
+        "ada@example.com,eve@example.com",
+        "a\\@example.com",
+        "ädä@example.com",
+        "\u212aate@example.com",  # KELVIN SIGN, whose lower case is an ASCII k
+        "kate@\u212aoala.com",
+        "ada@\uff45xample.com",
+        "ada@example\uff0ecom",
+        "ada@example。com",
+        "ada@straße.example",
+        "ada@ﬁn.example",
+        "ada@ex\u200bample.com",
+        "ada@ex\u00adample.com",
+        "ada@\u202eexample.com",
+        "ada@\ud800.com",
+        "a" * 65 + "@example.com",
+        "a@" + "b" * 64 + ".com",
+        "a@" + "b." * 126 + "com",
+        "ada@" + "ü" * 100 + ".com",
+    ],
+)
+def test_what_is_no_address_is_refused(text: str) -> None:
+    assert parsed(text) is None
+
+
+def test_an_address_has_at_most_254_characters() -> None:
+    domain = ".".join(["b" * 61] * 3 + ["com"])
+    assert len(f"{'a' * 64}@{domain}") == 254
+    assert parsed(f"{'a' * 64}@{domain}")
+    assert parsed(f"{'a' * 64}@b{domain}") is None
+
+
+@pytest.mark.parametrize("size", [10_000, 200_000])
+def test_a_long_text_is_refused_quickly(size: int) -> None:
+    for text in ("a" * size, "@" * size, "a." * size + "@b.com", "a@" + "b." * size, "a@" + "-" * size, "a@" + "ü" * min(size, 2000)):
+        assert parsed(text) is None
+
+
+# Plain text
+
+
+@pytest.mark.parametrize("text", ["", "a", "Ünïcödé", "😀", "tab is not\u00a0this", "\u200e\u200f", "\ue000", "\U0010ffff"])
+def test_plain_text(text: str) -> None:
+    assert is_plain(text)
+
+
+@pytest.mark.parametrize("code", [*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xD800, 0xDFFF])
+def test_text_that_is_not_plain(code: int) -> None:
+    assert not is_plain(f"a{chr(code)}b")
+
+
+# Identifiers and secrets
+
+
+def test_identifiers_are_random_version_4() -> None:
+    ids = {new_id() for _ in range(100)}
+    assert len(ids) == 100
+    assert {(found.version, found.variant) for found in ids} == {(4, uuid.RFC_4122)}
+
+
+def test_secrets_have_256_bits() -> None:
+    secrets = {new_secret() for _ in range(100)}
+    assert len(secrets) == 100
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]{43}", secret) for secret in secrets)
+
+
+@pytest.mark.slow
+@STEADY
+@given(first=st.text(st.characters(exclude_categories=[])), second=st.text())
+def test_a_digest_is_32_bytes_of_any_text(first: str, second: str) -> None:
+    assert len(digest(first)) == 32
+    assert (digest(first) == digest(second)) == (first == second)
