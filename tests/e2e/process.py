@@ -110,24 +110,24 @@ class Service:
 
     # -- its life ---------------------------------------------------------------------------------------------------------
 
-    def launch(self) -> Self:
-        """Start it, and do not wait."""
+    def launch(self, output: int | None = None) -> Self:
+        """Start it, and do not wait. What it writes goes to a file, or to the open descriptor `output`."""
         assert self._process is None or self._process.poll() is not None, "it runs already"
-        with self.output_file.open("ab") as output:
+        with self.output_file.open("ab") as file:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "entrypoints.cli", "serve", *self.arguments],
                 cwd=ROOT,
                 env=environment(self.home, **self.settings),
                 stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
+                stdout=output or file,
+                stderr=output or file,
                 start_new_session=True,  # a process group of its own, as a terminal would give it
             )
         return self
 
-    def start(self) -> Self:
+    def start(self, output: int | None = None) -> Self:
         """Start it, and wait until it answers."""
-        self.launch()
+        self.launch(output)
         until(self._answers, f"the service answers\n{self.output}")
         return self
 

@@ -140,6 +140,24 @@ def test_the_welcome_says_where_everything_is_and_the_owner_only_once(service: S
         assert running.stop() == 0
 
 
+def test_on_a_terminal_logs_are_for_people(service: Start, own_database: dict[str, str], home: Path) -> None:
+    leader, follower = os.openpty()
+    try:
+        running = service(**own_database, SSO_LOG_FORMAT="auto", NO_COLOR="1")
+        running.start(output=follower)
+        until(lambda: running.get("/api/user", **{"X-Request-Id": "trace-0815"}).status_code == 401, "it answers")
+        shown = b""
+        while b"trace-0815" not in shown:
+            shown += os.read(leader, 65536)
+        [line] = [line for line in shown.decode().splitlines() if "trace-0815" in line]
+        assert "GET /api/user" in line
+        assert "status=401" in line
+        assert not line.startswith("{")
+    finally:
+        os.close(follower)
+        os.close(leader)
+
+
 def test_what_the_service_makes_is_for_its_own_user_only(service: Start, home: Path) -> None:
     running = service().start()
     for secret in (home / "var" / "encryption-keys", home / "var" / "mail"):
