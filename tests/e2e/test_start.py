@@ -3,6 +3,7 @@
 import base64
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -117,6 +118,19 @@ def test_a_second_service_on_one_data_directory_is_refused(service: Start, home:
     told = sentence(second.launch())
     assert str(first.process.pid) in told
     assert first.get("/health/ready").status_code == 200
+
+
+def test_a_later_start_serves_within_two_seconds(service: Start) -> None:
+    running = service().start()
+    assert running.stop() == 0
+    durations: list[float] = []
+    # Promised for a warm machine; this one may be busy with other tests just now, so there are three tries.
+    while not durations or (min(durations) >= 2 and len(durations) < 3):
+        before = time.monotonic()
+        running.start()
+        durations.append(time.monotonic() - before)
+        assert running.stop() == 0
+    assert min(durations) < 2, durations
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
