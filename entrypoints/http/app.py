@@ -16,6 +16,7 @@ from core.values import is_plain
 from entrypoints.http import accounts, operations, sessions
 from entrypoints.http.access import check_every_route
 from entrypoints.http.bodies import MAX_BODY, StrictRequest
+from entrypoints.http.connection import WholeBodyConnection
 from entrypoints.http.context import exchange
 from entrypoints.http.errors import handle_errors
 from entrypoints.http.limits import RateLimits
@@ -70,6 +71,7 @@ def describe() -> dict[str, Any]:
 def _routes(edge: Edge) -> QuartTrio:
     app = QuartTrio("gatehouse", static_folder=None)
     app.request_class = StrictRequest
+    app.asgi_http_class = WholeBodyConnection
     app.url_map.merge_slashes = False  # a doubled slash is an unknown address (decisions, point 7)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
     parts = urlsplit(edge.base_url)
