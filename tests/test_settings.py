@@ -1,0 +1,283 @@
+"""Settings: their defaults, what is refused and how it is said (architecture.md, Settings)."""
+
+import os
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from ipaddress import ip_network
+from pathlib import Path
+
+import pytest
+
+from core.policy import Policy
+from entrypoints.settings import Settings, SettingsInvalid, load
+from entrypoints.wiring import outbox, wire
+
+KEYS = "a:" + "A" * 43 + "="
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No settings but the test's own, and no file of them either."""
+    for name in list(os.environ):
+        if name.upper().startswith("SSO_"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Settings]:
+    """The settings of an environment with these variables."""
+
+    def load_with(**variables: str) -> Settings:
+        for name, value in variables.items():
+            monkeypatch.setenv(f"SSO_{name}", value)
+        return load()
+
+    return load_with
+
+
+Given = Callable[..., Settings]
+
+
+def test_the_defaults_are_the_documented_ones(given: Given) -> None:
+    settings = given()
+    assert settings.model_dump() == {
+        "database_url": None,
+        "data_dir": Path("var"),
+        "bind": "127.0.0.1:8080",
+        "base_url": None,
+        "frontend_url": None,
+        "workers": 1,
+        "db_pool_size": 10,
+        "encryption_keys": None,
+        "access_token_ttl": 900,
+        "refresh_token_ttl": 2592000,
+        "session_absolute_ttl": 7776000,
+        "argon2_memory_kib": 19456,
+        "argon2_time_cost": 2,
+        "argon2_parallelism": 1,
+        "smtp_url": None,
+        "mail_from": settings.mail_from,
+        "platform_owner_email": None,
+        "platform_owner_password": None,
+        "trusted_proxies": (),
+        "rate_limits": "on",
+        "account_guess_limit": 10,
+        "mails_per_recipient": 5,
+        "unverified_purge_days": 7,
+        "common_passwords_file": None,
+        "log_format": "auto",
+        "log_level": "info",
+        "metrics_token": None,
+    }
+    assert settings.policy == Policy()
+    assert settings.rate_limit_factor == 1.0
+
+
+def test_every_setting_is_read_from_its_variable(given: Given, tmp_path: Path) -> None:
+    common = tmp_path / "common.txt"
+    common.write_text("password1234\nqwertyuiop\n", encoding="utf-8")
+    settings = given(
+        DATABASE_URL="postgresql://gatehouse:hunter2@db/gatehouse",
+        DATA_DIR="/srv/gatehouse",
+        BIND="[::1]:9090",
+        BASE_URL="https://id.example.com/",
+        FRONTEND_URL="https://app.example.com",
+        WORKERS="4",
+        DB_POOL_SIZE="20",
+        ENCRYPTION_KEYS=KEYS,
+        ACCESS_TOKEN_TTL="86400",
+        REFRESH_TOKEN_TTL="3600",
+        SESSION_ABSOLUTE_TTL="7200",
+        ARGON2_MEMORY_KIB="65536",
+        ARGON2_TIME_COST="3",
+        ARGON2_PARALLELISM="2",
+        SMTP_URL="smtp://mail.example.com:587?starttls=1",
+        MAIL_FROM="Gatehouse <id@example.com>",
+        PLATFORM_OWNER_EMAIL=" Ada@Example.com",
+        PLATFORM_OWNER_PASSWORD="hunter2hunter2",
+        TRUSTED_PROXIES="10.0.0.0/8, fd00::/8 ,192.0.2.1",
+        RATE_LIMITS="2.5",
+        ACCOUNT_GUESS_LIMIT="3",
+        MAILS_PER_RECIPIENT="2",
+        UNVERIFIED_PURGE_DAYS="1",
+        COMMON_PASSWORDS_FILE=str(common),
+        LOG_FORMAT="json",
+        LOG_LEVEL="debug",
+        METRICS_TOKEN="scrape me",
+    )
+    assert settings.database_url is not None
+    assert settings.database_url.get_secret_value() == "postgresql://gatehouse:hunter2@db/gatehouse"
+    assert settings.data_dir == Path("/srv/gatehouse")
+    assert (settings.bind, settings.base_url, settings.frontend_url) == ("[::1]:9090", "https://id.example.com", "https://app.example.com")
+    assert (settings.workers, settings.db_pool_size) == (4, 20)
+    assert (settings.argon2_memory_kib, settings.argon2_time_cost, settings.argon2_parallelism) == (65536, 3, 2)
+    assert settings.mail_from == "Gatehouse <id@example.com>"
+    assert settings.platform_owner_email == "ada@example.com"
+    assert settings.trusted_proxies == (ip_network("10.0.0.0/8"), ip_network("fd00::/8"), ip_network("192.0.2.1/32"))
+    assert settings.rate_limit_factor == 2.5
+    assert (settings.log_format, settings.log_level) == ("json", "debug")
+    assert settings.policy == Policy(
+        access_token_ttl=timedelta(days=1),
+        refresh_token_ttl=timedelta(hours=1),
+        session_absolute_ttl=timedelta(hours=2),
+        account_guess_limit=3,
+        mails_per_recipient=2,
+        unverified_purge=timedelta(days=1),
+        common_passwords=frozenset({"password1234", "qwertyuiop"}),
+    )
+
+
+@pytest.mark.parametrize(("text", "factor"), [("on", 1.0), ("off", None), ("10", 10.0), ("0.5", 0.5), ("1e3", 1000.0)])
+def test_rate_limits_are_on_off_or_a_factor(given: Given, text: str, factor: float | None) -> None:
+    assert given(RATE_LIMITS=text).rate_limit_factor == factor
+
+
+@pytest.mark.parametrize("bind", ["127.0.0.1:8080", "0.0.0.0:80", "[::]:8080", "[::1]:0", "localhost:65535"])
+def test_addresses_to_listen_on(given: Given, bind: str) -> None:
+    assert given(BIND=bind).bind == bind
+
+
+@pytest.mark.parametrize(("text", "networks"), [("", 0), ("10.0.0.1", 1), ("10.0.0.0/8,", 1), (" , ", 0), ("::1,127.0.0.1", 2)])
+def test_proxies_are_a_list_of_networks(given: Given, text: str, networks: int) -> None:
+    assert len(given(TRUSTED_PROXIES=text).trusted_proxies) == networks
+
+
+def test_an_empty_variable_is_as_good_as_none(given: Given) -> None:
+    settings = given(BASE_URL="", WORKERS="", DATABASE_URL="", SMTP_URL="", PLATFORM_OWNER_EMAIL="", METRICS_TOKEN="", LOG_LEVEL="")
+    assert settings == Settings()
+
+
+def test_unknown_variables_are_left_alone(given: Given) -> None:
+    given(SOMETHING_ELSE="x", PATH="x")
+
+
+# What cannot be used
+
+REFUSED = {
+    "BIND": ["8080", ":8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536", "127.0.0.1:-1", "x:1e3"],
+    "BASE_URL": [
+        "id.example.com",
+        "ftp://id.example.com",
+        "https://",
+        "https://id.example.com?x=1",
+        "https://id.example.com#x",
+        "https://user:pass@id.example.com",
+        "http://[::1",
+        "javascript:alert(1)",
+    ],
+    "FRONTEND_URL": ["app.example.com", "*", "null", "https://"],
+    "WORKERS": ["0", "-1", "65", "two", "1.5"],
+    "DB_POOL_SIZE": ["1", "0", "x", "1001"],
+    "ACCESS_TOKEN_TTL": ["0", "-5", "86401", "15m"],
+    "REFRESH_TOKEN_TTL": ["0", "x", "9" * 30],
+    "SESSION_ABSOLUTE_TTL": ["0", "x", "9" * 30],
+    "ARGON2_MEMORY_KIB": ["7", "x", "9" * 30],
+    "ARGON2_TIME_COST": ["0", "x"],
+    "ARGON2_PARALLELISM": ["0", "17"],
+    "TRUSTED_PROXIES": ["proxy", "10.0.0.0/33", "10.0.0.1/8", "10.0.0.0/8;10.1.0.0/16", "*"],
+    "RATE_LIMITS": ["yes", "0", "-1", "nan", "inf", "-inf", "ON", "1,5"],
+    "ACCOUNT_GUESS_LIMIT": ["0", "x"],
+    "MAILS_PER_RECIPIENT": ["0", "x"],
+    "UNVERIFIED_PURGE_DAYS": ["0", "x", "9" * 12],
+    "LOG_FORMAT": ["xml", "JSON"],
+    "LOG_LEVEL": ["loud", "INFO!"],
+}
+
+
+def refused() -> Iterator[tuple[str, str]]:
+    return ((name, value) for name, values in REFUSED.items() for value in values)
+
+
+@pytest.mark.parametrize(("name", "value"), list(refused()))
+def test_a_bad_value_is_told_in_one_sentence_that_names_it(given: Given, name: str, value: str) -> None:
+    with pytest.raises(SettingsInvalid) as refusal:
+        # What reads the settings must not be surprised later by what was let through here.
+        _ = given(**{name: value}).policy
+    sentence = str(refusal.value)
+    assert sentence.startswith(f"SSO_{name} ")
+    assert sentence.endswith(".")
+    assert "\n" not in sentence
+    assert "pydantic" not in sentence
+
+
+def test_the_owners_address_is_an_address(given: Given) -> None:
+    with pytest.raises(SettingsInvalid, match=r"^SSO_PLATFORM_OWNER_EMAIL is not usable: the e-mail address is not valid\.+$"):
+        given(PLATFORM_OWNER_EMAIL="nobody", PLATFORM_OWNER_PASSWORD="hunter2hunter2")
+
+
+@pytest.mark.parametrize("name", ["PLATFORM_OWNER_EMAIL", "PLATFORM_OWNER_PASSWORD"])
+def test_the_owner_needs_both(given: Given, name: str) -> None:
+    with pytest.raises(SettingsInvalid, match=r"^SSO_PLATFORM_OWNER_EMAIL and SSO_PLATFORM_OWNER_PASSWORD go together"):
+        given(**{name: "ada@example.com"})
+
+
+def test_a_database_of_ones_own_needs_keys(given: Given) -> None:
+    with pytest.raises(SettingsInvalid, match="SSO_ENCRYPTION_KEYS is required"):
+        given(DATABASE_URL="postgresql://db/gatehouse")
+
+
+# What only the adapters can judge is judged by the wiring, before the service listens, and told in the same way.
+
+
+@pytest.mark.parametrize(
+    "keys", ["x", "a:", "a:short", "a:AAAA", KEYS + "," + KEYS, ":" + "A" * 43 + "=", "a b:" + "A" * 43 + "=", "a:" + "A" * 42 + "!="]
+)
+async def test_keys_that_cannot_encrypt_are_refused_at_start(given: Given, keys: str) -> None:
+    settings = given(DATABASE_URL="postgresql://db/gatehouse", ENCRYPTION_KEYS=keys)
+    with pytest.raises(SettingsInvalid, match=r"^SSO_ENCRYPTION_KEYS ") as refusal:
+        async with wire(settings, "http://localhost", "host=127.0.0.1 port=1"):
+            pass
+    assert "A" * 40 not in str(refusal.value)
+
+
+@pytest.mark.parametrize("url", ["mail.example.com", "http://mail.example.com", "smtp://", "smtp://u:hunter2#@mail", "smtp://u:hunter2@"])
+def test_a_mail_server_that_cannot_be_understood_is_refused_at_start(given: Given, url: str) -> None:
+    with pytest.raises(SettingsInvalid, match=r"^SSO_SMTP_URL .*\.$") as refusal:
+        outbox(given(SMTP_URL=url))
+    assert "hunter2" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("sender", ["nobody", "Gatehouse <>", "a@b, c@d", "Gatehouse <id@example.com>\r\nBcc: x@example.com"])
+@pytest.mark.parametrize("others", [{}, {"SMTP_URL": "smtp://mail.example.com"}])
+def test_a_sender_that_is_none_is_refused_at_start(given: Given, sender: str, others: dict[str, str]) -> None:
+    with pytest.raises(SettingsInvalid, match=r"^SSO_MAIL_FROM .*\.$"):
+        outbox(given(MAIL_FROM=sender, **others))
+
+
+def test_a_list_of_passwords_that_cannot_be_read_is_refused_at_start(given: Given, tmp_path: Path) -> None:
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff\xfe")
+    for path in (tmp_path / "nothing", tmp_path, binary):
+        with pytest.raises(SettingsInvalid, match=r"^SSO_COMMON_PASSWORDS_FILE "):
+            _ = given(COMMON_PASSWORDS_FILE=str(path)).policy
+
+
+def test_all_mistakes_are_told_at_once(given: Given) -> None:
+    with pytest.raises(SettingsInvalid) as refusal:
+        given(WORKERS="0", BIND="x", LOG_LEVEL="loud")
+    sentences = str(refusal.value).splitlines()
+    assert sorted(sentence.split()[0] for sentence in sentences) == ["SSO_BIND", "SSO_LOG_LEVEL", "SSO_WORKERS"]
+
+
+def test_secrets_are_masked_and_never_repeated(given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = given(
+        DATABASE_URL="postgresql://u:hunter2@db/x",
+        ENCRYPTION_KEYS=KEYS,
+        SMTP_URL="smtp://u:hunter2@mail:25",
+        PLATFORM_OWNER_EMAIL="ada@example.com",
+        PLATFORM_OWNER_PASSWORD="hunter2hunter2",
+        METRICS_TOKEN="hunter2",
+    )
+    for shown in (repr(settings), str(settings), settings.model_dump_json()):
+        assert "hunter2" not in shown
+        assert KEYS not in shown
+    monkeypatch.delenv("SSO_ENCRYPTION_KEYS")
+    with pytest.raises(SettingsInvalid) as refusal:
+        given(BASE_URL="https://user:hunter2@id.example.com", METRICS_TOKEN="hunter2")
+    assert "hunter2" not in str(refusal.value)
+
+
+def test_settings_cannot_be_changed(given: Given) -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        given().workers = 2  # type: ignore[misc]
