@@ -18,10 +18,10 @@ from adapters.postgres.driver import connect
 from adapters.postgres.platform import SWEEPS
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres, Transaction
-from core import events, housekeeping
+from core import accounts, events, housekeeping, sessions
 from core.access import SYSTEM, OrganizationStatus, Person, Role, Standing
 from core.accounts import Account, EmailTaken, Origin
-from core.errors import StorageDown
+from core.errors import Outage, Refusal, StorageDown
 from core.guesses import Allowance, Secret
 from core.limits import Bucket
 from core.mails import Mail, MailKind, Outcome, Purpose
@@ -31,8 +31,8 @@ from core.sessions import Presented, Refreshed, Session
 from core.signing_keys import SigningKey
 from core.values import Email, digest
 from ports import Ports
-from tests.builders import everyone, make_vault
-from tests.fakes.outside import FakeClock
+from tests.builders import PASSWORD, add_account, deliver, everyone, link, make_vault
+from tests.fakes.outside import FakeClock, FakeMailTransport
 
 T = TypeVar("T")
 
@@ -116,11 +116,11 @@ def account(email: str = ADA, **changes: Any) -> Account:
     return replace(plain, **changes)
 
 
-async def add(storage: Postgres, *accounts: Account) -> Account:
+async def add(storage: Postgres, *added: Account) -> Account:
     async with storage.transaction(by=SYSTEM) as tx:
-        for one in accounts:
+        for one in added:
             await tx.accounts.add(one)
-    return accounts[0]
+    return added[0]
 
 
 def session(user_id: UUID, **changes: Any) -> Session:
@@ -431,17 +431,17 @@ async def test_standing_tells_everything_a_request_is_judged_by(storage: Postgre
     await join(pool, org, ada.id, "admin")
     plain = Standing(user_id=ada.id, email=ADA, email_verified_at=NOW, is_platform_owner=True)
     async with storage.reading() as read:
-        sessions = read.sessions
-        assert await sessions.standing(begun.id, ada.id, None, NOW) == plain
-        assert await sessions.standing(begun.id, ada.id, uuid4(), NOW) == plain
-        assert await sessions.standing(begun.id, ada.id, org, NOW) == replace(
+        standing = read.sessions.standing
+        assert await standing(begun.id, ada.id, None, NOW) == plain
+        assert await standing(begun.id, ada.id, uuid4(), NOW) == plain
+        assert await standing(begun.id, ada.id, org, NOW) == replace(
             plain,
             organization_id=org,
             organization_slug="acme",
             organization_status=OrganizationStatus.SUSPENDED,
             role=Role.ADMIN,
         )
-        elsewhere = await sessions.standing(begun.id, ada.id, twin, NOW)
+        elsewhere = await standing(begun.id, ada.id, twin, NOW)
         assert elsewhere is not None
         assert elsewhere.role is None, "being a member of one organization says nothing in another"
 
@@ -1102,6 +1102,7 @@ async def test_a_sweep_leaves_alone_what_somebody_is_using(storage: Postgres, po
     assert await rows(pool, "select email from users") == [("1@example.com",)]
 
 
+@pytest.mark.slow
 async def test_housekeeping_takes_everything_in_bounded_batches(
     ports: Ports, storage: Postgres, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1135,6 +1136,7 @@ async def _open(storage: Postgres) -> Transaction:
         return tx
 
 
+@pytest.mark.slow
 async def test_only_one_process_sweeps(ports: Ports, pool: Pool, clock: FakeClock) -> None:
     one, two = uuid4(), uuid4()
     assert await housekeeping.sweep(ports, one) == {}
@@ -1152,6 +1154,7 @@ async def test_of_five_processes_at_once_one_sweeps(ports: Ports, pool: Pool) ->
     assert sorted(results, key=str) == sorted([{"rates": 50}, None, None, None, None], key=str)
 
 
+@pytest.mark.slow
 async def test_housekeeping_keeps_what_is_still_needed(ports: Ports, storage: Postgres, pool: Pool, clock: FakeClock) -> None:
     ada = await add(storage, account())
     begun = await begin(storage, ada.id, "token")
@@ -1388,3 +1391,54 @@ def test_the_defaults_are_those_of_the_rules() -> None:
     assert (policy.access_token_ttl, policy.refresh_token_ttl, policy.session_absolute_ttl) == (timedelta(seconds=900), 30 * DAY, 90 * DAY)
     assert (policy.refresh_grace, policy.verification_ttl, policy.reset_ttl) == (10 * SECOND, 24 * HOUR, HOUR)
     assert (policy.mails_per_recipient, policy.unverified_purge, policy.common_passwords) == (5, 7 * DAY, frozenset())
+
+
+# Lock order (security.md Z-6)
+
+
+@pytest.mark.slow
+async def test_everything_at_once_on_two_accounts_ends_without_a_deadlock(ports: Ports, sent: FakeMailTransport, pool: Pool) -> None:
+    """Whoever takes its locks in another order than account, tokens, sessions is found here as StorageDown (a deadlock is one)."""
+    people = [await add_account(ports), await add_account(ports, EVE)]
+    pairs = [await sessions.login(ports, SYSTEM, person.email, PASSWORD) for person in people for _ in range(4)]
+    callers = [await sessions.authenticate(ports, pair.access_token, address=None, agent=None) for pair in pairs]
+    for person in people:
+        await accounts.forgot_password(ports, SYSTEM, person.email)
+    await deliver(ports)
+    resets = [link(letter) for letter in sent.letters]
+    holder = uuid4()
+
+    def acts(person: int, number: int) -> Awaitable[object]:
+        caller, pair = callers[4 * person + number % 4], pairs[4 * person + number % 4]
+        match number % 9:
+            case 0:
+                return sessions.refresh(ports, SYSTEM, pair.refresh_token)
+            case 1:
+                return sessions.logout(ports, caller)
+            case 2:
+                return sessions.login(ports, SYSTEM, people[person].email, PASSWORD)
+            case 3:
+                return accounts.change_password(ports, caller, PASSWORD, f"another password {number}")
+            case 4:
+                return accounts.reset_password(ports, SYSTEM, resets[person], f"reset password {number}")
+            case 5:
+                return accounts.change_email(ports, caller, Email(f"changed-{person}-{number}@example.com"))
+            case 6:
+                return accounts.forgot_password(ports, SYSTEM, people[person].email)
+            case 7:
+                return deliver(ports)
+            case _:
+                return housekeeping.sweep(ports, holder)
+
+    async def act(number: int) -> BaseException | None:
+        try:
+            await acts(number % 2, number // 2)
+        except (Refusal, Outage, psycopg.Error) as error:
+            return error
+        return None
+
+    for _ in range(3):
+        outcomes = await everyone(36, act)
+        assert [outcome for outcome in outcomes if outcome is not None and not isinstance(outcome, Refusal)] == []
+    query = "select count(*) from refresh_tokens t join sessions s on s.id = t.session_id where rotated_at is null group by s.id"
+    assert set(await rows(pool, query)) == {(1,)}
