@@ -137,11 +137,9 @@ async def test_every_route_of_the_application_is_described(app: QuartTrio) -> No
 
 
 @needs_inventory
-@each()
+@each(lambda row, _: row["success"]["status"] is not None)
 def test_its_success_has_the_documented_shape(row: Row, found: tuple[str, str, Row]) -> None:
     status, shape = row["success"]["status"], row["success"]["shape"]
-    if status is None:
-        pytest.skip("the documents do not show its success")
     answer = found[2]["responses"].get(str(status))
     assert answer is not None, f"{status} is not described"
     content = answer.get("content", {})
