@@ -43,6 +43,8 @@ class Account:
     deactivated_at: datetime | None
     anonymized_at: datetime | None
     created_at: datetime
+    # When an address of this account was proved for the first time. A change of address unverifies the account; this stays.
+    first_verified_at: datetime | None = None
 
     @property
     def is_usable(self) -> bool:
@@ -180,10 +182,10 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
     async with ports.storage.transaction(by=caller) as tx:
         account = await _redeem(tx, Purpose.RESET_PASSWORD, token, now)
         await tx.one_time_tokens.void(account.id, Purpose.RESET_PASSWORD)
-        if account.email_verified_at is None:
+        if account.first_verified_at is None:
             # Whoever made this account never showed that the mailbox is theirs; nothing they left behind may survive.
             await tx.one_time_tokens.void(account.id, Purpose.VERIFY_EMAIL)
-            await tx.accounts.mark_verified(account.id, now)
+        await tx.accounts.mark_verified(account.id, now)
         await tx.accounts.set_password(account.id, password_hash, now)
         await tx.sessions.end_all(account.id, now)
         await tx.mails.queue(new_mail(MailKind.PASSWORD_CHANGED, account.email, now))

@@ -58,6 +58,7 @@ async def create_first_owner(ports: Ports, email: Email, password: str) -> None:
                 deactivated_at=None,
                 anonymized_at=None,
                 created_at=now,
+                first_verified_at=now,
             )
             await tx.accounts.add(account)
         else:

@@ -42,8 +42,11 @@ class Email(str):
     def parse(cls, text: str) -> Self:
         """The canonical form of `text`. Raises EmailInvalid."""
         local, at, domain = text.strip(" ").rpartition("@")
+        # ASCII is asked for before case is folded: the Kelvin sign, for one, has a plain "k" as its lower case (CVE-2019-19844).
+        if not at or not local.isascii() or len(local) > 64:
+            raise EmailInvalid
         local = local.lower()
-        if not at or len(local) > 64 or not local.isascii() or not _LOCAL.fullmatch(local):
+        if not _LOCAL.fullmatch(local):
             raise EmailInvalid
         ascii_domain = _a_labels(domain)
         labels = ascii_domain.split(".")
@@ -57,11 +60,11 @@ class Email(str):
 
 def _a_labels(domain: str) -> str:
     lowered = domain.lower()
-    if lowered.isascii():
+    if domain.isascii():
         return lowered
     # Full-width and compatibility letters would fold into another, existing domain (CVE-2026-73420), and the codec of the standard
     # library (IDNA 2003) folds the sharp s into "ss": whatever does not survive the way there and back is refused.
-    if unicodedata.normalize("NFKC", lowered) != lowered:
+    if unicodedata.normalize("NFKC", domain) != domain:
         raise EmailInvalid
     try:
         encoded = lowered.encode("idna")

@@ -14,6 +14,8 @@ from core.errors import Refusal
 from core.policy import Policy
 from core.values import Email
 
+TEN_YEARS = 10 * 365 * 86400  # seconds
+
 Network = IPv4Network | IPv6Network
 
 
@@ -35,10 +37,10 @@ class Settings(BaseSettings):
     db_pool_size: int = Field(10, ge=2, le=1000)
     encryption_keys: SecretStr | None = None
     access_token_ttl: int = Field(900, ge=1, le=86400)
-    refresh_token_ttl: int = Field(30 * 86400, ge=1)
-    session_absolute_ttl: int = Field(90 * 86400, ge=1)
-    argon2_memory_kib: int = Field(19456, ge=8)
-    argon2_time_cost: int = Field(2, ge=1)
+    refresh_token_ttl: int = Field(30 * 86400, ge=1, le=TEN_YEARS)
+    session_absolute_ttl: int = Field(90 * 86400, ge=1, le=TEN_YEARS)
+    argon2_memory_kib: int = Field(19456, ge=8, le=4 * 1024 * 1024)
+    argon2_time_cost: int = Field(2, ge=1, le=100)
     argon2_parallelism: int = Field(1, ge=1, le=16)
     smtp_url: SecretStr | None = None
     mail_from: str = "Gatehouse <gatehouse@localhost.localdomain>"
@@ -46,9 +48,9 @@ class Settings(BaseSettings):
     platform_owner_password: SecretStr | None = None
     trusted_proxies: Annotated[tuple[Network, ...], NoDecode] = ()
     rate_limits: str = "on"
-    account_guess_limit: int = Field(10, ge=1)
-    mails_per_recipient: int = Field(5, ge=1)
-    unverified_purge_days: int = Field(7, ge=1)
+    account_guess_limit: int = Field(10, ge=1, le=1_000_000)
+    mails_per_recipient: int = Field(5, ge=1, le=1_000_000)
+    unverified_purge_days: int = Field(7, ge=1, le=3650)
     common_passwords_file: Path | None = None
     log_format: Literal["auto", "json", "console"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -106,6 +108,17 @@ class Settings(BaseSettings):
         if self.database_url is not None and self.encryption_keys is None:
             raise ValueError("SSO_ENCRYPTION_KEYS is required with a database of your own; make a first key with: gatehouse keys generate")
         return self
+
+    @field_validator("common_passwords_file")
+    @classmethod
+    def _is_readable(cls, value: Path | None) -> Path | None:
+        try:
+            _lines(value)
+        except OSError as error:
+            raise ValueError(f"{value} cannot be read: {error.strerror}") from None
+        except UnicodeError:
+            raise ValueError(f"{value} is not a text in UTF-8") from None
+        return value
 
     @property
     def rate_limit_factor(self) -> float | None:

@@ -67,12 +67,20 @@ def encryption_keys(settings: Settings) -> str:
     return keys
 
 
+def vault_of(settings: Settings) -> AesVault:
+    """The vault with the keys of the settings. Raises SettingsInvalid."""
+    try:
+        return AesVault(parse_keys(encryption_keys(settings)))
+    except ValueError as error:
+        raise SettingsInvalid(f"SSO_ENCRYPTION_KEYS is not usable: {error}") from None
+
+
 @asynccontextmanager
 async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterator[Wired]:
     """The ports of one process, open until the block ends. Nothing is asked of the database yet."""
     pool = Pool(conninfo, size=settings.db_pool_size)
     clock = SystemClock()
-    vault = AesVault(parse_keys(encryption_keys(settings)))
+    vault = vault_of(settings)
     metrics = PrometheusMetrics()
     concurrency = max(1, min(MAX_HASHES_AT_ONCE, len(os.sched_getaffinity(0))) // settings.workers)
     passwords = Argon2Passwords(settings.argon2_memory_kib, settings.argon2_time_cost, settings.argon2_parallelism, concurrency=concurrency)

@@ -174,6 +174,7 @@ async def add_account(
         deactivated_at=None,
         anonymized_at=None,
         created_at=now,
+        first_verified_at=now if verified else None,
     )
     account = replace(account, **changes)
     async with ports.storage.transaction(by=SYSTEM) as tx:

@@ -22,6 +22,7 @@ def to_account(row: Row) -> Account:
         deactivated_at=row[7],
         anonymized_at=row[8],
         created_at=row[9],
+        first_verified_at=row[10],
     )
 
 
@@ -35,7 +36,7 @@ class Accounts(Repository):
             to_account,
             """
             select id, email, email_verified_at, password_hash, is_platform_owner, origin, origin_org_id, deactivated_at,
-                   anonymized_at, created_at
+                   anonymized_at, created_at, first_verified_at
             from users where email = %(email)s""",
             email=email,
         )
@@ -45,7 +46,7 @@ class Accounts(Repository):
             to_account,
             """
             select id, email, email_verified_at, password_hash, is_platform_owner, origin, origin_org_id, deactivated_at,
-                   anonymized_at, created_at
+                   anonymized_at, created_at, first_verified_at
             from users where id = %(user_id)s""",
             user_id=user_id,
         )
@@ -57,9 +58,10 @@ class Accounts(Repository):
         await self._run(
             """
             insert into users (id, email, email_verified_at, password_hash, is_platform_owner, origin, origin_org_id,
-                               deactivated_at, anonymized_at, created_at, updated_at)
+                               deactivated_at, anonymized_at, created_at, updated_at, first_verified_at)
             values (%(id)s, %(email)s, %(email_verified_at)s, %(password_hash)s, %(is_platform_owner)s, %(origin)s,
-                    %(origin_org_id)s, %(deactivated_at)s, %(anonymized_at)s, %(created_at)s, %(created_at)s)""",
+                    %(origin_org_id)s, %(deactivated_at)s, %(anonymized_at)s, %(created_at)s, %(created_at)s,
+                    %(first_verified_at)s)""",
             id=account.id,
             email=account.email,
             email_verified_at=account.email_verified_at,
@@ -70,6 +72,7 @@ class Accounts(Repository):
             deactivated_at=account.deactivated_at,
             anonymized_at=account.anonymized_at,
             created_at=account.created_at,
+            first_verified_at=account.first_verified_at,
         )
 
     # "for no key update": the account's own writers wait, while rows that merely point to it (sessions, logins) still come in.
@@ -78,7 +81,7 @@ class Accounts(Repository):
             to_account,
             """
             select id, email, email_verified_at, password_hash, is_platform_owner, origin, origin_org_id, deactivated_at,
-                   anonymized_at, created_at
+                   anonymized_at, created_at, first_verified_at
             from users where id = %(user_id)s for no key update""",
             user_id=user_id,
         )
@@ -88,7 +91,7 @@ class Accounts(Repository):
             to_account,
             """
             select id, email, email_verified_at, password_hash, is_platform_owner, origin, origin_org_id, deactivated_at,
-                   anonymized_at, created_at
+                   anonymized_at, created_at, first_verified_at
             from users where email = %(email)s for no key update""",
             email=email,
         )
@@ -98,7 +101,7 @@ class Accounts(Repository):
             to_account,
             """
             select u.id, u.email, u.email_verified_at, u.password_hash, u.is_platform_owner, u.origin, u.origin_org_id,
-                   u.deactivated_at, u.anonymized_at, u.created_at
+                   u.deactivated_at, u.anonymized_at, u.created_at, u.first_verified_at
             from users u
             where u.id = (select user_id from one_time_tokens where purpose = %(purpose)s and token_hash = %(token_hash)s)
             for no key update""",
@@ -123,7 +126,10 @@ class Accounts(Repository):
 
     async def mark_verified(self, user_id: UUID, now: datetime) -> None:
         await self._run(
-            "update users set email_verified_at = coalesce(email_verified_at, %(now)s), updated_at = %(now)s where id = %(user_id)s",
+            """
+            update users set email_verified_at = coalesce(email_verified_at, %(now)s),
+                             first_verified_at = coalesce(first_verified_at, %(now)s), updated_at = %(now)s
+            where id = %(user_id)s""",
             user_id=user_id,
             now=now,
         )

@@ -33,7 +33,7 @@ SWEEPS: dict[str, LiteralString] = {
     "unverified_accounts": """
         delete from users where id in (
             select u.id from users u
-            where u.email_verified_at is null and u.created_at < %(before)s and u.origin = 'platform' and u.password_hash is not null
+            where u.first_verified_at is null and u.created_at < %(before)s and u.origin = 'platform' and u.password_hash is not null
               and u.deactivated_at is null and u.anonymized_at is null and not u.is_platform_owner
               and not exists (select 1 from memberships m where m.user_id = u.id)
             limit %(limit)s for update of u skip locked)""",

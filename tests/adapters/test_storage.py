@@ -112,6 +112,7 @@ def account(email: str = ADA, **changes: Any) -> Account:
         deactivated_at=None,
         anonymized_at=None,
         created_at=NOW - DAY,
+        first_verified_at=changes.get("email_verified_at", NOW),
     )
     return replace(plain, **changes)
 
@@ -268,7 +269,9 @@ async def test_changes_touch_one_account_only(storage: Postgres) -> None:
         await tx.accounts.mark_verified(ada.id, NOW)
         await tx.accounts.set_password(ada.id, "another hash", NOW)
         await tx.accounts.promote(ada.id, NOW)
-        assert await tx.accounts.by_id(ada.id) == replace(ada, email_verified_at=NOW, password_hash="another hash", is_platform_owner=True)
+        assert await tx.accounts.by_id(ada.id) == replace(
+            ada, email_verified_at=NOW, first_verified_at=NOW, password_hash="another hash", is_platform_owner=True
+        )
         await tx.accounts.change_email(ada.id, Email("lovelace@example.com"), NOW)
         changed = await tx.accounts.by_id(ada.id)
         assert changed is not None

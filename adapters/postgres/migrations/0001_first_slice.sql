@@ -13,7 +13,8 @@ create table organizations (
 create table users (
     id                 uuid primary key,
     email              text not null constraint users_email_key unique,  -- in canonical form, which makes it unique without case
-    email_verified_at  timestamptz,
+    email_verified_at  timestamptz,  -- null again after a change of address ...
+    first_verified_at  timestamptz,  -- ... while this stays
     password_hash      text,
     is_platform_owner  boolean not null default false,
     mfa_enabled_at     timestamptz,
@@ -25,7 +26,7 @@ create table users (
     updated_at         timestamptz not null
 );
 create index users_platform_owners on users (id) where is_platform_owner;
-create index users_unverified on users (created_at) where email_verified_at is null;
+create index users_never_verified on users (created_at) where first_verified_at is null;
 
 create table memberships (
     id          uuid primary key,
