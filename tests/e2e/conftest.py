@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from adapters.crypto import generate_key
 from tests import database
@@ -21,7 +22,9 @@ Start = Callable[..., Service]
 @contextmanager
 def place() -> Iterator[Path]:
     """A directory that the account of a database can enter; pytest's own are for root alone when root runs the tests."""
-    path = Path(tempfile.mkdtemp(prefix="gatehouse-e2e-", dir=database.roomy_directory())).resolve()
+    # Beside the run's own server: what a run that is killed leaves there, the next run sweeps away.
+    beside = Path(str(conninfo_to_dict(os.environ[database.SERVER_VARIABLE])["host"])).parent
+    path = Path(tempfile.mkdtemp(prefix="e2e-", dir=beside)).resolve()
     for directory in (path, path / "var", path / "tmp"):
         directory.mkdir(exist_ok=True)
         directory.chmod(0o711)

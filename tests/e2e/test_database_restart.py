@@ -1,5 +1,7 @@
 """The database goes away and comes back under load; the service stays, says so, and goes on by itself."""
 
+import os
+import signal
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -176,5 +178,22 @@ def test_the_service_waits_for_a_database_that_is_started_later(service: Start, 
     server.start()
     until(lambda: "Gatehouse serves on" in running.output, "it goes on")
     assert running.get("/health/ready").status_code == 200
+    assert running.stop() == 0
+    assert "Traceback" not in running.output
+
+
+def test_workers_that_are_replaced_while_the_database_is_away_wait_for_it(service: Start, server: DatabaseServer) -> None:
+    server.start()
+    settings = {"SSO_DATABASE_URL": server.conninfo, "SSO_ENCRYPTION_KEYS": generate_key()}
+    running = service("--workers", "2", **settings).start()
+    until(lambda: len(running.workers) == 2, "there are two workers")
+    first = running.workers
+    server.stop()
+    for pid in first:
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: [line for line in running.log if line["event"].startswith("waiting")], "their successors wait, and say so")
+    server.start()
+    assert running.get("/health/ready").status_code == 200
+    assert sorted(line["pid"] for line in running.logged("worker_died")) == first
     assert running.stop() == 0
     assert "Traceback" not in running.output

@@ -66,10 +66,11 @@ class Load:
             self._ledger.killed = True
             self._service.kill()
 
-    async def _again_and_again(self, act: Callable[[], Awaitable[None]]) -> None:
+    async def _again_and_again(self, act: Callable[[], Awaitable[bool]]) -> None:
+        """Until the service hangs up; who has nothing to ask of a service that is being killed leaves as well."""
         try:
-            while True:
-                await act()
+            while await act() or not self._ledger.killed:
+                pass
         except httpx.TransportError:
             assert self._ledger.killed, "the service hung up by itself"
 
@@ -81,35 +82,41 @@ class Load:
             self._ledger.refused.append(f"{path}: {answer.status_code} {answer.text}")
         return None
 
-    async def _register(self) -> None:
+    # Each of these asks for one thing, or returns False because there is nothing to ask for.
+
+    async def _register(self) -> bool:
         email = f"{self._rng.getrandbits(64):x}@example.com"
         if await self._call("/api/auth/register", {"email": email, "password": PASSWORD}):
             self._ledger.registered.append(email)
+        return True
 
-    async def _sign_in(self) -> None:
+    async def _sign_in(self) -> bool:
         email = self._rng.choice(self._ledger.people)
         if tokens := await self._call("/api/auth/login", {"email": email, "password": PASSWORD}):
             self._ledger.sessions.append(Session(tokens["access_token"], tokens["refresh_token"]))
+        return True
 
-    async def _renew(self) -> None:
+    async def _renew(self) -> bool:
         session = self._take_one()
         if session is None:
             await trio.sleep(0.01)
-            return
+            return False
         session.renewing = True
         if tokens := await self._call("/api/auth/refresh", {"refresh_token": session.refresh_token}):
             session.access_token, session.refresh_token = tokens["access_token"], tokens["refresh_token"]
             session.renewing = False
+        return True
 
-    async def _sign_out(self) -> None:
+    async def _sign_out(self) -> bool:
         # Seldom, so that most sessions are there to be checked.
         session = self._take_one() if self._rng.random() < 0.1 else None
         if session is None:
             await trio.sleep(0.01)
-            return
+            return False
         self._ledger.sessions.remove(session)
         if await self._call("/api/auth/logout", token=session.access_token):
             self._ledger.signed_out.append(session.access_token)
+        return True
 
     def _take_one(self) -> Session | None:
         free = [session for session in self._ledger.sessions if not session.renewing]
