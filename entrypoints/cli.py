@@ -34,15 +34,15 @@ def _settings() -> Settings:
         raise Sentence(str(error)) from None
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog="Example: gatehouse serve --workers 2"
+)
 @click.version_option(VERSION, message="gatehouse %(version)s")
 @click.pass_context
 def main(context: click.Context) -> None:
     """Gatehouse: single sign-on and identity for organizations, their applications and their users.
 
     Settings are environment variables that begin with SSO_; the README lists them.
-
-    Example: gatehouse serve --workers 2
     """
     if context.invoked_subcommand != "worker":
         # prometheus-client keeps its figures in files of this directory; the workers of this service share it.
@@ -76,12 +76,12 @@ def migrate() -> None:
     click.echo(f"Applied {len(applied)}: {', '.join(applied)}." if applied else "Nothing to do: the database is up to date.")
 
 
-@main.group()
+@main.group(epilog="Example: gatehouse owner create ada@example.com")
 def owner() -> None:
     """Platform owners, who govern the whole installation."""
 
 
-@owner.command("create", epilog="Example: printf '%s' 'a long password' | gatehouse owner create ada@example.com")
+@owner.command("create", epilog='Example: echo "$PASSWORD" | gatehouse owner create ada@example.com')
 @click.argument("email")
 def owner_create(email: str) -> None:
     """Make EMAIL the first platform owner, verified.
@@ -95,7 +95,7 @@ def owner_create(email: str) -> None:
     click.echo(f"{email} is the platform owner now.")
 
 
-@main.group()
+@main.group(epilog="Example: gatehouse keys rotate")
 def keys() -> None:
     """Keys: those that sign access tokens, and those that encrypt secrets in the database."""
 
@@ -155,4 +155,4 @@ def _told(run: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 
 if __name__ == "__main__":
-    main()
+    main(prog_name="gatehouse")

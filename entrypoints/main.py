@@ -22,7 +22,7 @@ from core.values import Email
 from entrypoints import logs
 from entrypoints.server import BindError, listen, serve_http
 from entrypoints.settings import Settings, SettingsInvalid
-from entrypoints.wiring import Wired, application, encryption_keys, mail_folder, start_actors, wire
+from entrypoints.wiring import Wired, application, check, encryption_keys, mail_folder, start_actors, wire
 from entrypoints.workers import parent_gone, run_workers
 from ports import Ports
 from ports.crypto import SealBroken
@@ -41,12 +41,12 @@ MENDABLE: Final = (SettingsInvalid, BindError, embedded.EmbeddedError, Migration
 
 
 @contextmanager
-def database(settings: Settings) -> Iterator[str]:
+def database(settings: Settings, *, attach: bool = True) -> Iterator[str]:
     """How to reach the database: the operator's own; or the embedded one, attached to if it runs, else started for as long as the block."""
     if settings.database_url is not None:
         yield settings.database_url.get_secret_value()
         return
-    running = embedded.attach(settings.data_dir / "postgres")
+    running = embedded.attach(settings.data_dir / "postgres") if attach else None
     if running is not None:
         yield running
         return
@@ -68,12 +68,13 @@ def base_url(settings: Settings, listening: socket | None = None) -> str:
 def serve(settings: Settings, *, welcome: bool) -> int:
     """Run the service until it is told to stop; the exit code."""
     logs.configure(settings.log_format, settings.log_level)
-    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o755)
+    _check(settings)
     with ExitStack() as stack:
         listening = stack.enter_context(listen(settings.bind))
         address = base_url(settings, listening)
         keys = encryption_keys(settings)
-        conninfo = stack.enter_context(database(settings))
+        # Never that of another service: its database would end with it.
+        conninfo = stack.enter_context(database(settings, attach=False))
         owner_created = trio.run(prepare, settings, address, conninfo)
         greet = partial(_greet, settings, address, owner_created=owner_created) if welcome else _quietly
         if settings.workers == 1:
@@ -90,6 +91,14 @@ def serve(settings: Settings, *, welcome: bool) -> int:
         command = (sys.executable, "-m", "entrypoints.cli", "worker")
         greet()
         return run_workers(settings.workers, command, listening, environment, on_death=mark_dead)
+
+
+def _check(settings: Settings) -> None:
+    try:
+        settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o755)
+    except OSError as error:
+        raise SettingsInvalid(f"SSO_DATA_DIR {settings.data_dir} cannot be made: {error.strerror}.") from None
+    check(settings)
 
 
 def work(settings: Settings, descriptor: int, parent: int) -> int:
@@ -161,15 +170,18 @@ async def run(
 ) -> None:
     """One process: the actors' nursery outside, the HTTP server's inside, so that requests end before the actors do."""
     async with wire(settings, address, conninfo) as wired:
-        await signing_keys.load(wired.ports)
         app = application(settings, address, wired)
         async with trio.open_nursery() as actors:
-            start_actors(actors, wired)
             async with trio.open_nursery() as http:
                 stop = _Stop(http.cancel_scope)
                 http.start_soon(stop.on_signals)
                 if parent is not None:
                     http.start_soon(stop.on_orphanhood, parent)
+                # The database was there a moment ago, but a worker may be started again at any time.
+                while not stop.asked.is_set() and not await _load_keys(wired):
+                    with trio.move_on_after(DATABASE_RETRY):
+                        await stop.asked.wait()
+                start_actors(actors, wired)
                 await serve_http(
                     app,
                     listening,
@@ -180,6 +192,15 @@ async def run(
                 )
                 http.cancel_scope.cancel()
             actors.cancel_scope.cancel()
+
+
+async def _load_keys(wired: Wired) -> bool:
+    try:
+        await signing_keys.load(wired.ports)
+    except StorageDown as outage:
+        log.warning("waiting_for_database", error=str(outage.__cause__ or outage))
+        return False
+    return True
 
 
 class _Stop:
@@ -235,6 +256,6 @@ def _with_ports(settings: Settings, use: Callable[[Ports], Awaitable[T]]) -> T:
         async with wire(settings, base_url(settings), conninfo) as wired:
             return await use(wired.ports)
 
-    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o755)
+    _check(settings)
     with database(settings) as conninfo:
         return trio.run(once, conninfo)

@@ -22,6 +22,7 @@ from actors.supervisor import supervise
 from adapters.clock import SystemClock
 from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, generate_key, parse_keys
 from adapters.letters import Letters
+from adapters.postgres.driver import parse_address
 from adapters.postgres.listen import listen
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
@@ -73,6 +74,17 @@ def vault_of(settings: Settings) -> AesVault:
         return AesVault(parse_keys(encryption_keys(settings)))
     except ValueError as error:
         raise SettingsInvalid(f"SSO_ENCRYPTION_KEYS is not usable: {error}") from None
+
+
+def check(settings: Settings) -> None:
+    """Raises SettingsInvalid for what only an adapter can judge; before anything is started, since that may leave something behind."""
+    outbox(settings)
+    vault_of(settings)
+    if settings.database_url is not None:
+        try:
+            parse_address(settings.database_url.get_secret_value())
+        except ValueError as error:
+            raise SettingsInvalid(f"SSO_DATABASE_URL {error}.") from None
 
 
 @asynccontextmanager

@@ -47,7 +47,7 @@ def run_workers(
     0: asked to stop, and every worker did in time. 1: asked to stop, and one had to be killed, or failed on its way out. Else the
     workers could not be started, and it is their exit code. `on_death` hears of every process that is gone, by its id.
     """
-    return trio.run(_Parent(count, command, listening.fileno(), env, on_death, term_grace, int_grace).run)
+    return trio.run(_Parent(count, command, listening, env, on_death, term_grace, int_grace).run)
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class _Parent:
         self,
         count: int,
         command: Sequence[str],
-        listening_fd: int,
+        listening: socket.socket,
         env: Mapping[str, str],
         on_death: Callable[[int], object],
         term_grace: float,
@@ -75,8 +75,9 @@ class _Parent:
         self._grace = {signal.SIGTERM: term_grace, signal.SIGINT: int_grace}
         self._workers = [_Worker() for _ in range(count)]
         self._alive, self._life = os.pipe()  # the workers get the first end, and the second is open for as long as we are
-        self._command = [*command, "--socket", str(listening_fd), "--parent", str(self._alive)]
-        self._inherited = (listening_fd, self._alive)
+        self._listening = listening
+        self._command = [*command, "--socket", str(listening.fileno()), "--parent", str(self._alive)]
+        self._inherited = (listening.fileno(), self._alive)
         self._env = dict(env)
         self._stop_by: float | None = None  # when the patience with stopping workers ends
         self._interrupts = 0
@@ -153,6 +154,8 @@ class _Parent:
         log.warning("worker_died", pid=process.pid, exit_code=code, restart_in=round(worker.start_at - now, 1))
 
     def _stop(self, number: signal.Signals) -> None:
+        # As long as anybody has it open, the kernel takes connections on it, which nobody would answer.
+        self._listening.close()
         grace = self._grace[number]
         if number == signal.SIGINT:
             self._interrupts += 1

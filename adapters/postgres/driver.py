@@ -266,6 +266,14 @@ async def _shake_hands(connection: pq.abc.PGconn | pq.abc.PGcancelConn, poll: Ca
 # -- connecting --------------------------------------------------------------------------------------------------------
 
 
+def parse_address(conninfo: str) -> dict[str, Any]:
+    """The parts of a URL or connection string. Raises ValueError with a clause to follow the setting's name."""
+    try:
+        return conninfo_to_dict(conninfo)
+    except errors.ProgrammingError:  # its message quotes the text, and with it the password
+        raise ValueError("is not a valid URL or connection string, such as postgresql://user:password@host/database") from None
+
+
 async def connect(
     conninfo: str,
     *,
@@ -284,9 +292,9 @@ async def connect(
         "client_connection_check_interval": 1000,
     }
     try:
-        given = conninfo_to_dict(conninfo)
-    except errors.ProgrammingError:  # its message quotes the text, and with it the password
-        raise errors.OperationalError("the address of the database is not a valid URL or connection string") from None
+        given = parse_address(conninfo)
+    except ValueError as error:
+        raise errors.OperationalError(f"the address of the database {error}") from None
     # With the start of the session, not by statements after it, which would cost a round trip. What the URL says comes last and wins.
     options = " ".join([*(f"-c {name}={value}" for name, value in settings.items()), str(given.get("options") or "")])
     parameters = {**_DEFAULTS, "application_name": application_name, **given, "options": options}

@@ -102,10 +102,10 @@ def _answer(error: Exception) -> Answer:
         case Refusal():
             return Answer(status_of(error), error.message, error.code, _headers(error))
         case StorageDown():
-            log.error("storage_down", error=str(error.__cause__ or error))
+            log.error("storage_down", request_id=exchange().request_id, error=str(error.__cause__ or error))
             return Answer(500, StorageDown.__doc__ or "", error.code, {"Retry-After": str(STORAGE_RETRY_AFTER)})
         case Outage():
-            log.error("outage", error=str(error), kind=type(error).__name__)
+            log.error("outage", request_id=exchange().request_id, error=str(error), kind=type(error).__name__)
             return Answer(500, (type(error).__doc__ or "").strip(), error.code)
         case RequestSchemaValidationError():
             return Answer(400, _first_mistake(error.validation_error))
@@ -113,7 +113,7 @@ def _answer(error: Exception) -> Answer:
             return Answer(405, SENTENCES[405], headers={"Allow": ", ".join(sorted({*(error.valid_methods or ()), "OPTIONS"}))})
         case HTTPException(code=int(code)) if code < 500:
             return Answer(code, SENTENCES.get(code) or HTTPStatus(code).description or HTTPStatus(code).phrase)
-    log.error("unexpected", exc_info=error)
+    log.error("unexpected", request_id=exchange().request_id, exc_info=error)
     return Answer(500, f"Something went wrong on our side. If it happens again, report it with the request id {exchange().request_id}.")
 
 
