@@ -22,6 +22,8 @@ from ops.bench.table import Result, Sample, Verdict, details, number, table, wit
 from ops.bench.wrk import wrk_version
 
 LATEST = Path(__file__).with_name("latest.md")
+IDLE = 0.5  # load average up to which the machine counts as one that does nothing else
+BUSY = ": it was busy with other work, so these figures are rough"
 
 
 @click.command(
@@ -47,6 +49,8 @@ def main(names: Sequence[str], rounds: int, seconds: int, quick: bool, output: P
     # Everything that is measured, and what measures it, shares these; so a larger machine has the same table.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     load_before = os.getloadavg()[0]
+    if load_before > IDLE:
+        _say(f"The load average is {number(load_before)}{BUSY}.")
     started = time.monotonic()
     with _directory() as directory:
         results = [_run(row, directory / row.name, rounds, seconds) for row in ROWS if not names or row.name in names]
@@ -56,7 +60,7 @@ def main(names: Sequence[str], rounds: int, seconds: int, quick: bool, output: P
         f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, revision {machine.revision(service.ROOT) or 'unknown'}, in {elapsed:.0f} s",
         f"{rounds} rounds, raw and ours by turns, {seconds} s each after {WARM_UP} s to warm up; figures are medians of the rounds",
         f"{machine.processor()}, {len(os.sched_getaffinity(0))} of {os.cpu_count()} cores used, by wrk too; {machine.memory_gb():.0f} GB; "
-        f"load average before the start {number(load_before)}",
+        f"load average before the start {number(load_before)}{BUSY if load_before > IDLE else ''}",
         f"{machine.system()}; data on {file_system}, fsync on",
         f"Python {platform.python_version()}, wrk {wrk}, {machine.packages()}",
         f"Argon2 {service.ARGON2_MEMORY_KIB} KiB, {service.ARGON2_TIME_COST} passes, {service.ARGON2_PARALLELISM} lane; "

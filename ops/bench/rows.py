@@ -199,12 +199,13 @@ class ReadsDuringLogins(Row):
 
     def raw(self, seconds: int) -> Sample:
         self.service.settle()
-        load = READS_MEANWHILE.drive(self.service.address, self.reads, seconds)
+        with self.service.explaining():
+            load = READS_MEANWHILE.drive(self.service.address, self.reads, seconds)
         return Sample(load.p99, {"p50 {} ms": load.p50, "{} reads/s": load.rate})
 
     def ours(self, seconds: int) -> Sample:
         self.service.settle()
-        with FULL_QUEUE.driving(self.service.address, logins(), seconds + 1) as signing_in:
+        with self.service.explaining(), FULL_QUEUE.driving(self.service.address, logins(), seconds + 1) as signing_in:
             time.sleep(0.5)  # until the queue is full
             load = READS_MEANWHILE.drive(self.service.address, self.reads, seconds)
             signed_in = signing_in.result(seconds + START_PATIENCE)
@@ -246,7 +247,8 @@ class Memory(Row):
         self.before, _ = resident_mb(self.service.pid)
 
     def ours(self, seconds: int) -> Sample:
-        load = REQUESTS.drive(self.service.address, self.requests, MIXED_PATIENCE, once=True)
+        with self.service.explaining():
+            load = REQUESTS.drive(self.service.address, self.requests, MIXED_PATIENCE, once=True)
         if load.requests < len(self.requests) - REQUESTS.connections:
             raise Unfit(f"There was time for {load.requests} requests only.")
         self.service.settle()
@@ -284,7 +286,8 @@ def measured(on: Service, wrk: Wrk, requests: Sequence[Request], seconds: int) -
     on.settle()
     marked = f'"route":"{urlsplit(requests[0].path).path}"'
     lines, usage = on.log_lines(marked), on.usage()
-    load = wrk.drive(on.address, requests, seconds)
+    with on.explaining():
+        load = wrk.drive(on.address, requests, seconds)
     on.settle()
     logged = on.log_lines(marked) - lines
     if logged < load.requests:

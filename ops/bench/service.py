@@ -7,6 +7,7 @@ import re
 import sys
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -99,12 +100,33 @@ class Service:
         with self._child.output.open(errors="replace") as file:
             return sum(containing in line for line in file)
 
+    @contextmanager
+    def explaining(self) -> Iterator[None]:
+        """Add to an Unfit raised in the block what the access log has against it."""
+        try:
+            yield
+        except Unfit as reason:
+            with self._child.output.open(errors="replace") as file:
+                failed = Counter(told for line in file if (told := _failure(line)))
+            if not failed:
+                raise
+            most = ", ".join(f"{count} x {told}" for told, count in failed.most_common(3))
+            raise Unfit(f"{reason} In the access log: {most}.") from None
+
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, token: str = "") -> Any:
         """The decoded answer. Raises Unfit unless it is a success."""
         status, answer = _exchange(self.address, method, path, body, token)
         if status != 200:
             raise Unfit(f"{method} {path} was answered with {status}: {answer.decode(errors='replace')[:200]}")
         return json.loads(answer)
+
+
+def _failure(line: str) -> str:
+    """Route and status of an exchange that failed; else nothing."""
+    if '"logger":"access"' not in line:
+        return ""
+    told = json.loads(line)
+    return f"{told['method']} {told['route']} {told['status']} {told.get('error_code', '')}".rstrip() if told["status"] >= 400 else ""
 
 
 @contextmanager
