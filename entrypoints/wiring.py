@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import NoReturn
 from urllib.parse import urlsplit
 
 import trio
-from quart_trio import QuartTrio
 
 from actors.housekeeper import housekeeper
 from actors.key_reader import key_reader
@@ -29,7 +29,7 @@ from adapters.postgres.storage import Postgres
 from adapters.prometheus import CONTENT_TYPE, PrometheusMetrics
 from adapters.smtp import FolderTransport, SmtpTransport, parse_sender
 from entrypoints import logs
-from entrypoints.http.app import Edge, create_app
+from entrypoints.http.app import Application, Edge, create_app
 from entrypoints.http.outer import Exchange
 from entrypoints.settings import Settings, SettingsInvalid
 from ports import Ports
@@ -49,29 +49,56 @@ class Wired:
 
 
 def encryption_keys(settings: Settings) -> str:
-    """The keys of the vault: the operator's, or those made once for the embedded database and kept beside it."""
+    """The keys of the vault: the operator's, or those made once for the embedded database and kept beside it. Raises SettingsInvalid."""
+    try:
+        return _known_keys(settings) or _make_keys(_key_file(settings))
+    except OSError as error:
+        raise SettingsInvalid(f"{_key_file(settings)} cannot be made: {error.strerror}.") from None
+
+
+def _key_file(settings: Settings) -> Path:
+    return settings.data_dir / "encryption-keys"
+
+
+def _known_keys(settings: Settings) -> str | None:
     if settings.encryption_keys is not None:
         return settings.encryption_keys.get_secret_value()
-    path = settings.data_dir / "encryption-keys"
     try:
-        return path.read_text(encoding="ascii").strip()
+        return _key_file(settings).read_text(encoding="ascii").strip()
     except FileNotFoundError:
-        # If it was there once and is lost, the first sealed value that cannot be opened says so; nothing is overwritten meanwhile.
-        pass
+        return None
+    except OSError as error:
+        raise SettingsInvalid(f"{_key_file(settings)} cannot be read: {error.strerror}.") from None
+
+
+def _make_keys(path: Path) -> str:
+    # If the file was there once and is lost, the first sealed value that cannot be opened says so; nothing is overwritten meanwhile.
     keys = generate_key()
-    descriptor = os.open(path.with_suffix(".new"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+    # Two first starts at once may come here together, since no lock is held yet. A link to a file that is complete is made by one of
+    # them only, and the other takes what that one made; a rename would let the last one win, after the first has encrypted with its own.
+    with NamedTemporaryFile("w", encoding="ascii", dir=path.parent, prefix=f"{path.name}-") as file:  # mode 0600
         file.write(keys + "\n")
         file.flush()
         os.fsync(file.fileno())
-    path.with_suffix(".new").rename(path)
+        try:
+            os.link(file.name, path)
+        except FileExistsError:
+            return path.read_text(encoding="ascii").strip()
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
     return keys
 
 
 def vault_of(settings: Settings) -> AesVault:
-    """The vault with the keys of the settings. Raises SettingsInvalid."""
+    """The vault with the keys that `encryption_keys` has given before. Makes none. Raises SettingsInvalid."""
+    keys = _known_keys(settings)
+    if keys is None:
+        raise SettingsInvalid(f"{_key_file(settings)} is missing, and SSO_ENCRYPTION_KEYS is not set.")
     try:
-        return AesVault(parse_keys(encryption_keys(settings)))
+        return AesVault(parse_keys(keys))
     except ValueError as error:
         raise SettingsInvalid(f"SSO_ENCRYPTION_KEYS is not usable: {error}") from None
 
@@ -79,7 +106,13 @@ def vault_of(settings: Settings) -> AesVault:
 def check(settings: Settings) -> None:
     """Raises SettingsInvalid for what only an adapter can judge; before anything is started, since that may leave something behind."""
     outbox(settings)
+    encryption_keys(settings)
     vault_of(settings)
+    check_database_address(settings)
+
+
+def check_database_address(settings: Settings) -> None:
+    """Raises SettingsInvalid."""
     if settings.database_url is not None:
         try:
             parse_address(settings.database_url.get_secret_value())
@@ -94,24 +127,31 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
     clock = SystemClock()
     vault = vault_of(settings)
     metrics = PrometheusMetrics()
-    concurrency = max(1, min(MAX_HASHES_AT_ONCE, len(os.sched_getaffinity(0))) // settings.workers)
+    concurrency = max(1, hashes_at_once() // settings.workers)
     passwords = Argon2Passwords(settings.argon2_memory_kib, settings.argon2_time_cost, settings.argon2_parallelism, concurrency=concurrency)
+    policy = settings.policy  # made, and a file read for it, each time that it is asked for
     storage = Postgres(pool, vault, clock)
     ports = Ports(
         storage=storage,
         passwords=passwords,
         tokens=JwtTokens(base_url),
-        letters=Letters(base_url, settings.policy),
+        letters=Letters(base_url, policy),
         mail=outbox(settings),
         clock=clock,
         metrics=metrics,
-        policy=settings.policy,
+        policy=policy,
     )
     try:
         yield Wired(ports, storage, pool, metrics, conninfo)
     finally:
+        passwords.close()  # else its threads would stay for a minute, also where this process goes on to other things
         with trio.CancelScope(shield=True):
             await pool.aclose()
+
+
+def hashes_at_once() -> int:
+    """How many passwords the processes of one service hash at once."""
+    return min(MAX_HASHES_AT_ONCE, len(os.sched_getaffinity(0)))
 
 
 def mail_folder(settings: Settings) -> Path:
@@ -121,10 +161,7 @@ def mail_folder(settings: Settings) -> Path:
 
 def outbox(settings: Settings) -> SmtpTransport | FolderTransport:
     """The mail server, or a folder for operators to read. Raises SettingsInvalid."""
-    try:
-        parse_sender(settings.mail_from)
-    except ValueError as error:
-        raise SettingsInvalid(f"SSO_MAIL_FROM {error}.") from None
+    check_sender(settings)
     if settings.smtp_url is None:
         return FolderTransport(mail_folder(settings), settings.mail_from)
     try:
@@ -133,7 +170,15 @@ def outbox(settings: Settings) -> SmtpTransport | FolderTransport:
         raise SettingsInvalid(f"SSO_SMTP_URL {error}.") from None
 
 
-def application(settings: Settings, base_url: str, wired: Wired) -> QuartTrio:
+def check_sender(settings: Settings) -> None:
+    """Raises SettingsInvalid."""
+    try:
+        parse_sender(settings.mail_from)
+    except ValueError as error:
+        raise SettingsInvalid(f"SSO_MAIL_FROM {error}.") from None
+
+
+def application(settings: Settings, base_url: str, wired: Wired) -> Application:
     """The HTTP application on these ports."""
     frontend = urlsplit(settings.frontend_url) if settings.frontend_url else None
     return create_app(

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from adapters.crypto import generate_key
 from core.policy import Policy
+from entrypoints import wiring
 from entrypoints.settings import Settings, SettingsInvalid, load
-from entrypoints.wiring import outbox, wire
+from entrypoints.wiring import encryption_keys, outbox, wire
 
 KEYS = "a:" + "A" * 43 + "="
 
@@ -281,3 +283,27 @@ def test_secrets_are_masked_and_never_repeated(given: Given, monkeypatch: pytest
 def test_settings_cannot_be_changed(given: Given) -> None:
     with pytest.raises(ValueError, match="frozen"):
         given().workers = 2  # type: ignore[misc]
+
+
+def test_two_first_starts_at_once_agree_on_the_encryption_keys(given: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = given(DATA_DIR=str(tmp_path))
+    others: list[str] = []
+
+    def overtaken() -> str:
+        if not others:
+            others.append("")
+            others[0] = encryption_keys(settings)
+        return generate_key()
+
+    monkeypatch.setattr(wiring, "generate_key", overtaken)
+    assert encryption_keys(settings) == others[0] == encryption_keys(settings)
+    assert [path.name for path in tmp_path.iterdir()] == ["encryption-keys"]
+    assert (tmp_path / "encryption-keys").stat().st_mode & 0o777 == 0o600
+
+
+def test_keys_that_cannot_be_kept_or_read_are_told_in_a_sentence(given: Given, tmp_path: Path) -> None:
+    with pytest.raises(SettingsInvalid, match=r"nowhere/encryption-keys cannot be made: No such file or directory\.$"):
+        encryption_keys(given(DATA_DIR=str(tmp_path / "nowhere")))
+    (tmp_path / "encryption-keys").mkdir()
+    with pytest.raises(SettingsInvalid, match=r"encryption-keys cannot be read: Is a directory\.$"):
+        encryption_keys(given(DATA_DIR=str(tmp_path)))
