@@ -10,12 +10,13 @@ from actors.housekeeper import housekeeper
 from adapters.postgres.pool import Pool
 from core import accounts, housekeeping, mails, sessions
 from core.access import SYSTEM, Anonymous
-from core.mails import MailKind, Outcome, Purpose
+from core.mails import MailKind, Outcome
+from core.one_time_tokens import Purpose
 from core.values import Email, digest, new_id
 from ports import Ports
 from tests.builders import EMAIL, PASSWORD, add_account
 from tests.fakes.outside import FakeClock, FakeMetrics
-from tests.waiting import until
+from tests.waiting import eventually
 
 OTHER = Email("grace@example.com")
 
@@ -106,7 +107,7 @@ async def test_the_actor_tells_what_it_removed(ports: Ports, pool: Pool, clock: 
     with structlog.testing.capture_logs() as log:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(housekeeper, ports)
-            await until(lambda: bool(log))
+            await eventually(lambda: log)
             nursery.cancel_scope.cancel()
     assert log[0]["event"] == "swept"
     assert log[0]["unverified_accounts"] == 1

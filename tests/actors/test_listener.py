@@ -13,8 +13,7 @@ from actors.mailbox import Mailbox
 from actors.supervisor import supervise
 from adapters.postgres.listen import listen
 from core.errors import StorageDown
-
-PATIENCE = 10.0
+from tests.waiting import PATIENCE
 
 
 async def execute(conninfo: str, statement: str) -> None:

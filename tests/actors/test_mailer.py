@@ -18,7 +18,8 @@ from adapters.smtp import SmtpTransport
 from core import mails
 from core.access import SYSTEM, Caller
 from core.errors import StorageDown
-from core.mails import Ended, Mail, MailKind, Outcome, Purpose
+from core.mails import Ended, Mail, MailKind, Outcome
+from core.one_time_tokens import Purpose
 from core.values import Email, digest
 from ports import Ports
 from ports.outside import Letter
@@ -26,7 +27,7 @@ from ports.storage import Reading, Storage, Transaction
 from tests.builders import add_account, link
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.smtp_sink import SmtpSink
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, eventually
 
 ADA, BOB = Email("ada@example.com"), Email("bob@example.com")
 MIDDLE = 0.5  # of the spread, so that delays are exact
@@ -65,7 +66,7 @@ async def all_finished(pool: Pool) -> None:
     async def finished() -> bool:
         return all(row["finished_at"] is not None for row in await rows(pool))
 
-    await until(finished)
+    await eventually(finished)
 
 
 @asynccontextmanager
@@ -78,6 +79,14 @@ async def mailing(ports: Ports, count: int = 1, **options: Any) -> AsyncIterator
                 nursery.start_soon(lambda inbox: mailer(ports, inbox, **options), inbox)
             yield inboxes
             nursery.cancel_scope.cancel()
+
+
+async def settled(inbox: Mailbox) -> None:
+    """Return once the mailer has looked after every post, found nothing more that it could start, and waits for the next one.
+
+    That no task runs says less: one that waits for the database does not run either.
+    """
+    await eventually(lambda: inbox._receiver.statistics().tasks_waiting_receive, "the mailer waits")
 
 
 @contextmanager
@@ -160,9 +169,9 @@ async def test_no_more_is_claimed_than_can_start(ports: Ports, pool: Pool, sent:
         async def two_claimed() -> bool:
             return [row["claims"] for row in await rows(pool)].count(1) == 2
 
-        await until(two_claimed)
+        await eventually(two_claimed)
         inbox.post()
-        await trio.testing.wait_all_tasks_blocked(0.02)
+        await settled(inbox)
         assert await two_claimed()
         sent.gates[ADA].set()
         await all_finished(pool)
@@ -191,14 +200,14 @@ async def test_an_outage_of_the_mail_server_costs_time_and_no_mail(
                 async def attempted(attempt: int = attempt) -> bool:
                     return bool((await rows(pool))[0]["attempts"] == attempt)
 
-                await until(attempted)
+                await eventually(attempted)
                 [row] = await rows(pool)
                 assert row["last_failure"] == sent.refusal
                 wait = (row["due_at"] - clock.now()).total_seconds()
                 assert 0.75 <= wait / (5 * 2 ** (attempt - 1)) <= 1.25
                 clock.advance(timedelta(seconds=wait - 0.001))
                 inbox.post()
-                await trio.testing.wait_all_tasks_blocked(0.02)
+                await settled(inbox)
                 assert (await rows(pool))[0]["claims"] == attempt  # not a moment too soon
                 if attempt == 3:
                     sent.refusal = None
@@ -222,7 +231,7 @@ async def test_a_mail_server_that_comes_back_gets_the_mail(ports: Ports, pool: P
         async def attempted() -> bool:
             return bool((await rows(pool))[0]["attempts"] == 1)
 
-        await until(attempted)
+        await eventually(attempted)
         [row] = await rows(pool)
         assert row["last_failure"] == f"127.0.0.1 port {gone.port}: Connection refused"
         with SmtpSink(port=gone.port) as back:
@@ -247,7 +256,7 @@ async def test_a_retry_that_is_soon_due_wakes_the_mailer_itself(
         async def attempted() -> bool:
             return bool((await rows(pool))[0]["attempts"] == 1)
 
-        await until(attempted)
+        await eventually(attempted)
         sent.refusal = None
         clock.advance(timedelta(milliseconds=20))
         await sent.arrived(1)  # without a post, and long before the next poll
@@ -295,7 +304,7 @@ async def test_a_defect_in_one_mail_stops_no_other(ports: Ports, pool: Pool, sen
             async def both_ended() -> bool:
                 return [row["attempts"] for row in await rows(pool)] == [1, 1]
 
-            await until(both_ended)
+            await eventually(both_ended)
     by_outcome = {row["outcome"]: row for row in await rows(pool)}
     assert by_outcome["sent"]["claims"] == 1
     assert by_outcome[None]["last_failure"] == "it could not be prepared: RuntimeError"
@@ -325,7 +334,7 @@ async def test_an_outage_of_the_database_cuts_off_no_letter(ports: Ports, pool: 
             await sent.at_the_gate(ADA)
             shaky.outages = 1
             inbox.post()
-            await until(lambda: shaky.outages == 0)
+            await eventually(lambda: shaky.outages == 0)
             sent.gates[ADA].set()
             await all_finished(pool)
     assert "mails_not_claimed" in [entry["event"] for entry in log]
@@ -341,24 +350,26 @@ async def test_a_handover_that_has_begun_is_finished_when_the_process_stops(port
     async with trio.open_nursery() as nursery:
         stopping = trio.CancelScope()
 
+        inbox = Mailbox()
+
         async def run() -> None:
             with stopping:
-                await mailer(ports, Mailbox())
+                await mailer(ports, inbox)
 
         nursery.start_soon(run)
         with trio.fail_after(PATIENCE):
             await sent.at_the_gate(ADA)
+        await settled(inbox)
         stopping.cancel()
-        await trio.testing.wait_all_tasks_blocked(0.02)
+        await eventually(lambda: not inbox._receiver.statistics().tasks_waiting_receive, "the mailer has left off")
         sent.gates[ADA].set()
     assert [row["outcome"] for row in await rows(pool)] == ["sent"]
 
 
-async def test_an_idle_mailer_stops_at_once(ports: Ports) -> None:
-    async with mailing(ports):
-        await trio.testing.wait_all_tasks_blocked(0.02)
-        started = trio.current_time()
-    assert trio.current_time() - started < 1
+async def test_an_idle_mailer_stops_without_waiting_for_its_grace(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actors.mailer, "GRACE", 2 * PATIENCE)  # longer than `mailing` lets anything take
+    async with mailing(ports) as [inbox]:
+        await settled(inbox)
 
 
 async def test_a_crash_between_sending_and_recording_gives_one_duplicate(
@@ -373,14 +384,14 @@ async def test_a_crash_between_sending_and_recording_gives_one_duplicate(
     assert [row["outcome"] for row in await rows(pool)] == [None]
     sent.stuck_after.clear()
     async with mailing(ports) as [inbox]:
-        await trio.testing.wait_all_tasks_blocked(0.02)
+        await settled(inbox)
         assert len(sent.letters) == 1  # while the lease lasts
         clock.advance(mails.LEASE)
         inbox.post()
         await all_finished(pool)
         clock.advance(timedelta(days=1))
         inbox.post()
-        await trio.testing.wait_all_tasks_blocked(0.02)
+        await settled(inbox)
     first, second = sent.letters
     assert first == second
 

@@ -21,7 +21,7 @@ from core.values import Email
 from ports import Ports
 from tests.builders import add_account
 from tests.fakes.outside import FakeClock, FakeMetrics
-from tests.waiting import until
+from tests.waiting import eventually
 
 
 @dataclass
@@ -47,7 +47,7 @@ async def test_gauges_are_set_at_start(ports: Ports, pool: Pool, metrics: FakeMe
         await tx.mails.queue(mails.new_mail(MailKind.PASSWORD_CHANGED, Email("ada@example.com"), later))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(metrics_refresher, ports, pool)
-        await until(lambda: metrics.due is not None)
+        await eventually(lambda: metrics.due is not None)
         nursery.cancel_scope.cancel()
     assert metrics.due == 1
     assert metrics.figures == (1, 0, 0)
@@ -95,6 +95,6 @@ async def test_keys_are_read_again_when_they_are_rotated(ports: Ports, clock: Fa
         nursery.start_soon(key_reader, ports, inbox)
         kid = await signing_keys.rotate(ports)
         inbox.post()
-        await until(lambda: kid in {key["kid"] for key in ports.tokens.jwks()["keys"]})
+        await eventually(lambda: kid in {key["kid"] for key in ports.tokens.jwks()["keys"]})
         nursery.cancel_scope.cancel()
     assert len(ports.tokens.jwks()["keys"]) == 2

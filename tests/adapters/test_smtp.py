@@ -22,7 +22,7 @@ from adapters.smtp import FolderTransport, SmtpServer, SmtpTransport, parse_send
 from core.values import Email
 from ports.outside import Letter, MailRefused
 from tests.fakes.smtp_sink import SmtpSink
-from tests.waiting import until
+from tests.waiting import eventually
 
 SENDER = "Gatehouse <gatehouse@example.com>"
 PASSWORD = "s3cr3t-pa55word"
@@ -358,7 +358,7 @@ async def test_a_cancelled_handover_leaves_no_thread_waiting() -> None:
             with trio.move_on_after(0.05) as scope:
                 await transport.send(LETTER)
             assert scope.cancelled_caught
-        await until(lambda: transport._threads.borrowed_tokens == 0)
+        await eventually(lambda: transport._threads.borrowed_tokens == 0)
 
 
 @pytest.mark.parametrize("greeting", [b"554 no mail here\r\n", b"nonsense\r\n", b"\xff\xfe\r\n", b"220 " + b"x" * 100_000, b""])

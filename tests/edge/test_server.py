@@ -17,7 +17,8 @@ from quart_trio import QuartTrio
 
 from entrypoints.http.outer import App, Exchange, Receive, Scope, Send
 from entrypoints.server import BACKLOG, HEADERS_WITHIN, SEND_WITHIN, BindError, listen, serve_http
-from tests.edge.wire import Client, eventually, serving
+from tests.edge.wire import Client, serving
+from tests.waiting import PATIENCE, eventually
 
 LARGE = 320 * 65536  # more than the kernel keeps for a connection
 
@@ -142,7 +143,7 @@ async def test_a_connection_that_is_to_close_is_closed(app: App, path: str) -> N
     async with serving(app) as server, server.client() as client:
         reply = await client.get(path, "Connection: close")
         assert reply.headers["connection"] == "close"
-        assert await client.is_closed(within=1)
+        assert await client.is_closed()
         assert "x-request-id" in reply.headers
 
 
@@ -151,33 +152,35 @@ async def test_http_1_0_is_answered_and_closed(app: App) -> None:
         await client.send(b"GET /api/quick HTTP/1.0\r\n\r\n")
         reply = await client.reply()
         assert (reply.status, reply.body) == (200, b"ok")
-        assert await client.is_closed(within=1)
+        assert await client.is_closed()
 
 
 @pytest.mark.slow
-async def test_nobody_keeps_a_connection_idle_for_more_than_six_seconds(app: App) -> None:
+async def test_nobody_keeps_a_connection_idle(app: App) -> None:
+    assert HEADERS_WITHIN <= 5  # 6 s are required; what is seen here is that it happens with the real setting
+
     async def trickle(client: Client) -> None:
         with pytest.raises(trio.BrokenResourceError):  # noqa: PT012
             for byte in b"GET /api/quick HTTP/1.1\r\nHost: test\r\nX-Slow: xxxxxxxx":
                 await client.send(bytes([byte]))
                 await trio.sleep(0.5)
 
-    async with serving(app) as server, server.client() as silent, server.client() as used, server.client() as slow:
+    served = serving(app, headers_within=HEADERS_WITHIN)
+    async with served as server, server.client() as silent, server.client() as used, server.client() as slow:
         await used.get("/api/quick")
-        with trio.fail_after(7):
+        with trio.fail_after(2 * PATIENCE):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(trickle, slow)
-                assert await silent.is_closed(within=6)
-                assert await used.is_closed(within=6)
+                assert await silent.is_closed()
+                assert await used.is_closed()
 
 
 async def test_idle_connections_are_closed_and_nobody_is_bothered_with_them(app: App) -> None:
-    assert HEADERS_WITHIN <= 5
     async with serving(app, headers_within=0.05) as server:
         async with server.client() as silent, server.client() as used:
             await used.get("/api/quick")
-            assert await used.is_closed(within=1)
-            assert await silent.is_closed(within=1)
+            assert await used.is_closed()
+            assert await silent.is_closed()
         assert len(server.exchanges) == 1
 
 
@@ -189,7 +192,7 @@ async def test_a_client_that_closes_its_half_gets_its_answer(house: House, app: 
         await eventually(house.sees_the_client_gone)
         house.leave.set()
         assert (await client.reply()).body == b"slow"
-        assert await client.is_closed(within=1)
+        assert await client.is_closed()
 
 
 @pytest.mark.parametrize("reset", [False, True])
@@ -238,7 +241,7 @@ async def test_head_is_answered_without_a_body(app: App) -> None:
 async def test_headers_that_trickle_in_are_cut_off(app: App) -> None:
     async with serving(app, headers_within=0.1) as server, server.client() as client:
         cut = False
-        with trio.fail_after(2):
+        with trio.fail_after(PATIENCE):
             for byte in b"GET /api/quick HTTP/1.1\r\nHost: test\r\nX-Slow: " + b"x" * 1000:
                 try:
                     await client.send(bytes([byte]))
@@ -256,7 +259,7 @@ async def test_who_stops_in_the_middle_of_the_headers_is_told(app: App) -> None:
         await client.send(b"GET /api/quick HTTP/1.1\r\nHost:")
         reply = await client.reply()
         assert (reply.status, json.loads(reply.body)["error_code"]) == (408, "REQUEST_TIMEOUT")
-        assert await client.is_closed(within=1)
+        assert await client.is_closed()
 
 
 async def test_so_is_who_does_after_a_head_request(app: App) -> None:
@@ -265,7 +268,7 @@ async def test_so_is_who_does_after_a_head_request(app: App) -> None:
         await client.get("/api/quick", method="HEAD")
         await client.send(b"GET /api/quick")
         assert (await client.reply()).body
-        assert await client.is_closed(within=1)
+        assert await client.is_closed()
 
 
 @pytest.mark.parametrize("framing", [b"Content-Length: 9\r\n\r\nabc", b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"])
@@ -274,7 +277,7 @@ async def test_a_body_that_does_not_arrive_in_time_is_refused(app: App, framing:
         await client.send(POST + framing)
         reply = await client.reply()
         assert (reply.status, json.loads(reply.body)["error_code"]) == (408, "REQUEST_TIMEOUT")
-        assert await client.is_closed(within=1)
+        assert await client.is_closed()
         assert [exchange.route for exchange in server.exchanges] == ["/api/echo"]
 
 
@@ -313,7 +316,7 @@ async def test_http_2_by_upgrade_is_refused(house: House, app: App) -> None:
             "/api/quick", "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA"
         )
         assert (reply.status, json.loads(reply.body)["error_code"]) == (505, "HTTP_VERSION_NOT_SUPPORTED")
-        assert await client.is_closed(within=1)
+        assert await client.is_closed()
         assert house.calls == []
 
 
@@ -323,7 +326,7 @@ async def test_http_2_by_prior_knowledge_is_refused(house: House, app: App) -> N
         headers = b"\x82\x84\x86\x41\x04test"
         frames = b"\0\0\0\x04\0\0\0\0\0" + struct.pack(">I", len(headers))[1:] + b"\x01\x05\0\0\0\x01" + headers
         await client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frames)
-        assert (await client.rest(within=1)).startswith(b"HTTP/1.1 505 ")
+        assert (await client.rest()).startswith(b"HTTP/1.1 505 ")
         assert house.calls == []
         assert [exchange.status for exchange in server.exchanges] == [505]
 
@@ -332,14 +335,14 @@ async def test_a_websocket_is_refused(house: House, app: App) -> None:
     async with serving(app) as server, server.client() as client:
         upgrade = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
         assert (await client.get("/api/quick", *upgrade)).status == 400
-        assert await client.is_closed(within=1)
+        assert await client.is_closed()
         assert house.calls == []
 
 
 async def test_connect_is_refused(house: House, app: App) -> None:
     async with serving(app) as server, server.client() as client:
         assert (await client.get("example.com:443", method="CONNECT")).status == 405
-        assert await client.is_closed(within=1)
+        assert await client.is_closed()
         assert house.calls == []
 
 
@@ -369,7 +372,7 @@ SMUGGLING = {
 async def test_no_request_is_smuggled_inside_another(house: House, app: App, head: bytes, status: int) -> None:
     async with serving(app) as server, server.client() as client:
         await client.send(b"POST /api/echo HTTP/1.1\r\nHost: test\r\n" + head + HIDDEN)
-        answers = await client.rest(within=2)
+        answers = await client.rest()
         assert re.findall(rb"^HTTP/1.1 (\d+) ", answers, re.MULTILINE) == [str(status).encode()]
         assert "/api/quick" not in house.calls
 
@@ -395,7 +398,7 @@ async def test_large_headers_are_refused(house: House, app: App, size: int) -> N
         await client.send(b"GET /api/quick HTTP/1.1\r\nHost: test\r\nX-Large: " + b"x" * size + b"\r\n\r\n")
         reply = await client.reply()
         assert (reply.status, json.loads(reply.body)["error_code"]) == (431, "REQUEST_HEADER_FIELDS_TOO_LARGE")
-        assert await client.is_closed(within=1)
+        assert await client.is_closed()
         assert house.calls == []
 
 
@@ -413,7 +416,7 @@ async def test_what_is_no_http_gets_an_answer_and_is_recorded(house: House, app:
         reply = await client.reply()
         assert (reply.status, json.loads(reply.body)["error_code"]) == (400, "BAD_REQUEST")
         assert {"x-request-id", "x-content-type-options", "date"} <= reply.headers.keys()
-        assert await client.is_closed(within=1)
+        assert await client.is_closed()
         [exchange] = server.exchanges
         assert (exchange.status, exchange.route, exchange.address) == (400, "(unknown)", "127.0.0.1")
         assert exchange.request_id == reply.headers["x-request-id"]
@@ -439,7 +442,7 @@ async def test_a_client_reads_why_its_body_is_too_large_while_it_still_sends(hou
         nursery.start_soon(upload)
         reply = await client.reply()
         assert (reply.status, json.loads(reply.body)["error_code"]) == (413, "PAYLOAD_TOO_LARGE")
-        assert await client.is_closed(within=1)
+        assert await client.is_closed()
         nursery.cancel_scope.cancel()
 
 
@@ -447,7 +450,7 @@ async def test_an_answer_that_did_not_wait_for_the_body_ends_the_exchange(app: A
     async with serving(app) as server, server.client() as client:
         await client.send(POST.replace(b"echo", b"refuse") + b"Content-Length: 100\r\n\r\nabc")
         assert (await client.reply()).status == 401
-        assert await client.is_closed(within=1)
+        assert await client.is_closed()
         assert [(exchange.status, exchange.aborted) for exchange in await server.observed()] == [(401, False)]
 
 
@@ -461,7 +464,7 @@ async def test_an_application_that_reads_no_body_does_not_hang() -> None:
     async with serving(bare(answer)) as server, server.client() as client:
         await client.send(POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 1000)
         assert (await client.reply()).status == 200
-        assert await client.is_closed(within=1)
+        assert await client.is_closed()
         await server.observed()
     # and leaving the block means that nothing of it is left running
 
@@ -572,24 +575,22 @@ async def test_headers_that_cannot_be_sent_are_no_reason_to_hang() -> None:
 
     async with serving(bare(answer)) as server, server.client() as client:
         await client.send(HIDDEN)
-        assert b"a\r\nb" not in await client.rest(within=1)
+        assert b"a\r\nb" not in await client.rest()
         assert (await server.observed())[0].error is not None
 
 
 # The end
 
 
-async def test_with_nothing_to_do_it_ends_at_once(app: App) -> None:
+async def test_with_nothing_to_do_it_ends_without_waiting_for_its_grace(app: App) -> None:
     async with serving(app) as server, server.client() as silent, server.client() as used:
         await used.get("/api/quick")
-        started = trio.current_time()
         server.shutdown.set()
-        await server.finished.wait()
-        assert trio.current_time() - started < 0.5
-        assert await used.is_closed(within=1)
-        assert await silent.is_closed(within=1)
-        with pytest.raises(OSError, match="connect"):
-            await trio.open_tcp_stream("127.0.0.1", server.port)
+        with trio.fail_after(PATIENCE):
+            await server.finished.wait()
+        assert await used.is_closed()
+        assert await silent.is_closed()
+        assert await server.refuses()
 
 
 async def test_running_requests_are_finished_first(house: House, app: App) -> None:
@@ -597,7 +598,7 @@ async def test_running_requests_are_finished_first(house: House, app: App) -> No
         await client.send(b"GET /api/slow HTTP/1.1\r\nHost: test\r\n\r\n")
         await house.entered.wait()
         server.shutdown.set()
-        await trio.testing.wait_all_tasks_blocked(0.01)
+        await eventually(server.refuses, "nobody new is let in")
         assert not server.finished.is_set()
         house.leave.set()
         reply = await client.reply()
@@ -623,7 +624,7 @@ async def test_a_stalled_reader_does_not_hold_up_the_end(app: App) -> None:
         await client.send(b"GET /api/large HTTP/1.1\r\nHost: test\r\n\r\n")
         await client.stream.receive_some(1)
         server.shutdown.set()
-        with trio.fail_after(1):
+        with trio.fail_after(PATIENCE):
             await server.finished.wait()
 
 

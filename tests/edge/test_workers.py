@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.edge.wire import Client, eventually
+from tests.edge.wire import Client
+from tests.waiting import PATIENCE, eventually
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 20.0  # seconds, for starting a handful of processes on a busy machine
 
 
 class Service:
@@ -103,7 +103,7 @@ async def test_workers_do_not_outlive_their_parent() -> None:
     async with service() as several:
         pids = [int(pid) for pid in await several.tells("up", 2)]
         several.process.kill()
-        await eventually(lambda: not any(is_alive(pid) for pid in pids), within=PATIENCE)
+        await eventually(lambda: not any(is_alive(pid) for pid in pids), "the workers are gone")
         with pytest.raises(OSError, match="connect"):
             await several.ask("/")
 

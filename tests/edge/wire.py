@@ -1,18 +1,17 @@
 """HTTP byte by byte: what client libraries do for their users, or would never do."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import trio
 
 from entrypoints.http.outer import App, Exchange, Outer
 from entrypoints.server import listen, serve_http
+from tests.waiting import PATIENCE, eventually
 
-T = TypeVar("T")
-
-PATIENCE = 5.0  # seconds; how long a test waits for what should come at once
+NEVER = 10 * PATIENCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +57,18 @@ class Client:
                 body = await self._exactly(int(headers["content-length"]))
             return Reply(status, headers, body)
 
-    async def rest(self, within: float = PATIENCE) -> bytes:
+    async def rest(self) -> bytes:
         """Everything until the server closes, which it must do in time."""
         pieces, self._buffer = [self._buffer], b""
-        with trio.fail_after(within):
+        with trio.fail_after(PATIENCE):
             while more := await self.stream.receive_some(65536):
                 pieces.append(bytes(more))
         return b"".join(pieces)
 
-    async def is_closed(self, within: float = PATIENCE) -> bool:
+    async def is_closed(self) -> bool:
         """Whether the server closes in time, without saying anything more."""
         try:
-            return await self.rest(within) == b""
+            return await self.rest() == b""
         except trio.BrokenResourceError:
             return True
 
@@ -122,26 +121,28 @@ class Served:
         async with stream:
             yield Client(stream)
 
+    async def refuses(self) -> bool:
+        """Whether nobody listens any more."""
+        try:
+            stream = await trio.open_tcp_stream("127.0.0.1", self.port)
+        except OSError:
+            return True
+        await stream.aclose()
+        return False
+
     async def observed(self, count: int = 1) -> list[Exchange]:
         """The exchanges, as soon as there are that many."""
         return await eventually(lambda: self.exchanges if len(self.exchanges) >= count else None)
 
 
-async def eventually(look: Callable[[], T | None], within: float = PATIENCE) -> T:
-    """What `look` finds, across the border of a socket or a process, where no event can be waited for."""
-    with trio.fail_after(within):
-        while True:
-            found = look()
-            if found:
-                return found
-            await trio.sleep(0.005)
-
-
 @asynccontextmanager
 async def serving(
-    app: App, *, grace: float = 5.0, headers_within: float = 5.0, send_within: float = 30.0, **outer: Any
+    app: App, *, grace: float = NEVER, headers_within: float = NEVER, send_within: float = NEVER, **outer: Any
 ) -> AsyncIterator[Served]:
-    """The application behind its outer layer, on a socket."""
+    """The application behind its outer layer, on a socket.
+
+    What a test does not set does not happen while it runs, so that a connection which is closed was closed for the reason it is about.
+    """
     exchanges: list[Exchange] = []
     options: dict[str, Any] = {"routes": Paths(), "observe": exchanges.append, "body_limit": lambda path: 256 * 1024, **outer}
     layered = Outer(app, **options)
