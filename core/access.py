@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
-from core.errors import Forbidden, OrganizationNotActive, SessionEnded
+from core.errors import Forbidden, SessionEnded
 from core.values import Email
 
 
@@ -91,16 +91,13 @@ class Claims:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What one statement knows of a live session: the person, and the organization that was asked about if there is such a one."""
+    """What one statement knows of a live session: the person, and the organization that was asked about, if the person is a member."""
 
     user_id: UUID
     email: Email
     email_verified_at: datetime | None
     is_platform_owner: bool
-    organization_id: UUID | None = None
-    organization_slug: str | None = None
-    organization_status: OrganizationStatus | None = None
-    role: Role | None = None
+    organization: OrganizationContext | None
 
 
 class NotAMember(Forbidden):
@@ -115,11 +112,9 @@ def person(claims: Claims, standing: Standing | None, *, address: str | None, ag
     """
     if standing is None:
         raise SessionEnded
-    organization = None
-    if claims.org_id is not None:
-        organization = _context(standing)
-        if organization is None and not anywhere:
-            raise NotAMember
+    organization = standing.organization if claims.org_id is not None else None
+    if claims.org_id is not None and organization is None and not anywhere:
+        raise NotAMember
     return Person(
         user_id=standing.user_id,
         email=standing.email,
@@ -130,20 +125,3 @@ def person(claims: Claims, standing: Standing | None, *, address: str | None, ag
         address=address,
         agent=agent,
     )
-
-
-def _context(standing: Standing) -> OrganizationContext | None:
-    if (
-        standing.organization_id is None
-        or standing.organization_slug is None
-        or standing.organization_status is None
-        or standing.role is None
-    ):
-        return None
-    return OrganizationContext(standing.organization_id, standing.organization_slug, standing.organization_status, standing.role)
-
-
-def require_active(status: OrganizationStatus) -> None:
-    """Raises OrganizationNotActive unless the organization is active (identity.md section 5, rule 2)."""
-    if status is not OrganizationStatus.ACTIVE:
-        raise OrganizationNotActive

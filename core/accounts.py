@@ -11,8 +11,9 @@ from uuid import UUID
 from core import events, guesses
 from core.errors import Conflict, Invalid, NotFound, Unauthenticated, refuse
 from core.guesses import Secret
-from core.mails import MailKind, Purpose, new_mail
-from core.values import KEEP, Email, Keep, digest, new_id
+from core.mails import MailKind, new_mail
+from core.one_time_tokens import Purpose
+from core.values import Email, digest, new_id
 
 if TYPE_CHECKING:
     from core.access import Caller, Person
@@ -43,8 +44,7 @@ class Account:
     deactivated_at: datetime | None
     anonymized_at: datetime | None
     created_at: datetime
-    # When an address of this account was proved for the first time. A change of address unverifies the account; this stays.
-    first_verified_at: datetime | None = None
+    first_verified_at: datetime | None  # stays when a change of address unverifies the account
 
     @property
     def is_usable(self) -> bool:
@@ -92,6 +92,24 @@ class AccountGone(NotFound):
     """The account does not exist any more."""
 
 
+def new_account(email: Email, password_hash: str | None, now: datetime, *, verified: bool = False) -> Account:
+    """An account born on the platform."""
+    proved_at = now if verified else None
+    return Account(
+        id=new_id(),
+        email=email,
+        email_verified_at=proved_at,
+        password_hash=password_hash,
+        is_platform_owner=False,
+        origin=Origin.PLATFORM,
+        origin_org_id=None,
+        deactivated_at=None,
+        anonymized_at=None,
+        created_at=now,
+        first_verified_at=proved_at,
+    )
+
+
 def check_new_password(password: str, common: frozenset[str] = frozenset()) -> None:
     """Raises PasswordTooShort, PasswordTooLong or PasswordTooCommon (security.md A-1; decisions, point 67).
 
@@ -110,30 +128,18 @@ def check_password_length(password: str) -> None:
         raise PasswordTooLong
 
 
-async def register(ports: Ports, caller: Caller, email: Email, password: str, org_slug: str | None = None) -> Account:
+async def register(ports: Ports, caller: Caller, email: Email, password: str) -> Account:
     """A new, unverified account, and a mail with a verification link to it (identity.md section 4.1).
 
-    `org_slug` adds the design of that organization to the mail if it is active, else nothing. Raises EmailTaken and what
-    check_new_password raises.
+    Raises EmailTaken and what check_new_password raises.
     """
     check_new_password(password, ports.policy.common_passwords)
     password_hash = await ports.passwords.hash(password)
     now = ports.clock.now()
-    account = Account(
-        id=new_id(),
-        email=email,
-        email_verified_at=None,
-        password_hash=password_hash,
-        is_platform_owner=False,
-        origin=Origin.PLATFORM,
-        origin_org_id=None,
-        deactivated_at=None,
-        anonymized_at=None,
-        created_at=now,
-    )
+    account = new_account(email, password_hash, now)
     async with ports.storage.transaction(by=caller) as tx:
         await tx.accounts.add(account)
-        await tx.mails.queue(new_mail(MailKind.VERIFY_EMAIL, email, now, org_slug=org_slug))
+        await tx.mails.queue(new_mail(MailKind.VERIFY_EMAIL, email, now))
         await tx.record(events.signed_up(account.id))
     return account
 
@@ -147,19 +153,19 @@ async def verify_email(ports: Ports, caller: Caller, token: str) -> Email:
     return account.email
 
 
-async def forgot_password(ports: Ports, caller: Caller, email: Email, org_slug: str | None = None) -> None:
+async def forgot_password(ports: Ports, caller: Caller, email: Email) -> None:
     """Queue a reset link for whoever has this address; whether anybody has is found out later, by the mailer (security.md B-2)."""
-    await _queue(ports, caller, MailKind.RESET_PASSWORD, email, org_slug)
+    await _queue(ports, caller, MailKind.RESET_PASSWORD, email)
 
 
 async def resend_verification(ports: Ports, caller: Caller, email: Email) -> None:
     """Queue a verification link for whoever has this address and has not proved it yet."""
-    await _queue(ports, caller, MailKind.VERIFY_EMAIL, email, None)
+    await _queue(ports, caller, MailKind.VERIFY_EMAIL, email)
 
 
-async def _queue(ports: Ports, caller: Caller, kind: MailKind, email: Email, org_slug: str | None) -> None:
+async def _queue(ports: Ports, caller: Caller, kind: MailKind, email: Email) -> None:
     async with ports.storage.transaction(by=caller) as tx:
-        await tx.mails.queue(new_mail(kind, email, ports.clock.now(), org_slug=org_slug))
+        await tx.mails.queue(new_mail(kind, email, ports.clock.now()))
 
 
 async def reset_link_is_live(ports: Ports, token: str) -> bool:
@@ -182,8 +188,8 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
     async with ports.storage.transaction(by=caller) as tx:
         account = await _redeem(tx, Purpose.RESET_PASSWORD, token, now)
         await tx.one_time_tokens.void(account.id, Purpose.RESET_PASSWORD)
-        if account.first_verified_at is None:
-            # Whoever made this account never showed that the mailbox is theirs; nothing they left behind may survive (A-7).
+        if account.email_verified_at is None:
+            # Whoever gave this address never showed that the mailbox is theirs; nothing they left behind may survive (A-7).
             await tx.one_time_tokens.void(account.id, Purpose.VERIFY_EMAIL)
         await tx.accounts.mark_verified(account.id, now)
         await tx.accounts.set_password(account.id, password_hash, now)
@@ -204,14 +210,14 @@ async def _redeem(tx: Transaction, purpose: Purpose, token: str, now: datetime) 
     return account
 
 
-async def change_email(ports: Ports, caller: Person, email: Email | Keep = KEEP) -> Email:
-    """PATCH /api/user: the address after the change, which takes effect at once and is unverified until proved (A-9).
+async def change_email(ports: Ports, caller: Person, email: Email) -> Email:
+    """The address after the change, which takes effect at once and is unverified until proved (security.md A-9).
 
     A verification link goes to the new address and a notice to the old one; older links die, all other sessions end. Nothing
-    happens when the address is left out or is the one the account has. Raises EmailNotFree, AccountGone.
+    happens when it is the address that the account has. Raises EmailNotFree, AccountGone.
     """
-    if email is KEEP or email == caller.email:
-        return caller.email
+    if email == caller.email:
+        return email
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await tx.accounts.lock(caller.user_id) or refuse(AccountGone)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from core.access import SYSTEM
@@ -22,21 +23,38 @@ EVENTS_KEPT = timedelta(days=30)
 LEASE = timedelta(minutes=5)
 
 
+class Sweep(StrEnum):
+    """What is swept."""
+
+    ONE_TIME_TOKENS = "one_time_tokens"
+    SIGNING_KEYS = "signing_keys"
+    SESSIONS = "sessions"
+    RATES = "rates"
+    GUESSES = "guesses"
+    MAILS = "mails"
+    EVENTS = "events"
+    UNVERIFIED_ACCOUNTS = "unverified_accounts"
+
+
+class Sealed(StrEnum):
+    """The columns whose values are encrypted at rest."""
+
+    SIGNING_KEYS = "signing_keys.private_key"
+    MAIL_TOKENS = "mails.token"
+
+
 async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
     """Remove in bounded batches all that is past its use: how many of what. None while another holder is at it."""
     now = ports.clock.now()
-    sweeps = (
-        ("one_time_tokens", now),
-        ("signing_keys", now),
-        ("sessions", now - ENDED_SESSIONS_KEPT),
-        ("rates", now),
-        ("guesses", now),
-        ("mails", now - FINISHED_MAILS_KEPT),
-        ("events", now - EVENTS_KEPT),
-        ("unverified_accounts", now - ports.policy.unverified_purge),
-    )
+    kept = {
+        Sweep.SESSIONS: ENDED_SESSIONS_KEPT,
+        Sweep.MAILS: FINISHED_MAILS_KEPT,
+        Sweep.EVENTS: EVENTS_KEPT,
+        Sweep.UNVERIFIED_ACCOUNTS: ports.policy.unverified_purge,
+    }
     removed: dict[str, int] = {}
-    for what, before in sweeps:
+    for what in Sweep:
+        before = now - kept.get(what, timedelta())
         count = BATCH
         while count >= BATCH:
             async with ports.storage.transaction(by=SYSTEM) as tx:
@@ -52,13 +70,11 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
 
 async def reencrypt(ports: Ports) -> int:
     """Seal again, under the active key, every value that is sealed under another one; how many it were (security.md L-1)."""
-    renewed, column, columns = 0, 0, 1
-    while column < columns:
+    renewed = 0
+    for kind in Sealed:
         after: str | None = ""
         while after is not None:
             async with ports.storage.transaction(by=SYSTEM) as tx:
-                columns = tx.sealed.columns
-                count, after = await tx.sealed.renew(column, after, BATCH)
+                count, after = await tx.sealed.renew(kind, after, BATCH)
             renewed += count
-        column += 1
     return renewed

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.access import SYSTEM
+from core.one_time_tokens import Purpose
 from core.values import Email, digest, new_id
 
 if TYPE_CHECKING:
@@ -34,13 +35,6 @@ class MailKind(StrEnum):
     EMAIL_CHANGED = "email_changed"
 
 
-class Purpose(StrEnum):
-    """What a one-time token is good for; part of the key it is looked up by, so that no token opens another door (A-5)."""
-
-    VERIFY_EMAIL = "verify_email"
-    RESET_PASSWORD = "reset_password"  # noqa: S105
-
-
 @dataclass(frozen=True, slots=True)
 class Mail:
     """A mail on its way. Times are UTC; `attempts` counts the attempts whose outcome is known, `claims` all that were begun."""
@@ -50,7 +44,6 @@ class Mail:
     address: Email
     created_at: datetime
     due_at: datetime
-    org_slug: str | None = None
     claims: int = 0
     attempts: int = 0
     token: str | None = field(default=None, repr=False)
@@ -79,9 +72,9 @@ MAX_ATTEMPTS = 24
 MAX_LOST_CLAIMS = 10
 
 
-def new_mail(kind: MailKind, address: Email, now: datetime, *, org_slug: str | None = None) -> Mail:
+def new_mail(kind: MailKind, address: Email, now: datetime) -> Mail:
     """A mail that is due at once."""
-    return Mail(id=new_id(), kind=kind, address=address, created_at=now, due_at=now, org_slug=org_slug)
+    return Mail(id=new_id(), kind=kind, address=address, created_at=now, due_at=now)
 
 
 def backoff(attempts: int, spread: float) -> timedelta:
@@ -106,7 +99,7 @@ async def prepare(ports: Ports, mail: Mail) -> tuple[Mail, Letter] | Ended:
     async with ports.storage.transaction(by=SYSTEM) as tx:
         prepared = await _prepared(ports, tx, mail, now)
         if isinstance(prepared, Ended):
-            await tx.mails.finish(mail.id, prepared.outcome, now, reason=prepared.reason)
+            await tx.mails.finish(mail, prepared.outcome, now, reason=prepared.reason)
             return prepared
     return prepared, ports.letters.compose(prepared)
 
@@ -148,14 +141,13 @@ async def _with_token(ports: Ports, tx: Transaction, mail: Mail, purpose: Purpos
         await tx.one_time_tokens.void(account.id, purpose)
     token = str(new_id())  # the contract wants the form of a UUID: 122 bits from the operating system
     await tx.one_time_tokens.add(digest(token), purpose, account.id, account.email, created_at=mail.created_at, expires_at=now + ttl)
-    await tx.mails.keep_token(mail.id, token, now)
-    return replace(mail, token=token)
+    return replace(mail, token=token) if await tx.mails.keep_token(mail, token, now) else None
 
 
 async def sent(ports: Ports, mail: Mail) -> None:
     """The mail server took it."""
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.mails.finish(mail.id, Outcome.SENT, ports.clock.now())
+        await tx.mails.finish(mail, Outcome.SENT, ports.clock.now())
 
 
 async def failed(ports: Ports, mail: Mail, reason: str, spread: float) -> datetime | None:
@@ -164,7 +156,7 @@ async def failed(ports: Ports, mail: Mail, reason: str, spread: float) -> dateti
     attempts = mail.attempts + 1
     async with ports.storage.transaction(by=SYSTEM) as tx:
         if attempts >= MAX_ATTEMPTS:
-            await tx.mails.finish(mail.id, Outcome.GIVEN_UP, now, reason=reason)
+            await tx.mails.finish(mail, Outcome.GIVEN_UP, now, reason=reason)
             return None
         due_at = now + backoff(attempts, spread)
         await tx.mails.postpone(mail, due_at, reason)

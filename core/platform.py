@@ -6,18 +6,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from core.access import SYSTEM
-from core.accounts import Account, Origin, check_new_password
+from core.accounts import check_new_password, new_account
 from core.errors import Invalid
 from core.guesses import Secret, clear
-from core.mails import Purpose
-from core.values import Email, new_id
+from core.one_time_tokens import Purpose
 
 if TYPE_CHECKING:
+    from core.values import Email
     from ports import Ports
 
 
 class PlatformOwnerExists(Invalid):
     """There is a platform owner already. Platform owners make further ones: POST /api/platform/owners."""
+
+
+class AccountNotUsable(Invalid):
+    """The account with this address is deactivated. Choose another address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,7 @@ async def create_first_owner(ports: Ports, email: Email, password: str) -> None:
     """Make `email` the first platform owner, verified, with this password (security.md I-6; decisions, point 55).
 
     An account that has the address already is taken over whole: its password and sessions may be a squatter's. Raises
-    PlatformOwnerExists once there is a platform owner, and what check_new_password raises.
+    PlatformOwnerExists once there is a platform owner, AccountNotUsable, and what check_new_password raises.
     """
     check_new_password(password, ports.policy.common_passwords)
     async with ports.storage.reading() as read:
@@ -47,21 +51,11 @@ async def create_first_owner(ports: Ports, email: Email, password: str) -> None:
             raise PlatformOwnerExists
         account = await tx.accounts.lock_by_email(email)
         if account is None:
-            account = Account(
-                id=new_id(),
-                email=email,
-                email_verified_at=now,
-                password_hash=password_hash,
-                is_platform_owner=False,
-                origin=Origin.PLATFORM,
-                origin_org_id=None,
-                deactivated_at=None,
-                anonymized_at=None,
-                created_at=now,
-                first_verified_at=now,
-            )
+            account = new_account(email, password_hash, now, verified=True)
             await tx.accounts.add(account)
         else:
+            if not account.is_usable:
+                raise AccountNotUsable
             for purpose in Purpose:
                 await tx.one_time_tokens.void(account.id, purpose)
             await tx.accounts.set_password(account.id, password_hash, now)

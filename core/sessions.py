@@ -34,10 +34,6 @@ class RefreshTokenInvalid(Unauthenticated):
 class RefreshTokenReused(RefreshTokenInvalid):
     """The refresh token was used before, so its session was ended. Sign in again."""
 
-    def __init__(self, session_id: UUID) -> None:
-        super().__init__()
-        self.session_id = session_id
-
 
 class MembershipEnded(access.NotAMember):
     """You are not a member of this organization any more. Sign in again."""
@@ -139,8 +135,7 @@ async def login(ports: Ports, caller: Caller, email: Email, password: str) -> To
         await tx.logins.succeeded(usable.id, session.id, "password", now, caller.address, caller.agent)
         await tx.record(events.signed_in(usable.id, "password"))
     await guesses.clear(ports, Secret.PASSWORD, email)
-    claims = _claims(ports, session.id, usable.id, usable.email, verified=True, ends_at=session.ends_at, now=now)
-    return _pair(ports, claims, refresh_token, now)
+    return _pair(ports, session.id, usable.id, usable.email, verified=True, ends_at=session.ends_at, now=now, refresh_token=refresh_token)
 
 
 def _begin(ports: Ports, user_id: UUID, caller: Caller, now: datetime) -> Session:
@@ -156,7 +151,7 @@ def _begin(ports: Ports, user_id: UUID, caller: Caller, now: datetime) -> Sessio
     )
 
 
-def _claims(
+def _pair(
     ports: Ports,
     session_id: UUID,
     user_id: UUID,
@@ -165,25 +160,25 @@ def _claims(
     verified: bool,
     ends_at: datetime,
     now: datetime,
+    refresh_token: str,
     org: str = "",
     org_id: UUID | None = None,
-) -> Claims:
-    return Claims(
+) -> TokenPair:
+    """The pair to hand out; an access token never outlives the session's absolute end."""
+    expires_at = min(now + ports.policy.access_token_ttl, ends_at)
+    claims = Claims(
         user_id=user_id,
         session_id=session_id,
         email=email,
         email_verified=verified,
         token_id=new_id(),
         issued_at=now,
-        expires_at=min(now + ports.policy.access_token_ttl, ends_at),
+        expires_at=expires_at,
         org=org,
         org_id=org_id,
     )
-
-
-def _pair(ports: Ports, claims: Claims, refresh_token: str, now: datetime) -> TokenPair:
     ports.metrics.token_issued()
-    return TokenPair(ports.tokens.sign(claims), refresh_token, int((claims.expires_at - now).total_seconds()))
+    return TokenPair(ports.tokens.sign(claims), refresh_token, int((expires_at - now).total_seconds()))
 
 
 async def refresh(ports: Ports, caller: Caller, refresh_token: str) -> TokenPair:
@@ -194,16 +189,12 @@ async def refresh(ports: Ports, caller: Caller, refresh_token: str) -> TokenPair
     OrganizationNotActive, MembershipEnded.
     """
     now = ports.clock.now()
-    presented, successor = digest(refresh_token), new_secret()
-    async with ports.storage.transaction(by=caller) as tx:
-        rotated = await tx.sessions.rotate(presented, digest(successor), now, now + ports.policy.refresh_token_ttl)
-        if rotated is None:
-            refusal = _why_not(await tx.sessions.presented(presented, now), now - ports.policy.refresh_grace)
-            if isinstance(refusal, RefreshTokenReused):
-                await tx.sessions.end(refusal.session_id, now)
+    presented_hash, successor = digest(refresh_token), new_secret()
+    async with ports.storage.counting() as at_once:
+        rotated = await at_once.sessions.rotate(presented_hash, digest(successor), now, now + ports.policy.refresh_token_ttl)
     if rotated is None:
-        raise refusal
-    claims = _claims(
+        raise await _refusal(ports, caller, presented_hash, now)
+    return _pair(
         ports,
         rotated.session_id,
         rotated.user_id,
@@ -211,10 +202,20 @@ async def refresh(ports: Ports, caller: Caller, refresh_token: str) -> TokenPair
         verified=rotated.email_verified_at is not None,
         ends_at=rotated.ends_at,
         now=now,
+        refresh_token=successor,
         org=rotated.org_slug or "",
         org_id=rotated.org_id,
     )
-    return _pair(ports, claims, successor, now)
+
+
+async def _refusal(ports: Ports, caller: Caller, presented_hash: bytes, now: datetime) -> Refusal:
+    """Why the token was not rotated; if it was used before, its session is ended by the time the answer is known."""
+    async with ports.storage.transaction(by=caller) as tx:
+        presented = await tx.sessions.presented(presented_hash, now)
+        refusal = _why_not(presented, now - ports.policy.refresh_grace)
+        if presented is not None and isinstance(refusal, RefreshTokenReused):
+            await tx.sessions.end(presented.session_id, now)
+    return refusal
 
 
 def _why_not(token: Presented | None, grace_began: datetime) -> Refusal:
@@ -222,7 +223,7 @@ def _why_not(token: Presented | None, grace_began: datetime) -> Refusal:
         return RefreshTokenInvalid()
     if token.rotated_at is not None:
         raced = token.is_previous and token.rotated_at >= grace_began
-        return RefreshTokenInvalid() if raced else RefreshTokenReused(token.session_id)
+        return RefreshTokenInvalid() if raced else RefreshTokenReused()
     if token.org_id is not None and token.role is None:
         return MembershipEnded()
     if token.organization_status not in (None, OrganizationStatus.ACTIVE):

@@ -1,8 +1,8 @@
 """Every question asked of storage, on one page.
 
 A transaction exposes repositories; leaving its block commits, and any exception, cancellation included, rolls it back. Every method
-is one statement, named for the question it answers. "Now" is always a parameter. Times are UTC. Every method may raise
-core.errors.StorageDown. Lock order everywhere: organization, membership, account, then the rest (security.md Z-6).
+is one statement (`renew` alone is several), named for the question it answers. "Now" is always a parameter. Times are UTC. Every method
+may raise core.errors.StorageDown. Lock order everywhere: organization, membership, account, then the rest (security.md Z-6).
 """
 
 from contextlib import AbstractAsyncContextManager
@@ -14,8 +14,11 @@ from core.access import Caller, Standing
 from core.accounts import Account
 from core.events import Event
 from core.guesses import Allowance, Secret
+from core.housekeeping import Sealed as SealedKind
+from core.housekeeping import Sweep
 from core.limits import Bucket
-from core.mails import Mail, Outcome, Purpose
+from core.mails import Mail, Outcome
+from core.one_time_tokens import Purpose
 from core.platform import Figures
 from core.sessions import Presented, Refreshed, Session
 from core.signing_keys import SigningKey
@@ -25,7 +28,10 @@ from core.values import Email
 class AccountsRead(Protocol):
     """Accounts, looked at."""
 
-    async def by_email(self, email: Email) -> Account | None: ...
+    async def by_email(self, email: Email) -> Account | None:
+        """The account with this address, usable or not."""
+        ...
+
     async def by_id(self, user_id: UUID) -> Account | None: ...
     async def platform_owner_exists(self) -> bool: ...
 
@@ -48,14 +54,17 @@ class Accounts(AccountsRead, Protocol):
         ...
 
     async def lock_for_login(self, user_id: UUID, password_hash: str) -> bool:
-        """Lock the account if it may still sign in with the password that was verified."""
+        """Lock the account if it may still sign in with the password that was checked: same hash, usable, address verified."""
         ...
 
     async def lock_platform_owners(self) -> None:
         """Make others who would change who is a platform owner wait."""
         ...
 
-    async def mark_verified(self, user_id: UUID, now: datetime) -> None: ...
+    async def mark_verified(self, user_id: UUID, now: datetime) -> None:
+        """The address is proved; one that was proved before keeps its time."""
+        ...
+
     async def set_password(self, user_id: UUID, password_hash: str, now: datetime) -> None: ...
 
     async def change_email(self, user_id: UUID, email: Email, now: datetime) -> None:
@@ -102,18 +111,14 @@ class Sessions(SessionsRead, Protocol):
 
     async def begin(self, session: Session, refresh_hash: bytes) -> None: ...
 
-    async def rotate(self, old_hash: bytes, new_hash: bytes, now: datetime, expires_at: datetime) -> Refreshed | None:
-        """Replace a refresh token, if it is the current one of a live session whose person and organization are in good standing.
-
-        The session then lives until `expires_at`, but never past its absolute end. One statement: exactly one caller wins.
-        """
-        ...
-
     async def presented(self, token_hash: bytes, now: datetime) -> Presented | None:
         """What is known of a refresh token that was not rotated."""
         ...
 
-    async def end(self, session_id: UUID, now: datetime) -> None: ...
+    async def end(self, session_id: UUID, now: datetime) -> None:
+        """End the session; one that has ended stays as it is."""
+        ...
+
     async def end_all(self, user_id: UUID, now: datetime) -> None: ...
     async def end_others(self, user_id: UUID, kept: UUID, now: datetime) -> None: ...
 
@@ -146,11 +151,17 @@ class Mails(Protocol):
         """
         ...
 
-    async def keep_token(self, mail_id: UUID, token: str, now: datetime) -> None: ...
+    async def keep_token(self, mail: Mail, token: str, now: datetime) -> bool:
+        """Keep the token for further attempts. False, and nothing kept, when the mail has been claimed again since."""
+        ...
+
     async def token_mails_since(self, address: Email, since: datetime) -> int: ...
 
-    async def finish(self, mail_id: UUID, outcome: Outcome, now: datetime, *, reason: str | None = None) -> None:
-        """The mail is done with; its token is forgotten."""
+    async def finish(self, mail: Mail, outcome: Outcome, now: datetime, *, reason: str | None = None) -> None:
+        """The mail is done with; its token is forgotten.
+
+        Without effect when it has been claimed again since, unless it was sent: that is true whoever holds it now.
+        """
         ...
 
     async def postpone(self, mail: Mail, due_at: datetime, reason: str) -> None:
@@ -193,21 +204,19 @@ class Leases(Protocol):
 
 
 class Housekeeping(Protocol):
-    async def sweep(self, what: str, before: datetime, limit: int) -> int:
-        """Remove at most `limit` rows that were past their use at `before`; how many it were."""
+    async def sweep(self, what: Sweep, before: datetime, limit: int) -> int:
+        """Remove at most `limit` rows that were past their use at `before`; how many it were. What is in use now is left alone."""
         ...
 
 
 class Sealed(Protocol):
     """The values that are encrypted at rest."""
 
-    @property
-    def columns(self) -> int:
-        """How many columns hold such values; they are numbered from 0."""
-        ...
+    async def renew(self, kind: SealedKind, after: str, limit: int) -> tuple[int, str | None]:
+        """Seal under the active key what is not, in at most `limit` rows after the one named `after` ("" is before the first).
 
-    async def renew(self, column: int, after: str, limit: int) -> tuple[int, str | None]:
-        """Seal under the active key what is not; in at most `limit` rows after the named one. How many it were, and the last row."""
+        How many it were, and the name of the last row, or None if there are no more. One statement for each of them.
+        """
         ...
 
 
@@ -271,11 +280,22 @@ class Transaction(Protocol):
         ...
 
 
+class Rotation(Protocol):
+    async def rotate(self, old_hash: bytes, new_hash: bytes, now: datetime, expires_at: datetime) -> Refreshed | None:
+        """Replace a refresh token, if it is the current one of a live session whose person and organization are in good standing.
+
+        The session then lives until `expires_at`, but never past its absolute end. Exactly one caller wins.
+        """
+        ...
+
+
 class Counting(Protocol):
-    """What counts at once, each statement for itself, because it must survive the refusal that it leads to."""
+    """Statements that are each a transaction of their own: because they must survive the refusal they lead to, or are all there is."""
 
     @property
     def rates(self) -> Rates: ...
+    @property
+    def sessions(self) -> Rotation: ...
     @property
     def guesses(self) -> Guesses: ...
     @property

@@ -1,13 +1,24 @@
 """Accounts, and the one-time tokens that prove their mailboxes."""
 
 from datetime import datetime
-from typing import ClassVar
+from typing import ClassVar, Final
 from uuid import UUID
 
+from adapters.postgres.locks import NAMESPACE, PLATFORM_OWNERS
 from adapters.postgres.statements import Repository, Row
 from core.accounts import Account, EmailTaken, Origin
-from core.mails import Purpose
+from core.one_time_tokens import Purpose
 from core.values import Email
+
+# In the order in which `to_account` reads them.
+SELECT: Final = """
+    select id, email, email_verified_at, password_hash, is_platform_owner, origin, origin_org_id, deactivated_at, anonymized_at, created_at,
+           first_verified_at
+    from users """
+
+
+WHOSE_LINK: Final = """
+    where id = (select user_id from one_time_tokens where purpose = %(purpose)s and token_hash = %(token_hash)s) for no key update"""
 
 
 def to_account(row: Row) -> Account:
@@ -34,20 +45,14 @@ class Accounts(Repository):
     async def by_email(self, email: Email) -> Account | None:
         return await self._one(
             to_account,
-            """
-            select id, email, email_verified_at, password_hash, is_platform_owner, origin, origin_org_id, deactivated_at,
-                   anonymized_at, created_at, first_verified_at
-            from users where email = %(email)s""",
+            SELECT + "where email = %(email)s",
             email=email,
         )
 
     async def by_id(self, user_id: UUID) -> Account | None:
         return await self._one(
             to_account,
-            """
-            select id, email, email_verified_at, password_hash, is_platform_owner, origin, origin_org_id, deactivated_at,
-                   anonymized_at, created_at, first_verified_at
-            from users where id = %(user_id)s""",
+            SELECT + "where id = %(user_id)s",
             user_id=user_id,
         )
 
@@ -79,32 +84,21 @@ class Accounts(Repository):
     async def lock(self, user_id: UUID) -> Account | None:
         return await self._one(
             to_account,
-            """
-            select id, email, email_verified_at, password_hash, is_platform_owner, origin, origin_org_id, deactivated_at,
-                   anonymized_at, created_at, first_verified_at
-            from users where id = %(user_id)s for no key update""",
+            SELECT + "where id = %(user_id)s for no key update",
             user_id=user_id,
         )
 
     async def lock_by_email(self, email: Email) -> Account | None:
         return await self._one(
             to_account,
-            """
-            select id, email, email_verified_at, password_hash, is_platform_owner, origin, origin_org_id, deactivated_at,
-                   anonymized_at, created_at, first_verified_at
-            from users where email = %(email)s for no key update""",
+            SELECT + "where email = %(email)s for no key update",
             email=email,
         )
 
     async def lock_by_token(self, token_hash: bytes, purpose: Purpose) -> Account | None:
         return await self._one(
             to_account,
-            """
-            select u.id, u.email, u.email_verified_at, u.password_hash, u.is_platform_owner, u.origin, u.origin_org_id,
-                   u.deactivated_at, u.anonymized_at, u.created_at, u.first_verified_at
-            from users u
-            where u.id = (select user_id from one_time_tokens where purpose = %(purpose)s and token_hash = %(token_hash)s)
-            for no key update""",
+            SELECT + WHOSE_LINK,
             token_hash=token_hash,
             purpose=purpose,
         )
@@ -121,8 +115,7 @@ class Accounts(Repository):
         )
 
     async def lock_platform_owners(self) -> None:
-        # There may be no row to lock yet. The number is only a name that nothing else locks by.
-        await self._run("select pg_advisory_xact_lock(7331, 1)")
+        await self._run(f"select pg_advisory_xact_lock({NAMESPACE}, {PLATFORM_OWNERS})")
 
     async def mark_verified(self, user_id: UUID, now: datetime) -> None:
         await self._run(
@@ -152,59 +145,3 @@ class Accounts(Repository):
 
     async def promote(self, user_id: UUID, now: datetime) -> None:
         await self._run("update users set is_platform_owner = true, updated_at = %(now)s where id = %(user_id)s", user_id=user_id, now=now)
-
-
-class OneTimeTokens(Repository):
-    """ports.storage.OneTimeTokens."""
-
-    async def is_live(self, token_hash: bytes, purpose: Purpose, now: datetime) -> bool:
-        return await self._exists(
-            """
-            select 1 from one_time_tokens
-            where purpose = %(purpose)s and token_hash = %(token_hash)s and used_at is null and expires_at > %(now)s""",
-            token_hash=token_hash,
-            purpose=purpose,
-            now=now,
-        )
-
-    async def add(
-        self, token_hash: bytes, purpose: Purpose, user_id: UUID, email: Email, *, created_at: datetime, expires_at: datetime
-    ) -> None:
-        await self._run(
-            """
-            insert into one_time_tokens (purpose, token_hash, user_id, email, created_at, expires_at)
-            values (%(purpose)s, %(token_hash)s, %(user_id)s, %(email)s, %(created_at)s, %(expires_at)s)""",
-            purpose=purpose,
-            token_hash=token_hash,
-            user_id=user_id,
-            email=email,
-            created_at=created_at,
-            expires_at=expires_at,
-        )
-
-    async def newer_exists(self, user_id: UUID, purpose: Purpose, created_at: datetime) -> bool:
-        return await self._exists(
-            """
-            select 1 from one_time_tokens
-            where user_id = %(user_id)s and purpose = %(purpose)s and created_at > %(created_at)s and used_at is null""",
-            user_id=user_id,
-            purpose=purpose,
-            created_at=created_at,
-        )
-
-    async def redeem(self, token_hash: bytes, purpose: Purpose, now: datetime) -> Email | None:
-        return await self._one(
-            lambda row: Email(row[0]),
-            """
-            update one_time_tokens set used_at = %(now)s
-            where purpose = %(purpose)s and token_hash = %(token_hash)s and used_at is null and expires_at > %(now)s
-            returning email""",
-            token_hash=token_hash,
-            purpose=purpose,
-            now=now,
-        )
-
-    async def void(self, user_id: UUID, purpose: Purpose) -> None:
-        await self._run(
-            "delete from one_time_tokens where user_id = %(user_id)s and purpose = %(purpose)s", user_id=user_id, purpose=purpose
-        )

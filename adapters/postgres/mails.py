@@ -13,9 +13,6 @@ from ports.crypto import Place, SealBroken, Vault
 
 log = structlog.get_logger("storage")
 
-# A mailer listens on this channel; the payload says nothing, the queue says all.
-CHANNEL = "mails"
-
 
 def place(mail_id: UUID) -> Place:
     return Place("mails", str(mail_id), "token")
@@ -35,12 +32,11 @@ class Mails(Repository):
             id=row[0],
             kind=MailKind(row[1]),
             address=Email(row[2]),
-            org_slug=row[3],
-            token=self._token(row[0], row[4]),
-            claims=row[5],
-            attempts=row[6],
-            created_at=row[7],
-            due_at=row[8],
+            token=self._token(row[0], row[3]),
+            claims=row[4],
+            attempts=row[5],
+            created_at=row[6],
+            due_at=row[7],
         )
 
     def _token(self, mail_id: UUID, sealed: bytes | None) -> str | None:
@@ -53,17 +49,17 @@ class Mails(Repository):
             return None
 
     async def queue(self, mail: Mail) -> None:
+        # A mailer listens on this channel; the payload says nothing, the queue says all.
         await self._run(
             """
             with queued as (
-                insert into mails (id, kind, address, org_slug, created_at, due_at)
-                values (%(id)s, %(kind)s, %(address)s, %(org_slug)s, %(created_at)s, %(due_at)s)
+                insert into mails (id, kind, address, created_at, due_at)
+                values (%(id)s, %(kind)s, %(address)s, %(created_at)s, %(due_at)s)
                 returning id)
             select pg_notify('mails', '') from queued""",
             id=mail.id,
             kind=mail.kind,
             address=mail.address,
-            org_slug=mail.org_slug,
             created_at=mail.created_at,
             due_at=mail.due_at,
         )
@@ -79,19 +75,23 @@ class Mails(Repository):
             claimed as (
                 update mails m set claims = m.claims + 1, due_at = %(lease_until)s
                 from due where m.id = due.id
-                returning m.id, m.kind, m.address, m.org_slug, m.token, m.claims, m.attempts, m.created_at, m.due_at)
-            select id, kind, address, org_slug, token, claims, attempts, created_at, due_at from claimed order by created_at""",
+                returning m.id, m.kind, m.address, m.token, m.claims, m.attempts, m.created_at, m.due_at)
+            select id, kind, address, token, claims, attempts, created_at, due_at from claimed order by created_at""",
             now=now,
             lease_until=lease_until,
             limit=limit,
         )
 
-    async def keep_token(self, mail_id: UUID, token: str, now: datetime) -> None:
-        await self._run(
-            "update mails set token = %(token)s, token_at = %(now)s where id = %(mail_id)s",
-            mail_id=mail_id,
-            token=self._vault.seal(token.encode(), place(mail_id)),
-            now=now,
+    async def keep_token(self, mail: Mail, token: str, now: datetime) -> bool:
+        return (
+            await self._run(
+                "update mails set token = %(token)s, token_at = %(now)s where id = %(mail_id)s and claims = %(claims)s",
+                mail_id=mail.id,
+                claims=mail.claims,
+                token=self._vault.seal(token.encode(), place(mail.id)),
+                now=now,
+            )
+            == 1
         )
 
     async def token_mails_since(self, address: Email, since: datetime) -> int:
@@ -105,14 +105,15 @@ class Mails(Repository):
             or 0
         )
 
-    async def finish(self, mail_id: UUID, outcome: Outcome, now: datetime, *, reason: str | None = None) -> None:
+    async def finish(self, mail: Mail, outcome: Outcome, now: datetime, *, reason: str | None = None) -> None:
         await self._run(
             """
             update mails set finished_at = %(now)s, outcome = %(outcome)s, token = null,
                              attempts = attempts + case when %(outcome)s = 'dropped' then 0 else 1 end,
                              last_failure = coalesce(%(reason)s, last_failure)
-            where id = %(mail_id)s and finished_at is null""",
-            mail_id=mail_id,
+            where id = %(mail_id)s and finished_at is null and (claims = %(claims)s or %(outcome)s = 'sent')""",
+            mail_id=mail.id,
+            claims=mail.claims,
             outcome=outcome,
             now=now,
             reason=reason,

@@ -16,12 +16,12 @@ import trio
 from psycopg import errors
 
 from adapters.postgres.driver import Connection, connect
+from adapters.postgres.locks import MIGRATIONS_LOCK
 from core.errors import StorageDown
 
 MIGRATIONS: Final = Path(__file__).with_name("migrations")
 
 # Every process takes this lock for each migration; the number only has to be the same everywhere, and used for nothing else.
-_LOCK: Final = 7_310_001
 _CONNECT_TIMEOUT: Final = 5.0
 
 _log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ async def migrate(conninfo: str, directory: Path = MIGRATIONS, *, patience: floa
         for migration in _missing(migrations, await _applied(connection)):
             # The lock lasts as long as the transaction, so it also holds through a pooler, and ends with a killed process.
             await connection.begin()
-            await connection.row("select pg_advisory_xact_lock(%(lock)s)", {"lock": _LOCK})
+            await connection.row("select pg_advisory_xact_lock(%(lock)s)", {"lock": MIGRATIONS_LOCK})
             await connection.execute(
                 """create table if not exists schema_migrations (
                     number integer primary key, name text not null, sha256 text not null, applied_at timestamptz not null default now())"""

@@ -4,7 +4,7 @@ from datetime import datetime
 from uuid import UUID, uuid4
 
 from adapters.postgres.statements import Repository, Row
-from core.access import OrganizationStatus, Role, Standing
+from core.access import OrganizationContext, OrganizationStatus, Role, Standing
 from core.sessions import Presented, Refreshed, Session
 from core.values import Email
 
@@ -15,10 +15,7 @@ def to_standing(row: Row) -> Standing:
         email=Email(row[1]),
         email_verified_at=row[2],
         is_platform_owner=row[3],
-        organization_id=row[4],
-        organization_slug=row[5],
-        organization_status=None if row[6] is None else OrganizationStatus(row[6]),
-        role=None if row[7] is None else Role(row[7]),
+        organization=None if row[4] is None else OrganizationContext(row[4], row[5], OrganizationStatus(row[6]), Role(row[7])),
     )
 
 
@@ -56,8 +53,7 @@ class Sessions(Repository):
             select u.id, u.email, u.email_verified_at, u.is_platform_owner, o.id, o.slug, o.status, m.role
             from sessions s
             join users u on u.id = s.user_id
-            left join organizations o on o.id = %(org_id)s
-            left join memberships m on m.org_id = o.id and m.user_id = u.id
+            left join (organizations o join memberships m on m.org_id = o.id) on o.id = %(org_id)s and m.user_id = u.id
             where s.id = %(session_id)s and s.user_id = %(user_id)s and s.ended_at is null and s.expires_at > %(now)s
               and u.deactivated_at is null and u.anonymized_at is null""",
             session_id=session_id,

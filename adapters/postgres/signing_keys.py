@@ -3,11 +3,10 @@
 from datetime import datetime
 
 from adapters.postgres.driver import Connection
+from adapters.postgres.locks import NAMESPACE, ROTATION
 from adapters.postgres.statements import Repository, Row
 from core.signing_keys import SigningKey
 from ports.crypto import Place, Vault
-
-CHANNEL = "signing_keys"
 
 
 def place(kid: str) -> Place:
@@ -36,7 +35,7 @@ class SigningKeys(Repository):
         )
 
     async def lock(self) -> None:
-        await self._run("lock table signing_keys in share row exclusive mode")
+        await self._run(f"select pg_advisory_xact_lock({NAMESPACE}, {ROTATION})")
 
     async def has_active(self) -> bool:
         return await self._exists("select 1 from signing_keys where retires_at is null")

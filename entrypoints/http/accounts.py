@@ -8,7 +8,7 @@ from quart_schema import validate_request, validate_response
 from core import accounts
 from core.accounts import LinkInvalid
 from core.errors import Invalid
-from core.values import KEEP, Email
+from core.values import Email
 from entrypoints.http.access import anyone, person
 from entrypoints.http.bodies import Body, EmailAddress, Message, PasswordText, Shown, Text
 from entrypoints.http.context import caller, page_response, ports, signed_in
@@ -37,7 +37,7 @@ class Registration(Body):
 @validate_response(Message)
 async def register(data: Registration) -> Message:
     """Register an account; a verification link goes to its address."""
-    await accounts.register(ports(), caller(), Email(data.email), data.password, data.org_slug)
+    await accounts.register(ports(), caller(), Email(data.email), data.password)
     return Message(message="The account was created. Follow the link in the mail that we sent you to verify your address.")
 
 
@@ -68,7 +68,7 @@ async def forgot_password(data: Recovery) -> Message:
     """Ask for a link to reset a forgotten password. The answer never tells whether there is an account."""
     email = _address_or_none(data.email)
     if email is not None:
-        await accounts.forgot_password(ports(), caller(), email, data.org_slug)
+        await accounts.forgot_password(ports(), caller(), email)
     return Message(message=MAIL_ON_ITS_WAY)
 
 
@@ -172,10 +172,11 @@ class ProfileChange(Body):
 @validate_response(Profile)
 async def change_profile(data: ProfileChange) -> Profile:
     """Change your e-mail address. It must be verified anew, and your other sessions end."""
-    email = KEEP if "email" not in data.model_fields_set else data.email
-    if email is None:
+    if "email" not in data.model_fields_set:
+        return _profile(signed_in().email)
+    if data.email is None:
         raise EmailRequired
-    return _profile(await accounts.change_email(ports(), signed_in(), email if email is KEEP else Email(email)))
+    return _profile(await accounts.change_email(ports(), signed_in(), Email(data.email)))
 
 
 class EmailRequired(Invalid):

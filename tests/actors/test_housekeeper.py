@@ -58,7 +58,7 @@ async def test_finished_mails_go_and_others_stay(ports: Ports, pool: Pool, clock
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.mails.queue(done)
         await tx.mails.queue(waiting)
-        await tx.mails.finish(done.id, Outcome.GIVEN_UP, clock.now())
+        await tx.mails.finish(done, Outcome.GIVEN_UP, clock.now())
     clock.advance(housekeeping.FINISHED_MAILS_KEPT + timedelta(seconds=1))
     assert await housekeeping.sweep(ports, new_id()) == {"mails": 1}
     async with pool.connection() as connection:

@@ -94,7 +94,6 @@ create table mails (
     id            uuid primary key,
     kind          text not null,
     address       text not null,
-    org_slug      text,
     token         bytea,        -- sealed; null before it is made and after the mail has gone out
     token_at      timestamptz,  -- when it was made: what the limit per recipient counts
     claims        integer not null default 0,

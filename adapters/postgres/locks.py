@@ -1,0 +1,9 @@
+"""The numbers of our advisory locks, which are nothing but names that nothing else in the database may use."""
+
+from typing import Final
+
+NAMESPACE: Final = 7331
+PLATFORM_OWNERS: Final = 1  # who is a platform owner; there may be no row to lock yet
+ROTATION: Final = 2  # which key signs
+
+MIGRATIONS_LOCK: Final = 7_310_001  # of the other kind, with one number
