@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeVar
+from uuid import UUID
 
 import trio
 import trio.testing
@@ -180,6 +181,27 @@ async def add_account(
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.accounts.add(account)
     return account
+
+
+async def run_sql(pool: Pool, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
+    """The rows of a statement, none if it has none, on a connection of its own."""
+    async with pool.connection() as connection:
+        cursor = await connection.execute(statement, parameters)
+        return await cursor.fetchall() if cursor.description else []
+
+
+async def add_organization(pool: Pool, slug: str, status: str = "active") -> UUID:
+    """An organization in the database, named after its slug."""
+    org = new_id()
+    insert = "insert into organizations (id, slug, name, status, created_at) values (%s, %s, %s, %s, now())"
+    await run_sql(pool, insert, org, slug, slug.title(), status)
+    return org
+
+
+async def add_member(pool: Pool, org: UUID, user: UUID, role: str = "member") -> None:
+    """A membership in the database."""
+    insert = "insert into memberships (id, org_id, user_id, role, created_at) values (%s, %s, %s, %s, now())"
+    await run_sql(pool, insert, new_id(), org, user, role)
 
 
 async def everyone(count: int, act: Callable[[int], Awaitable[T]]) -> list[T]:

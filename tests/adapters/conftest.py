@@ -1,11 +1,15 @@
-"""What the tests of the PostgreSQL adapter share. They need a server and empty databases, but not the service's schema."""
+"""What the tests of the PostgreSQL adapter share: the service's storage, and databases without its schema."""
 
 import os
 from collections.abc import Iterator
 
 import pytest
 
+from adapters.postgres.pool import Pool
+from adapters.postgres.storage import Postgres
 from tests import database
+from tests.builders import make_vault
+from tests.fakes.outside import FakeClock
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +35,8 @@ def fresh(server: str) -> Iterator[str]:
     """The connection string of a database without tables, for one test."""
     with database.Database(server, template="template1") as fresh:
         yield fresh.conninfo
+
+
+@pytest.fixture
+def storage(pool: Pool, clock: FakeClock) -> Postgres:
+    return Postgres(pool, make_vault(), clock)

@@ -1,0 +1,97 @@
+"""What the tests of the repositories store, short ways to store it, and the times it is about."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+from uuid import UUID, uuid4
+
+import trio
+import trio.testing
+
+from adapters.postgres.storage import Postgres, Transaction
+from core.access import SYSTEM
+from core.accounts import Account, Origin
+from core.mails import Mail, MailKind
+from core.sessions import Session
+from core.values import Email, digest
+
+T = TypeVar("T")
+
+NOW = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC)
+SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
+MICROSECOND = timedelta(microseconds=1)
+ADA, EVE = Email("ada@example.com"), Email("eve@example.com")
+
+
+async def within(storage: Postgres, act: Callable[[Transaction], Awaitable[T]]) -> T:
+    """`act` in a transaction of its own."""
+    async with storage.transaction(by=SYSTEM) as tx:
+        return await act(tx)
+
+
+async def in_another_task(act: Callable[[], Awaitable[T]]) -> T:
+    """A task may hold only one connection, so whoever meets a transaction of ours must be another one."""
+    results: list[T] = []
+
+    async def run() -> None:
+        results.append(await act())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+    return results[0]
+
+
+def account(email: str = ADA, **changes: Any) -> Account:
+    plain = Account(
+        id=uuid4(),
+        email=Email(email),
+        email_verified_at=NOW,
+        password_hash="hash",
+        is_platform_owner=False,
+        origin=Origin.PLATFORM,
+        origin_org_id=None,
+        deactivated_at=None,
+        anonymized_at=None,
+        created_at=NOW - DAY,
+        first_verified_at=changes.get("email_verified_at", NOW),
+    )
+    return replace(plain, **changes)
+
+
+async def add(storage: Postgres, *added: Account) -> Account:
+    async with storage.transaction(by=SYSTEM) as tx:
+        for one in added:
+            await tx.accounts.add(one)
+    return added[0]
+
+
+def session(user_id: UUID, **changes: Any) -> Session:
+    plain = Session(
+        id=uuid4(),
+        user_id=user_id,
+        created_at=NOW - HOUR,
+        expires_at=NOW + 30 * DAY,
+        ends_at=NOW + 90 * DAY,
+        address="203.0.113.9",
+        agent="tests",
+    )
+    return replace(plain, **changes)
+
+
+async def begin(storage: Postgres, user_id: UUID, token: str, **changes: Any) -> Session:
+    begun = session(user_id, **changes)
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.sessions.begin(begun, digest(token))
+    return begun
+
+
+def mail(**changes: Any) -> Mail:
+    plain = Mail(id=uuid4(), kind=MailKind.RESET_PASSWORD, address=ADA, created_at=NOW - HOUR, due_at=NOW - SECOND, org_slug="acme")
+    return replace(plain, **changes)
+
+
+async def queue(storage: Postgres, *mails: Mail) -> None:
+    async with storage.transaction(by=SYSTEM) as tx:
+        for one in mails:
+            await tx.mails.queue(one)

@@ -1,0 +1,236 @@
+"""Leases, and that what is past its use goes while nothing else does."""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from psycopg import sql
+
+from adapters.postgres.platform import SWEEPS
+from adapters.postgres.pool import Pool
+from adapters.postgres.storage import Postgres, Transaction
+from core import events, housekeeping
+from core.access import SYSTEM
+from core.accounts import Origin
+from core.mails import Outcome
+from core.one_time_tokens import Purpose
+from core.signing_keys import SigningKey
+from core.values import Email, digest
+from ports import Ports
+from tests.adapters.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, begin, in_another_task, mail, session, within
+from tests.builders import add_member, add_organization, everyone, run_sql
+from tests.fakes.outside import FakeClock
+
+# Leases
+
+
+async def test_a_lease_has_one_holder_until_it_ends(storage: Postgres) -> None:
+    one, two = uuid4(), uuid4()
+
+    async def take(holder: UUID, now: datetime, name: str = "work") -> bool:
+        return await within(storage, lambda tx: tx.leases.take(name, holder, now, now + HOUR))
+
+    assert await take(one, NOW)
+    assert not await take(two, NOW)
+    assert await take(two, NOW, "other work")
+    assert await take(one, NOW + HOUR - SECOND)  # extended ...
+    assert not await take(two, NOW + HOUR)  # ... so it has not ended yet
+    assert await take(two, NOW + 2 * HOUR - SECOND)
+    assert not await take(one, NOW + 2 * HOUR)
+
+
+async def test_of_ten_who_want_a_lease_one_gets_it(storage: Postgres) -> None:
+    taken = await everyone(10, lambda _: within(storage, lambda tx: tx.leases.take("work", uuid4(), NOW, NOW + HOUR)))
+    assert sum(taken) == 1
+    again = await everyone(10, lambda _: within(storage, lambda tx: tx.leases.take("work", uuid4(), NOW + HOUR, NOW + DAY)))
+    assert sum(again) == 1
+
+
+# Sweeps
+
+
+async def add_events(pool: Pool, name: str, when: datetime, count: int = 1) -> None:
+    columns = "id, name, target_id, data, created_at"
+    values = "select gen_random_uuid(), %s, 'x', '{}', %s from generate_series(1, %s)"
+    await run_sql(pool, f"insert into events ({columns}) {values}", name, when, count)
+
+
+async def add_rates(pool: Pool, expires_at: datetime, count: int = 1) -> None:
+    values = "select gen_random_uuid(), '{}', 0, %s from generate_series(1, %s)"
+    await run_sql(pool, f"insert into rates (client, tats, wait, expires_at) {values}", expires_at, count)
+
+
+async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh: datetime) -> None:
+    """In every table one row that is past its use at `old`, and one that is not before `fresh`."""
+    await add(storage, ada := account())
+    async with storage.transaction(by=SYSTEM) as tx:
+        for when in (old, fresh):
+            await tx.one_time_tokens.add(digest(str(when)), Purpose.VERIFY_EMAIL, ada.id, ADA, created_at=NOW, expires_at=when)
+            await tx.sessions.begin(session(ada.id, expires_at=when, ends_at=fresh), digest(f"expires {when}"))
+            await tx.sessions.begin(ended := session(ada.id, expires_at=fresh + DAY, ends_at=fresh + DAY), digest(f"ends {when}"))
+            await tx.sessions.end(ended.id, when)
+            await tx.signing_keys.add(SigningKey(str(when), b"pem", NOW, None))
+            await tx.signing_keys.retire_all(when)
+            done = mail()
+            await tx.mails.queue(done)
+            await tx.mails.finish(done.id, Outcome.SENT, when)
+            await tx.accounts.add(account(f"unverified-{when.microsecond}@example.com", email_verified_at=None, created_at=when))
+        await tx.mails.queue(mail())
+        await tx.signing_keys.add(SigningKey("active", b"pem", NOW, None))
+    for when in (old, fresh):
+        await add_rates(pool, when)
+        counted = (
+            "insert into guesses (secret, subject, failures, refused, started_at, expires_at) values ('password', %s, 1, false, %s, %s)"
+        )
+        await run_sql(pool, counted, str(when).encode(), NOW, when)
+        await add_events(pool, "x", when)
+
+
+SWEPT_TABLES = {
+    "one_time_tokens": ("one_time_tokens", 1),
+    "signing_keys": ("signing_keys", 1),
+    "sessions": ("sessions", 2),
+    "rates": ("rates", 1),
+    "guesses": ("guesses", 1),
+    "mails": ("mails", 1),
+    "events": ("events", 1),
+    "unverified_accounts": ("users", 1),
+}
+
+
+def test_every_sweep_is_tested() -> None:
+    assert SWEPT_TABLES.keys() == SWEEPS.keys()
+
+
+@pytest.mark.parametrize("what", SWEPT_TABLES)
+async def test_a_sweep_takes_what_was_past_its_use_and_nothing_else(storage: Postgres, pool: Pool, what: str) -> None:
+    await fill_for_sweeping(storage, pool, NOW - MICROSECOND, NOW)
+    table, expected = SWEPT_TABLES[what]
+    counted = sql.SQL("select count(*) from {}").format(sql.Identifier(table))
+
+    async def count() -> int:
+        async with pool.connection() as connection:
+            return int((await (await connection.execute(counted)).fetchall())[0][0])
+
+    before = await count()
+    assert await within(storage, lambda tx: tx.housekeeping.sweep(what, NOW, 100)) == expected
+    assert await count() == before - expected
+    assert await within(storage, lambda tx: tx.housekeeping.sweep(what, NOW, 100)) == 0
+    assert await within(storage, lambda tx: tx.housekeeping.sweep(what, NOW + 2 * DAY, 1)) == 1
+
+
+async def test_a_swept_session_takes_its_refresh_tokens_along(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    await begin(storage, ada.id, "old", expires_at=NOW - DAY)
+    kept = await begin(storage, ada.id, "kept")
+    await within(storage, lambda tx: tx.sessions.rotate(digest("kept"), digest("next"), NOW, NOW + DAY))
+    await within(storage, lambda tx: tx.housekeeping.sweep("sessions", NOW, 100))
+    # A rotated token stays as long as its session: its reuse must be recognised (security.md N-9).
+    assert set(await run_sql(pool, "select session_id, generation from refresh_tokens")) == {(kept.id, 1), (kept.id, 2)}
+
+
+async def test_only_accounts_that_never_proved_anything_are_purged(storage: Postgres, pool: Pool) -> None:
+    """Self-registered with a password, never verified, without membership (security.md A-7)."""
+    old = {"email_verified_at": None, "created_at": NOW - 8 * DAY}
+    org = await add_organization(pool, "acme")
+    kept = {
+        "verified": account("verified@example.com", created_at=NOW - 8 * DAY),
+        "young": account("young@example.com", email_verified_at=None, created_at=NOW - 6 * DAY),
+        "member": account("member@example.com", **old),
+        "owner": account("owner@example.com", **old, is_platform_owner=True),
+        "scim": account("scim@example.com", **old, origin=Origin.SCIM, origin_org_id=org),
+        "api": account("api@example.com", **old, origin=Origin.API_KEY, origin_org_id=org),
+        "sign-up": account("sign-up@example.com", **old, origin=Origin.SIGN_UP, origin_org_id=org),
+        "passwordless": account("passwordless@example.com", **old, password_hash=None),
+    }
+    await add(storage, *kept.values(), account("never@example.com", **old))
+    await add_member(pool, org, kept["member"].id)
+    assert await within(storage, lambda tx: tx.housekeeping.sweep("unverified_accounts", NOW - 7 * DAY, 100)) == 1
+    assert {email for (email,) in await run_sql(pool, "select email from users")} == {one.email for one in kept.values()}
+
+
+async def test_whoever_changed_a_verified_address_is_not_purged(storage: Postgres, pool: Pool) -> None:
+    """The account was proved once; that its new address is not yet proved must not cost it (security.md A-7, A-9)."""
+    ada = await add(storage, account(created_at=NOW - 400 * DAY, email_verified_at=NOW - 399 * DAY))
+    await within(storage, lambda tx: tx.accounts.change_email(ada.id, EVE, NOW - HOUR))
+    assert await within(storage, lambda tx: tx.housekeeping.sweep("unverified_accounts", NOW - 7 * DAY, 100)) == 0
+    assert await run_sql(pool, "select email from users") == [(EVE,)]
+
+
+async def test_a_sweep_leaves_alone_what_somebody_is_using(storage: Postgres, pool: Pool) -> None:
+    await add(storage, *(account(f"{number}@example.com", email_verified_at=None, created_at=NOW - 8 * DAY) for number in range(3)))
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.accounts.lock_by_email(Email("1@example.com"))
+        swept = await in_another_task(lambda: within(storage, lambda tx: tx.housekeeping.sweep("unverified_accounts", NOW, 100)))
+    assert swept == 2
+    assert await run_sql(pool, "select email from users") == [("1@example.com",)]
+
+
+@pytest.mark.slow
+async def test_housekeeping_takes_everything_in_bounded_batches(
+    ports: Ports, storage: Postgres, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[tuple[str, int]] = []
+    swept = type((await _open(storage)).housekeeping).sweep
+
+    async def watched(self: Any, what: str, before: datetime, limit: int) -> int:
+        count = await swept(self, what, before, limit)
+        assert count <= limit
+        limits.append((what, count))
+        return count
+
+    monkeypatch.setattr(type((await _open(storage)).housekeeping), "sweep", watched)
+    monkeypatch.setattr(housekeeping, "BATCH", 10)
+    await add_events(pool, "x", NOW - 31 * DAY, count=35)
+    await add_events(pool, "fresh", clock.now())
+    await add_rates(pool, NOW - DAY, count=10)
+    assert await housekeeping.sweep(ports, uuid4()) == {"rates": 10, "events": 35}
+    assert [count for what, count in limits if what == "events"] == [10, 10, 10, 5]
+    assert [count for what, count in limits if what == "rates"] == [10, 0]
+    assert await run_sql(pool, "select name from events") == [("fresh",)]
+    assert {what for what, _ in limits} == SWEEPS.keys()
+
+
+async def _open(storage: Postgres) -> Transaction:
+    async with storage.transaction(by=SYSTEM) as tx:
+        return tx
+
+
+@pytest.mark.slow
+async def test_only_one_process_sweeps(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    one, two = uuid4(), uuid4()
+    assert await housekeeping.sweep(ports, one) == {}
+    assert await housekeeping.sweep(ports, two) is None
+    assert await housekeeping.sweep(ports, one) == {}
+    clock.advance(housekeeping.LEASE)
+    assert await housekeeping.sweep(ports, two) == {}
+    assert await housekeeping.sweep(ports, one) is None
+
+
+@pytest.mark.slow
+async def test_of_five_processes_at_once_one_sweeps(ports: Ports, pool: Pool) -> None:
+    await add_rates(pool, NOW - DAY, count=50)
+    results = await everyone(5, lambda _: housekeeping.sweep(ports, uuid4()))
+    assert sorted(results, key=str) == sorted([{"rates": 50}, None, None, None, None], key=str)
+
+
+@pytest.mark.slow
+async def test_housekeeping_keeps_what_is_still_needed(ports: Ports, storage: Postgres, pool: Pool, clock: FakeClock) -> None:
+    ada = await add(storage, account())
+    begun = await begin(storage, ada.id, "token")
+    await within(storage, lambda tx: tx.sessions.end(begun.id, NOW))
+    young = account("young@example.com", email_verified_at=None, created_at=NOW)
+    await add(storage, young)
+    await within(storage, lambda tx: tx.logins.succeeded(ada.id, begun.id, "password", NOW - 1000 * DAY, None, None))
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.record(events.password_changed(ada.id, "set"))
+    clock.advance(23 * HOUR)
+    assert await housekeeping.sweep(ports, uuid4()) == {}
+    clock.advance(2 * HOUR)
+    assert await housekeeping.sweep(ports, uuid4()) == {"sessions": 1}  # reuse of its tokens was recognised for a day
+    clock.advance(ports.policy.unverified_purge)
+    assert await housekeeping.sweep(ports, uuid4()) == {"unverified_accounts": 1}
+    clock.advance(400 * DAY)
+    await housekeeping.sweep(ports, uuid4())
+    assert await run_sql(pool, "select count(*) from login_events") == await run_sql(pool, "select count(*) from audit_log") == [(1,)]

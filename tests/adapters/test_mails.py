@@ -1,0 +1,139 @@
+"""Every statement about the queue of mails: each field, each condition, and that no two claims get the same."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from adapters.postgres.driver import connect
+from adapters.postgres.pool import Pool
+from adapters.postgres.storage import Postgres
+from core.access import SYSTEM
+from core.mails import Mail, MailKind, Outcome
+from core.values import Email
+from tests.adapters.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, in_another_task, mail, queue, within
+from tests.builders import everyone, run_sql
+
+
+async def claim(storage: Postgres, limit: int = 10, now: datetime = NOW, lease: timedelta = HOUR) -> list[Mail]:
+    return await within(storage, lambda tx: tx.mails.claim(now, now + lease, limit))
+
+
+@pytest.mark.parametrize("kind", list(MailKind))
+async def test_every_field_of_a_mail_comes_back(storage: Postgres, kind: MailKind) -> None:
+    queued = mail(kind=kind)
+    await queue(storage, queued)
+    await within(storage, lambda tx: tx.mails.keep_token(queued.id, "the token", NOW))
+    assert await claim(storage) == [replace(queued, claims=1, due_at=NOW + HOUR, token="the token")]
+
+
+async def test_due_mails_are_claimed_oldest_first_and_no_more_than_asked_for(storage: Postgres) -> None:
+    mails = [mail(created_at=NOW - age * SECOND, due_at=NOW - age * SECOND) for age in (3, 9, 1, 7, 5, 0)]
+    late = mail(created_at=NOW - DAY, due_at=NOW + MICROSECOND)
+    await queue(storage, *mails, late)
+    ages = [(NOW - found.created_at) // SECOND for found in await claim(storage, 4)]
+    assert ages == [9, 7, 5, 3]
+    assert [(NOW - found.created_at) // SECOND for found in await claim(storage)] == [1, 0]
+    assert await claim(storage) == []
+
+
+async def test_a_lease_that_ends_makes_a_mail_due_again(storage: Postgres) -> None:
+    await queue(storage, mail())
+    [first] = await claim(storage)
+    assert await claim(storage, now=NOW + HOUR - MICROSECOND) == []
+    [second] = await claim(storage, now=NOW + HOUR)
+    assert (first.claims, second.claims, second.attempts) == (1, 2, 0)
+
+
+async def test_no_two_claims_get_the_same_mail(storage: Postgres) -> None:
+    await queue(storage, *(mail() for _ in range(40)))
+    claimed = await everyone(8, lambda _: claim(storage, 7))
+    ids = [found.id for some in claimed for found in some]
+    assert len(ids) == len(set(ids)) == 40
+    assert max(len(some) for some in claimed) <= 7
+
+
+async def test_a_claim_does_not_wait_for_another(storage: Postgres) -> None:
+    await queue(storage, mail(), mail())
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert len(await tx.mails.claim(NOW, NOW + HOUR, 1)) == 1
+        assert len(await in_another_task(lambda: claim(storage))) == 1
+
+
+async def test_a_token_is_kept_sealed(storage: Postgres, pool: Pool) -> None:
+    queued, other = mail(), mail()
+    await queue(storage, queued, other)
+    await within(storage, lambda tx: tx.mails.keep_token(queued.id, "the token", NOW))
+    stored = dict(await run_sql(pool, "select id, token from mails"))
+    assert b"the token" not in stored[queued.id]
+    assert stored[other.id] is None
+    # In another row it opens nothing.
+    await run_sql(pool, "update mails set token = %s where id = %s", stored[queued.id], other.id)
+    tokens = {found.id: found.token for found in await claim(storage)}
+    assert tokens == {queued.id: "the token", other.id: None}
+
+
+@pytest.mark.parametrize(("outcome", "attempts"), [(Outcome.SENT, 1), (Outcome.GIVEN_UP, 1), (Outcome.DROPPED, 0)])
+async def test_a_mail_that_is_done_with_keeps_no_token_and_comes_no_more(
+    storage: Postgres, pool: Pool, outcome: Outcome, attempts: int
+) -> None:
+    queued, other = mail(), mail()
+    await queue(storage, queued, other)
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.mails.keep_token(queued.id, "t", NOW)
+        await tx.mails.keep_token(other.id, "t", NOW)
+        await tx.mails.finish(queued.id, outcome, NOW, reason="because")
+        await tx.mails.finish(queued.id, Outcome.SENT, NOW + HOUR)  # the first outcome stands
+    query = "select finished_at, outcome, token, attempts, last_failure from mails where id = %s"
+    assert await run_sql(pool, query, queued.id) == [(NOW, outcome, None, attempts, "because")]
+    [left] = await claim(storage)
+    assert (left.id, left.token) == (other.id, "t")
+
+
+async def test_a_failed_attempt_is_counted_and_put_off(storage: Postgres, pool: Pool) -> None:
+    await queue(storage, mail(), other := mail(due_at=NOW + HOUR))
+    [claimed] = await claim(storage)
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.mails.postpone(claimed, NOW + 5 * SECOND, "421 try later")
+    query = "select attempts, due_at, last_failure, finished_at from mails where id = %s"
+    assert await run_sql(pool, query, claimed.id) == [(1, NOW + 5 * SECOND, "421 try later", None)]
+    assert await run_sql(pool, query, other.id) == [(0, NOW + HOUR, None, None)]
+    [again] = await claim(storage, now=NOW + 5 * SECOND)
+    assert (again.attempts, again.claims) == (1, 2)
+
+
+async def test_whoever_lost_its_lease_puts_nothing_off(storage: Postgres, pool: Pool) -> None:
+    await queue(storage, mail())
+    [stale] = await claim(storage)
+    [current] = await claim(storage, now=NOW + HOUR)
+    await within(storage, lambda tx: tx.mails.postpone(stale, NOW + DAY, "late news"))
+    assert await run_sql(pool, "select due_at, attempts from mails") == [(current.due_at, 0)]
+
+
+async def test_the_limit_per_recipient_counts_tokens_that_were_made(storage: Postgres) -> None:
+    mails = [mail(), mail(), mail(), mail(address=EVE)]
+    await queue(storage, *mails)
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.mails.keep_token(mails[0].id, "t", NOW - HOUR)
+        await tx.mails.keep_token(mails[1].id, "t", NOW - HOUR + MICROSECOND)
+        await tx.mails.keep_token(mails[3].id, "t", NOW)
+        await tx.mails.finish(mails[1].id, Outcome.SENT, NOW)  # sent ones count as well
+        assert await tx.mails.token_mails_since(ADA, NOW - HOUR) == 1
+        assert await tx.mails.token_mails_since(ADA, NOW - HOUR - MICROSECOND) == 2
+        assert await tx.mails.token_mails_since(EVE, NOW - HOUR) == 1
+        assert await tx.mails.token_mails_since(Email("nobody@example.com"), NOW - HOUR) == 0
+
+
+async def test_mailers_are_woken_when_the_transaction_commits(storage: Postgres, conninfo: str) -> None:
+    listening = await connect(conninfo, timeout=5.0)
+    try:
+        await listening.execute("listen mails")
+        with pytest.raises(ZeroDivisionError):  # noqa: PT012 (what comes before the error is the point)
+            async with storage.transaction(by=SYSTEM) as tx:
+                await tx.mails.queue(mail())
+                raise ZeroDivisionError
+        await queue(storage, mail(), mail())
+        heard = [note.channel async for note in listening.notifies(timeout=1.0, stop_after=1)]
+        assert heard == ["mails"]
+    finally:
+        await listening.close()

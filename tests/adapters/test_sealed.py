@@ -1,0 +1,57 @@
+"""Sealing again what is sealed under another key."""
+
+from dataclasses import replace
+
+import pytest
+
+from adapters.crypto import AesVault
+from adapters.postgres.pool import Pool
+from adapters.postgres.storage import Postgres
+from core import housekeeping
+from core.access import SYSTEM
+from core.signing_keys import SigningKey
+from ports import Ports
+from tests.adapters.rows import DAY, HOUR, NOW, SECOND, mail
+from tests.builders import run_sql
+from tests.fakes.outside import FakeClock
+
+
+async def test_every_sealed_value_comes_under_the_new_key(
+    ports: Ports, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeping, "BATCH", 3)
+    old, new = ("old", bytes(range(32))), ("new", bytes(range(32, 64)))
+    before, both, after = [replace(ports, storage=Postgres(pool, AesVault(keys), clock)) for keys in ([old], [new, old], [new])]
+    await run_sql(pool, "delete from signing_keys")
+    mails = [mail() for _ in range(8)]
+    async with before.storage.transaction(by=SYSTEM) as tx:
+        for number in range(4):
+            await tx.signing_keys.add(SigningKey(f"key {number}", b"pem %d" % number, NOW + number * SECOND, None))
+            await tx.signing_keys.retire_all(NOW + DAY)
+        for number, one in enumerate(mails):
+            await tx.mails.queue(one)
+            if number != 5:
+                await tx.mails.keep_token(one.id, f"token {number}", NOW)
+    async with both.storage.transaction(by=SYSTEM) as tx:
+        await tx.mails.keep_token(mails[0].id, "already new", NOW)
+    assert await housekeeping.reencrypt(both) == 4 + 6
+    assert await housekeeping.reencrypt(both) == 0
+    assert await housekeeping.reencrypt(after) == 0
+    async with after.storage.reading() as read:
+        assert [key.private_key for key in await read.signing_keys.live(NOW)] == [b"pem 3", b"pem 2", b"pem 1", b"pem 0"]
+    async with after.storage.transaction(by=SYSTEM) as tx:
+        tokens = {found.id: found.token for found in await tx.mails.claim(NOW, NOW + HOUR, 100)}
+    expected = {one.id: f"token {number}" for number, one in enumerate(mails)}
+    assert tokens == {**expected, mails[0].id: "already new", mails[5].id: None}
+
+
+async def test_every_column_that_is_sealed_is_known(pool: Pool) -> None:
+    """Whoever adds a column of bytes says here whether `keys reencrypt` must know it."""
+    from adapters.postgres.sealed import SEALED
+
+    columns = await run_sql(
+        pool,
+        "select table_name::text, column_name::text from information_schema.columns where table_schema = 'public' and data_type = 'bytea'",
+    )
+    hashes = {("refresh_tokens", "token_hash"), ("one_time_tokens", "token_hash"), ("guesses", "subject")}
+    assert set(columns) - hashes == {(known.table, known.column) for known in SEALED}
