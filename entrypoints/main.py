@@ -188,7 +188,7 @@ async def run(
                     shutdown=stop.asked,
                     grace=lambda: stop.grace,
                     on_started=on_started,
-                    malformed=app.asgi_app.malformed,  # type: ignore[attr-defined]
+                    malformed=app.outer.malformed,
                 )
                 http.cancel_scope.cancel()
             actors.cancel_scope.cancel()

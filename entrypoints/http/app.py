@@ -17,7 +17,7 @@ from entrypoints.http import accounts, operations, sessions
 from entrypoints.http.access import check_every_route
 from entrypoints.http.bodies import MAX_BODY, StrictRequest
 from entrypoints.http.connection import WholeBodyConnection
-from entrypoints.http.context import exchange
+from entrypoints.http.context import Served, exchange, serve
 from entrypoints.http.errors import handle_errors
 from entrypoints.http.limits import RateLimits
 from entrypoints.http.openapi import describe_interface, interface_description
@@ -26,6 +26,15 @@ from ports import Ports
 
 # The only addresses where looking is doing (security.md G-2): a HEAD request must not do it.
 GET_CHANGES_STATE = frozenset({"/auth/verify-email"})
+
+
+class Application(QuartTrio):
+    """Quart's application, which is reached through the outer layer only."""
+
+    outer: Outer
+
+    async def asgi_app(self, scope: Any, receive: Any, send: Any) -> None:
+        await self.outer(scope, receive, send)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,41 +50,43 @@ class Edge:
 
 def create_app(
     ports: Ports, edge: Edge, *, observe: Callable[[Exchange], None], exposition: Callable[[], bytes], exposition_type: str
-) -> QuartTrio:
+) -> Application:
     """The application. Raises ValueError where a route does not say who may call it, or the interface description is not sound."""
-    app = _routes(edge)
-    app.extensions.update(
+    app = _routes()
+    base = urlsplit(edge.base_url)
+    served = Served(
         ports=ports,
+        limits=RateLimits(edge.rate_limit_factor),
+        origin=f"{base.scheme}://{base.netloc}",
         metrics_token=edge.metrics_token,
         exposition=exposition,
         exposition_type=exposition_type,
-        openapi=json.dumps(interface_description(app)).encode(),
+        description=json.dumps(interface_description(app)).encode(),
     )
-    app.asgi_app = Outer(  # type: ignore[method-assign,assignment]
-        app.asgi_app,  # type: ignore[arg-type]
+    serve(app, served)
+    app.outer = Outer(
+        super(Application, app).asgi_app,  # type: ignore[arg-type]  # Hypercorn's names for the same three
         routes=RouteTable(app),
         observe=observe,
         body_limit=lambda _: MAX_BODY,
         trusted_proxies=edge.trusted_proxies,
         cors_origin=edge.frontend_origin,
-        https=edge.base_url.startswith("https:"),
+        https=base.scheme == "https",
     )
     return app
 
 
 def describe() -> dict[str, Any]:
     """The interface description, without a running service."""
-    return interface_description(_routes(Edge("http://localhost", None, (), 1.0, None)))
+    return interface_description(_routes())
 
 
-def _routes(edge: Edge) -> QuartTrio:
-    app = QuartTrio("gatehouse", static_folder=None)
+def _routes() -> Application:
+    app = Application("gatehouse", static_folder=None)
     app.request_class = StrictRequest
     app.asgi_http_class = WholeBodyConnection
     app.url_map.merge_slashes = False  # a doubled slash is an unknown address (decisions, point 7)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
-    parts = urlsplit(edge.base_url)
-    app.extensions.update(rate_limits=RateLimits(edge.rate_limit_factor), origin=f"{parts.scheme}://{parts.netloc}")
     for area in (accounts, sessions, operations):
         app.register_blueprint(area.routes)
     app.before_request(_look_at_address)

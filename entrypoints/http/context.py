@@ -1,12 +1,15 @@
-"""What a view can reach: the ports, and who is calling."""
+"""What a view can reach: what serves it, and who is calling."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from quart import Response, current_app, g, request
+from quart import Quart, Response, current_app, g, request
 
 from core.access import Anonymous, Caller, Person
 
 if TYPE_CHECKING:
+    from entrypoints.http.limits import RateLimits
     from entrypoints.http.outer import Exchange
     from entrypoints.http.pages import Page
     from ports import Ports
@@ -15,8 +18,33 @@ if TYPE_CHECKING:
 AGENT_LENGTH = 512
 
 
+_SERVED = "gatehouse"
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What the application was made with: the same for every request."""
+
+    ports: "Ports"
+    limits: "RateLimits"
+    origin: str  # of our own pages
+    metrics_token: str | None
+    exposition: Callable[[], bytes]
+    exposition_type: str
+    description: bytes  # of the interface, as JSON
+
+
+def serve(app: Quart, served: Served) -> None:
+    """Let the views of this application find it."""
+    app.extensions[_SERVED] = served
+
+
+def served(app: Quart = current_app) -> Served:
+    return cast("Served", app.extensions[_SERVED])
+
+
 def ports() -> "Ports":
-    return cast("Ports", current_app.extensions["ports"])
+    return served().ports
 
 
 def exchange() -> "Exchange":

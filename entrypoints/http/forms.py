@@ -2,10 +2,11 @@
 
 from urllib.parse import parse_qsl
 
-from quart import current_app, request
+from quart import request
 from werkzeug.exceptions import UnsupportedMediaType
 
 from core.errors import Forbidden, Invalid
+from entrypoints.http.context import served
 
 MAX_FIELDS = 100
 
@@ -42,5 +43,5 @@ def _refuse_foreign_origin() -> None:
     # Our pages send no referrer, and for those a browser says "null" here, as it also does for a sandboxed frame elsewhere: this header
     # can only convict. The token in the form is what acquits.
     origin = request.headers.get("Origin")
-    if origin not in (None, "null", current_app.extensions["origin"]):
+    if origin not in (None, "null", served().origin):
         raise ForeignOrigin

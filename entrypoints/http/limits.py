@@ -1,11 +1,11 @@
 """Which rate limits a route has (organizations.md section 8 and the rows of identity.md section 4.1)."""
 
-from quart import current_app, request
+from quart import request
 
 from core.errors import Limited
 from core.limits import AUTH, FORGOT_PASSWORD, LOGIN, REGISTER, RESEND_VERIFICATION, Bucket
 from entrypoints.http.client_address import limit_key
-from entrypoints.http.context import exchange, ports
+from entrypoints.http.context import exchange, ports, served
 
 OWN: dict[tuple[str, str], Bucket] = {
     ("POST", "/api/auth/register"): REGISTER,
@@ -42,8 +42,7 @@ class RateLimits:
 async def admit() -> None:
     """Take a token from every bucket of this route. Raises Limited, and then takes none."""
     assert request.url_rule is not None, "only matched routes are guarded"
-    limits: RateLimits = current_app.extensions["rate_limits"]
-    buckets = limits.of(request.method, request.url_rule.rule)
+    buckets = served().limits.of(request.method, request.url_rule.rule)
     if not buckets:
         return
     async with ports().storage.counting() as count:

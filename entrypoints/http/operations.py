@@ -5,14 +5,14 @@ import json
 from typing import Literal
 
 import trio
-from quart import Blueprint, Response, current_app
+from quart import Blueprint, Response
 from quart_schema import validate_response
 
 from core.errors import NotFound, StorageDown, Unauthenticated
 from core.values import digest
 from entrypoints.http.access import bearer_token, operations
 from entrypoints.http.bodies import Shown
-from entrypoints.http.context import page_response, ports
+from entrypoints.http.context import page_response, ports, served
 from entrypoints.http.openapi import describes, describes_page, refuses
 from entrypoints.http.pages import asset, docs, render
 from entrypoints.version import VERSION
@@ -70,11 +70,11 @@ async def ready() -> tuple[Readiness, int]:
 @describes({200: "Metrics in the text exposition format 0.0.4."}, content_type="text/plain")
 async def metrics() -> Response:
     """Metrics for Prometheus; closed to others where the operator has set a token for it."""
-    extensions = current_app.extensions
-    token: str | None = extensions["metrics_token"]
+    here = served()
+    token = here.metrics_token
     if token is not None and not hmac.compare_digest(digest(bearer_token()), digest(token)):
         raise Unauthenticated
-    return Response(await trio.to_thread.run_sync(extensions["exposition"]), 200, content_type=extensions["exposition_type"])
+    return Response(await trio.to_thread.run_sync(here.exposition), 200, content_type=here.exposition_type)
 
 
 @routes.get("/.well-known/jwks.json")
@@ -91,7 +91,7 @@ async def jwks() -> Response:
 @describes({200: "An OpenAPI 3.1 document."}, content_type="application/json")
 async def openapi() -> Response:
     """This description of the interface."""
-    return Response(current_app.extensions["openapi"], 200, content_type="application/json")
+    return Response(served().description, 200, content_type="application/json")
 
 
 @routes.get("/docs")

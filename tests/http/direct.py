@@ -1,6 +1,7 @@
 """Requests as the server hands them to the application: nothing is repaired on the way, as client libraries would."""
 
 from collections.abc import Iterable, MutableMapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -8,12 +9,19 @@ import trio
 from quart_trio import QuartTrio
 from werkzeug.datastructures import Headers
 
+from entrypoints.http.context import serve, served
 from tests.builders import Answer
 
 PEER = "203.0.113.9"
 PATIENCE = 10.0  # seconds
 
 Message = MutableMapping[str, Any]
+
+
+def change_ports(app: QuartTrio, **changes: Any) -> None:
+    """Let the application reach other ports from now on."""
+    here = served(app)
+    serve(app, replace(here, ports=replace(here.ports, **changes)))
 
 
 async def ask(

@@ -3,7 +3,6 @@
 import importlib
 import json
 import pkgutil
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -38,7 +37,7 @@ from entrypoints.http.errors import code_of, status_of
 from ports import Ports
 from tests.builders import PASSWORD, Api, add_account, deliver, link, make_vault
 from tests.fakes.outside import FakeMailTransport
-from tests.http.direct import ask
+from tests.http.direct import ask, change_ports
 
 # organizations.md section 7 and decisions, point 2.
 KINDS: list[tuple[type[Exception], int, str]] = [
@@ -341,7 +340,7 @@ async def test_a_lost_database_is_told_on_every_kind_of_route(app: QuartTrio, po
     login = json.dumps({"email": "ada@example.com", "password": "x" * 10}).encode()
     right = login.replace(b"x" * 10, PASSWORD.encode())
     token = (await ask(app, "POST", "/api/auth/login", headers=[json_type], body=right)).json["access_token"]
-    app.extensions["ports"] = replace(ports, storage=Postgres(gone, make_vault(), ports.clock))
+    change_ports(app, storage=Postgres(gone, make_vault(), ports.clock))
     for method, path, body in (
         ("POST", "/api/auth/login", login),
         ("POST", "/api/auth/register", login),

@@ -16,6 +16,7 @@ from core import sessions
 from core.access import SYSTEM
 from core.policy import Policy
 from core.values import Email
+from entrypoints.http import context
 from entrypoints.http.app import create_app
 from ports import Ports
 from tests.background import Background
@@ -155,7 +156,7 @@ BODIES: dict[str, bytes] = {
 
 def reads_json(app: QuartTrio) -> set[tuple[str, str]]:
     """The routes that have a JSON body, according to the interface description."""
-    document = json.loads(app.extensions["openapi"])
+    document = json.loads(context.served(app).description)
     return {
         (method.upper(), path)
         for path, operations in document["paths"].items()
@@ -225,7 +226,7 @@ NOT_PLAIN = {"NUL", "a control", "a C1 control", "line breaks", "a bidi override
 
 def fields(app: QuartTrio) -> Iterator[tuple[str, str, str, dict[str, Any], dict[str, Any]]]:
     """Method, path and name of every field of every JSON body, with its schema and with a body in which all fields are good."""
-    document = json.loads(app.extensions["openapi"])
+    document = json.loads(context.served(app).description)
     for method, path in sorted(reads_json(app)):
         body = document["paths"][path][method.lower()]["requestBody"]["content"]["application/json"]["schema"]
         properties = body["properties"]

@@ -1,7 +1,6 @@
 """Rate limits per client address: each documented bucket, alone and together (organizations.md section 8; N-1, N-2)."""
 
 import json
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from ipaddress import ip_network
@@ -14,7 +13,7 @@ from entrypoints.http.app import Edge
 from ports import Ports
 from tests.builders import EMAIL, PASSWORD, Answer, Api, add_account, everyone, make_edge
 from tests.fakes.outside import FakeClock
-from tests.http.direct import PEER, ask
+from tests.http.direct import PEER, ask, change_ports
 
 pytestmark = pytest.mark.slow
 
@@ -247,7 +246,7 @@ async def test_a_limit_comes_before_everything_else(app: QuartTrio, ports: Ports
 
     assert await admitted(app, "POST", "/api/auth/login", 10) == 10
     assert await admitted(app, "POST", "/api/auth/register", 10) == 10
-    app.extensions["ports"] = replace(ports, passwords=Untouched())  # type: ignore[arg-type]
+    change_ports(app, passwords=Untouched())
     json_type = (b"content-type", b"application/json")
     credentials = json.dumps({"email": EMAIL, "password": PASSWORD}).encode()
     for path in ("/api/auth/login", "/api/auth/register"):

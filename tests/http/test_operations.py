@@ -2,7 +2,6 @@
 
 import base64
 import re
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -18,7 +17,7 @@ from entrypoints.version import VERSION
 from ports import Ports
 from tests.builders import Api, add_account, make_edge, make_vault
 from tests.fakes.outside import FakeClock
-from tests.http.direct import ask
+from tests.http.direct import ask, change_ports
 
 EXPOSITION = b"# HELP sso_x X.\n# TYPE sso_x gauge\nsso_x 1.0\n"
 
@@ -52,12 +51,12 @@ async def test_ready_while_the_database_answers(api: Api) -> None:
 @pytest.mark.slow
 async def test_not_ready_while_it_does_not(app: QuartTrio, ports: Ports, clock: FakeClock) -> None:
     gone = Pool("host=127.0.0.1 port=1 dbname=nothing", size=1, acquire_timeout=0.5)
-    app.extensions["ports"] = replace(ports, storage=Postgres(gone, make_vault(), clock))
+    change_ports(app, storage=Postgres(gone, make_vault(), clock))
     answer = await ask(app, "GET", "/health/ready")
     assert (answer.status, answer.json) == (503, {"status": "unhealthy", "version": VERSION, "database": "disconnected"})
     assert (await ask(app, "GET", "/health")).status == 200
     assert (await ask(app, "GET", "/health/live")).status == 200
-    app.extensions["ports"] = ports
+    change_ports(app, storage=ports.storage)
     assert (await ask(app, "GET", "/health/ready")).status == 200
     await gone.aclose()
 

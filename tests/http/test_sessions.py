@@ -1,11 +1,11 @@
 """Signing in, refreshing, signing out, and what ends a session (identity.md sections 3, 4.1, 5; security.md sections 3 to 5)."""
 
-from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID, uuid4
 
 import jwt
 import pytest
+from quart_trio import QuartTrio
 
 from adapters.postgres.pool import Pool
 from core.errors import Limited
@@ -13,6 +13,7 @@ from core.policy import Policy
 from ports import Ports
 from tests.builders import EMAIL, PASSWORD, Answer, Api, add_account, everyone
 from tests.fakes.outside import FakeClock, FakeMetrics
+from tests.http.direct import change_ports
 
 
 async def run_sql(pool: Pool, query: str, *parameters: object) -> int:
@@ -303,10 +304,10 @@ async def test_an_idle_session_lapses_after_thirty_days(api: Api, ports: Ports, 
     assert (await refresh(api, tokens["refresh_token"])).status == 401
 
 
-async def test_lifetimes_are_settings(api: Api, ports: Ports, app: object, clock: FakeClock) -> None:
+async def test_lifetimes_are_settings(api: Api, ports: Ports, app: QuartTrio, clock: FakeClock) -> None:
     await add_account(ports)
     policy = Policy(access_token_ttl=timedelta(days=1))
-    app.extensions["ports"] = replace(ports, policy=policy)  # type: ignore[attr-defined]
+    change_ports(app, policy=policy)
     tokens = (await api.login()).json
     assert tokens["expires_in"] == 86400
     clock.advance(timedelta(hours=23))
