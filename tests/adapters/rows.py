@@ -87,7 +87,7 @@ async def begin(storage: Postgres, user_id: UUID, token: str, **changes: Any) ->
 
 
 def mail(**changes: Any) -> Mail:
-    plain = Mail(id=uuid4(), kind=MailKind.RESET_PASSWORD, address=ADA, created_at=NOW - HOUR, due_at=NOW - SECOND, org_slug="acme")
+    plain = Mail(id=uuid4(), kind=MailKind.RESET_PASSWORD, address=ADA, created_at=NOW - HOUR, due_at=NOW - SECOND)
     return replace(plain, **changes)
 
 

@@ -7,6 +7,7 @@ import pytest
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.guesses import Allowance, Secret
+from core.housekeeping import Sweep
 from core.policy import Policy
 from tests.adapters.rows import DAY, HOUR, MICROSECOND, NOW, SECOND, within
 from tests.builders import everyone, run_sql
@@ -91,8 +92,8 @@ async def test_counters_are_swept_only_when_they_say_nothing_any_more(storage: P
         await guess(storage)
     # Blocked for at most a quarter of an hour, and remembered for a window more.
     later = timedelta(minutes=15) + ALLOWANCE.window
-    assert await within(storage, lambda tx: tx.housekeeping.sweep("guesses", NOW + later, 10)) == 0
-    assert await within(storage, lambda tx: tx.housekeeping.sweep("guesses", NOW + later + SECOND, 10)) == 1
+    assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.GUESSES, NOW + later, 10)) == 0
+    assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.GUESSES, NOW + later + SECOND, 10)) == 1
 
 
 def test_the_defaults_are_those_of_the_rules() -> None:

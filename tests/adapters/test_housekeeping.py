@@ -7,12 +7,13 @@ from uuid import UUID, uuid4
 import pytest
 from psycopg import sql
 
-from adapters.postgres.platform import SWEEPS
+from adapters.postgres.housekeeping import SWEEPS
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres, Transaction
 from core import events, housekeeping
 from core.access import SYSTEM
 from core.accounts import Origin
+from core.housekeeping import Sweep
 from core.mails import Outcome
 from core.one_time_tokens import Purpose
 from core.signing_keys import SigningKey
@@ -74,7 +75,7 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
             await tx.signing_keys.retire_all(when)
             done = mail()
             await tx.mails.queue(done)
-            await tx.mails.finish(done.id, Outcome.SENT, when)
+            await tx.mails.finish(done, Outcome.SENT, when)
             await tx.accounts.add(account(f"unverified-{when.microsecond}@example.com", email_verified_at=None, created_at=when))
         await tx.mails.queue(mail())
         await tx.signing_keys.add(SigningKey("active", b"pem", NOW, None))
@@ -88,23 +89,23 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
 
 
 SWEPT_TABLES = {
-    "one_time_tokens": ("one_time_tokens", 1),
-    "signing_keys": ("signing_keys", 1),
-    "sessions": ("sessions", 2),
-    "rates": ("rates", 1),
-    "guesses": ("guesses", 1),
-    "mails": ("mails", 1),
-    "events": ("events", 1),
-    "unverified_accounts": ("users", 1),
+    Sweep.ONE_TIME_TOKENS: ("one_time_tokens", 1),
+    Sweep.SIGNING_KEYS: ("signing_keys", 1),
+    Sweep.SESSIONS: ("sessions", 2),
+    Sweep.RATES: ("rates", 1),
+    Sweep.GUESSES: ("guesses", 1),
+    Sweep.MAILS: ("mails", 1),
+    Sweep.EVENTS: ("events", 1),
+    Sweep.UNVERIFIED_ACCOUNTS: ("users", 1),
 }
 
 
 def test_every_sweep_is_tested() -> None:
-    assert SWEPT_TABLES.keys() == SWEEPS.keys()
+    assert SWEPT_TABLES.keys() == SWEEPS.keys() == set(Sweep)
 
 
 @pytest.mark.parametrize("what", SWEPT_TABLES)
-async def test_a_sweep_takes_what_was_past_its_use_and_nothing_else(storage: Postgres, pool: Pool, what: str) -> None:
+async def test_a_sweep_takes_what_was_past_its_use_and_nothing_else(storage: Postgres, pool: Pool, what: Sweep) -> None:
     await fill_for_sweeping(storage, pool, NOW - MICROSECOND, NOW)
     table, expected = SWEPT_TABLES[what]
     counted = sql.SQL("select count(*) from {}").format(sql.Identifier(table))
@@ -125,7 +126,7 @@ async def test_a_swept_session_takes_its_refresh_tokens_along(storage: Postgres,
     await begin(storage, ada.id, "old", expires_at=NOW - DAY)
     kept = await begin(storage, ada.id, "kept")
     await within(storage, lambda tx: tx.sessions.rotate(digest("kept"), digest("next"), NOW, NOW + DAY))
-    await within(storage, lambda tx: tx.housekeeping.sweep("sessions", NOW, 100))
+    await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.SESSIONS, NOW, 100))
     # A rotated token stays as long as its session: its reuse must be recognised (security.md N-9).
     assert set(await run_sql(pool, "select session_id, generation from refresh_tokens")) == {(kept.id, 1), (kept.id, 2)}
 
@@ -146,7 +147,7 @@ async def test_only_accounts_that_never_proved_anything_are_purged(storage: Post
     }
     await add(storage, *kept.values(), account("never@example.com", **old))
     await add_member(pool, org, kept["member"].id)
-    assert await within(storage, lambda tx: tx.housekeeping.sweep("unverified_accounts", NOW - 7 * DAY, 100)) == 1
+    assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.UNVERIFIED_ACCOUNTS, NOW - 7 * DAY, 100)) == 1
     assert {email for (email,) in await run_sql(pool, "select email from users")} == {one.email for one in kept.values()}
 
 
@@ -154,7 +155,7 @@ async def test_whoever_changed_a_verified_address_is_not_purged(storage: Postgre
     """The account was proved once; that its new address is not yet proved must not cost it (security.md A-7, A-9)."""
     ada = await add(storage, account(created_at=NOW - 400 * DAY, email_verified_at=NOW - 399 * DAY))
     await within(storage, lambda tx: tx.accounts.change_email(ada.id, EVE, NOW - HOUR))
-    assert await within(storage, lambda tx: tx.housekeeping.sweep("unverified_accounts", NOW - 7 * DAY, 100)) == 0
+    assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.UNVERIFIED_ACCOUNTS, NOW - 7 * DAY, 100)) == 0
     assert await run_sql(pool, "select email from users") == [(EVE,)]
 
 
@@ -162,7 +163,7 @@ async def test_a_sweep_leaves_alone_what_somebody_is_using(storage: Postgres, po
     await add(storage, *(account(f"{number}@example.com", email_verified_at=None, created_at=NOW - 8 * DAY) for number in range(3)))
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.accounts.lock_by_email(Email("1@example.com"))
-        swept = await in_another_task(lambda: within(storage, lambda tx: tx.housekeeping.sweep("unverified_accounts", NOW, 100)))
+        swept = await in_another_task(lambda: within(storage, lambda tx: tx.housekeeping.sweep(Sweep.UNVERIFIED_ACCOUNTS, NOW, 100)))
     assert swept == 2
     assert await run_sql(pool, "select email from users") == [("1@example.com",)]
 
@@ -171,10 +172,10 @@ async def test_a_sweep_leaves_alone_what_somebody_is_using(storage: Postgres, po
 async def test_housekeeping_takes_everything_in_bounded_batches(
     ports: Ports, storage: Postgres, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits: list[tuple[str, int]] = []
+    limits: list[tuple[Sweep, int]] = []
     swept = type((await _open(storage)).housekeeping).sweep
 
-    async def watched(self: Any, what: str, before: datetime, limit: int) -> int:
+    async def watched(self: Any, what: Sweep, before: datetime, limit: int) -> int:
         count = await swept(self, what, before, limit)
         assert count <= limit
         limits.append((what, count))
@@ -186,8 +187,8 @@ async def test_housekeeping_takes_everything_in_bounded_batches(
     await add_events(pool, "fresh", clock.now())
     await add_rates(pool, NOW - DAY, count=10)
     assert await housekeeping.sweep(ports, uuid4()) == {"rates": 10, "events": 35}
-    assert [count for what, count in limits if what == "events"] == [10, 10, 10, 5]
-    assert [count for what, count in limits if what == "rates"] == [10, 0]
+    assert [count for what, count in limits if what is Sweep.EVENTS] == [10, 10, 10, 5]
+    assert [count for what, count in limits if what is Sweep.RATES] == [10, 0]
     assert await run_sql(pool, "select name from events") == [("fresh",)]
     assert {what for what, _ in limits} == SWEEPS.keys()
 

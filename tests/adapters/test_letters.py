@@ -21,7 +21,6 @@ MAIL = Mail(
     address=Email("ada+o'neil&co@example.com"),
     created_at=datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC),
     due_at=datetime(2026, 3, 4, 5, 8, 7, tzinfo=UTC),
-    org_slug="acme",
     claims=1,
     attempts=0,
     token=TOKEN,

@@ -7,6 +7,7 @@ import pytest
 
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
+from core.housekeeping import Sweep
 from core.limits import Bucket
 from tests.adapters.rows import (
     MICROSECOND,
@@ -89,5 +90,5 @@ async def test_a_bucket_that_is_full_again_can_be_swept(storage: Postgres, pool:
     await charge(storage, "a", AUTH)
     [(expires_at,)] = await run_sql(pool, "select expires_at from rates")
     assert expires_at == pytest.approx(NOW + 6 * SECOND, abs=MICROSECOND * 10)
-    assert await within(storage, lambda tx: tx.housekeeping.sweep("rates", NOW + 5 * SECOND, 10)) == 0
-    assert await within(storage, lambda tx: tx.housekeeping.sweep("rates", NOW + 7 * SECOND, 10)) == 1
+    assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.RATES, NOW + 5 * SECOND, 10)) == 0
+    assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.RATES, NOW + 7 * SECOND, 10)) == 1

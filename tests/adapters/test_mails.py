@@ -23,7 +23,7 @@ async def claim(storage: Postgres, limit: int = 10, now: datetime = NOW, lease: 
 async def test_every_field_of_a_mail_comes_back(storage: Postgres, kind: MailKind) -> None:
     queued = mail(kind=kind)
     await queue(storage, queued)
-    await within(storage, lambda tx: tx.mails.keep_token(queued.id, "the token", NOW))
+    await within(storage, lambda tx: tx.mails.keep_token(queued, "the token", NOW))
     assert await claim(storage) == [replace(queued, claims=1, due_at=NOW + HOUR, token="the token")]
 
 
@@ -63,7 +63,7 @@ async def test_a_claim_does_not_wait_for_another(storage: Postgres) -> None:
 async def test_a_token_is_kept_sealed(storage: Postgres, pool: Pool) -> None:
     queued, other = mail(), mail()
     await queue(storage, queued, other)
-    await within(storage, lambda tx: tx.mails.keep_token(queued.id, "the token", NOW))
+    await within(storage, lambda tx: tx.mails.keep_token(queued, "the token", NOW))
     stored = dict(await run_sql(pool, "select id, token from mails"))
     assert b"the token" not in stored[queued.id]
     assert stored[other.id] is None
@@ -80,10 +80,10 @@ async def test_a_mail_that_is_done_with_keeps_no_token_and_comes_no_more(
     queued, other = mail(), mail()
     await queue(storage, queued, other)
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.mails.keep_token(queued.id, "t", NOW)
-        await tx.mails.keep_token(other.id, "t", NOW)
-        await tx.mails.finish(queued.id, outcome, NOW, reason="because")
-        await tx.mails.finish(queued.id, Outcome.SENT, NOW + HOUR)  # the first outcome stands
+        await tx.mails.keep_token(queued, "t", NOW)
+        await tx.mails.keep_token(other, "t", NOW)
+        await tx.mails.finish(queued, outcome, NOW, reason="because")
+        await tx.mails.finish(queued, Outcome.SENT, NOW + HOUR)  # the first outcome stands
     query = "select finished_at, outcome, token, attempts, last_failure from mails where id = %s"
     assert await run_sql(pool, query, queued.id) == [(NOW, outcome, None, attempts, "because")]
     [left] = await claim(storage)
@@ -110,14 +110,30 @@ async def test_whoever_lost_its_lease_puts_nothing_off(storage: Postgres, pool: 
     assert await run_sql(pool, "select due_at, attempts from mails") == [(current.due_at, 0)]
 
 
+async def test_whoever_lost_its_lease_keeps_no_token_and_ends_nothing_but_what_was_sent(storage: Postgres, pool: Pool) -> None:
+    await queue(storage, mail())
+    [stale] = await claim(storage)
+    [current] = await claim(storage, now=NOW + HOUR)
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.mails.keep_token(current, "current", NOW)
+        assert not await tx.mails.keep_token(stale, "stale", NOW)
+        for outcome in (Outcome.DROPPED, Outcome.GIVEN_UP):
+            await tx.mails.finish(stale, outcome, NOW)
+    assert await run_sql(pool, "select outcome, finished_at from mails") == [(None, None)]
+    [third] = await claim(storage, now=NOW + 2 * HOUR)
+    assert third.token == "current"
+    await within(storage, lambda tx: tx.mails.finish(stale, Outcome.SENT, NOW))
+    assert await run_sql(pool, "select outcome, finished_at from mails") == [("sent", NOW)]
+
+
 async def test_the_limit_per_recipient_counts_tokens_that_were_made(storage: Postgres) -> None:
     mails = [mail(), mail(), mail(), mail(address=EVE)]
     await queue(storage, *mails)
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.mails.keep_token(mails[0].id, "t", NOW - HOUR)
-        await tx.mails.keep_token(mails[1].id, "t", NOW - HOUR + MICROSECOND)
-        await tx.mails.keep_token(mails[3].id, "t", NOW)
-        await tx.mails.finish(mails[1].id, Outcome.SENT, NOW)  # sent ones count as well
+        await tx.mails.keep_token(mails[0], "t", NOW - HOUR)
+        await tx.mails.keep_token(mails[1], "t", NOW - HOUR + MICROSECOND)
+        await tx.mails.keep_token(mails[3], "t", NOW)
+        await tx.mails.finish(mails[1], Outcome.SENT, NOW)  # sent ones count as well
         assert await tx.mails.token_mails_since(ADA, NOW - HOUR) == 1
         assert await tx.mails.token_mails_since(ADA, NOW - HOUR - MICROSECOND) == 2
         assert await tx.mails.token_mails_since(EVE, NOW - HOUR) == 1

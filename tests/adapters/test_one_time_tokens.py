@@ -8,7 +8,7 @@ from adapters.postgres.storage import Postgres, Transaction
 from core.access import SYSTEM
 from core.one_time_tokens import Purpose
 from core.values import Email, digest
-from tests.adapters.rows import ADA, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, within
+from tests.adapters.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, within
 from tests.builders import everyone, run_sql
 
 
@@ -63,6 +63,19 @@ async def test_voiding_takes_one_persons_tokens_of_one_purpose(storage: Postgres
         await tx.one_time_tokens.void(ada.id, Purpose.RESET_PASSWORD)
     left = await run_sql(pool, "select user_id, purpose, count(*) from one_time_tokens group by 1, 2")
     assert set(left) == {(ada.id, "verify_email", 2), (eve.id, "verify_email", 2), (eve.id, "reset_password", 2)}
+
+
+async def test_a_token_that_was_asked_for_later_is_newer_while_it_is_unused(storage: Postgres) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    async with storage.transaction(by=SYSTEM) as tx:
+        newer = tx.one_time_tokens.newer_exists
+        await add_token(tx, "t", Purpose.RESET_PASSWORD, ada.id)  # of an hour ago
+        assert await newer(ada.id, Purpose.RESET_PASSWORD, NOW - HOUR - MICROSECOND)
+        assert not await newer(ada.id, Purpose.RESET_PASSWORD, NOW - HOUR)
+        assert not await newer(ada.id, Purpose.VERIFY_EMAIL, NOW - DAY)
+        assert not await newer(eve.id, Purpose.RESET_PASSWORD, NOW - DAY)
+        assert await tx.one_time_tokens.redeem(digest("t"), Purpose.RESET_PASSWORD, NOW)
+        assert not await newer(ada.id, Purpose.RESET_PASSWORD, NOW - DAY)
 
 
 async def test_a_token_leads_to_its_own_account(storage: Postgres) -> None:

@@ -25,6 +25,6 @@ async def test_figures_count_accounts_that_are_active(storage: Postgres, pool: P
 
 async def test_due_work_is_what_could_start_now(storage: Postgres) -> None:
     await queue(storage, mail(), mail(due_at=NOW), mail(due_at=NOW + MICROSECOND), done := mail())
-    await within(storage, lambda tx: tx.mails.finish(done.id, Outcome.SENT, NOW))
+    await within(storage, lambda tx: tx.mails.finish(done, Outcome.SENT, NOW))
     async with storage.reading() as read:
         assert await read.platform.due_jobs(NOW) == 2

@@ -6,9 +6,11 @@ import pytest
 
 from adapters.crypto import AesVault
 from adapters.postgres.pool import Pool
+from adapters.postgres.sealed import COLUMNS
 from adapters.postgres.storage import Postgres
 from core import housekeeping
 from core.access import SYSTEM
+from core.housekeeping import Sealed
 from core.signing_keys import SigningKey
 from ports import Ports
 from tests.adapters.rows import DAY, HOUR, NOW, SECOND, mail
@@ -31,9 +33,9 @@ async def test_every_sealed_value_comes_under_the_new_key(
         for number, one in enumerate(mails):
             await tx.mails.queue(one)
             if number != 5:
-                await tx.mails.keep_token(one.id, f"token {number}", NOW)
+                await tx.mails.keep_token(one, f"token {number}", NOW)
     async with both.storage.transaction(by=SYSTEM) as tx:
-        await tx.mails.keep_token(mails[0].id, "already new", NOW)
+        await tx.mails.keep_token(mails[0], "already new", NOW)
     assert await housekeeping.reencrypt(both) == 4 + 6
     assert await housekeeping.reencrypt(both) == 0
     assert await housekeeping.reencrypt(after) == 0
@@ -47,11 +49,10 @@ async def test_every_sealed_value_comes_under_the_new_key(
 
 async def test_every_column_that_is_sealed_is_known(pool: Pool) -> None:
     """Whoever adds a column of bytes says here whether `keys reencrypt` must know it."""
-    from adapters.postgres.sealed import SEALED
-
     columns = await run_sql(
         pool,
         "select table_name::text, column_name::text from information_schema.columns where table_schema = 'public' and data_type = 'bytea'",
     )
     hashes = {("refresh_tokens", "token_hash"), ("one_time_tokens", "token_hash"), ("guesses", "subject")}
-    assert set(columns) - hashes == {(known.table, known.column) for known in SEALED}
+    assert COLUMNS.keys() == set(Sealed)
+    assert set(columns) - hashes == {tuple(kind.split(".")) for kind in Sealed}

@@ -10,7 +10,7 @@ import trio.testing
 
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
-from core.access import SYSTEM, OrganizationStatus, Role, Standing
+from core.access import SYSTEM, OrganizationContext, OrganizationStatus, Role, Standing
 from core.sessions import Presented, Refreshed
 from core.values import digest
 from tests.adapters.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, begin, within
@@ -32,21 +32,18 @@ async def test_standing_tells_everything_a_request_is_judged_by(storage: Postgre
     org = await add_organization(pool, "acme", "suspended")
     twin = await add_organization(pool, "twin")
     await add_member(pool, org, ada.id, "admin")
-    plain = Standing(user_id=ada.id, email=ADA, email_verified_at=NOW, is_platform_owner=True)
+    plain = Standing(user_id=ada.id, email=ADA, email_verified_at=NOW, is_platform_owner=True, organization=None)
     async with storage.reading() as read:
         standing = read.sessions.standing
         assert await standing(begun.id, ada.id, None, NOW) == plain
         assert await standing(begun.id, ada.id, uuid4(), NOW) == plain
         assert await standing(begun.id, ada.id, org, NOW) == replace(
             plain,
-            organization_id=org,
-            organization_slug="acme",
-            organization_status=OrganizationStatus.SUSPENDED,
-            role=Role.ADMIN,
+            organization=OrganizationContext(org, "acme", OrganizationStatus.SUSPENDED, Role.ADMIN),
         )
         elsewhere = await standing(begun.id, ada.id, twin, NOW)
         assert elsewhere is not None
-        assert elsewhere.role is None, "being a member of one organization says nothing in another"
+        assert elsewhere.organization is None, "being a member of one organization says nothing in another"
 
 
 async def test_standing_is_of_ones_own_session_only(storage: Postgres, pool: Pool) -> None:
@@ -60,7 +57,7 @@ async def test_standing_is_of_ones_own_session_only(storage: Postgres, pool: Poo
         assert await read.sessions.standing(uuid4(), ada.id, None, NOW) is None
         found = await read.sessions.standing(mine.id, ada.id, org, NOW)
     assert found is not None
-    assert (found.role, found.is_platform_owner) == (None, False)
+    assert (found.organization, found.is_platform_owner) == (None, False)
 
 
 @pytest.mark.parametrize(

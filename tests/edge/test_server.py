@@ -594,11 +594,12 @@ async def test_with_nothing_to_do_it_ends_without_waiting_for_its_grace(app: App
 
 
 async def test_running_requests_are_finished_first(house: House, app: App) -> None:
-    async with serving(app) as server, server.client() as client:
+    async with serving(app) as server, server.client() as client, server.client() as idle:
+        await idle.get("/api/quick")
         await client.send(b"GET /api/slow HTTP/1.1\r\nHost: test\r\n\r\n")
         await house.entered.wait()
         server.shutdown.set()
-        await eventually(server.refuses, "nobody new is let in")
+        assert await idle.is_closed()
         assert not server.finished.is_set()
         house.leave.set()
         reply = await client.reply()
