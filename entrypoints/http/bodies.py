@@ -14,7 +14,7 @@ from core.values import Email, is_plain
 
 MAX_BODY = 256 * 1024
 MAX_DEPTH = 32
-MAX_INTEGER_DIGITS = 19  # more than any 64-bit integer has
+MAX_INTEGER_DIGITS = 19  # as many as 2**63 - 1 has
 MAX_TEXT = 2048
 
 
@@ -54,8 +54,9 @@ def decode(raw: bytes) -> dict[str, Any]:
             parse_float=_finite,
         )
         _check_depth(value, MAX_DEPTH)
-        # An escaped lone surrogate passes the decoder, and nothing that stores text takes it.
-        json.dumps(value, ensure_ascii=False).encode("utf-8") if b"\\u" in raw else None
+        if b"\\u" in raw:
+            # An escaped lone surrogate passes the decoder, and nothing that stores text takes it.
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError):
         raise BodyInvalid from None
     if not isinstance(value, dict):
@@ -75,7 +76,7 @@ def _refuse_constant(_: str) -> NoReturn:
 
 
 def _bounded(digits: str) -> int:
-    if len(digits) > MAX_INTEGER_DIGITS + 1:
+    if len(digits.lstrip("-")) > MAX_INTEGER_DIGITS:
         raise ValueError("integer too large")
     return int(digits)
 

@@ -125,9 +125,15 @@ def test_a_wide_body_is_not_a_deep_one() -> None:
     assert len(decode(b'{"a":[' + b"[]," * 10_000 + b"[]]}")["a"]) == 10_001
 
 
-@pytest.mark.parametrize("number", [2**63 - 1, -(2**63), 0, 10**19 - 1])
+@pytest.mark.parametrize("number", [2**63 - 1, -(2**63), 0, 10**19 - 1, 1 - 10**19])
 def test_integers_of_64_bits_are_understood(number: int) -> None:
     assert decode(b'{"a":%d}' % number) == {"a": number}
+
+
+@pytest.mark.parametrize("number", [10**19, -(10**19)])
+def test_integers_have_at_most_nineteen_digits(number: int) -> None:
+    with pytest.raises(BodyInvalid):
+        decode(b'{"a":%d}' % number)
 
 
 def test_surrogate_pairs_are_characters() -> None:
