@@ -1,239 +1,33 @@
-"""Passwords, tokens and the vault, against the attacks of security.md sections 2, 4 and 19."""
+"""Access tokens, against the attacks of security.md section 4."""
 
 import base64
 import hashlib
 import hmac
 import json
-import threading
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jwt
 import pytest
-import trio
-import trio.testing
-from argon2 import PasswordHasher, extract_parameters
-from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, generate_key, parse_keys
+from adapters.crypto import JwtTokens
 from core.access import Claims
-from core.errors import Limited, TokenExpired, TokenInvalid
+from core.errors import TokenExpired, TokenInvalid
 from core.signing_keys import SigningKey, UnknownKey
 from core.values import Email
-from ports.crypto import Passwords, Place, SealBroken, Tokens, Vault
+
+if TYPE_CHECKING:
+    from ports.crypto import Tokens
 
 BASE_URL = "https://sso.example.com"
 NOW = datetime(2027, 3, 4, 5, 6, 7, tzinfo=UTC)
-
-# --------------------------------------------------------------------------------------------------------------- passwords
-
-
-def small_passwords(concurrency: int = 2, queue: int = 32) -> Argon2Passwords:
-    """Argon2 at its cheapest: these tests are about what surrounds it."""
-    return Argon2Passwords(memory_kib=8, time_cost=1, parallelism=1, concurrency=concurrency, queue=queue)
-
-
-class Gate:
-    """Stands in for the C library: every verification says that it began and then waits to be let through."""
-
-    def __init__(self, passwords: Argon2Passwords, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.begun = threading.Semaphore(0)
-        self.open = threading.Semaphore(0)
-        self.verified: list[bytes] = []
-        monkeypatch.setattr(passwords, "_matches", self.matches)
-
-    def matches(self, password_hash: str, password: bytes) -> bool:
-        self.begun.release()
-        assert self.open.acquire(timeout=10)
-        self.verified.append(password)
-        return True
-
-    async def wait_begun(self, count: int) -> None:
-        for _ in range(count):
-            assert await trio.to_thread.run_sync(self.begun.acquire, True, 10)
-
-
-async def test_the_right_password_verifies_and_no_other() -> None:
-    passwords: Passwords = small_passwords()
-    password_hash = await passwords.hash("correct horse")
-    assert password_hash.startswith("$argon2id$v=19$m=8,t=1,p=1$")
-    assert await passwords.verify(password_hash, "correct horse")
-    for other in ("correct hors", "correct horse ", " correct horse", "Correct horse", "", "correct\u00a0horse"):
-        assert not await passwords.verify(password_hash, other)
-
-
-async def test_passwords_are_compared_byte_for_byte() -> None:
-    passwords = small_passwords()
-    composed, decomposed = "caf\u00e9-caf\u00e9", "cafe\u0301-cafe\u0301"
-    assert not await passwords.verify(await passwords.hash(composed), decomposed)
-    assert not await passwords.verify(await passwords.hash("before\0after"), "before\0other")  # nothing ends at NUL
-    long = "x" * 127
-    assert not await passwords.verify(await passwords.hash(long + "a"), long + "b")
-
-
-async def test_two_hashes_of_one_password_differ() -> None:
-    passwords = small_passwords()
-    assert await passwords.hash("correct horse") != await passwords.hash("correct horse")
-
-
-async def test_no_account_is_verified_against_a_hash_of_the_same_price(monkeypatch: pytest.MonkeyPatch) -> None:
-    passwords = Argon2Passwords(memory_kib=64, time_cost=3, parallelism=2, concurrency=1)
-    compared: list[str] = []
-    matches = passwords._matches
-
-    def watched(password_hash: str, password: bytes) -> bool:
-        compared.append(password_hash)
-        return matches(password_hash, password)
-
-    monkeypatch.setattr(passwords, "_matches", watched)
-    assert not await passwords.verify(None, "correct horse")
-    assert extract_parameters(compared[0]) == extract_parameters(await passwords.hash("correct horse"))
-
-
-async def test_no_account_has_no_password_even_when_the_hash_matches(monkeypatch: pytest.MonkeyPatch) -> None:
-    passwords = small_passwords()
-    monkeypatch.setattr(passwords, "_matches", lambda password_hash, password: True)
-    assert not await passwords.verify(None, "correct horse")
-
-
-async def test_other_parameters_are_outdated() -> None:
-    passwords = small_passwords()
-    assert not passwords.is_outdated(await passwords.hash("correct horse"))
-    for other in (PasswordHasher(2, 8, 1), PasswordHasher(1, 16, 1), PasswordHasher(1, 16, 2)):
-        older = other.hash("correct horse")
-        assert passwords.is_outdated(older)
-        assert await passwords.verify(older, "correct horse")  # and still opens until it is rehashed
-
-
-async def test_a_damaged_hash_is_a_fault_and_not_a_wrong_password() -> None:
-    passwords = small_passwords()
-    with pytest.raises(InvalidHashError):
-        await passwords.verify("", "correct horse")
-    with pytest.raises(VerificationError) as error:
-        await passwords.verify("$argon2id$v=19$m=8,t=1,p=1$c2FsdA$", "correct horse")
-    assert not isinstance(error.value, VerifyMismatchError)
-
-
-async def test_as_many_hashes_run_as_there_are_threads_and_the_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    passwords = small_passwords(concurrency=2, queue=3)
-    gate = Gate(passwords, monkeypatch)
-    async with trio.open_nursery() as nursery:
-        for number in range(5):
-            nursery.start_soon(passwords.verify, None, f"password {number}")
-        await gate.wait_begun(2)
-        await trio.testing.wait_all_tasks_blocked()
-        assert not gate.begun.acquire(blocking=False)
-        gate.open.release(5)
-    assert len(gate.verified) == 5
-
-
-async def test_a_full_queue_refuses_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    passwords = small_passwords(concurrency=2)
-    gate = Gate(passwords, monkeypatch)
-    async with trio.open_nursery() as nursery:
-        for _ in range(2 + 32):
-            nursery.start_soon(passwords.verify, None, "correct horse")
-        await gate.wait_begun(2)
-        await trio.testing.wait_all_tasks_blocked()
-        for attempt in (passwords.verify(None, "correct horse"), passwords.hash("correct horse")):
-            with pytest.raises(Limited) as refusal, trio.fail_after(0.2):
-                await attempt
-            assert refusal.value.retry_after == 1
-        gate.open.release(2 + 32)
-    assert len(gate.verified) == 2 + 32
-    gate.open.release()
-    assert not await passwords.verify(None, "correct horse")  # there is room again
-
-
-async def test_whoever_stops_waiting_gives_the_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    passwords = small_passwords(concurrency=1, queue=1)
-    gate = Gate(passwords, monkeypatch)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(passwords.verify, None, "running")
-        await gate.wait_begun(1)
-        async with trio.open_nursery() as leaving:
-            leaving.start_soon(passwords.verify, None, "left")
-            await trio.testing.wait_all_tasks_blocked()
-            with pytest.raises(Limited):
-                await passwords.verify(None, "too many")
-            leaving.cancel_scope.cancel()
-        nursery.start_soon(passwords.verify, None, "next")
-        await trio.testing.wait_all_tasks_blocked()
-        gate.open.release(2)
-    assert gate.verified == [b"running", b"next"]
-
-
-async def test_work_that_is_given_up_keeps_its_thread_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    passwords = small_passwords(concurrency=1, queue=0)
-    gate = Gate(passwords, monkeypatch)
-    async with trio.open_nursery() as leaving:
-        leaving.start_soon(passwords.verify, None, "given up")
-        await gate.wait_begun(1)
-        leaving.cancel_scope.cancel()
-    with pytest.raises(Limited):
-        await passwords.verify(None, "too many")
-    gate.open.release(2)
-    with trio.fail_after(10):
-        while True:
-            try:
-                assert not await passwords.verify(None, "next")
-                break
-            except Limited:  # the thread has not come back yet
-                await trio.sleep(0.001)
-    assert gate.verified == [b"given up", b"next"]
-
-
-def test_one_instance_serves_several_event_loops() -> None:
-    passwords = small_passwords(concurrency=1)
-    password_hash = trio.run(passwords.hash, "correct horse")
-    assert trio.run(passwords.verify, password_hash, "correct horse")
-
-
-def test_an_event_loop_may_end_while_its_hash_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    passwords = small_passwords(concurrency=1, queue=1)
-    gate = Gate(passwords, monkeypatch)
-
-    async def leave() -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(passwords.verify, None, "left behind")
-            await gate.wait_begun(1)
-            nursery.cancel_scope.cancel()
-
-    trio.run(leave)
-    gate.open.release(2)
-    assert not trio.run(passwords.verify, None, "later")
-    assert gate.verified == [b"left behind", b"later"]
-
-
-async def test_threads_without_work_end_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.crypto.passwords.IDLE_AFTER", 0.0)
-    passwords = small_passwords(concurrency=1)
-    for _ in range(3):
-        assert not await passwords.verify(None, "correct horse")
-        with trio.fail_after(10):
-            while passwords._threads._alive:  # noqa: ASYNC110  # a thread's end tells nobody
-                await trio.sleep(0.001)
-
-
-async def test_after_closing_no_thread_stays() -> None:
-    passwords = small_passwords(concurrency=1)
-    await passwords.hash("correct horse")
-    passwords.close()
-    for _ in range(2):
-        with trio.fail_after(10):
-            while passwords._threads._alive:  # noqa: ASYNC110  # a thread's end tells nobody
-                await trio.sleep(0.001)
-        assert not await passwords.verify(None, "correct horse")  # what is still under way at the end is not lost
-
-
-# ------------------------------------------------------------------------------------------------------------------ tokens
 
 
 def new_signing_key(kid: str, *, age: timedelta = timedelta(0), retires_at: datetime | None = None) -> SigningKey:
@@ -607,143 +401,5 @@ def test_a_key_of_another_kind_is_not_used() -> None:
             tokens.use([SigningKey("weak", pem_of(private), NOW, None)], NOW)
 
 
-# ----------------------------------------------------------------------------------------------------------- secrets at rest
-
-PLACE = Place("mfa_secrets", "0b6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a01", "secret")
-
-
-def new_vault(*ids: str) -> AesVault:
-    return AesVault([(key_id, hashlib.sha256(key_id.encode()).digest()) for key_id in ids or ("k1",)])
-
-
-def test_the_vault_opens_what_it_sealed() -> None:
-    vault: Vault = new_vault()
-    for plaintext in (b"", b"x", b"secret" * 1000):
-        sealed = vault.seal(plaintext, PLACE)
-        assert vault.open(sealed, PLACE) == plaintext
-        assert plaintext == b"" or plaintext not in sealed
-    assert vault.seal(b"x", PLACE) != vault.seal(b"x", PLACE)
-
-
-def test_a_sealed_value_opens_only_in_its_place() -> None:
-    vault = new_vault()
-    sealed = vault.seal(b"secret", PLACE)
-    for place in (
-        Place("mfa_secrets", "other-row", "secret"),
-        Place("mfa_secrets", PLACE.row, "backup"),
-        Place("webhooks", PLACE.row, "secret"),
-        Place("mfa_secrets", PLACE.row + "s", "ecret"),
-    ):
-        with pytest.raises(SealBroken, match="comes from another place"):
-            vault.open(sealed, place)
-
-
-def test_places_that_join_to_the_same_text_are_different_places() -> None:
-    vault = new_vault()
-    sealed = vault.seal(b"secret", Place("a", "b", "c.d"))
-    for place in (Place("a.c", "b", "d"), Place("a", "bc", ".d"), Place("ab", "", "c.d")):
-        with pytest.raises(SealBroken):
-            vault.open(sealed, place)
-
-
-def test_every_byte_of_a_sealed_value_counts() -> None:
-    vault = new_vault("k1", "k2")
-    sealed = vault.seal(b"secret", PLACE)
-    for position in range(len(sealed)):
-        for bit in (1, 128):
-            changed = bytearray(sealed)
-            changed[position] ^= bit
-            with pytest.raises(SealBroken):
-                vault.open(bytes(changed), PLACE)
-    for broken in (b"", b"\x01", b"secret", sealed[:-1], sealed[1:], sealed + b"x", b"\x01\xff" + sealed[2:]):
-        with pytest.raises(SealBroken):
-            vault.open(broken, PLACE)
-        assert not vault.is_current(broken[:10])
-
-
-def test_a_value_under_another_key_id_does_not_open() -> None:
-    key = b"k" * 32  # the same key under both ids: still the id is part of what the tag covers
-    vault = AesVault([("k1", key), ("k2", key)])
-    sealed = vault.seal(b"secret", PLACE)
-    assert sealed[:4] == b"\x01\x02k1"
-    with pytest.raises(SealBroken):
-        vault.open(b"\x01\x02k2" + sealed[4:], PLACE)
-
-
-def test_an_unknown_key_is_named_and_nothing_falls_back() -> None:
-    sealed = new_vault("old").seal(b"secret", PLACE)
-    with pytest.raises(SealBroken, match="sealed under the key 'old', which is not configured"):
-        new_vault("new").open(sealed, PLACE)
-    with pytest.raises(SealBroken, match="is not a sealed value"):
-        new_vault("new").open(b"plaintext that was never sealed, long enough for a nonce and a tag", PLACE)
-
-
-def test_the_first_key_encrypts_and_all_decrypt() -> None:
-    before, after = new_vault("old"), new_vault("new", "old")
-    sealed = before.seal(b"secret", PLACE)
-    assert before.is_current(sealed)
-    assert not after.is_current(sealed)
-    again = after.seal(after.open(sealed, PLACE), PLACE)
-    assert after.is_current(again)
-    assert new_vault("new").open(again, PLACE) == b"secret"
-
-
-def test_purposes_do_not_share_a_key() -> None:
-    vault = new_vault()
-    for place in (PLACE, Place("webhooks", PLACE.row, "secret"), Place("mfa_secrets", PLACE.row, "backup")):
-        vault.seal(b"secret", place)
-    assert len({id(cipher) for cipher in vault._derived.values()}) == 3
-    nonce = b"n" * 12
-    assert len({cipher.encrypt(nonce, b"secret", None) for cipher in vault._derived.values()}) == 3
-
-
-@pytest.mark.parametrize(
-    ("keys", "sentence"),
-    [
-        ([], "There is no encryption key"),
-        ([("k1", b"")], "'k1' has 0 bytes; it must have 32"),
-        ([("k1", b"x" * 32), ("k2", b"x" * 31)], "'k2' has 31 bytes; it must have 32"),
-        ([("", b"x" * 32)], "The id of encryption key 1"),
-        ([("k1", b"x" * 32), ("k 2", b"x" * 32)], "The id of encryption key 2"),
-        ([("k" * 33, b"x" * 32)], "The id of encryption key 1"),
-        ([("k1", b"x" * 32), ("k1", b"y" * 32)], "Two encryption keys have the same id"),
-    ],
-)
-def test_unusable_keys_stop_the_start(keys: list[tuple[str, bytes]], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        AesVault(keys)
-
-
-def test_keys_are_read_in_every_usual_spelling() -> None:
-    key = bytes(range(223, 255))
-    standard, urlsafe = base64.b64encode(key).decode(), base64.urlsafe_b64encode(key).decode()
-    assert standard != urlsafe
-    text = f"k1:{standard}, k2:{urlsafe} ,k3:{standard.rstrip('=')}"
-    assert parse_keys(text) == (("k1", key), ("k2", key), ("k3", key))
-
-
-def test_a_generated_key_works_as_it_is() -> None:
-    first, second = generate_key(), generate_key()
-    assert first != second
-    vault = AesVault(parse_keys(f"{first},{second}"))
-    assert vault.open(vault.seal(b"secret", PLACE), PLACE) == b"secret"
-
-
-@pytest.mark.parametrize("text", ["", "k1", "c2VjcmV0LXNlY3JldA==", "k1:c2Vj*cmV0", "k1:a", "k1:c2VjcmV0, ", "k1:\u00e9"])
-def test_unreadable_keys_are_refused_without_repeating_them(text: str) -> None:
-    with pytest.raises(ValueError, match=r"Encryption key \d is not of the form id:base64\.") as error:
-        parse_keys(text)
-    assert "c2Vj" not in str(error.value)
-
-
 def test_nothing_secret_shows() -> None:
-    key = b"0123456789abcdef0123456789ABCDEF"
-    vault = AesVault([("k1", key)])
-    sealed = vault.seal(b"open sesame", PLACE)
-    with pytest.raises(SealBroken) as broken:
-        vault.open(sealed + b"x", PLACE)
-    passwords = small_passwords()
-    shown = "".join(map(repr, (vault, passwords, TOKENS, TOKENS._keys, TOKENS._signing, KEY, vars(passwords), broken.value)))
-    assert "0123456789" not in shown
-    assert "PRIVATE KEY" not in shown
-    assert "sesame" not in shown
+    assert "PRIVATE KEY" not in "".join(map(repr, (TOKENS, TOKENS._keys, TOKENS._signing, KEY)))

@@ -1,0 +1,213 @@
+"""Passwords, against the attacks of security.md section 2."""
+
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+import trio.testing
+from argon2 import PasswordHasher, extract_parameters
+from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
+
+from adapters.crypto import Argon2Passwords
+from core.errors import Limited
+from tests.waiting import PATIENCE, eventually
+
+if TYPE_CHECKING:
+    from ports.crypto import Passwords
+
+
+def small_passwords(concurrency: int = 2, queue: int = 32) -> Argon2Passwords:
+    """Argon2 at its cheapest: these tests are about what surrounds it."""
+    return Argon2Passwords(memory_kib=8, time_cost=1, parallelism=1, concurrency=concurrency, queue=queue)
+
+
+class Gate:
+    """Stands in for the C library: every verification says that it began and then waits to be let through."""
+
+    def __init__(self, passwords: Argon2Passwords, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun = threading.Semaphore(0)
+        self.open = threading.Semaphore(0)
+        self.verified: list[bytes] = []
+        monkeypatch.setattr(passwords, "_matches", self.matches)
+
+    def matches(self, password_hash: str, password: bytes) -> bool:
+        self.begun.release()
+        assert self.open.acquire(timeout=PATIENCE)
+        self.verified.append(password)
+        return True
+
+    async def wait_begun(self, count: int) -> None:
+        for _ in range(count):
+            assert await trio.to_thread.run_sync(self.begun.acquire, True, PATIENCE)
+
+
+async def test_the_right_password_verifies_and_no_other() -> None:
+    passwords: Passwords = small_passwords()
+    password_hash = await passwords.hash("correct horse")
+    assert password_hash.startswith("$argon2id$v=19$m=8,t=1,p=1$")
+    assert await passwords.verify(password_hash, "correct horse")
+    for other in ("correct hors", "correct horse ", " correct horse", "Correct horse", "", "correct\u00a0horse"):
+        assert not await passwords.verify(password_hash, other)
+
+
+async def test_passwords_are_compared_byte_for_byte() -> None:
+    passwords = small_passwords()
+    composed, decomposed = "caf\u00e9-caf\u00e9", "cafe\u0301-cafe\u0301"
+    assert not await passwords.verify(await passwords.hash(composed), decomposed)
+    assert not await passwords.verify(await passwords.hash("before\0after"), "before\0other")  # nothing ends at NUL
+    long = "x" * 127
+    assert not await passwords.verify(await passwords.hash(long + "a"), long + "b")
+
+
+async def test_two_hashes_of_one_password_differ() -> None:
+    passwords = small_passwords()
+    assert await passwords.hash("correct horse") != await passwords.hash("correct horse")
+
+
+async def test_no_account_is_verified_against_a_hash_of_the_same_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    passwords = Argon2Passwords(memory_kib=64, time_cost=3, parallelism=2, concurrency=1)
+    compared: list[str] = []
+    matches = passwords._matches
+
+    def watched(password_hash: str, password: bytes) -> bool:
+        compared.append(password_hash)
+        return matches(password_hash, password)
+
+    monkeypatch.setattr(passwords, "_matches", watched)
+    assert not await passwords.verify(None, "correct horse")
+    assert extract_parameters(compared[0]) == extract_parameters(await passwords.hash("correct horse"))
+
+
+async def test_no_account_has_no_password_even_when_the_hash_matches(monkeypatch: pytest.MonkeyPatch) -> None:
+    passwords = small_passwords()
+    monkeypatch.setattr(passwords, "_matches", lambda password_hash, password: True)
+    assert not await passwords.verify(None, "correct horse")
+
+
+async def test_other_parameters_are_outdated() -> None:
+    passwords = small_passwords()
+    assert not passwords.is_outdated(await passwords.hash("correct horse"))
+    for other in (PasswordHasher(2, 8, 1), PasswordHasher(1, 16, 1), PasswordHasher(1, 16, 2)):
+        older = other.hash("correct horse")
+        assert passwords.is_outdated(older)
+        assert await passwords.verify(older, "correct horse")  # and still opens until it is rehashed
+
+
+async def test_a_damaged_hash_is_a_fault_and_not_a_wrong_password() -> None:
+    passwords = small_passwords()
+    with pytest.raises(InvalidHashError):
+        await passwords.verify("", "correct horse")
+    with pytest.raises(VerificationError) as error:
+        await passwords.verify("$argon2id$v=19$m=8,t=1,p=1$c2FsdA$", "correct horse")
+    assert not isinstance(error.value, VerifyMismatchError)
+
+
+async def test_as_many_hashes_run_as_there_are_threads_and_the_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    passwords = small_passwords(concurrency=2, queue=3)
+    gate = Gate(passwords, monkeypatch)
+    async with trio.open_nursery() as nursery:
+        for number in range(5):
+            nursery.start_soon(passwords.verify, None, f"password {number}")
+        await gate.wait_begun(2)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not gate.begun.acquire(blocking=False)
+        gate.open.release(5)
+    assert len(gate.verified) == 5
+
+
+async def test_a_full_queue_refuses_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    passwords = small_passwords(concurrency=2)
+    gate = Gate(passwords, monkeypatch)
+    async with trio.open_nursery() as nursery:
+        for _ in range(2 + 32):
+            nursery.start_soon(passwords.verify, None, "correct horse")
+        await gate.wait_begun(2)
+        await trio.testing.wait_all_tasks_blocked()
+        for attempt in (passwords.verify(None, "correct horse"), passwords.hash("correct horse")):
+            with pytest.raises(Limited) as refusal:  # at once, as nobody is let through the gate meanwhile
+                await attempt
+            assert refusal.value.retry_after == 1
+        gate.open.release(2 + 32)
+    assert len(gate.verified) == 2 + 32
+    gate.open.release()
+    assert not await passwords.verify(None, "correct horse")  # there is room again
+
+
+async def test_whoever_stops_waiting_gives_the_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    passwords = small_passwords(concurrency=1, queue=1)
+    gate = Gate(passwords, monkeypatch)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(passwords.verify, None, "running")
+        await gate.wait_begun(1)
+        async with trio.open_nursery() as leaving:
+            leaving.start_soon(passwords.verify, None, "left")
+            await trio.testing.wait_all_tasks_blocked()
+            with pytest.raises(Limited):
+                await passwords.verify(None, "too many")
+            leaving.cancel_scope.cancel()
+        nursery.start_soon(passwords.verify, None, "next")
+        await trio.testing.wait_all_tasks_blocked()
+        gate.open.release(2)
+    assert gate.verified == [b"running", b"next"]
+
+
+async def test_work_that_is_given_up_keeps_its_thread_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    passwords = small_passwords(concurrency=1, queue=0)
+    gate = Gate(passwords, monkeypatch)
+    async with trio.open_nursery() as leaving:
+        leaving.start_soon(passwords.verify, None, "given up")
+        await gate.wait_begun(1)
+        leaving.cancel_scope.cancel()
+    with pytest.raises(Limited):
+        await passwords.verify(None, "too many")
+    gate.open.release(2)
+
+    async def verified() -> bool:
+        with suppress(Limited):  # the thread has not come back yet
+            assert not await passwords.verify(None, "next")
+            return True
+        return False
+
+    await eventually(verified)
+    assert gate.verified == [b"given up", b"next"]
+
+
+def test_one_instance_serves_several_event_loops() -> None:
+    passwords = small_passwords(concurrency=1)
+    password_hash = trio.run(passwords.hash, "correct horse")
+    assert trio.run(passwords.verify, password_hash, "correct horse")
+
+
+def test_an_event_loop_may_end_while_its_hash_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    passwords = small_passwords(concurrency=1, queue=1)
+    gate = Gate(passwords, monkeypatch)
+
+    async def leave() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(passwords.verify, None, "left behind")
+            await gate.wait_begun(1)
+            nursery.cancel_scope.cancel()
+
+    trio.run(leave)
+    gate.open.release(2)
+    assert not trio.run(passwords.verify, None, "later")
+    assert gate.verified == [b"left behind", b"later"]
+
+
+async def test_threads_without_work_end_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adapters.crypto.passwords.IDLE_AFTER", 0.0)
+    passwords = small_passwords(concurrency=1)
+    for _ in range(3):
+        assert not await passwords.verify(None, "correct horse")
+        await eventually(lambda: not passwords._threads._alive, "the threads have ended")
+
+
+async def test_after_closing_no_thread_stays() -> None:
+    passwords = small_passwords(concurrency=1)
+    await passwords.hash("correct horse")
+    passwords.close()
+    for _ in range(2):
+        await eventually(lambda: not passwords._threads._alive, "the threads have ended")
+        assert not await passwords.verify(None, "correct horse")  # what is still under way at the end is not lost

@@ -1,0 +1,145 @@
+"""Secrets at rest, against the attacks of security.md section 19."""
+
+import base64
+import hashlib
+
+import pytest
+
+from adapters.crypto import AesVault, generate_key, parse_keys
+from ports.crypto import Place, SealBroken, Vault
+
+PLACE = Place("mfa_secrets", "0b6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a01", "secret")
+
+
+def new_vault(*ids: str) -> AesVault:
+    return AesVault([(key_id, hashlib.sha256(key_id.encode()).digest()) for key_id in ids or ("k1",)])
+
+
+def test_the_vault_opens_what_it_sealed() -> None:
+    vault: Vault = new_vault()
+    for plaintext in (b"", b"x", b"secret" * 1000):
+        sealed = vault.seal(plaintext, PLACE)
+        assert vault.open(sealed, PLACE) == plaintext
+        assert plaintext == b"" or plaintext not in sealed
+    assert vault.seal(b"x", PLACE) != vault.seal(b"x", PLACE)
+
+
+def test_a_sealed_value_opens_only_in_its_place() -> None:
+    vault = new_vault()
+    sealed = vault.seal(b"secret", PLACE)
+    for place in (
+        Place("mfa_secrets", "other-row", "secret"),
+        Place("mfa_secrets", PLACE.row, "backup"),
+        Place("webhooks", PLACE.row, "secret"),
+        Place("mfa_secrets", PLACE.row + "s", "ecret"),
+    ):
+        with pytest.raises(SealBroken, match="comes from another place"):
+            vault.open(sealed, place)
+
+
+def test_places_that_join_to_the_same_text_are_different_places() -> None:
+    vault = new_vault()
+    sealed = vault.seal(b"secret", Place("a", "b", "c.d"))
+    for place in (Place("a.c", "b", "d"), Place("a", "bc", ".d"), Place("ab", "", "c.d")):
+        with pytest.raises(SealBroken):
+            vault.open(sealed, place)
+
+
+def test_every_byte_of_a_sealed_value_counts() -> None:
+    vault = new_vault("k1", "k2")
+    sealed = vault.seal(b"secret", PLACE)
+    for position in range(len(sealed)):
+        for bit in (1, 128):
+            changed = bytearray(sealed)
+            changed[position] ^= bit
+            with pytest.raises(SealBroken):
+                vault.open(bytes(changed), PLACE)
+    for broken in (b"", b"\x01", b"secret", sealed[:-1], sealed[1:], sealed + b"x", b"\x01\xff" + sealed[2:]):
+        with pytest.raises(SealBroken):
+            vault.open(broken, PLACE)
+        assert not vault.is_current(broken[:10])
+
+
+def test_a_value_under_another_key_id_does_not_open() -> None:
+    key = b"k" * 32  # the same key under both ids: still the id is part of what the tag covers
+    vault = AesVault([("k1", key), ("k2", key)])
+    sealed = vault.seal(b"secret", PLACE)
+    assert sealed[:4] == b"\x01\x02k1"
+    with pytest.raises(SealBroken):
+        vault.open(b"\x01\x02k2" + sealed[4:], PLACE)
+
+
+def test_an_unknown_key_is_named_and_nothing_falls_back() -> None:
+    sealed = new_vault("old").seal(b"secret", PLACE)
+    with pytest.raises(SealBroken, match="sealed under the key 'old', which is not configured"):
+        new_vault("new").open(sealed, PLACE)
+    with pytest.raises(SealBroken, match="is not a sealed value"):
+        new_vault("new").open(b"plaintext that was never sealed, long enough for a nonce and a tag", PLACE)
+
+
+def test_the_first_key_encrypts_and_all_decrypt() -> None:
+    before, after = new_vault("old"), new_vault("new", "old")
+    sealed = before.seal(b"secret", PLACE)
+    assert before.is_current(sealed)
+    assert not after.is_current(sealed)
+    again = after.seal(after.open(sealed, PLACE), PLACE)
+    assert after.is_current(again)
+    assert new_vault("new").open(again, PLACE) == b"secret"
+
+
+def test_purposes_do_not_share_a_key() -> None:
+    vault = new_vault()
+    for place in (PLACE, Place("webhooks", PLACE.row, "secret"), Place("mfa_secrets", PLACE.row, "backup")):
+        vault.seal(b"secret", place)
+    assert len({id(cipher) for cipher in vault._derived.values()}) == 3
+    nonce = b"n" * 12
+    assert len({cipher.encrypt(nonce, b"secret", None) for cipher in vault._derived.values()}) == 3
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        ([], "There is no encryption key"),
+        ([("k1", b"")], "'k1' has 0 bytes; it must have 32"),
+        ([("k1", b"x" * 32), ("k2", b"x" * 31)], "'k2' has 31 bytes; it must have 32"),
+        ([("", b"x" * 32)], "The id of encryption key 1"),
+        ([("k1", b"x" * 32), ("k 2", b"x" * 32)], "The id of encryption key 2"),
+        ([("k" * 33, b"x" * 32)], "The id of encryption key 1"),
+        ([("k1", b"x" * 32), ("k1", b"y" * 32)], "Two encryption keys have the same id"),
+    ],
+)
+def test_unusable_keys_stop_the_start(keys: list[tuple[str, bytes]], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        AesVault(keys)
+
+
+def test_keys_are_read_in_every_usual_spelling() -> None:
+    key = bytes(range(223, 255))
+    standard, urlsafe = base64.b64encode(key).decode(), base64.urlsafe_b64encode(key).decode()
+    assert standard != urlsafe
+    text = f"k1:{standard}, k2:{urlsafe} ,k3:{standard.rstrip('=')}"
+    assert parse_keys(text) == (("k1", key), ("k2", key), ("k3", key))
+
+
+def test_a_generated_key_works_as_it_is() -> None:
+    first, second = generate_key(), generate_key()
+    assert first != second
+    vault = AesVault(parse_keys(f"{first},{second}"))
+    assert vault.open(vault.seal(b"secret", PLACE), PLACE) == b"secret"
+
+
+@pytest.mark.parametrize("text", ["", "k1", "c2VjcmV0LXNlY3JldA==", "k1:c2Vj*cmV0", "k1:a", "k1:c2VjcmV0, ", "k1:\u00e9"])
+def test_unreadable_keys_are_refused_without_repeating_them(text: str) -> None:
+    with pytest.raises(ValueError, match=r"Encryption key \d is not of the form id:base64\.") as error:
+        parse_keys(text)
+    assert "c2Vj" not in str(error.value)
+
+
+def test_nothing_secret_shows() -> None:
+    vault = AesVault([("k1", b"0123456789abcdef0123456789ABCDEF")])
+    sealed = vault.seal(b"open sesame", PLACE)
+    with pytest.raises(SealBroken) as broken:
+        vault.open(sealed + b"x", PLACE)
+    shown = repr(vault) + repr(broken.value)
+    assert "0123456789" not in shown
+    assert "sesame" not in shown
