@@ -8,6 +8,7 @@ from quart_schema import validate_request, validate_response
 from core import accounts
 from core.accounts import LinkInvalid
 from core.errors import Invalid
+from core.limits import FORGOT_PASSWORD, REGISTER, RESEND_VERIFICATION
 from core.values import Email
 from entrypoints.http.access import anyone, person
 from entrypoints.http.bodies import Body, EmailAddress, Message, PasswordText, Shown, Text
@@ -31,7 +32,7 @@ class Registration(Body):
 
 
 @routes.post("/api/auth/register")
-@anyone
+@anyone(limit=REGISTER)
 @refuses(409)
 @validate_request(Registration)
 @validate_response(Message)
@@ -43,7 +44,11 @@ async def register(data: Registration) -> Message:
 
 @routes.get("/auth/verify-email")
 @anyone
-@describes_page({200: "The address is verified.", 400: "The link is invalid, expired or used."}, query={"token": "the token of the mail"})
+@describes_page(
+    {200: "The address is verified.", 400: "The link is invalid, expired or used."},
+    query={"token": "the token of the mail"},
+    changes_state=True,
+)
 async def verify_email() -> Response:
     """Verify an e-mail address by the link of the mail."""
     email = await accounts.verify_email(ports(), caller(), request.args.get("token", ""))
@@ -61,7 +66,7 @@ class Recovery(Body):
 
 
 @routes.post("/api/auth/forgot-password")
-@anyone
+@anyone(limit=FORGOT_PASSWORD)
 @validate_request(Recovery)
 @validate_response(Message)
 async def forgot_password(data: Recovery) -> Message:
@@ -126,7 +131,7 @@ class Resend(Body):
 
 
 @routes.post("/api/auth/resend-verification")
-@anyone
+@anyone(limit=RESEND_VERIFICATION)
 @validate_request(Resend)
 @validate_response(Message)
 async def resend_verification(data: Resend) -> Message:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from quart import request
 from quart_trio import QuartTrio
+from werkzeug.exceptions import HTTPException
 from werkzeug.exceptions import NotFound as NoSuchRoute
 
 from core.values import is_plain
@@ -20,12 +21,9 @@ from entrypoints.http.connection import WholeBodyConnection
 from entrypoints.http.context import Served, exchange, serve
 from entrypoints.http.errors import handle_errors
 from entrypoints.http.limits import RateLimits
-from entrypoints.http.openapi import describe_interface, interface_description
+from entrypoints.http.openapi import changes_state, describe_interface, interface_description
 from entrypoints.http.outer import Exchange, Outer
 from ports import Ports
-
-# The only addresses where looking is doing (security.md G-2): a HEAD request must not do it.
-GET_CHANGES_STATE = frozenset({"/auth/verify-email"})
 
 
 class Application(QuartTrio):
@@ -101,14 +99,26 @@ class RouteTable:
     """What the outer layer asks about routes."""
 
     def __init__(self, app: QuartTrio) -> None:
+        self._views = app.view_functions
         self._match = app.url_map.bind("localhost")
         self.methods = lru_cache(maxsize=1024)(self._methods)
+        self.view = lru_cache(maxsize=1024)(self._view)
 
     def _methods(self, path: str) -> frozenset[str] | None:
         return None if path.startswith("//") else frozenset(self._match.allowed_methods(path)) or None
 
+    def _view(self, path: str, method: str) -> Callable[..., Any] | None:
+        if path.startswith("//"):
+            return None
+        try:
+            endpoint, _ = self._match.match(path, method)
+        except HTTPException:
+            return None
+        return self._views[endpoint]
+
     def changes_state(self, path: str) -> bool:
-        return path in GET_CHANGES_STATE
+        view = self.view(path, "GET")
+        return view is not None and changes_state(view)
 
 
 async def _look_at_address() -> None:

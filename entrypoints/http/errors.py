@@ -1,15 +1,18 @@
 """Where errors meet HTTP, once: which status a refusal has, and what its body looks like to an API client and to a browser."""
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 
 import structlog
 from pydantic import ValidationError
-from quart import Quart, Response, request
+from quart import Quart, Response, current_app, request
 from quart_schema import RequestSchemaValidationError
+from werkzeug.datastructures import MIMEAccept
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
+from werkzeug.http import parse_accept_header
 
 from core.errors import (
     Conflict,
@@ -24,6 +27,7 @@ from core.errors import (
     Unsupported,
 )
 from entrypoints.http.context import exchange
+from entrypoints.http.openapi import is_page
 from entrypoints.http.pages import render
 
 log = structlog.get_logger("http")
@@ -149,17 +153,27 @@ def _first_mistake(error: Exception) -> str:
 
 
 def wants_page() -> bool:
-    """Whether a person is looking: on the routes that browsers visit, unless JSON is asked for; elsewhere only if HTML is.
+    """Whether the answer to this request is a page."""
+    rule = request.url_rule
+    return prefers_page(None if rule is None else current_app.view_functions[rule.endpoint], request.path, request.headers.get("Accept"))
 
-    Interfaces for programs always answer in JSON (security.md N-8).
+
+def prefers_page(view: Callable[..., Any] | None, path: str, accept: str | None) -> bool:
+    """Whether a person is looking: on the routes that browsers visit, unless JSON is asked for (security.md N-8).
+
+    Where there is no route, the path tells for whom one would be; where it does not tell either, HTML must be asked for.
     """
-    path = request.path
-    if path.startswith(("/api/", "/webhooks/", "/auth/token", "/auth/device/", "/health", "/metrics", "/openapi.json", "/.well-known/")):
+    accepted = parse_accept_header(accept, MIMEAccept)
+    for_people = is_page(view) if view is not None else _is_for_people(path)
+    if for_people is None:
+        return "text/html" in [kind for kind, _ in accepted]
+    return for_people and (not accepted or accepted.best_match(["text/html", "application/json"]) == "text/html")
+
+
+def _is_for_people(path: str) -> bool | None:
+    if path.startswith(("/api/", "/webhooks/", "/auth/token", "/auth/device/", "/health/", "/.well-known/")):
         return False
-    accepted = request.accept_mimetypes
-    if path == "/" or path.startswith(("/auth/", "/app/", "/docs", "/invitations/", "/saml/")):
-        return not accepted or accepted.best_match(["text/html", "application/json"]) == "text/html"
-    return "text/html" in [kind for kind, _ in accepted]
+    return True if path.startswith(("/auth/", "/app/", "/invitations/", "/saml/")) else None
 
 
 async def respond(error: Exception) -> Response:

@@ -1,18 +1,13 @@
-"""Which rate limits a route has (organizations.md section 8 and the rows of identity.md section 4.1)."""
+"""Which rate limits a request meets: that of its address, and the route's own (organizations.md section 8, identity.md section 4.1)."""
+
+from functools import lru_cache
 
 from quart import request
 
 from core.errors import Limited
-from core.limits import AUTH, FORGOT_PASSWORD, LOGIN, REGISTER, RESEND_VERIFICATION, Bucket
+from core.limits import AUTH, Bucket
 from entrypoints.http.client_address import limit_key
 from entrypoints.http.context import exchange, ports, served
-
-OWN: dict[tuple[str, str], Bucket] = {
-    ("POST", "/api/auth/register"): REGISTER,
-    ("POST", "/api/auth/login"): LOGIN,
-    ("POST", "/api/auth/forgot-password"): FORGOT_PASSWORD,
-    ("POST", "/api/auth/resend-verification"): RESEND_VERIFICATION,
-}
 
 
 class RateLimits:
@@ -20,29 +15,22 @@ class RateLimits:
 
     def __init__(self, factor: float | None) -> None:
         self._factor = factor
-        self._known: dict[tuple[str, str], tuple[Bucket, ...]] = {}
+        self.of = lru_cache(maxsize=1024)(self._of)  # there are no more than there are routes
 
-    def of(self, method: str, rule: str) -> tuple[Bucket, ...]:
-        """The buckets that a request to this rule takes a token from."""
-        key = (method, rule)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._buckets(method, rule)
-        return found
-
-    def _buckets(self, method: str, rule: str) -> tuple[Bucket, ...]:
+    def _of(self, rule: str, own: Bucket | None) -> tuple[Bucket, ...]:
+        """The buckets that a request to this rule takes a token from; `own` is what its access decorator says."""
         if self._factor is None:
             return ()
         buckets = [AUTH] if rule.startswith(("/auth/", "/api/auth/")) else []
-        if (method, rule) in OWN:
-            buckets.append(OWN[method, rule])
+        if own is not None:
+            buckets.append(own)
         return tuple(bucket.scaled(self._factor) for bucket in buckets)
 
 
-async def admit() -> None:
+async def admit(own: Bucket | None) -> None:
     """Take a token from every bucket of this route. Raises Limited, and then takes none."""
     assert request.url_rule is not None, "only matched routes are guarded"
-    buckets = served().limits.of(request.method, request.url_rule.rule)
+    buckets = served().limits.of(request.url_rule.rule, own)
     if not buckets:
         return
     async with ports().storage.counting() as count:

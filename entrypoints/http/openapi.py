@@ -13,7 +13,7 @@ from quart_schema import Info, OpenAPIProvider, QuartSchema
 from quart_schema.openapi import HttpSecurityScheme
 from werkzeug.routing.rules import Rule
 
-from entrypoints.http.access import access_of
+from entrypoints.http.access import Access, access_of
 from entrypoints.http.limits import RateLimits
 from entrypoints.version import VERSION
 
@@ -21,6 +21,7 @@ V = TypeVar("V", bound=Callable[..., Any])
 
 _DESCRIPTION = "_description"
 _REFUSES = "_refuses"
+PAGE = "text/html"
 
 ABOUT = """A self-hosted, multi-tenant single-sign-on and identity platform.
 
@@ -36,6 +37,7 @@ class Description:
     content_type: str | None
     query: Mapping[str, str] = field(default_factory=dict)
     form: tuple[str, ...] = ()
+    changes_state: bool = False
 
 
 def describes(
@@ -44,19 +46,37 @@ def describes(
     content_type: str | None = None,
     query: Mapping[str, str] | None = None,
     form: Iterable[str] = (),
+    changes_state: bool = False,
 ) -> Callable[[V], V]:
-    """Say what a route answers that has no model: sentences by status, the content type, required query parameters, form fields."""
+    """Say what a route answers that has no model: sentences by status, the content type, required query parameters, form fields.
+
+    `changes_state` says that GET changes something, as following the link of a mail does: HEAD then must not (security.md G-2).
+    """
 
     def decorate(view: V) -> V:
-        setattr(view, _DESCRIPTION, Description(answers, content_type, query or {}, tuple(form)))
+        setattr(view, _DESCRIPTION, Description(answers, content_type, query or {}, tuple(form), changes_state))
         return view
 
     return decorate
 
 
-def describes_page(answers: Mapping[int, str], *, query: Mapping[str, str] | None = None, form: Iterable[str] = ()) -> Callable[[V], V]:
-    """The same for a page that browsers visit."""
-    return describes(answers, content_type="text/html", query=query, form=form)
+def describes_page(
+    answers: Mapping[int, str], *, query: Mapping[str, str] | None = None, form: Iterable[str] = (), changes_state: bool = False
+) -> Callable[[V], V]:
+    """The same for a page that browsers visit: its errors are pages, too."""
+    return describes(answers, content_type=PAGE, query=query, form=form, changes_state=changes_state)
+
+
+def is_page(view: Callable[..., Any]) -> bool:
+    """Whether people visit this route with a browser."""
+    description: Description | None = getattr(view, _DESCRIPTION, None)
+    return description is not None and description.content_type == PAGE
+
+
+def changes_state(view: Callable[..., Any]) -> bool:
+    """Whether GET changes something."""
+    description: Description | None = getattr(view, _DESCRIPTION, None)
+    return description is not None and description.changes_state
 
 
 def refuses(*statuses: int) -> Callable[[V], V]:
@@ -115,7 +135,7 @@ class Provider(OpenAPIProvider):
         view = self._app.view_functions[rule.endpoint]
         description: Description | None = getattr(view, _DESCRIPTION, None)
         for path in paths.values():
-            for method, operation in path.items():
+            for operation in path.values():
                 operation["tags"] = [rule.endpoint.partition(".")[0]]
                 if description and description.form:
                     operation["requestBody"] = _form(description)
@@ -123,7 +143,7 @@ class Provider(OpenAPIProvider):
                 if access.security is not None:
                     operation["security"] = [{access.security: []}]
                 operation["responses"] = {
-                    **_errors(rule, method.upper(), operation, getattr(view, _REFUSES, frozenset())),
+                    **_errors(rule, access, operation, getattr(view, _REFUSES, frozenset())),
                     **operation["responses"],
                     **(_answers(description) if description else {}),
                 }
@@ -136,13 +156,13 @@ class Provider(OpenAPIProvider):
         return paths, components
 
 
-def _errors(rule: Rule, method: str, operation: dict[str, Any], own: frozenset[int]) -> dict[int, Any]:
+def _errors(rule: Rule, access: Access, operation: dict[str, Any], own: frozenset[int]) -> dict[int, Any]:
     statuses = {500, *own}
-    if operation.get("security"):
+    if access.security is not None:
         statuses |= {401, 403}
     if "requestBody" in operation:
         statuses |= {400, 413, 415}
-    if DOCUMENTED_LIMITS.of(method, rule.rule):
+    if access.limited and DOCUMENTED_LIMITS.of(rule.rule, access.limit):
         statuses.add(429)
     if rule.arguments:
         statuses.add(404)

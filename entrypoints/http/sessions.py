@@ -5,6 +5,7 @@ from quart_schema import validate_request, validate_response
 
 from core import sessions
 from core.errors import Invalid
+from core.limits import LOGIN
 from core.sessions import TokenPair
 from core.values import Email
 from entrypoints.http.access import anyone, person_anywhere
@@ -36,7 +37,7 @@ class UnknownSamlState(Invalid):
 
 
 @routes.post("/api/auth/login")
-@anyone
+@anyone(limit=LOGIN)
 @refuses(401)
 @validate_request(Credentials)
 @validate_response(Tokens)

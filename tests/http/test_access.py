@@ -14,6 +14,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.pool import Pool
 from core import sessions
 from core.access import Anonymous, Person
+from core.limits import LOGIN
 from entrypoints.http.access import access_of, anyone, check_every_route, operations, person, person_anywhere
 from entrypoints.http.bodies import Message
 from entrypoints.http.context import agent, caller, signed_in
@@ -50,6 +51,7 @@ GOOD = {
     "person": person(bare),
     "person_anywhere": person_anywhere(bare),
     "operations": operations(bare),
+    "with a limit of its own": anyone(limit=LOGIN)(bare),
     "above other decorators": person(wrapped(validate_response(Message)(bare))),
 }
 BAD = {
@@ -59,6 +61,7 @@ BAD = {
     "deep inside": wrapped(wrapped(person(wrapped(bare)))),
     "two": anyone(person(bare)),
     "the same twice": person(person(bare)),
+    "two, one with a limit": anyone(limit=LOGIN)(person(bare)),
     "two with another between": anyone(wrapped(person(bare))),
     "operations over another": operations(person(bare)),
 }
@@ -73,6 +76,20 @@ def test_one_decorator_outermost_is_right(name: str) -> None:
 def test_anything_else_keeps_the_service_from_starting(name: str) -> None:
     with pytest.raises(ValueError, match=r"/sample: it"):
         check_every_route(app_with(BAD[name]))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("none, but others", "has no access decorator"),
+        ("deep inside", "not the outermost"),
+        ("two", "more than one"),
+        ("two with another between", "more than one"),
+    ],
+)
+def test_it_is_told_what_is_wrong(name: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        access_of(BAD[name])
 
 
 def test_all_wrong_routes_are_named_at_once() -> None:

@@ -9,6 +9,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.pool import Pool
+from entrypoints.http.access import access_of
 from entrypoints.http.app import Edge
 from ports import Ports
 from tests.builders import EMAIL, PASSWORD, Answer, Api, add_account, everyone, make_edge
@@ -102,13 +103,15 @@ async def test_one_bucket_serves_the_whole_scope(app: QuartTrio) -> None:
 
 
 async def test_every_limited_route_is_in_this_file(app: QuartTrio) -> None:
-    limited = {
-        (method, rule.rule)
-        for rule in app.url_map.iter_rules()
-        if rule.rule.startswith(("/auth/", "/api/auth/"))
-        for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
-    }
-    assert limited == {*SHARED, *OWN}
+    limited: dict[tuple[str, str], str | None] = {}
+    for rule in app.url_map.iter_rules():
+        own = access_of(app.view_functions[rule.endpoint]).limit
+        if own is not None or rule.rule.startswith(("/auth/", "/api/auth/")):
+            for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}:
+                limited[method, rule.rule] = own and own.name
+    assert limited.keys() == {*SHARED, *OWN}
+    assert {route for route, own in limited.items() if own} == OWN.keys()
+    assert len({*limited.values()}) == len(OWN) + 1, "each has a bucket of its own"
 
 
 async def test_a_refused_request_costs_nothing_elsewhere(app: QuartTrio) -> None:
