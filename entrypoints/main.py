@@ -23,7 +23,7 @@ from entrypoints import logs
 from entrypoints.server import BindError, listen, serve_http
 from entrypoints.settings import Settings, SettingsInvalid
 from entrypoints.wiring import Wired, application, check, encryption_keys, mail_folder, start_actors, wire
-from entrypoints.workers import parent_gone, run_workers
+from entrypoints.workers import let_interrupts_in, parent_gone, run_workers
 from ports import Ports
 from ports.crypto import SealBroken
 
@@ -103,6 +103,7 @@ def _check(settings: Settings) -> None:
 
 def work(settings: Settings, descriptor: int, parent: int) -> int:
     """Be one of several workers: serve on an inherited socket, and stop when the parent is gone."""
+    let_interrupts_in()
     logs.configure(settings.log_format, settings.log_level)
     assert settings.database_url is not None, "the parent says which"
     conninfo = settings.database_url.get_secret_value()

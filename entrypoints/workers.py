@@ -31,6 +31,13 @@ async def parent_gone(fd: int) -> None:
     await trio.lowlevel.wait_readable(fd)
 
 
+def let_interrupts_in() -> None:
+    """For a worker, first of all: an interrupt is for those who listen for it, and before and after them it ends in no traceback."""
+    # One that comes too early is missed, which does no harm: the pipe closes as well.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
 def run_workers(
     count: int,
     command: Sequence[str],
@@ -43,7 +50,8 @@ def run_workers(
 ) -> int:
     """Keep `count` processes of `command` running until SIGTERM or SIGINT; return the exit code for this process. Main thread only.
 
-    Each is started with `--socket` and `--parent` added: the descriptors of the listening socket and of what `parent_gone` waits for.
+    Each is started with `--socket` and `--parent` added: the descriptors of the listening socket and of what `parent_gone` waits for;
+    and each has to call `let_interrupts_in`.
     0: asked to stop, and every worker did in time. 1: asked to stop, and one had to be killed, or failed on its way out. Else the
     workers could not be started, and it is their exit code. `on_death` hears of every process that is gone, by its id.
     """
@@ -119,17 +127,23 @@ class _Parent:
         for worker in self._workers:
             if worker.process is None and worker.start_at <= now and self._stop_by is None:
                 worker.since = now
-                worker.process = subprocess.Popen(  # noqa: S603 - our own command
-                    self._command,
-                    env=self._env,
-                    pass_fds=self._inherited,
-                    # The terminal sends Ctrl-C to its whole process group. Out of that group a worker gets it from us alone, once, and can
-                    # tell a first from a second.
-                    process_group=0,
-                    # Until a worker listens for it, an interrupt would only make it die with a traceback. Missing one does no harm: the
-                    # pipe closes as well. (Safe here: this process has no other thread.)
-                    preexec_fn=_ignore_interrupts,
-                )
+                worker.process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        # An interrupt while a worker still imports would make it die with a traceback, so it begins with the signal held back: the mask
+        # is inherited. (A preexec_fn would run Python after the fork, which is not safe: on a first start, threads are left.)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return subprocess.Popen(  # noqa: S603 - our own command
+                self._command,
+                env=self._env,
+                pass_fds=self._inherited,
+                # The terminal sends Ctrl-C to its whole process group. Out of that group a worker gets it from us alone, once, and can
+                # tell a first from a second.
+                process_group=0,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _bury(self, worker: _Worker, process: subprocess.Popen[bytes]) -> None:
         worker.process = None
@@ -180,7 +194,3 @@ class _Parent:
         if self._life >= 0:
             os.close(self._life)
             self._life = -1
-
-
-def _ignore_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
