@@ -9,6 +9,8 @@ import secrets
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -16,7 +18,7 @@ from typing import Final, Self
 import psycopg
 import trio
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from adapters.postgres import embedded
 from adapters.postgres.embedded.place import has_owner
@@ -39,6 +41,23 @@ def roomy_directory() -> Path:
     if memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _ENOUGH_MEMORY:
         return memory
     return Path(tempfile.gettempdir())
+
+
+@contextmanager
+def reachable_directory() -> Iterator[Path]:
+    """A directory of a test's own that the account of a database can enter; pytest's own are for root alone when root runs the tests.
+
+    A database that is made in one of those as root is moved elsewhere, and stays there.
+    """
+    # Beside the run's own server: what a run that is killed leaves there, the next run sweeps away.
+    server = os.environ.get(SERVER_VARIABLE)
+    beside = Path(str(conninfo_to_dict(server)["host"])).parent if server else roomy_directory()
+    path = Path(tempfile.mkdtemp(prefix="own-", dir=beside)).resolve()
+    path.chmod(0o711)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
 
 
 class Server:

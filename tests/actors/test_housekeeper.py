@@ -14,7 +14,7 @@ from core.mails import MailKind, Outcome
 from core.one_time_tokens import Purpose
 from core.values import Email, digest, new_id
 from ports import Ports
-from tests.builders import EMAIL, PASSWORD, add_account
+from tests.builders import EMAIL, PASSWORD, add_account, run_sql
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.waiting import eventually
 
@@ -22,10 +22,8 @@ OTHER = Email("grace@example.com")
 
 
 async def count(pool: Pool, table: str) -> int:
-    async with pool.connection() as connection:
-        row = await connection.row(f"select count(*) from {table}".encode())  # noqa: S608  (tables of this file)
-    assert row is not None
-    return int(row[0])
+    [(counted,)] = await run_sql(pool, f"select count(*) from {table}")  # noqa: S608  (tables of this file)
+    return int(counted)
 
 
 @pytest.mark.slow

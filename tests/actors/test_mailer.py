@@ -24,7 +24,7 @@ from core.values import Email, digest
 from ports import Ports
 from ports.outside import Letter
 from ports.storage import Reading, Storage, Transaction
-from tests.builders import add_account, link
+from tests.builders import add_account, link, run_sql
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.smtp_sink import SmtpSink
 from tests.waiting import PATIENCE, eventually
@@ -55,10 +55,7 @@ async def prepared_one(ports: Ports) -> tuple[Mail, Letter]:
 async def rows(pool: Pool) -> list[dict[str, Any]]:
     """The queue as it is in the database, oldest first."""
     columns = ("id", "outcome", "attempts", "claims", "token", "last_failure", "due_at", "finished_at")
-    async with pool.connection() as connection:
-        found = await connection.rows(
-            "select id, outcome, attempts, claims, token, last_failure, due_at, finished_at from mails order by created_at, id"
-        )
+    found = await run_sql(pool, f"select {', '.join(columns)} from mails order by created_at, id")  # noqa: S608  (those of the line above)
     return [dict(zip(columns, row, strict=True)) for row in found]
 
 

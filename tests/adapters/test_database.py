@@ -1,7 +1,6 @@
 """The test run's own database: tests after a test find nothing of it, and runs after a killed run find no litter."""
 
 import os
-import shutil
 import time
 
 import psycopg
@@ -10,7 +9,7 @@ import pytest
 from adapters.postgres import embedded
 from adapters.postgres.migrate import MIGRATIONS
 from tests import database
-from tests.database import Database, roomy_directory
+from tests.database import Database, reachable_directory
 
 
 def test_clone_of_the_template_is_migrated_and_separate(server: str) -> None:
@@ -43,9 +42,7 @@ def test_empty_deletes_every_row_but_the_seeded_ones(server: str) -> None:
 
 @pytest.mark.slow
 def test_litter_of_a_killed_run_is_swept_and_a_living_run_is_not() -> None:
-    home = roomy_directory() / f"gatehouse-sweep-{os.getpid()}"
-    home.mkdir(mode=0o755)
-    try:
+    with reachable_directory() as home:
         hour_ago = time.time() - 3600
         dead, living, starting = (home / f"gatehouse-test-{name}" for name in ("dead", "living", "starting"))
         for directory in (dead, living, starting):
@@ -60,5 +57,3 @@ def test_litter_of_a_killed_run_is_swept_and_a_living_run_is_not() -> None:
             assert not dead.exists()
             assert living.exists()
             assert starting.exists()
-    finally:
-        shutil.rmtree(home)

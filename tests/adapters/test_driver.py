@@ -1,7 +1,7 @@
 """psycopg on Trio: what a connection does, and what is left of it when a task is cancelled."""
 
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager
 
 import pytest
@@ -12,8 +12,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from adapters.postgres import driver
 from adapters.postgres.driver import Connection, connect
-
-PATIENCE = 10.0  # for what another process does; nothing waits this long unless it is broken
+from tests.waiting import PATIENCE, eventually
 
 
 @asynccontextmanager
@@ -29,12 +28,6 @@ async def prepared(connection: Connection) -> int:
     cursor = await connection.execute("select count(*) from pg_prepared_statements", prepare=False)
     (count,) = await cursor.fetchone() or (0,)
     return int(count)
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    with trio.fail_after(PATIENCE):
-        while not await condition():  # noqa: ASYNC110 (what happens in another process sets no event here)
-            await trio.sleep(0.01)
 
 
 async def test_session_has_the_settings_it_was_opened_with(blank: str) -> None:
@@ -136,7 +129,7 @@ async def test_cancelled_query_ends_on_the_server_and_closes_its_connection(blan
         async def gone() -> bool:
             return await observer.row("select 1 from pg_stat_activity where pid = %(pid)s", {"pid": pid}) is None
 
-        await until(gone)
+        await eventually(gone)
         with pytest.raises(errors.OperationalError):
             await connection.run("select 1")
 
@@ -209,7 +202,7 @@ async def test_connection_notices_that_the_server_ended_it(blank: str) -> None:
         async def ended() -> bool:
             return connection.has_ended
 
-        await until(ended)
+        await eventually(ended)
         with pytest.raises(errors.OperationalError):
             await connection.run("select 1")
 

@@ -6,10 +6,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,12 +16,12 @@ import pytest
 
 from adapters.postgres import embedded
 from adapters.postgres.embedded import EmbeddedError, attach, place, programs, start
-from tests.database import roomy_directory
+from tests.database import reachable_directory
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 20.0
 as_root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 # A process that starts a database and stays until it is ended.
@@ -35,17 +33,6 @@ running = start(Path(sys.argv[1]), durable=False)
 print(running.pid, running.conninfo, flush=True)
 time.sleep(600)
 """
-
-
-@contextmanager
-def reachable_directory() -> Iterator[Path]:
-    """One that the server's account can enter; pytest's own are for root alone when root runs the tests."""
-    path = Path(tempfile.mkdtemp(prefix="gatehouse-embedded-", dir=roomy_directory())).resolve()
-    path.chmod(0o711)
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path)
 
 
 @pytest.fixture
@@ -85,13 +72,6 @@ def kept(conninfo: str) -> list[int]:
         return [n for (n,) in connection.execute("select n from kept order by n")]
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def has_ended(pid: int) -> bool:
     # A server whose parent was killed is adopted, perhaps by somebody who never asks for its end: a zombie has ended too.
     try:
@@ -109,7 +89,7 @@ def owning_process(data: Path) -> Iterator[subprocess.Popen[str]]:
         process.kill()
         said, _ = process.communicate()
         if server := said.split():  # unless the test has read what it said
-            until(lambda: has_ended(int(server[0])))
+            until(lambda: has_ended(int(server[0])), "the server has ended")
 
 
 @pytest.fixture
@@ -119,7 +99,7 @@ def owner(made: Path) -> Iterator[tuple[subprocess.Popen[str], int, str]]:
         assert process.stdout is not None
         pid, _, conninfo = process.stdout.readline().strip().partition(" ")
         yield process, int(pid), conninfo
-    until(lambda: has_ended(int(pid)))
+    until(lambda: has_ended(int(pid)), "the server has ended")
 
 
 # -- the usual life ----------------------------------------------------------------------------------------------------
@@ -233,7 +213,7 @@ def test_there_is_nothing_to_attach_to_before_and_after(made: Path) -> None:
 
 def test_attaching_waits_for_one_that_is_being_started(data: Path) -> None:
     with owning_process(data):
-        until(lambda: place.has_owner(data))
+        until(lambda: place.has_owner(data), "the directory has an owner")
         conninfo = attach(data)
         assert conninfo is not None
         write(conninfo, 1)
@@ -247,7 +227,7 @@ def test_server_ends_with_its_parent_and_keeps_its_rows(
     write(conninfo, 1)
     process.send_signal(sign)
     process.wait()
-    until(lambda: has_ended(server))
+    until(lambda: has_ended(server), "the server has ended")
     assert not (made / "postmaster.pid").exists()  # it was a shutdown, not a crash
     with start(made, durable=False) as running:
         assert kept(running.conninfo) == [1]

@@ -17,8 +17,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from adapters.postgres.driver import Connection, connect
 from adapters.postgres.migrate import MIGRATIONS, MigrationRefused, migrate, pending
 from core.errors import StorageDown
+from tests.waiting import PATIENCE
 
-PATIENCE = 10.0
 FIRST = "create table one (n int); insert into one values (1);"
 SECOND = "alter table one add column m int; update one set m = 2;"
 

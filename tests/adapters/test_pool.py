@@ -15,8 +15,7 @@ from adapters.postgres import embedded
 from adapters.postgres.driver import Connection, connect
 from adapters.postgres.pool import Pool, PoolStats, translated
 from core.errors import Conflict, StorageDown
-
-PATIENCE = 10.0
+from tests.waiting import PATIENCE, eventually
 
 
 @asynccontextmanager
@@ -151,9 +150,11 @@ async def test_cancelled_queries_leave_the_pool_clean(blank: str) -> None:
         assert pool.stats.total == 0
         async with session(blank) as observer:
             others = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
-            with trio.fail_after(PATIENCE):
-                while await observer.row(others) != (0,):  # noqa: ASYNC110 (the server's processes need an instant to end)
-                    await trio.sleep(0.01)
+
+            async def alone() -> bool:
+                return await observer.row(others) == (0,)
+
+            await eventually(alone, "the server's processes have ended")
             async with pool.connection() as connection:
                 assert await connection.row("select 1") == (1,)
             assert await observer.row(others) == (1,)

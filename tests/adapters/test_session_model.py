@@ -18,7 +18,7 @@ from core.policy import Policy
 from core.sessions import CredentialsInvalid, RefreshTokenInvalid, TokenPair
 from ports import Ports
 from tests.background import Background
-from tests.builders import PASSWORD, add_account, deliver, link, make_ports
+from tests.builders import PASSWORD, add_account, deliver, link, make_ports, run_sql
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 
 T = TypeVar("T")
@@ -244,12 +244,7 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(active=st.sampled_from([True, True, True, False]))
     def deactivate_or_reactivate(self, active: bool) -> None:
         self.active = active
-        self.run(self._execute, "update users set deactivated_at = %s where id = %s", None if active else self.now, self.account.id)
-
-    async def _execute(self, query: str, *parameters: object) -> list[tuple[object, ...]]:
-        async with self.pool.connection() as connection:
-            cursor = await connection.execute(query, parameters)
-            return await cursor.fetchall() if cursor.description else []
+        self.run(run_sql, self.pool, "update users set deactivated_at = %s where id = %s", None if active else self.now, self.account.id)
 
     @rule(time=st.sampled_from([SECOND, 10 * SECOND, 11 * SECOND, MINUTE, 5 * MINUTE, 15 * MINUTE, 16 * MINUTE, DAY, 29 * DAY, 31 * DAY]))
     def wait(self, time: timedelta) -> None:
@@ -260,12 +255,12 @@ class SessionMachine(RuleBasedStateMachine):
         if not self.known:
             return
         query = "select count(*) from sessions where user_id = %s and ended_at is null and expires_at > %s"
-        [(alive,)] = self.run(self._execute, query, self.account.id, self.now)
+        [(alive,)] = self.run(run_sql, self.pool, query, self.account.id, self.now)
         assert alive == sum(not session.over and self.now < session.expires_at for session in self.known)
         query = "select count(*) from refresh_tokens t join sessions s on s.id = t.session_id where user_id = %s"
-        assert self.run(self._execute, query, self.account.id) == [(sum(len(session.tokens) for session in self.known),)]
+        assert self.run(run_sql, self.pool, query, self.account.id) == [(sum(len(session.tokens) for session in self.known),)]
         query += " and rotated_at is null"
-        assert self.run(self._execute, query, self.account.id) == [(len(self.known),)], "each session has one token that was not used"
+        assert self.run(run_sql, self.pool, query, self.account.id) == [(len(self.known),)], "each session has one token that was not used"
 
 
 @pytest.mark.slow

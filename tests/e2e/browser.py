@@ -10,7 +10,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
-from tests.e2e.process import PATIENCE, ROOT
+from tests.e2e.process import ROOT
+from tests.waiting import PATIENCE
 
 ARTEFACTS: Final = ROOT / "tests" / "artefacts"
 DESKTOP, PHONE = (1000, 750), (390, 844)

@@ -1,14 +1,10 @@
 """Fixtures for tests of the running service: places, databases, mail servers, browsers."""
 
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 
 from adapters.crypto import generate_key
 from tests import database
@@ -19,25 +15,13 @@ from tests.e2e.sink import MailSink
 Start = Callable[..., Service]
 
 
-@contextmanager
-def place() -> Iterator[Path]:
-    """A directory that the account of a database can enter; pytest's own are for root alone when root runs the tests."""
-    # Beside the run's own server: what a run that is killed leaves there, the next run sweeps away.
-    beside = Path(str(conninfo_to_dict(os.environ[database.SERVER_VARIABLE])["host"])).parent
-    path = Path(tempfile.mkdtemp(prefix="e2e-", dir=beside)).resolve()
-    for directory in (path, path / "var", path / "tmp"):
-        directory.mkdir(exist_ok=True)
-        directory.chmod(0o711)
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path)
-
-
 @pytest.fixture
 def home() -> Iterator[Path]:
     """Where the service of this test keeps its things."""
-    with place() as path:
+    with database.reachable_directory() as path:
+        for directory in (path / "var", path / "tmp"):
+            directory.mkdir()
+            directory.chmod(0o711)
         yield path
 
 
@@ -86,7 +70,7 @@ def chromium() -> Iterator[Browser]:
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
-    with place() as profile, Browser(profile) as started:
+    with database.reachable_directory() as profile, Browser(profile) as started:
         yield started
 
 

@@ -8,8 +8,7 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,30 +16,14 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import httpx
-import trio
+
+from tests.waiting import PATIENCE, until
 
 ROOT: Final = Path(__file__).parents[2]
-PATIENCE: Final = 30.0  # seconds, for what is expected to happen soon; generous, because several tests share the machine
 # Argon2id with the least that it takes: what hashing costs is measured by the benchmark.
 CHEAP_HASHES: Final = {"SSO_ARGON2_MEMORY_KIB": "8", "SSO_ARGON2_TIME_COST": "1", "SSO_ARGON2_PARALLELISM": "1"}
 # Else every client would read the certificate authorities, which takes longer than anything asked of the service here.
 _NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-
-
-def until(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
-    """Wait for another process: return when `condition` holds, fail after `patience` seconds."""
-    deadline = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < deadline, f"after {patience:g} s still not so: {what}"
-        time.sleep(0.01)
-
-
-async def eventually(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
-    """As `until`, while other tasks of the test go on."""
-    deadline = trio.current_time() + patience
-    while not condition():
-        assert trio.current_time() < deadline, f"after {patience:g} s still not so: {what}"
-        await trio.sleep(0.01)
 
 
 class Port:
@@ -125,10 +108,10 @@ class Service:
             )
         return self
 
-    def start(self, output: int | None = None) -> Self:
+    def start(self, output: int | None = None, patience: float = PATIENCE) -> Self:
         """Start it, and wait until it answers."""
         self.launch(output)
-        until(self._answers, f"the service answers\n{self.output}")
+        until(self._answers, f"the service answers\n{self.output}", patience)
         return self
 
     def _answers(self) -> bool:

@@ -11,7 +11,8 @@ from email.message import EmailMessage
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
-from tests.e2e.process import PATIENCE, Port
+from tests.e2e.process import Port
+from tests.waiting import PATIENCE
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ from adapters.crypto import generate_key
 from entrypoints.cli import main
 from tests import database
 from tests.e2e.conftest import Start
-from tests.e2e.process import Service, gatehouse, until
+from tests.e2e.process import Service, gatehouse
 from tests.e2e.sink import MailSink
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 

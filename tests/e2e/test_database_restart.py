@@ -15,8 +15,9 @@ import trio
 from adapters.crypto import generate_key
 from core.mails import LEASE
 from tests.e2e.conftest import Start
-from tests.e2e.process import DatabaseServer, Service, eventually, is_storage_down, until
+from tests.e2e.process import DatabaseServer, Service, is_storage_down
 from tests.e2e.sink import MailSink
+from tests.waiting import eventually, until
 
 pytestmark = pytest.mark.slow
 

@@ -16,8 +16,9 @@ import trio
 from adapters.postgres import embedded
 from core.mails import LEASE
 from tests.e2e.conftest import Start
-from tests.e2e.process import Service, eventually, family, until
+from tests.e2e.process import Service, family
 from tests.e2e.sink import MailSink
+from tests.waiting import eventually, until
 
 pytestmark = pytest.mark.slow
 

@@ -11,8 +11,9 @@ import pytest
 
 from tests.e2e.browser import Browser
 from tests.e2e.conftest import Start
-from tests.e2e.process import Service, until
+from tests.e2e.process import Service
 from tests.e2e.sink import MailSink, Received
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
