@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from ipaddress import IPv4Network, IPv6Network
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,10 +19,10 @@ from entrypoints.http.access import check_every_route
 from entrypoints.http.bodies import MAX_BODY, StrictRequest
 from entrypoints.http.connection import WholeBodyConnection
 from entrypoints.http.context import Served, exchange, serve
-from entrypoints.http.errors import handle_errors
+from entrypoints.http.errors import error_page, handle_errors, prefers_page
 from entrypoints.http.limits import RateLimits
 from entrypoints.http.openapi import changes_state, describe_interface, interface_description
-from entrypoints.http.outer import Exchange, Outer
+from entrypoints.http.outer import Exchange, Headers, Outer, Refused, json_error
 from ports import Ports
 
 
@@ -62,13 +62,15 @@ def create_app(
         description=json.dumps(interface_description(app)).encode(),
     )
     serve(app, served)
+    routes = RouteTable(app)
     app.outer = Outer(
         super(Application, app).asgi_app,  # type: ignore[arg-type]  # Hypercorn's names for the same three
-        routes=RouteTable(app),
+        routes=routes,
         observe=observe,
         body_limit=lambda _: MAX_BODY,
         trusted_proxies=edge.trusted_proxies,
         cors_origin=edge.frontend_origin,
+        render_error=partial(_render_error, routes),
         https=base.scheme == "https",
     )
     return app
@@ -119,6 +121,14 @@ class RouteTable:
     def changes_state(self, path: str) -> bool:
         view = self.view(path, "GET")
         return view is not None and changes_state(view)
+
+
+def _render_error(routes: RouteTable, refused: Refused, exchange: Exchange, accept: str | None) -> tuple[Headers, bytes]:
+    """What the outer layer refuses looks as if the route had refused it."""
+    if not prefers_page(routes.view(exchange.path, exchange.method), exchange.path, accept):
+        return json_error(refused, exchange, accept)
+    page = error_page(refused.status, refused.sentence, exchange.request_id)
+    return [(name.lower().encode(), value.encode()) for name, value in page.headers.items()], page.body.encode()
 
 
 async def _look_at_address() -> None:

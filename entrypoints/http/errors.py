@@ -1,8 +1,6 @@
 """Where errors meet HTTP, once: which status a refusal has, and what its body looks like to an API client and to a browser."""
 
-import json
 from collections.abc import Callable
-from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -27,8 +25,9 @@ from core.errors import (
     Unsupported,
 )
 from entrypoints.http.context import exchange
+from entrypoints.http.error_body import SENTENCES, code_of, error_body, failed
 from entrypoints.http.openapi import is_page
-from entrypoints.http.pages import render
+from entrypoints.http.pages import Page, render
 
 log = structlog.get_logger("http")
 
@@ -46,16 +45,6 @@ STATUS: dict[type[Exception], int] = {
 # How long a client should wait before it tries again while the database is away.
 STORAGE_RETRY_AFTER = 5
 
-SENTENCES = {
-    400: "The request is not valid.",
-    404: "There is nothing at this address.",
-    405: "This method is not allowed here.",
-    408: "The request took too long to arrive.",
-    413: "The request body is too large.",
-    415: "The body must be JSON, with the header Content-Type: application/json.",
-}
-
-
 TITLES = {
     400: "That did not work",
     403: "Not allowed",
@@ -68,24 +57,6 @@ TITLES = {
 def status_of(error: Exception) -> int:
     """The HTTP status of a refusal or an outage, decided by the nearest kind in its family tree."""
     return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 500)
-
-
-def code_of(status: int) -> str:
-    """The default error code of a status (decisions, point 2)."""
-    match status:
-        case 400:
-            return "BAD_REQUEST"
-        case 413:
-            return "PAYLOAD_TOO_LARGE"
-        case 429:
-            return "RATE_LIMIT_EXCEEDED"
-        case _:
-            return HTTPStatus(status).phrase.upper().replace(" ", "_").replace("-", "_")
-
-
-def body(message: str, code: str) -> dict[str, Any]:
-    """The standard error body (organizations.md section 7)."""
-    return {"error": message, "error_code": code, "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")}
 
 
 class Answer:
@@ -118,7 +89,7 @@ def _answer(error: Exception) -> Answer:
         case HTTPException(code=int(code)) if code < 500:
             return Answer(code, SENTENCES.get(code) or HTTPStatus(code).description or HTTPStatus(code).phrase)
     log.error("unexpected", request_id=exchange().request_id, exc_info=error)
-    return Answer(500, f"Something went wrong on our side. If it happens again, report it with the request id {exchange().request_id}.")
+    return Answer(500, failed(exchange().request_id))
 
 
 def _innermost(error: Exception) -> Exception:
@@ -176,20 +147,18 @@ def _is_for_people(path: str) -> bool | None:
     return True if path.startswith(("/auth/", "/app/", "/invitations/", "/saml/")) else None
 
 
+def error_page(status: int, message: str, request_id: str) -> Page:
+    return render("error.html", status=status, title=TITLES.get(status, TITLES[400]), message=message, request_id=request_id)
+
+
 async def respond(error: Exception) -> Response:
     """The answer to an error, whatever it is."""
     answer = _answer(error)
     exchange().error_code = answer.code
     if wants_page():
-        page = render(
-            "error.html",
-            status=answer.status,
-            title=TITLES.get(answer.status, TITLES[400]),
-            message=answer.message,
-            request_id=exchange().request_id,
-        )
+        page = error_page(answer.status, answer.message, exchange().request_id)
         return Response(page.body, answer.status, {**page.headers, **answer.headers})
-    return Response(json.dumps(body(answer.message, answer.code)), answer.status, answer.headers, content_type="application/json")
+    return Response(error_body(answer.message, answer.code), answer.status, answer.headers, content_type="application/json")
 
 
 def handle_errors(app: Quart) -> None:

@@ -5,15 +5,12 @@ The application finds the `Exchange` at `scope["exchange"]` and fills in the rou
 ended, `observe` gets it exactly once and writes the log line and the metrics.
 """
 
-import json
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import lru_cache
-from http import HTTPStatus
 from os import urandom
 from typing import Any, Protocol
 from urllib.parse import unquote
@@ -21,6 +18,7 @@ from urllib.parse import unquote
 import trio
 
 from entrypoints.http.client_address import Network, client_address
+from entrypoints.http.error_body import SENTENCES, code_of, error_body, failed
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -30,7 +28,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 UNKNOWN_ROUTE = "(unknown)"  # one label for every path that is no route, so that a scan adds no label (L-4)
-OTHER_METHOD = "(other)"
+OTHER_METHOD = "OTHER"  # as the metrics call it
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 CLIENT_GONE = 499  # logged, never sent: the client left before there was an answer
 
@@ -40,7 +38,7 @@ LAST_WORDS_WITHIN = 1.0  # seconds that a request cancelled by shutdown gets for
 
 # More than one of these is refused: two parts of the system might each believe another one (P-6, Hypercorn issue 280).
 _SINGLE = frozenset({b"authorization", b"content-type", b"x-api-key", b"billing-signature", b"transfer-encoding", b"content-length"})
-_READ = _SINGLE | {b"host", b"origin", b"upgrade", b"x-forwarded-for", b"x-request-id", b"access-control-request-method"}
+_READ = _SINGLE | {b"accept", b"host", b"origin", b"upgrade", b"x-forwarded-for", b"x-request-id", b"access-control-request-method"}
 
 _REQUEST_ID_ALPHABET = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 
@@ -75,7 +73,7 @@ class Exchange:
 
     def __init__(self, request_id: str, method: str, path: str, address: str) -> None:
         self.request_id = request_id
-        self.method = method  # "(other)" for what is no HTTP method
+        self.method = method  # OTHER for what is no HTTP method
         self.path = path  # decoded; may hold anything, so a log must escape it
         self.address = address  # security.md N-1; not the peer
         self.status = 0  # 499: the client left before there was an answer
@@ -99,25 +97,16 @@ class Refused:
 
     @property
     def code(self) -> str:
-        """The default code of the status (decisions, point 2)."""
-        return _CODES.get(self.status) or HTTPStatus(self.status).name
+        return code_of(self.status)
 
 
-_CODES = {413: "PAYLOAD_TOO_LARGE"}  # Python has called this one by two other names
-
-# Renders a refusal for a path: its content type and body. Pages and SCIM may want theirs (N-8).
-RenderError = Callable[[str, Refused, datetime], tuple[bytes, bytes]]
+# Renders a refusal, for an exchange and its Accept header: headers and body. Browsers get pages (N-8).
+RenderError = Callable[[Refused, Exchange, str | None], tuple[Headers, bytes]]
 
 
-def json_error(path: str, refused: Refused, now: datetime) -> tuple[bytes, bytes]:
-    """The error body of the interface: error, error_code, timestamp (organizations 7)."""
-    timestamp = now.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    body = {"error": refused.sentence, "error_code": refused.code, "timestamp": timestamp}
-    return b"application/json", json.dumps(body).encode()
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
+def json_error(refused: Refused, exchange: Exchange, accept: str | None) -> tuple[Headers, bytes]:
+    """The error body of the interface, whoever asks."""
+    return [(b"content-type", b"application/json")], error_body(refused.sentence, refused.code)
 
 
 class Outer:
@@ -135,7 +124,6 @@ class Outer:
         https: bool = False,
         body_within: float = BODY_WITHIN,
         render_error: RenderError = json_error,
-        clock: Callable[[], datetime] = _now,
         monotonic: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._app = app
@@ -146,7 +134,6 @@ class Outer:
         self._cors_origin = cors_origin.encode() if cors_origin else None
         self._body_within = body_within
         self._render_error = render_error
-        self._clock = clock
         self._monotonic = monotonic
         self._always: Headers = [(b"x-content-type-options", b"nosniff")]
         if https:
@@ -163,9 +150,9 @@ class Outer:
     def malformed(self, status: int, peer: str | None, *, record: bool = True) -> tuple[Headers, bytes]:
         """The answer to what the server could not even read as a request; it is observed like any other exchange."""
         exchange = Exchange(_new_request_id(), OTHER_METHOD, "", client_address(peer, None, ()))
-        refused = Refused(status, _MALFORMED.get(status, "The request is not valid HTTP."), close=True)
+        refused = Refused(status, _MALFORMED.get(status, _MALFORMED[400]), close=True)
         exchange.status, exchange.error_code = status, refused.code
-        headers, body = self.answer("", refused)
+        headers, body = self.answer(refused, exchange, None)
         if record:
             self._observe(exchange)
         return self.marked(headers, exchange), body
@@ -199,7 +186,7 @@ class Outer:
         path = exchange.path = scope["path"]
         cors = self._cors_origin is not None and (path.startswith("/api/") or path == "/auth/token")
         allowed_origin = self._cors_origin if cors and seen.get(b"origin") == self._cors_origin else None
-        call = _Call(self, exchange, receive, send, cors=cors, allowed_origin=allowed_origin)
+        call = _Call(self, exchange, receive, send, accept=seen.get(b"accept"), cors=cors, allowed_origin=allowed_origin)
         has_body = b"content-length" in seen or b"transfer-encoding" in seen
         try:
             if refused is None:
@@ -253,14 +240,14 @@ class Outer:
             return None
         if call.patience is not None and call.patience.cancel_called:
             return _TOO_LARGE if call.too_large else _TOO_SLOW
-        return _FAILED
+        return Refused(500, failed(call.exchange.request_id))
 
-    def answer(self, path: str, refused: Refused) -> tuple[Headers, bytes]:
+    def answer(self, refused: Refused, exchange: Exchange, accept: str | None) -> tuple[Headers, bytes]:
         headers = list(refused.headers)
         body = b""
         if refused.status >= 400:
-            content_type, body = self._render_error(path, refused, self._clock())
-            headers += [(b"content-type", content_type), (b"content-length", b"%d" % len(body))]
+            rendered, body = self._render_error(refused, exchange, accept)
+            headers += [*rendered, (b"content-length", b"%d" % len(body))]
         if refused.close:
             headers.append((b"connection", b"close"))
         return headers, body
@@ -288,14 +275,25 @@ class Outer:
 class _Call:
     """One call of the application: what passes in and out of it."""
 
-    __slots__ = ("_outer", "_over", "_receive", "_send", "allowed_origin", "answered", "complete", "cors", "cut", "exchange", "patience",
-                 "room", "started", "too_large")  # fmt: skip
+    __slots__ = ("_outer", "_over", "_receive", "_send", "accept", "allowed_origin", "answered", "complete", "cors", "cut", "exchange",
+                 "patience", "room", "started", "too_large")  # fmt: skip
 
-    def __init__(self, outer: Outer, exchange: Exchange, receive: Receive, send: Send, *, cors: bool, allowed_origin: bytes | None) -> None:
+    def __init__(
+        self,
+        outer: Outer,
+        exchange: Exchange,
+        receive: Receive,
+        send: Send,
+        *,
+        accept: bytes | None,
+        cors: bool,
+        allowed_origin: bytes | None,
+    ) -> None:
         self._outer = outer
         self._receive = receive
         self._send = send
         self.exchange = exchange
+        self.accept = accept
         self.cors = cors
         self.allowed_origin = allowed_origin
         self.complete = False  # the whole request body has come in
@@ -348,7 +346,8 @@ class _Call:
             self._over = True
 
     async def refuse(self, refused: Refused) -> None:
-        headers, body = self._outer.answer(self.exchange.path, refused)
+        accept = None if self.accept is None else self.accept.decode("latin-1")
+        headers, body = self._outer.answer(refused, self.exchange, accept)
         if refused.status >= 400:
             self.exchange.error_code = refused.code
         with suppress(OSError):  # gone before it was told
@@ -369,7 +368,7 @@ def _unacceptable(scope: Scope, seen: dict[bytes, bytes], repeated: bytes, size:
         return Refused(400, f"The header {repeated.decode()} was sent more than once.", close=framing)
     if size > MAX_HEADER_BLOCK:
         # The server's own limit is on what it buffers, so a larger block that came in one piece gets past that.
-        return Refused(431, _MALFORMED[431], close=True)
+        return Refused(431, SENTENCES[431], close=True)
     if scope["method"] == "CONNECT":
         return _NO_PROXY
     if b"upgrade" in seen:
@@ -400,7 +399,7 @@ def _normalize(scope: Scope, seen: dict[bytes, bytes]) -> Refused | None:
         scope["raw_path"] = raw[:-1]
         scope["path"] = scope["path"][:-1]
     if not scope["path"].isprintable():
-        return Refused(404, "There is nothing here.")  # N-5: NUL, control characters, bidi overrides
+        return Refused(404, SENTENCES[404])  # N-5: NUL, control characters, bidi overrides
     return None
 
 
@@ -421,19 +420,14 @@ def _allow(methods: frozenset[str]) -> bytes:
     return ", ".join(sorted(methods | implied)).encode()
 
 
-_MALFORMED = {
-    408: "The request took too long to arrive.",
-    431: "The request headers are larger than 16 KiB.",
-    501: "Of transfer encodings, only chunked is understood.",
-}
+_MALFORMED = {**SENTENCES, 400: "The request is not valid HTTP."}
 _AMBIGUOUS = Refused(400, "The length of the request body is ambiguous.", close=True)
-_NOT_HTTP_1 = Refused(505, "Only HTTP/1.1 and HTTP/1.0 are spoken here.", close=True)
+_NOT_HTTP_1 = Refused(505, SENTENCES[505], close=True)
 _NO_PROXY = Refused(405, "This is not a proxy.", close=True, headers=((b"allow", _allow(frozenset(METHODS))),))
 _NO_WEBSOCKET = Refused(400, "There are no WebSockets here.", close=True)
-_TOO_LARGE = Refused(413, "The request body is too large.", close=True)
-_TOO_SLOW = Refused(408, "The request body took too long to arrive.", close=True)
-_FAILED = Refused(500, "Something went wrong on our side. Tell us the X-Request-Id of this answer.")
-_SHUTTING_DOWN = Refused(503, "The service is restarting. Try again.", close=True, headers=((b"retry-after", b"1"),))
+_TOO_LARGE = Refused(413, SENTENCES[413], close=True)
+_TOO_SLOW = Refused(408, SENTENCES[408], close=True)
+_SHUTTING_DOWN = Refused(503, SENTENCES[503], close=True, headers=((b"retry-after", b"1"),))
 _PREFLIGHT = (
     (b"access-control-allow-headers", b"Authorization, Content-Type, X-Device-Id, X-Request-Id"),
     (b"access-control-max-age", b"600"),

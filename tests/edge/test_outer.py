@@ -12,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from entrypoints.http.outer import App, Exchange, Message, Outer, Receive, Scope, Send
+from entrypoints.http.outer import App, Exchange, Headers, Message, Outer, Receive, Refused, Scope, Send
 from tests.edge.wire import Paths
 
 FRONTEND = "https://app.example"
@@ -142,7 +142,7 @@ async def test_the_application_finds_its_exchange_in_the_scope_and_fills_it_in()
 async def test_an_unknown_path_shares_its_label_with_every_other_and_an_odd_method_too() -> None:
     exchange = (await ask(Asked(status=404), "BREW", "/coffee")).exchange
     assert exchange is not None
-    assert (exchange.route, exchange.method) == ("(unknown)", "(other)")
+    assert (exchange.route, exchange.method) == ("(unknown)", "OTHER")
 
 
 @pytest.mark.parametrize("offered", ["abcdefgh", "A-z_0.9" * 9, "f" * 64])
@@ -188,8 +188,11 @@ async def test_a_refusal_has_the_error_body_of_the_interface() -> None:
 
 
 async def test_other_places_may_render_their_errors_themselves() -> None:
-    answer = await ask(Asked(), "CONNECT", "/scim/v2/Users", render_error=lambda path, refused, now: (b"text/x", path.encode()))
-    assert (answer.headers["content-type"], answer.body) == ("text/x", b"/scim/v2/Users")
+    def rendered(refused: Refused, exchange: Exchange, accept: str | None) -> tuple[Headers, bytes]:
+        return [(b"content-type", b"text/x")], f"{refused.status} {exchange.path} {accept}".encode()
+
+    answer = await ask(Asked(), "CONNECT", "/scim/v2/Users", ("accept", "text/x"), render_error=rendered)
+    assert (answer.headers["content-type"], answer.body) == ("text/x", b"405 /scim/v2/Users text/x")
 
 
 REFUSED: list[tuple[str, str, list[tuple[str, str]], tuple[int, str], bool]] = [

@@ -33,7 +33,8 @@ from core.errors import (
     Unauthenticated,
     Unsupported,
 )
-from entrypoints.http.errors import code_of, status_of
+from entrypoints.http.error_body import code_of
+from entrypoints.http.errors import status_of
 from ports import Ports
 from tests.builders import PASSWORD, Api, add_account, deliver, link, make_vault
 from tests.fakes.outside import FakeMailTransport
@@ -317,6 +318,34 @@ async def test_people_get_pages_and_programs_get_json(api: Api, path: str, accep
         assert answer.headers["X-Request-Id"] in answer.text
     else:
         assert answer.code
+
+
+@pytest.mark.parametrize(
+    ("path", "accept", "page"),
+    [
+        ("/auth/reset-password", b"text/html", True),
+        ("/auth/reset-password", None, True),
+        ("/auth/reset-password", b"application/json", False),
+        ("/auth/nothing", b"text/html", True),
+        ("/api/auth/login", b"text/html", False),
+        ("/nothing", b"text/html", True),
+        ("/nothing", None, False),
+    ],
+)
+async def test_what_the_outer_layer_refuses_looks_like_what_the_route_refuses(
+    app: QuartTrio, path: str, accept: bytes | None, page: bool
+) -> None:
+    headers = [(b"accept", accept)] if accept is not None else []
+    for target, body, status in ((path, b"x" * 300_000, 413), (f"{path}%0A", None, 404)):
+        answer = await ask(app, "POST", target, headers=headers, body=body)
+        assert answer.status == status
+        assert answer.headers["Content-Type"].startswith("text/html" if page else "application/json")
+        if page:
+            assert answer.headers["X-Request-Id"] in answer.text
+            assert "form-action 'none'" in answer.headers["Content-Security-Policy"]
+            assert answer.headers.getlist("Cache-Control") == ["no-store"]
+        else:
+            assert answer.code
 
 
 async def test_a_page_for_something_unexpected_gives_no_details(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

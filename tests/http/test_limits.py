@@ -108,7 +108,7 @@ async def test_every_limited_route_is_in_this_file(app: QuartTrio) -> None:
         own = access_of(app.view_functions[rule.endpoint]).limit
         if own is not None or rule.rule.startswith(("/auth/", "/api/auth/")):
             for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}:
-                limited[method, rule.rule] = own and own.name
+                limited[method, rule.rule] = None if own is None else own.name
     assert limited.keys() == {*SHARED, *OWN}
     assert {route for route, own in limited.items() if own} == OWN.keys()
     assert len({*limited.values()}) == len(OWN) + 1, "each has a bucket of its own"

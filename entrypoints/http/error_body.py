@@ -1,0 +1,37 @@
+"""The standard error body (organizations.md section 7): for the application's errors, and for what the outer layer refuses."""
+
+import json
+from datetime import UTC, datetime
+from http import HTTPStatus
+
+# What is said where there is no more to say than the status does.
+SENTENCES = {
+    400: "The request is not valid.",
+    404: "There is nothing at this address.",
+    405: "This method is not allowed here.",
+    408: "The request took too long to arrive.",
+    413: "The request body is too large.",
+    415: "The body must be JSON, with the header Content-Type: application/json.",
+    431: "The request headers are larger than 16 KiB.",
+    501: "Of transfer encodings, only chunked is understood.",
+    503: "The service is restarting. Try again.",
+    505: "Only HTTP/1.1 and HTTP/1.0 are spoken here.",
+}
+
+# Where the code is not the status's own phrase; Python has called 413 by two names.
+_CODES = {413: "PAYLOAD_TOO_LARGE", 429: "RATE_LIMIT_EXCEEDED"}
+
+
+def code_of(status: int) -> str:
+    """The default error code of a status (decisions, point 2)."""
+    return _CODES.get(status) or HTTPStatus(status).name
+
+
+def failed(request_id: str) -> str:
+    """The sentence for a fault of ours, which says nothing about it but where to find it in the logs."""
+    return f"Something went wrong on our side. If it happens again, report it with the request id {request_id}."
+
+
+def error_body(message: str, code: str) -> bytes:
+    timestamp = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return json.dumps({"error": message, "error_code": code, "timestamp": timestamp}).encode()
