@@ -1,7 +1,5 @@
 """Registration, proof of the mailbox, password recovery, and the caller's own account (identity.md sections 2.1, 4.1 and 4.2)."""
 
-import json
-
 from quart import Blueprint, Response, request
 from quart_schema import validate_request, validate_response
 
@@ -53,7 +51,7 @@ async def verify_email() -> Response:
     """Verify an e-mail address by the link of the mail."""
     email = await accounts.verify_email(ports(), caller(), request.args.get("token", ""))
     if not wants_page():
-        return Response(json.dumps({"message": "The address is verified."}), content_type="application/json")
+        return Response(Message(message="The address is verified.").model_dump_json(), content_type="application/json")
     return page_response(render("verified.html", email=email))
 
 

@@ -31,7 +31,6 @@ class Asset:
     """A file for the browser, with headers that let it be kept for ever: its name changes when its content does."""
 
     body: bytes
-    content_type: str
     headers: Mapping[str, str]
 
 
@@ -52,7 +51,7 @@ def _load_assets() -> tuple[dict[str, Asset], dict[str, str]]:
         fingerprint = hashlib.sha256(body).hexdigest()[:16]
         name = f"{path.stem}.{fingerprint}{path.suffix}"
         headers = {"Content-Type": content_type, "Cache-Control": "public, max-age=31536000, immutable", "ETag": f'"{fingerprint}"'}
-        assets[name] = Asset(body, content_type, MappingProxyType(headers))
+        assets[name] = Asset(body, MappingProxyType(headers))
         names[path.name] = name
     return assets, names
 
@@ -88,16 +87,13 @@ DOCS_CSP = (
 )
 
 
-def render(name: str, *, status: int = 200, form_action: str | None = None, **values: object) -> Page:
+def render(name: str, *, status: int = 200, form_action: str = "'none'", **values: object) -> Page:
     """The page of a template, which knows `status` and `values`; the head of each template says which it needs. All are escaped.
 
-    `form_action` is the policy's list of origins that a form may send to (a SAML page names the service's). By default it is ours
-    where the page has a form, and none where it has not.
+    `form_action` is the policy's list of origins that a form may send to: ours, or that of a service.
     """
     nonce = token_urlsafe(16)
     body = _environment.get_template(name).render(values, status=status, nonce=nonce)
-    if form_action is None:
-        form_action = "'self'" if "<form" in body else "'none'"  # a "<" in a value is escaped, so this one is the template's
     return _page(body, status, f"default-src 'none'; style-src 'nonce-{nonce}'; img-src 'self' data:; form-action {form_action}; {_FIXED}")
 
 
