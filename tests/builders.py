@@ -62,15 +62,16 @@ def _signing_key_pem() -> bytes:
 
 async def make_ports(pool: Pool, clock: Clock, mail: MailTransport, metrics: Metrics, policy: Policy | None = None) -> Ports:
     """Everything real but what is given; with a signing key, since making one takes a tenth of a second."""
+    policy = policy or Policy()
     ports = Ports(
         storage=Postgres(pool, make_vault(), clock),
         passwords=cheap_passwords(),
         tokens=JwtTokens(BASE_URL),
-        letters=Letters(BASE_URL),
+        letters=Letters(BASE_URL, policy),
         mail=mail,
         clock=clock,
         metrics=metrics,
-        policy=policy or Policy(),
+        policy=policy,
     )
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.signing_keys.add(SigningKey("test", _signing_key_pem(), clock.now(), None))

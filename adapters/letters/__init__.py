@@ -12,6 +12,7 @@ from core.mails import Mail, MailKind
 from core.policy import Policy
 from ports.outside import Letter
 
+PRODUCT: Final = "Gatehouse"
 # Where the link of a mail leads, below the base URL, and what a mail is about.
 PATHS: Final = MappingProxyType({MailKind.VERIFY_EMAIL: "/auth/verify-email", MailKind.RESET_PASSWORD: "/auth/reset-password"})
 SUBJECTS: Final = MappingProxyType(
@@ -27,11 +28,9 @@ SUBJECTS: Final = MappingProxyType(
 class Letters:
     """ports.outside.Letters. Links begin with the configured base URL and with nothing else (security.md E-1, E-2)."""
 
-    def __init__(self, base_url: str, policy: Policy | None = None, *, product: str = "Gatehouse") -> None:
+    def __init__(self, base_url: str, policy: Policy) -> None:
         """`policy` is whose lifetimes the mails tell. All templates are read now, so that a missing or broken one shows at start."""
-        policy = policy or Policy()
         self._base_url = base_url.rstrip("/")
-        self._product = product
         self._lifetimes = {MailKind.VERIFY_EMAIL: policy.verification_ttl, MailKind.RESET_PASSWORD: policy.reset_ttl}
         host = urlsplit(self._base_url).hostname or "localhost"
         self._message_id_host = f"[{host}]" if ":" in host else host.encode("idna").decode("ascii")
@@ -47,16 +46,10 @@ class Letters:
         }
 
     def compose(self, mail: Mail) -> Letter:
-        # A later issue puts an organization's name, logo and colour in the place of ours here; nothing else may change with them (E-1).
-        subject = f"{SUBJECTS[mail.kind]} - {self._product}"
-        words = {
-            "product": self._product,
-            "subject": subject,
-            "address": mail.address,
-            "link": self._link(mail),
-            "lifetime": spoken(self._lifetimes.get(mail.kind, timedelta())),
-            "moment": moment(mail.created_at),
-        }
+        subject = f"{SUBJECTS[mail.kind]} - {PRODUCT}"
+        words = {"product": PRODUCT, "subject": subject, "address": mail.address, "moment": moment(mail.created_at)}
+        if mail.kind in PATHS:
+            words |= {"link": self._link(mail), "lifetime": spoken(self._lifetimes[mail.kind])}
         return Letter(
             message_id=f"<{mail.id}@{self._message_id_host}>",
             date=mail.created_at,
@@ -67,8 +60,6 @@ class Letters:
         )
 
     def _link(self, mail: Mail) -> str:
-        if mail.kind not in PATHS:
-            return ""
         assert mail.token is not None, "a mail with a link is prepared before it is composed"
         return f"{self._base_url}{PATHS[mail.kind]}?{urlencode({'token': mail.token})}"
 
