@@ -13,16 +13,15 @@ import time
 from collections.abc import Callable
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quoted
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
+from entrypoints.settings import LogFormat, LogLevel
+
 if TYPE_CHECKING:
     from entrypoints.http.outer import Exchange
-
-Format = Literal["auto", "json", "console"]
-Level = Literal["debug", "info", "warning", "error"]
 
 STANDARD_OUTPUT: Final = 1
 # Of the lines that several processes write to one pipe, only those up to this length are sure to stay whole (POSIX, write).
@@ -56,7 +55,7 @@ _TALKATIVE = ("httpx", "httpcore")
 _json = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
 
-def configure(log_format: Format, level: Level, descriptor: int = STANDARD_OUTPUT) -> None:
+def configure(log_format: LogFormat, level: LogLevel, descriptor: int = STANDARD_OUTPUT) -> None:
     """Log in this format, from this level on. `auto` is text on a terminal and JSON elsewhere. May be called again."""
     global _access
     console = log_format == "console" or (log_format == "auto" and os.isatty(descriptor))
@@ -104,7 +103,7 @@ class _AccessLines:
 
     def __init__(self, write: "_Writer", threshold: int) -> None:
         self._write = write
-        self._from_status = 0 if threshold <= logging.INFO else 500 if threshold <= logging.ERROR else 1000
+        self._from_status = 0 if threshold <= logging.INFO else 500
 
     def __call__(self, exchange: "Exchange") -> None:
         status = exchange.status
@@ -297,4 +296,4 @@ class _ToStructlog(logging.Handler):
             self.handleError(record)
 
 
-_KNOWN_LEVELS = (logging.CRITICAL, *sorted((logging.getLevelNamesMapping()[name.upper()] for name in get_args(Level)), reverse=True))
+_KNOWN_LEVELS = (logging.CRITICAL, *sorted((logging.getLevelNamesMapping()[name.upper()] for name in get_args(LogLevel)), reverse=True))

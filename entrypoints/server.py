@@ -40,6 +40,8 @@ from hypercorn.trio.lifespan import Lifespan
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState, TaskGroup
 
+from entrypoints.bind import parse_bind
+
 log = structlog.get_logger("http")
 
 HEADERS_WITHIN = 5.0  # seconds for a request's header, counted from the connection's start or the last answer's end: keep-alive too
@@ -64,16 +66,16 @@ class BindError(Exception):
 
 
 def listen(bind: str) -> socket.socket:
-    """A listening socket for `host:port`, `[v6]:port` or `:port`, ready to be inherited by workers.
+    """A listening socket for what `parse_bind` reads, ready to be inherited by workers.
 
     Raises BindError.
     """
-    host, colon, port = bind.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise BindError(f"{bind!r} is not an address to listen on; write host:port, such as 127.0.0.1:8080.")
     try:
-        found = socket.getaddrinfo(host or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        host, port = parse_bind(bind)
+    except ValueError as error:
+        raise BindError(f"{bind!r} is not an address to listen on: it {error}.") from None
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
         raise BindError(f"The host {host!r} to listen on has no address on this machine.") from None
     family, _, _, _, address = found[0]

@@ -13,10 +13,13 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from core.errors import Refusal
 from core.policy import Policy
 from core.values import Email
+from entrypoints.bind import parse_bind
 
 TEN_YEARS = 10 * 365 * 86400  # seconds
 
 Network = IPv4Network | IPv6Network
+LogFormat = Literal["auto", "json", "console"]
+LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 class SettingsInvalid(Exception):
@@ -52,16 +55,14 @@ class Settings(BaseSettings):
     mails_per_recipient: int = Field(5, ge=1, le=1_000_000)
     unverified_purge_days: int = Field(7, ge=1, le=3650)
     common_passwords_file: Path | None = None
-    log_format: Literal["auto", "json", "console"] = "auto"
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: LogFormat = "auto"
+    log_level: LogLevel = "info"
     metrics_token: SecretStr | None = None
 
     @field_validator("bind")
     @classmethod
     def _has_port(cls, value: str) -> str:
-        host, colon, port = value.rpartition(":")
-        if not colon or not host or not port.isdecimal() or int(port) > 65535:
-            raise ValueError("must look like 127.0.0.1:8080 or [::1]:8080")
+        parse_bind(value)
         return value
 
     @field_validator("base_url", "frontend_url")

@@ -135,7 +135,7 @@ def test_rate_limits_are_on_off_or_a_factor(given: Given, text: str, factor: flo
     assert given(RATE_LIMITS=text).rate_limit_factor == factor
 
 
-@pytest.mark.parametrize("bind", ["127.0.0.1:8080", "0.0.0.0:80", "[::]:8080", "[::1]:0", "localhost:65535"])
+@pytest.mark.parametrize("bind", ["127.0.0.1:8080", "0.0.0.0:80", "[::]:8080", "[::1]:0", "localhost:65535", ":8080"])
 def test_addresses_to_listen_on(given: Given, bind: str) -> None:
     assert given(BIND=bind).bind == bind
 
@@ -157,7 +157,7 @@ def test_unknown_variables_are_left_alone(given: Given) -> None:
 # What cannot be used
 
 REFUSED = {
-    "BIND": ["8080", ":8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536", "127.0.0.1:-1", "x:1e3"],
+    "BIND": ["8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536", "127.0.0.1:-1", "x:1e3"],
     "BASE_URL": [
         "id.example.com",
         "ftp://id.example.com",
