@@ -4,6 +4,8 @@ prometheus-client keeps the figures in memory-mapped files of one directory, one
 """
 
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 DIRECTORY_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+_PREFIX = "gatehouse-metrics-"
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 OTHER = "OTHER"
@@ -28,12 +31,27 @@ _JOB_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _DELIVERY_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3600.0)
 
 
-def prepare_directory(directory: Path) -> None:
-    """Make the directory and empty it of the figures of an earlier run. For the first process of a service, before any other starts."""
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for kind in ("counter", "gauge", "histogram"):
-        for file in directory.glob(f"{kind}_*.db"):
-            file.unlink()
+@contextmanager
+def shared_directory() -> Iterator[None]:
+    """Around a service: make the directory in which its processes share their figures, and name it to them by DIRECTORY_VARIABLE."""
+    temporary = Path(tempfile.gettempdir())
+    for left in temporary.glob(f"{_PREFIX}*"):  # by a service that was killed, and could not remove it
+        pid = left.name.removeprefix(_PREFIX).partition("-")[0]
+        if pid.isascii() and pid.isdigit() and not _lives(int(pid)):
+            shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=temporary, prefix=f"{_PREFIX}{os.getpid()}-", ignore_cleanup_errors=True) as directory:
+        os.environ[DIRECTORY_VARIABLE] = directory
+        yield
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
 
 
 def mark_dead(pid: int, directory: Path | None = None) -> None:
@@ -74,7 +92,7 @@ class PrometheusMetrics:
                 registry=None,
                 buckets=_JOB_BUCKETS,
             )
-            self._deliveries = Histogram(
+            Histogram(  # nothing is delivered yet, but the name is promised
                 "sso_webhook_delivery_latency_seconds",
                 "How long after its event a webhook was delivered.",
                 registry=None,
@@ -117,10 +135,6 @@ class PrometheusMetrics:
         """A piece of background work ended, well or not."""
         with self._in_files():
             self._jobs.labels(job_type).observe(seconds)
-
-    def webhook_delivered(self, seconds: float) -> None:
-        """A webhook was delivered, so long after its event."""
-        self._deliveries.observe(seconds)
 
     def queue_depth(self, depth: int) -> None:
         """How many pieces of background work are due."""

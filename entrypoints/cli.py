@@ -1,15 +1,12 @@
 """The command line: `gatehouse COMMAND`. Every command's help ends with an example.
 
-Modules are imported by the command that needs them: help must be quick, and the directory of the metrics must be known before anything
-imports prometheus-client.
+Modules are imported by the command that needs them, because help must be quick.
 """
 
 import json
-import os
 import sys
-import tempfile
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import click
 
@@ -38,16 +35,11 @@ def _settings() -> Settings:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog="Example: gatehouse serve --workers 2"
 )
 @click.version_option(VERSION, message="gatehouse %(version)s")
-@click.pass_context
-def main(context: click.Context) -> None:
+def main() -> None:
     """Gatehouse: single sign-on and identity for organizations, their applications and their users.
 
     Settings are environment variables that begin with SSO_; the README lists them.
     """
-    if context.invoked_subcommand != "worker":
-        # prometheus-client keeps its figures in files of this directory; the workers of this service share it.
-        directory = context.with_resource(tempfile.TemporaryDirectory(prefix="gatehouse-metrics-"))
-        os.environ["PROMETHEUS_MULTIPROC_DIR"] = directory
 
 
 @main.command(epilog="Example: SSO_BIND=0.0.0.0:8080 gatehouse serve --workers 2")
@@ -55,10 +47,12 @@ def main(context: click.Context) -> None:
 @click.option("--welcome", is_flag=True, help="Print where everything is, and the first platform owner if it was made now.")
 def serve(workers: int | None, welcome: bool) -> None:
     """Run the service until it is told to stop (SIGTERM or Ctrl-C)."""
+    from entrypoints import main as service
+
     settings = _settings()
     if workers is not None:
         settings = settings.model_copy(update={"workers": workers})
-    sys.exit(_told(_service().serve, settings, welcome=welcome))
+    sys.exit(_told(service.serve, settings, welcome=welcome))
 
 
 @main.command(hidden=True)
@@ -66,13 +60,17 @@ def serve(workers: int | None, welcome: bool) -> None:
 @click.option("--parent", type=int, required=True)
 def worker(descriptor: int, parent: int) -> None:
     """One of several processes behind one socket; started by `serve`, never by hand."""
-    sys.exit(_service().work(_settings(), descriptor, parent))
+    from entrypoints.main import work
+
+    sys.exit(_told(work, _settings(), descriptor, parent))
 
 
 @main.command(epilog="Example: gatehouse migrate")
 def migrate() -> None:
     """Bring the database to this release; `serve` does the same when it starts."""
-    applied = _told(_service().migrate_now, _settings())
+    from entrypoints.main import migrate_now
+
+    applied = _told(migrate_now, _settings())
     click.echo(f"Applied {len(applied)}: {', '.join(applied)}." if applied else "Nothing to do: the database is up to date.")
 
 
@@ -89,9 +87,11 @@ def owner_create(email: str) -> None:
     The password is asked for on a terminal, else read from standard input. Further owners are made by the first: POST
     /api/platform/owners.
     """
+    from entrypoints.main import create_owner_now
+
     settings = _settings()
     password = click.prompt("Password", hide_input=True, confirmation_prompt=True) if sys.stdin.isatty() else sys.stdin.readline()
-    _told(_service().create_owner_now, settings, email, password.rstrip("\r\n"))
+    _told(create_owner_now, settings, email, password.rstrip("\r\n"))
     click.echo(f"{email} is the platform owner now.")
 
 
@@ -103,7 +103,9 @@ def keys() -> None:
 @keys.command("rotate", epilog="Example: gatehouse keys rotate")
 def keys_rotate() -> None:
     """Sign access tokens with a new key from now on. The old key is believed for one token lifetime more; nobody is signed out."""
-    kid = _told(_service().rotate_keys_now, _settings())
+    from entrypoints.main import rotate_keys_now
+
+    kid = _told(rotate_keys_now, _settings())
     click.echo(f"Tokens are signed with {kid} from now on.")
 
 
@@ -118,7 +120,9 @@ def keys_generate() -> None:
 @keys.command("reencrypt", epilog="Example: SSO_ENCRYPTION_KEYS=$new,$old gatehouse keys reencrypt")
 def keys_reencrypt() -> None:
     """Encrypt again, under the first key, whatever was encrypted under another one. After that the other keys may go."""
-    count = _told(_service().reencrypt_now, _settings())
+    from entrypoints.main import reencrypt_now
+
+    count = _told(reencrypt_now, _settings())
     click.echo(f"{count} values were encrypted again. Only the first key is needed now.")
 
 
@@ -136,12 +140,6 @@ def openapi() -> None:
     from entrypoints.http.app import describe
 
     click.echo(json.dumps(describe(), indent=2))
-
-
-def _service() -> Any:
-    from entrypoints import main as service
-
-    return service
 
 
 def _told(run: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -11,18 +11,21 @@ from typing import Final
 
 import trio
 
+from adapters.clock import SystemClock
 from adapters.crypto import verifications_per_second
 from adapters.postgres.embedded import EmbeddedError
 from adapters.postgres.migrate import MigrationRefused, pending
+from adapters.postgres.pool import Pool
+from adapters.postgres.storage import Postgres
 from adapters.saml import XmlLibrariesDisagree, check_libraries
-from adapters.smtp import FolderTransport
-from core import signing_keys
 from core.errors import StorageDown
-from entrypoints.main import base_url, database
+from entrypoints.main import base_url, running_database
 from entrypoints.settings import Settings, SettingsInvalid
-from entrypoints.wiring import mail_folder, outbox, wire
+from entrypoints.wiring import check_database_address, check_sender, hashes_at_once, mail_folder, smtp, vault_of
 from ports.crypto import SealBroken
+from ports.observe import Clock
 from ports.outside import MailRefused
+from ports.storage import Storage
 
 
 class Health(StrEnum):
@@ -122,7 +125,7 @@ def hashing(settings: Settings) -> Finding:
     """Which build of Argon2 runs, and what it gives: the number of logins that this machine can do at most."""
     tags = metadata.distribution("argon2-cffi-bindings").read_text("WHEEL") or ""
     build = "the generic wheel (a C compiler would let ./run build a faster one)" if "manylinux" in tags else "built for this processor"
-    cores = min(4, len(os.sched_getaffinity(0)))
+    cores = hashes_at_once()
     parameters = (settings.argon2_memory_kib, settings.argon2_time_cost, settings.argon2_parallelism)
     one, all_cores = verifications_per_second(*parameters, threads=1), verifications_per_second(*parameters, threads=cores)
     return Finding("Argon2", Health.GOOD, f"{build}: {one:.0f} verifications per second on one thread, {all_cores:.0f} on {cores}")
@@ -141,33 +144,41 @@ def address(settings: Settings) -> Finding:
 def mail(settings: Settings) -> Finding:
     """Whether mails can leave."""
     try:
-        transport = outbox(settings)
+        if settings.smtp_url is None:
+            check_sender(settings)
+            return Finding("mail", Health.WARNING, f"no mail server: mails are written to {mail_folder(settings)}/. Set SSO_SMTP_URL")
+        trio.run(smtp(settings.smtp_url, settings).check)
     except SettingsInvalid as error:
         return Finding("mail", Health.BAD, str(error))
-    if isinstance(transport, FolderTransport):
-        return Finding("mail", Health.WARNING, f"no mail server: mails are written to {mail_folder(settings)}/. Set SSO_SMTP_URL")
-    try:
-        trio.run(transport.check)
     except MailRefused as error:
         return Finding("mail", Health.BAD, f"the mail server is not usable: {error}")
     return Finding("mail", Health.GOOD, "the mail server answers")
 
 
 def storage(settings: Settings) -> Iterator[Finding]:
-    """The database: reachable, new enough, migrated, in time with us, and readable with our keys."""
+    """The database: reachable, new enough, migrated, in time with us, and readable with our keys. Looks only; starts and makes nothing."""
     try:
-        with database(settings) as conninfo:
+        check_database_address(settings)
+        conninfo = running_database(settings)
+        if conninfo is None:
+            text = "the embedded one is not running: the service starts it, and makes it the first time; look again then"
+            yield Finding("database", Health.GOOD, text)
+        else:
             yield from trio.run(_look_into_database, settings, conninfo)
-    except (EmbeddedError, StorageDown, MigrationRefused) as error:
+    except (SettingsInvalid, EmbeddedError, StorageDown, MigrationRefused) as error:
         yield Finding("database", Health.BAD, f"{error.__cause__ or error}".strip())
 
 
 async def _look_into_database(settings: Settings, conninfo: str) -> list[Finding]:
     found = []
     missing = await pending(conninfo)
-    async with wire(settings, base_url(settings), conninfo) as wired:
+    clock = SystemClock()
+    pool = Pool(conninfo, size=1)
+    try:
+        # Not by `wire`, which makes what the service needs.
+        storage = Postgres(pool, vault_of(settings), clock)
         began = time.time()
-        version, theirs = await wired.storage.about()
+        version, theirs = await storage.about()
         skew = abs(theirs.timestamp() - (began + time.time()) / 2)
         health = Health.GOOD if version // 10000 >= POSTGRESQL_FLOOR else Health.BAD
         found.append(Finding("database", health, f"PostgreSQL {version // 10000}.{version % 10000}"))
@@ -175,17 +186,26 @@ async def _look_into_database(settings: Settings, conninfo: str) -> list[Finding
             found.append(Finding("migrations", Health.WARNING, f"{len(missing)} to apply: gatehouse migrate, or start the service"))
         else:
             found.append(Finding("migrations", Health.GOOD, "up to date"))
-            try:
-                await signing_keys.load(wired.ports)
-                found.append(Finding("encryption", Health.GOOD, "the keys open what is stored"))
-            except SealBroken as error:
-                found.append(Finding("encryption", Health.BAD, str(error)))
-        in_time = skew <= CLOCK_TOLERANCE
-        found.append(
-            Finding(
-                "clock",
-                Health.GOOD if in_time else Health.WARNING,
-                f"{skew:.1f} s from the database's" + ("" if in_time else ": tokens and links expire at the wrong time; use NTP"),
-            )
+            found.append(await _keys(storage, clock))
+    finally:
+        await pool.aclose()
+    in_time = skew <= CLOCK_TOLERANCE
+    found.append(
+        Finding(
+            "clock",
+            Health.GOOD if in_time else Health.WARNING,
+            f"{skew:.1f} s from the database's" + ("" if in_time else ": tokens and links expire at the wrong time; use NTP"),
         )
+    )
     return found
+
+
+async def _keys(storage: Storage, clock: Clock) -> Finding:
+    try:
+        async with storage.reading() as read:
+            keys = await read.signing_keys.live(clock.now())
+    except SealBroken as error:
+        return Finding("encryption", Health.BAD, str(error))
+    return Finding(
+        "encryption", Health.GOOD, "the keys open what is stored" if keys else "nothing is stored that the keys would have to open"
+    )

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
 from socket import socket
 from typing import Final, TypeVar
 
@@ -14,12 +15,13 @@ import trio
 
 from adapters.postgres import embedded
 from adapters.postgres.migrate import MigrationRefused, migrate
-from adapters.prometheus import mark_dead
+from adapters.prometheus import mark_dead, shared_directory
 from core import housekeeping, platform, signing_keys
 from core.errors import Refusal, StorageDown
 from core.platform import PlatformOwnerExists
 from core.values import Email
 from entrypoints import logs
+from entrypoints.bind import parse_bind
 from entrypoints.server import BindError, listen, serve_http
 from entrypoints.settings import Settings, SettingsInvalid
 from entrypoints.wiring import Wired, application, check, encryption_keys, mail_folder, start_actors, wire
@@ -41,27 +43,31 @@ MENDABLE: Final = (SettingsInvalid, BindError, embedded.EmbeddedError, Migration
 
 
 @contextmanager
-def database(settings: Settings, *, attach: bool = True) -> Iterator[str]:
+def database(settings: Settings) -> Iterator[str]:
     """How to reach the database: the operator's own; or the embedded one, attached to if it runs, else started for as long as the block."""
-    if settings.database_url is not None:
-        yield settings.database_url.get_secret_value()
+    conninfo = running_database(settings)
+    if conninfo is not None:
+        yield conninfo
         return
-    running = embedded.attach(settings.data_dir / "postgres") if attach else None
-    if running is not None:
-        yield running
-        return
-    with embedded.start(settings.data_dir / "postgres") as started:
+    with embedded.start(_embedded_data(settings)) as started:
         yield started.conninfo
+
+
+def running_database(settings: Settings) -> str | None:
+    """How to reach the operator's own database, or the embedded one if it runs; None if it does not."""
+    return settings.database_url.get_secret_value() if settings.database_url is not None else embedded.attach(_embedded_data(settings))
+
+
+def _embedded_data(settings: Settings) -> Path:
+    return settings.data_dir / "postgres"
 
 
 def base_url(settings: Settings, listening: socket | None = None) -> str:
     """The address that links begin with: the operator's, or that of the socket."""
     if settings.base_url is not None:
         return settings.base_url
-    if listening is None:
-        return f"http://{settings.bind}"
-    host, port = listening.getsockname()[:2]
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
+    host, port = parse_bind(settings.bind) if listening is None else listening.getsockname()[:2]
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
     return f"http://{host}:{port}"
 
 
@@ -70,16 +76,21 @@ def serve(settings: Settings, *, welcome: bool) -> int:
     logs.configure(settings.log_format, settings.log_level)
     _check(settings)
     with ExitStack() as stack:
+        stack.enter_context(shared_directory())
         listening = stack.enter_context(listen(settings.bind))
         address = base_url(settings, listening)
         keys = encryption_keys(settings)
-        # Never that of another service: its database would end with it.
-        conninfo = stack.enter_context(database(settings, attach=False))
-        owner_created = trio.run(prepare, settings, address, conninfo)
+        own: embedded.Running | None = None
+        if settings.database_url is not None:
+            conninfo = settings.database_url.get_secret_value()
+        else:
+            # Never attached to that of another service, which would end with it.
+            own = stack.enter_context(embedded.start(_embedded_data(settings)))
+            conninfo = own.conninfo
+        owner_created = trio.run(prepare, settings, address, conninfo, own)
         greet = partial(_greet, settings, address, owner_created=owner_created) if welcome else _quietly
         if settings.workers == 1:
-            trio.run(partial(run, settings, address, conninfo, listening, on_started=greet))
-            return 0
+            return trio.run(partial(run, settings, address, conninfo, listening, own=own, on_started=greet))
         # Everything that a worker must not find out for itself goes into its environment.
         environment = {
             **os.environ,
@@ -90,7 +101,7 @@ def serve(settings: Settings, *, welcome: bool) -> int:
         }
         command = (sys.executable, "-m", "entrypoints.cli", "worker")
         greet()
-        return run_workers(settings.workers, command, listening, environment, on_death=mark_dead)
+        return run_workers(settings.workers, command, listening, environment, on_death=mark_dead, give_up=partial(_has_ended, own))
 
 
 def _check(settings: Settings) -> None:
@@ -108,8 +119,7 @@ def work(settings: Settings, descriptor: int, parent: int) -> int:
     assert settings.database_url is not None, "the parent says which"
     conninfo = settings.database_url.get_secret_value()
     with socket(fileno=descriptor) as listening:
-        trio.run(partial(run, settings, base_url(settings, listening), conninfo, listening, parent=parent))
-    return 0
+        return trio.run(partial(run, settings, base_url(settings, listening), conninfo, listening, parent=parent))
 
 
 def _greet(settings: Settings, address: str, *, owner_created: bool) -> None:
@@ -130,10 +140,10 @@ def _quietly() -> None:
     pass
 
 
-async def prepare(settings: Settings, address: str, conninfo: str) -> bool:
+async def prepare(settings: Settings, address: str, conninfo: str, own: embedded.Running | None) -> bool:
     """Everything before the first request: migrations, signing keys, the first platform owner; whether that one was made now.
 
-    Waits for the database as long as it takes: it may well start later than we do.
+    Waits for the database as long as it takes: it may well start later than we do. Raises StorageDown if it is our own and has ended.
     """
     while True:
         try:
@@ -143,6 +153,8 @@ async def prepare(settings: Settings, address: str, conninfo: str) -> bool:
                 await signing_keys.load(wired.ports)
                 return await _create_first_owner(settings, wired)
         except StorageDown as outage:
+            if _has_ended(own):
+                raise
             log.warning("waiting_for_database", error=str(outage.__cause__ or outage))
             await trio.sleep(DATABASE_RETRY)
 
@@ -166,10 +178,11 @@ async def run(
     conninfo: str,
     listening: socket,
     *,
+    own: embedded.Running | None = None,
     parent: int | None = None,
     on_started: Callable[[], object] = _quietly,
-) -> None:
-    """One process: the actors' nursery outside, the HTTP server's inside, so that requests end before the actors do."""
+) -> int:
+    """One process: the actors' nursery outside, the HTTP server's inside, so that requests end before the actors do. The exit code."""
     async with wire(settings, address, conninfo) as wired:
         app = application(settings, address, wired)
         async with trio.open_nursery() as actors:
@@ -178,6 +191,8 @@ async def run(
                 http.start_soon(stop.on_signals)
                 if parent is not None:
                     http.start_soon(stop.on_orphanhood, parent)
+                if own is not None:
+                    http.start_soon(stop.on_end_of, own)
                 # The database was there a moment ago, but a worker may be started again at any time.
                 while not stop.asked.is_set() and not await _load_keys(wired):
                     with trio.move_on_after(DATABASE_RETRY):
@@ -193,6 +208,7 @@ async def run(
                 )
                 http.cancel_scope.cancel()
             actors.cancel_scope.cancel()
+    return stop.exit_code
 
 
 async def _load_keys(wired: Wired) -> bool:
@@ -210,6 +226,7 @@ class _Stop:
     def __init__(self, at_once: trio.CancelScope) -> None:
         self.asked = trio.Event()
         self.grace = DRAIN_ON_SIGTERM
+        self.exit_code = 0
         self._at_once = at_once
 
     async def on_signals(self) -> None:
@@ -226,6 +243,23 @@ class _Stop:
         await parent_gone(parent)
         self.grace = DRAIN_ON_SIGINT
         self.asked.set()
+
+    async def on_end_of(self, database: embedded.Running) -> None:
+        """Nothing starts the database again but a start of the whole service, which is left to whoever supervises it."""
+        with trio.open_signal_receiver(signal.SIGCHLD) as signals:
+            while not _has_ended(database):
+                await anext(aiter(signals))
+        if not self.asked.is_set():
+            self.exit_code = 1
+            self.grace = DRAIN_ON_SIGINT
+            self.asked.set()
+
+
+def _has_ended(database: embedded.Running | None) -> bool:
+    if database is None or not database.ended:
+        return False
+    log.error("database_ended", reason="the embedded database ended by itself, so the service ends too", see=str(database.log))
+    return True
 
 
 def migrate_now(settings: Settings) -> list[str]:
@@ -258,5 +292,5 @@ def _with_ports(settings: Settings, use: Callable[[Ports], Awaitable[T]]) -> T:
             return await use(wired.ports)
 
     _check(settings)
-    with database(settings) as conninfo:
+    with shared_directory(), database(settings) as conninfo:
         return trio.run(once, conninfo)

@@ -11,6 +11,7 @@ from typing import NoReturn
 from urllib.parse import urlsplit
 
 import trio
+from pydantic import SecretStr
 
 from actors.housekeeper import housekeeper
 from actors.key_reader import key_reader
@@ -160,12 +161,18 @@ def mail_folder(settings: Settings) -> Path:
 
 
 def outbox(settings: Settings) -> SmtpTransport | FolderTransport:
-    """The mail server, or a folder for operators to read. Raises SettingsInvalid."""
+    """The mail server, or a folder, made for operators to read. Raises SettingsInvalid."""
     check_sender(settings)
     if settings.smtp_url is None:
         return FolderTransport(mail_folder(settings), settings.mail_from)
+    return smtp(settings.smtp_url, settings)
+
+
+def smtp(url: SecretStr, settings: Settings) -> SmtpTransport:
+    """The mail server. Raises SettingsInvalid."""
+    check_sender(settings)
     try:
-        return SmtpTransport(settings.smtp_url.get_secret_value(), settings.mail_from)
+        return SmtpTransport(url.get_secret_value(), settings.mail_from)
     except ValueError as error:
         raise SettingsInvalid(f"SSO_SMTP_URL {error}.") from None
 

@@ -45,6 +45,7 @@ def run_workers(
     env: Mapping[str, str],
     *,
     on_death: Callable[[int], object] = lambda pid: None,
+    give_up: Callable[[], bool] = lambda: False,
     term_grace: float = TERM_GRACE,
     int_grace: float = INT_GRACE,
 ) -> int:
@@ -52,10 +53,11 @@ def run_workers(
 
     Each is started with `--socket` and `--parent` added: the descriptors of the listening socket and of what `parent_gone` waits for;
     and each has to call `let_interrupts_in`.
-    0: asked to stop, and every worker did in time. 1: asked to stop, and one had to be killed, or failed on its way out. Else the
-    workers could not be started, and it is their exit code. `on_death` hears of every process that is gone, by its id.
+    0: asked to stop, and every worker did in time. 1: asked to stop, and one had to be killed, or failed on its way out; or `give_up`
+    said so, which is asked whenever a child process has ended, one of others too. Else the workers could not be started, and it is their
+    exit code. `on_death` hears of every worker that is gone, by its id.
     """
-    return trio.run(_Parent(count, command, listening, env, on_death, term_grace, int_grace).run)
+    return trio.run(_Parent(count, command, listening, env, on_death, give_up, term_grace, int_grace).run)
 
 
 @dataclass(slots=True)
@@ -76,10 +78,12 @@ class _Parent:
         listening: socket.socket,
         env: Mapping[str, str],
         on_death: Callable[[int], object],
+        give_up: Callable[[], bool],
         term_grace: float,
         int_grace: float,
     ) -> None:
         self._on_death = on_death
+        self._give_up = give_up
         self._grace = {signal.SIGTERM: term_grace, signal.SIGINT: int_grace}
         self._workers = [_Worker() for _ in range(count)]
         self._alive, self._life = os.pipe()  # the workers get the first end, and the second is open for as long as we are
@@ -94,6 +98,7 @@ class _Parent:
     async def run(self) -> int:
         try:
             with trio.open_signal_receiver(signal.SIGCHLD, signal.SIGTERM, signal.SIGINT) as signals:
+                self._handle(signal.SIGCHLD)  # what happened before anybody listened
                 while self._stop_by is None or self._running():
                     self._start_due()
                     with trio.move_on_at(self._next_deadline()) as waiting:
@@ -111,6 +116,9 @@ class _Parent:
             for worker in self._running():
                 if worker.process is not None and worker.process.poll() is not None:
                     self._bury(worker, worker.process)
+            if self._stop_by is None and self._give_up():
+                self._exit_code = 1
+                self._stop(signal.SIGTERM)
         else:
             self._stop(signal.Signals(number))
 
@@ -173,7 +181,6 @@ class _Parent:
         grace = self._grace[number]
         if number == signal.SIGINT:
             self._interrupts += 1
-            self._close_life()
             if self._interrupts > 1:
                 grace = HURRY_GRACE
         stop_by = trio.current_time() + grace
@@ -181,6 +188,8 @@ class _Parent:
         for worker in self._running():
             if worker.process is not None:
                 worker.process.send_signal(number)
+        if number == signal.SIGINT:
+            self._close_life()  # after the signals, so that whoever listens hears of the reason first
 
     def _kill(self) -> None:
         for worker in self._running():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from adapters.prometheus import CONTENT_TYPE, DIRECTORY_VARIABLE, PrometheusMetrics, mark_dead, prepare_directory
+from adapters.prometheus import CONTENT_TYPE, DIRECTORY_VARIABLE, PrometheusMetrics, mark_dead, shared_directory
 
 if TYPE_CHECKING:
     from ports.observe import Metrics
@@ -44,7 +44,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    prepare_directory(tmp_path / "metrics")
+    (tmp_path / "metrics").mkdir()
     return tmp_path / "metrics"
 
 
@@ -132,7 +132,6 @@ def test_each_call_of_the_port_moves_its_metric(metrics: PrometheusMetrics) -> N
     port.token_issued()
     port.token_issued()
     port.job_done("mail", 0.2)
-    metrics.webhook_delivered(0.7)
     port.queue_depth(17)
     port.pool(total=7, idle=3, maximum=10)
     port.platform(active_users=200, organizations=9, mfa_enabled_users=50)
@@ -140,7 +139,6 @@ def test_each_call_of_the_port_moves_its_metric(metrics: PrometheusMetrics) -> N
     assert value(metrics, "sso_login_failures_total", "unverified") == 0
     assert value(metrics, "sso_auth_tokens_issued_total") == 2
     assert value(metrics, "sso_job_processing_duration_seconds_sum", "mail") == pytest.approx(0.2)
-    assert value(metrics, "sso_webhook_delivery_latency_seconds_sum") == pytest.approx(0.7)
     assert value(metrics, "sso_job_queue_depth") == 17
     assert value(metrics, "sso_db_pool_connections_total", "postgres") == 7
     assert value(metrics, "sso_db_pool_connections_idle", "postgres") == 3
@@ -157,7 +155,7 @@ def test_without_users_nobody_has_adopted_anything(metrics: PrometheusMetrics) -
 
 
 def test_a_later_instance_does_not_take_over_an_earlier_one(metrics: PrometheusMetrics, tmp_path: Path) -> None:
-    prepare_directory(tmp_path / "other")
+    (tmp_path / "other").mkdir()
     other = PrometheusMetrics(tmp_path / "other")
     metrics.http("GET", "/health", 200, 0.001)
     metrics.login_failed("mfa")
@@ -196,18 +194,23 @@ def test_every_process_shows_the_figures_of_all(metrics: PrometheusMetrics, dire
     assert value(metrics, "sso_auth_tokens_issued_total") == 2
 
 
-def test_the_directory_is_emptied_of_the_figures_of_an_earlier_run(directory: Path) -> None:
-    before = PrometheusMetrics(directory)
-    before.token_issued()
-    before.platform(8, 3, 2)
-    before.close()
-    (directory / "note.txt").write_text("not ours")
-    prepare_directory(directory)
-    assert [file.name for file in directory.iterdir()] == ["note.txt"]
-    after = PrometheusMetrics(directory)
-    assert value(after, "sso_auth_tokens_issued_total") == 0
-    assert value(after, "sso_active_users_total") == 0
-    after.close()
+def test_a_service_has_a_directory_of_its_own_and_removes_those_of_services_that_were_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    gone = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    names = {"left": f"gatehouse-metrics-{ended.pid}-x", "lives": "gatehouse-metrics-1-x", "strange": "gatehouse-metrics-x"}
+    for name in names.values():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "counter_1.db").touch()
+    with shared_directory():
+        ours = Path(os.environ[DIRECTORY_VARIABLE])
+        assert ours.name.startswith(f"gatehouse-metrics-{os.getpid()}-")
+        assert ours.stat().st_mode & 0o777 == 0o700
+        assert {path.name for path in tmp_path.iterdir()} == {ours.name, names["lives"], names["strange"]}
+    assert {path.name for path in tmp_path.iterdir()} == {names["lives"], names["strange"]}
 
 
 def test_the_directory_comes_from_the_environment_unless_given(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,10 +40,11 @@ _LONGEST_SOCKET_PATH: Final = 107 if _LINUX else 103
 
 
 class Running:
-    """A running server: `conninfo` reaches it, `stop()` ends it. As a context manager it stops at the end."""
+    """A running server: `conninfo` reaches it, `log` is its log file, `stop()` ends it. As a context manager it stops at the end."""
 
-    def __init__(self, conninfo: str, process: subprocess.Popen[bytes], clean_up: contextlib.ExitStack) -> None:
+    def __init__(self, conninfo: str, log: Path, process: subprocess.Popen[bytes], clean_up: contextlib.ExitStack) -> None:
         self.conninfo = conninfo
+        self.log = log
         self._process = process
         self._clean_up = clean_up
 
@@ -51,6 +52,11 @@ class Running:
     def pid(self) -> int:
         """The process id of the server."""
         return self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        """Whether the server has ended, of itself or by `stop`; `log` may say why. Its end is announced by SIGCHLD."""
+        return self._process.poll() is not None
 
     def stop(self) -> None:
         """End the server: open transactions are rolled back, everything committed is kept. May be called again."""
@@ -92,7 +98,7 @@ def start(data_dir: Path, *, durable: bool = True) -> Running:
             process = _launch(command, account, _log_of(data))
             clean_up.callback(_end, process)
             _wait_until_ready(process, data)
-            return Running(_conninfo(socket_dir), process, clean_up.pop_all())
+            return Running(_conninfo(socket_dir), _log_of(data), process, clean_up.pop_all())
     except OSError as error:
         raise EmbeddedError(f"The embedded database in {data_dir} could not be started: {error}.") from error
 
