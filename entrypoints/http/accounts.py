@@ -22,7 +22,7 @@ MAIL_ON_ITS_WAY = "If this address belongs to an account, a mail is on its way."
 
 
 class Registration(Body):
-    """An e-mail address and a password of 8 to 128 characters; `org_slug` selects the design of the mail."""
+    """An e-mail address and a password of 8 to 128 characters; `org_slug` is accepted and changes nothing."""
 
     email: EmailAddress
     password: PasswordText
@@ -56,7 +56,7 @@ async def verify_email() -> Response:
 
 
 class Recovery(Body):
-    """Whose password is forgotten; `org_slug` selects the design of the mail."""
+    """Whose password is forgotten; `org_slug` is accepted and changes nothing."""
 
     # Not an EmailAddress: the answer is the same for an address that cannot be one (security.md B-3).
     email: Text

@@ -87,7 +87,7 @@ def _routes() -> Application:
     app.asgi_http_class = WholeBodyConnection
     app.url_map.merge_slashes = False  # a doubled slash is an unknown address (decisions, point 7)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
-    for area in (accounts, sessions, operations):
+    for area in (accounts, sessions, operations):  # the interface description lists them in this order
         app.register_blueprint(area.routes)
     app.before_request(_look_at_address)
     handle_errors(app)

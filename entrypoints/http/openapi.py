@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from quart import Quart
-from quart_schema import Info, OpenAPIProvider, QuartSchema
+from quart_schema import Info, OpenAPIProvider, QuartSchema, Tag
 from quart_schema.openapi import HttpSecurityScheme
 from werkzeug.routing.rules import Rule
 
@@ -208,6 +208,7 @@ def describe_interface(app: Quart) -> None:
         swagger_ui_path=None,
         info=Info(title="Gatehouse", version=VERSION, description=ABOUT),
         servers=[{"url": "/"}],  # relative, so that the page tries out the very address it was opened at
+        tags=[Tag(name=area) for area in app.blueprints],  # in the order in which the areas were registered
         security_schemes={"bearer": HttpSecurityScheme(scheme="bearer", bearer_format="JWT")},
         conversion_preference="pydantic",
         openapi_provider_class=Provider,

@@ -56,6 +56,13 @@ async def test_the_service_and_the_command_give_the_same_document(api: Api) -> N
     assert json.loads(printed.output) == answer.json == describe()
 
 
+def test_areas_are_listed_in_order_and_operations_last() -> None:
+    listed = [tag["name"] for tag in describe()["tags"]]
+    assert listed[0] == "accounts"
+    assert listed[-1] == "operations"
+    assert {tag for _, _, operation in operations() for tag in operation["tags"]} == set(listed)
+
+
 def test_operation_ids_are_unique_and_stable_words() -> None:
     ids = [operation["operationId"] for _, _, operation in operations()]
     assert len(ids) == len(set(ids))
