@@ -9,9 +9,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from quart import request
+from quart.wrappers.base import BaseRequestWebsocket
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException
 from werkzeug.exceptions import NotFound as NoSuchRoute
+from werkzeug.routing import MapAdapter
 
 from core.values import is_plain
 from entrypoints.http import accounts, operations, sessions
@@ -33,6 +35,12 @@ class Application(QuartTrio):
 
     async def asgi_app(self, scope: Any, receive: Any, send: Any) -> None:
         await self.outer(scope, receive, send)
+
+    def create_url_adapter(self, request: BaseRequestWebsocket | None) -> MapAdapter | None:
+        """Look routes up by path and method alone; the framework's own takes the Host header apart for each request as well."""
+        if request is None:
+            return None
+        return MapAdapter(self.url_map, "localhost", "/", "", request.scheme, request.path, request.method)
 
 
 @dataclass(frozen=True, slots=True)
