@@ -86,6 +86,7 @@ def main() -> None:
             os.environ,
             on_death=lambda pid: tell(f"dead {pid}"),
             term_grace=1.0 if given.stubborn else 10.0,
+            int_grace=3600.0,  # so that whoever ends after a Ctrl-C did not end for the lack of time
         )
     tell("over")
     sys.exit(code)
