@@ -1,6 +1,6 @@
 """Passwords with argon2id, on threads of their own."""
 
-import ctypes
+import base64
 import os
 import secrets
 import sys
@@ -24,7 +24,6 @@ T = TypeVar("T")
 
 IDLE_AFTER = 60.0  # seconds after which a thread without work ends; the next hash starts one again
 NICENESS = 10
-_M_MMAP_THRESHOLD = -3  # malloc.h
 
 
 class Argon2Passwords:
@@ -34,10 +33,9 @@ class Argon2Passwords:
     """
 
     def __init__(self, memory_kib: int, time_cost: int, parallelism: int, concurrency: int, queue: int = 32) -> None:
-        _give_memory_back()
         self._hasher = argon2.PasswordHasher(time_cost=time_cost, memory_cost=memory_kib, parallelism=parallelism)
         # What an unknown account is verified against: its parameters are those of every new hash, so its price is the same too.
-        self._dummy = self._hasher.hash(secrets.token_bytes(32))
+        self._dummy = _nobodys_hash(memory_kib, time_cost, parallelism)
         self._threads = _LowPriorityThreads(concurrency, queue)
 
     async def hash(self, password: str) -> str:
@@ -63,6 +61,16 @@ class Argon2Passwords:
             return self._hasher.verify(password_hash, password)
         except argon2.exceptions.VerifyMismatchError:
             return False  # any other error is a fault (a damaged hash, no memory), which must not pass for a wrong password
+
+
+def _nobodys_hash(memory_kib: int, time_cost: int, parallelism: int) -> str:
+    """A hash of no known password, written down instead of computed: computing it would keep its memory in the heap for good.
+
+    Between hashes the allocator keeps the memory of each hashing thread as well, and should: to ask the system for 19 MB of fresh pages
+    each time doubles what a hash costs.
+    """
+    salt, digest = (base64.b64encode(secrets.token_bytes(size)).rstrip(b"=").decode() for size in (16, 32))
+    return f"$argon2id$v={argon2.low_level.ARGON2_VERSION}$m={memory_kib},t={time_cost},p={parallelism}${salt}${digest}"
 
 
 def verifications_per_second(memory_kib: int, time_cost: int, parallelism: int, threads: int, seconds: float = 0.5) -> float:
@@ -153,17 +161,6 @@ class _LowPriorityThreads:
             with suppress(trio.RunFinishedError):
                 job.token.run_sync_soon(job.done.set)
             del job  # it holds a password; an idle thread must not
-
-
-def _give_memory_back() -> None:
-    """Let the memory of each hash go back to the system when the hash is done, which costs the hash a few per cent of time at most.
-
-    glibc does so at first, but takes the second large block of one size from a heap, and each thread's heap then keeps it: some
-    50 MB for a whole process. A threshold that is set stays as it is. Without glibc there is nothing to set.
-    """
-    if sys.platform == "linux":
-        with suppress(AttributeError):
-            ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 1 << 20)
 
 
 def _yield_to_others() -> None:

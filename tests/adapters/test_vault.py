@@ -20,7 +20,7 @@ def test_the_vault_opens_what_it_sealed() -> None:
     for plaintext in (b"", b"x", b"secret" * 1000):
         sealed = vault.seal(plaintext, PLACE)
         assert vault.open(sealed, PLACE) == plaintext
-        assert plaintext == b"" or plaintext not in sealed
+        assert len(plaintext) < 6 or plaintext not in sealed  # a single byte is in there by chance now and then
     assert vault.seal(b"x", PLACE) != vault.seal(b"x", PLACE)
 
 
