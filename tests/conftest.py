@@ -2,11 +2,10 @@
 
 import os
 from collections.abc import AsyncIterator, Iterator
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from quart_trio import QuartTrio
-from quart_trio.testing import TrioClient
 
 from adapters.postgres.pool import Pool
 from entrypoints.http.app import Edge, create_app
@@ -14,6 +13,9 @@ from ports import Ports
 from tests import database
 from tests.builders import Api, make_edge, make_ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
+
+if TYPE_CHECKING:
+    from quart_trio.testing import TrioClient
 
 _server: database.Server | None = None
 

@@ -73,8 +73,8 @@ async def test_a_registered_address_is_taken_in_every_spelling(api: Api) -> None
         "ada(x)@example.com",
         "ada@@example.com",
         "ada@ex@ample.com",
-        "аda@example.com",
-        "ada@ｅxample.com",
+        "\u0430da@example.com",
+        "ada@\uff45xample.com",
         "ada\x00@example.com",
         "ada@example.com\r\nBcc: x@example.com",
         "a" * 65 + "@example.com",
@@ -327,7 +327,9 @@ async def test_every_password_change_is_recorded_with_its_method(api: Api, ports
     async with pool.connection() as connection:
         rows = await (
             await connection.execute(
-                "select action, target_type, target_id, org_id, actor_id, agent, details->>'method' from audit_log order by created_at, details->>'method'"
+                """
+            select action, target_type, target_id, org_id, actor_id, agent, details->>'method'
+            from audit_log order by created_at, details->>'method'"""
             )
         ).fetchall()
     subject = str(account.id)
