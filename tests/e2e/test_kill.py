@@ -1,6 +1,8 @@
 """kill -9 in the middle of everything: what was acknowledged is there after the restart, and nothing is left running."""
 
+import os
 import random
+import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -200,3 +202,16 @@ async def test_nothing_that_was_acknowledged_is_lost_when_the_process_is_killed(
         await check(running, ledger, sink)
     assert running.stop() == 0
     assert family(home) == {}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_service_whose_own_database_dies_ends_so_that_it_is_started_again(workers: int, service: Start, home: Path) -> None:
+    running = service("--workers", str(workers)).start()
+    [server] = [pid for pid, command in family(home).items() if "postgres" in command and " -D " in command]
+    os.kill(server, signal.SIGKILL)
+    assert running.wait() == 1
+    assert running.logged("database_ended")
+    until(lambda: not family(home), "everything that belonged to it has ended")
+    running.start()
+    assert running.get("/health/ready").status_code == 200
+    assert running.stop() == 0
