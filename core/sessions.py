@@ -178,7 +178,7 @@ def _pair(
         org_id=org_id,
     )
     ports.metrics.token_issued()
-    return TokenPair(ports.tokens.sign(claims), refresh_token, int((expires_at - now).total_seconds()))
+    return TokenPair(ports.tokens.sign(claims), refresh_token, int(expires_at.timestamp()) - int(now.timestamp()))
 
 
 async def refresh(ports: Ports, caller: Caller, refresh_token: str) -> TokenPair:

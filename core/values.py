@@ -46,7 +46,8 @@ class Email(str):
         if not at or not local.isascii() or len(local) > 64:
             raise EmailInvalid
         local = local.lower()
-        if not _LOCAL.fullmatch(local):
+        # "=?" begins an encoded word (RFC 2047), which no header can carry as an address (E-4).
+        if not _LOCAL.fullmatch(local) or "=?" in local:
             raise EmailInvalid
         ascii_domain = _a_labels(domain)
         labels = ascii_domain.split(".")

@@ -128,6 +128,8 @@ def hashing(settings: Settings) -> Finding:
     cores = hashes_at_once()
     parameters = (settings.argon2_memory_kib, settings.argon2_time_cost, settings.argon2_parallelism)
     one, all_cores = verifications_per_second(*parameters, threads=1), verifications_per_second(*parameters, threads=cores)
+    if settings.argon2_memory_kib < 19456 or settings.argon2_time_cost < 2:  # security.md A-1
+        return Finding("Argon2", Health.WARNING, "the parameters are below 19456 KiB and 2 passes: a stolen hash is too cheap to guess at")
     return Finding("Argon2", Health.GOOD, f"{build}: {one:.0f} verifications per second on one thread, {all_cores:.0f} on {cores}")
 
 

@@ -165,7 +165,7 @@ def _clean(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
 
 
 def _cleaned(name: str, value: Any, depth: int) -> Any:
-    if _is_secret(name):
+    if _is_secret(name) and not (isinstance(value, int) and name.endswith("s")):  # "one_time_tokens": 3 is how many were swept
         return MASK
     if isinstance(value, str):
         if name == "exception" and len(value) > LONGEST_EXCEPTION:

@@ -75,6 +75,13 @@ class Settings(BaseSettings):
             raise ValueError("must be an http or https address, such as https://id.example.com")
         return value.rstrip("/")
 
+    @field_validator("base_url")
+    @classmethod
+    def _has_no_path(cls, value: str | None) -> str | None:
+        if value is not None and urlsplit(value).path:
+            raise ValueError("must not have a path: pages and links are at the root of the address")
+        return value
+
     @field_validator("trusted_proxies", mode="before")
     @classmethod
     def _networks(cls, value: Any) -> Any:

@@ -105,7 +105,7 @@ class JwtTokens:
 
     def read(self, token: str, now: datetime) -> Claims:
         """The claims of an access token. Raises TokenInvalid, TokenExpired, UnknownKey."""
-        if len(token) > MAX_TOKEN:
+        if len(token) > MAX_TOKEN or "=" in token:  # JWS has no padding (RFC 7515 section 2), but PyJWT takes it
             raise TokenInvalid
         # Every token of ours starts with one of a few headers, so its key is known without parsing; PyJWT parses it once, to verify.
         key = self._by_header.get(token.partition(".")[0]) or self._key_of(token)

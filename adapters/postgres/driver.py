@@ -7,6 +7,7 @@ documents them. Written against psycopg 3.3; a new minor version is taken only w
 
 import ipaddress
 import logging
+import math
 import select
 import socket
 from collections.abc import Callable
@@ -60,6 +61,7 @@ class Connection(psycopg.AsyncConnection[Row]):
         self.lock = _Lock()
         self.prepare_threshold = PREPARE_THRESHOLD
         self.prepared_max = PREPARED_MAX
+        self.answer_within = math.inf  # seconds; a server that is frozen, or cut off in silence, would be waited for for ever
         self._cursor = self.cursor()
         self._incoming = select.poll()
         self._incoming.register(pgconn.socket, select.POLLIN)
@@ -144,11 +146,16 @@ class Connection(psycopg.AsyncConnection[Row]):
             while True:
                 if deadline is not None:
                     ready = await _readiness_until(deadline, fd, wanted)
-                elif wanted == _R:  # every statement waits here once, and most wait only here
-                    await trio.lowlevel.wait_readable(fd)
-                    ready = _READY_R
                 else:
-                    ready = await _readiness(fd, wanted)
+                    with trio.move_on_after(self.answer_within) as patience:
+                        if wanted == _R:  # every statement waits here once, and most wait only here
+                            await trio.lowlevel.wait_readable(fd)
+                            ready = _READY_R
+                        else:
+                            ready = await _readiness(fd, wanted)
+                    if patience.cancelled_caught:
+                        self.finish()
+                        raise errors.OperationalError("the server did not answer in time")
                 wanted = gen.send(ready)
         except StopIteration as end:
             if not wanted:  # there was nothing to wait for, as when commit finds no transaction

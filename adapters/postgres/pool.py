@@ -14,6 +14,7 @@ from psycopg import errors
 from adapters.postgres.driver import Connection, connect
 from core.errors import StorageDown
 
+SILENCE: Final = 5.0  # seconds beyond the statement timeout, after which the server is taken to be gone
 IDLE_IN_TRANSACTION_TIMEOUT: Final = 60.0  # a task that hangs between two statements must not hold its locks for ever
 
 _NO_CONSTRAINTS: Final[Mapping[str, type[Exception]]] = MappingProxyType({})
@@ -120,12 +121,15 @@ class Pool:
 
     async def _open(self, timeout: float) -> Connection:  # noqa: ASYNC109 (the driver shares it out among addresses)
         with translated():
-            return await connect(
+            connection = await connect(
                 self._conninfo,
                 timeout=timeout,
                 statement_timeout_ms=round(self._statement_timeout * 1000),
                 idle_in_transaction_session_timeout_ms=round(IDLE_IN_TRANSACTION_TIMEOUT * 1000),
             )
+        # The server ends a long statement itself, and says so; this is for a server that says nothing any more.
+        connection.answer_within = self._statement_timeout + SILENCE
+        return connection
 
     def _release(self, task: trio.lowlevel.Task, connection: Connection, error: BaseException | None) -> None:
         # A migration that ran beside us can invalidate prepared statements ("cached plan must not change result type").

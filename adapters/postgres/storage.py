@@ -30,6 +30,7 @@ from ports.observe import Clock
 T = TypeVar("T")
 
 ROLLBACK_DEADLINE: Final = 5.0  # seconds
+PING_DEADLINE: Final = 3.0  # who asks whether the service is ready wants to hear it soon
 
 
 class Reading:
@@ -149,6 +150,10 @@ class Postgres:
         return row[0], row[1]
 
     async def ping(self) -> None:
-        async with self._pool.connection() as connection:
-            with translated():
-                await connection.row("select 1")
+        try:
+            with trio.fail_after(PING_DEADLINE):
+                async with self._pool.connection() as connection:
+                    with translated():
+                        await connection.row("select 1")
+        except trio.TooSlowError:
+            raise StorageDown from None

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from quart import Quart, Response, current_app, request
 from quart_schema import RequestSchemaValidationError
 from werkzeug.datastructures import MIMEAccept
-from werkzeug.exceptions import HTTPException, MethodNotAllowed
+from werkzeug.exceptions import HTTPException, MethodNotAllowed, UnsupportedMediaType
 from werkzeug.http import parse_accept_header
 
 from core.errors import (
@@ -86,6 +86,8 @@ def _answer(error: Exception) -> Answer:
             return Answer(400, _first_mistake(error.validation_error))
         case MethodNotAllowed():
             return Answer(405, SENTENCES[405], headers={"Allow": ", ".join(sorted({*(error.valid_methods or ()), "OPTIONS"}))})
+        case UnsupportedMediaType() if error.description and error.description != UnsupportedMediaType.description:
+            return Answer(415, error.description)
         case HTTPException(code=int(code)) if code < 500:
             return Answer(code, SENTENCES.get(code) or HTTPStatus(code).description or HTTPStatus(code).phrase)
     log.error("unexpected", request_id=exchange().request_id, exc_info=error)
@@ -138,7 +140,7 @@ def prefers_page(view: Callable[..., Any] | None, path: str, accept: str | None)
     for_people = is_page(view) if view is not None else _is_for_people(path)
     if for_people is None:
         return "text/html" in [kind for kind, _ in accepted]
-    return for_people and (not accepted or accepted.best_match(["text/html", "application/json"]) == "text/html")
+    return for_people and accepted.best_match(["text/html", "application/json"]) != "application/json"
 
 
 def _is_for_people(path: str) -> bool | None:

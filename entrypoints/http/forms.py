@@ -26,7 +26,7 @@ async def read_form() -> dict[str, str]:
     """
     _refuse_foreign_origin()
     if request.mimetype != "application/x-www-form-urlencoded":
-        raise UnsupportedMediaType
+        raise UnsupportedMediaType("This page takes what its own form sends, and nothing else.")
     raw = await request.get_data(cache=True, as_text=False, parse_form_data=False)
     try:
         return dict(parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS))

@@ -1,6 +1,8 @@
 """The pool: who gets a connection, in what state, and what happens when the database goes away."""
 
+import os
 import shutil
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -303,3 +305,23 @@ async def test_cancellation_passes_through(connection: Connection) -> None:
     with trio.move_on_after(0.02) as scope, translated():
         await connection.run("select pg_sleep(60)")
     assert scope.cancelled_caught
+
+
+@pytest.mark.slow
+async def test_a_server_that_says_nothing_any_more_is_given_up(blank: str) -> None:
+    """As when it is frozen, or a firewall begins to swallow packets: nobody would ever be told."""
+    pool = Pool(blank, size=2, statement_timeout=0.2)
+    async with pool.connection() as connection:
+        [(pid,)] = await connection.rows("select pg_backend_pid()")
+        assert connection.answer_within > 0.2
+        connection.answer_within = 0.3
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(StorageDown), translated():
+                await connection.rows("select 1")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert connection.closed
+    async with pool.connection() as connection:
+        assert await connection.rows("select 1") == [(1,)]
+    await pool.aclose()

@@ -84,6 +84,8 @@ async def test_a_registered_address_is_taken_in_every_spelling(api: Api) -> None
         "ada.@example.com",
         "ada@-example.com",
         "ada@example..com",
+        "=?utf-8?q?ada?=@example.com",
+        "\u212aate@example.com",
     ],
 )
 async def test_an_address_that_is_none_is_refused(api: Api, pool: Pool, email: str) -> None:

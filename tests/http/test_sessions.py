@@ -195,6 +195,7 @@ async def test_each_kind_of_bad_token_has_its_code(api: Api, ports: Ports, clock
         ({"Authorization": "Bearer nonsense"}, "JWT_ERROR"),
         ({"Authorization": f"Bearer {head}.{body}.{signature[::-1]}"}, "JWT_ERROR"),
         ({"Authorization": f"Bearer {'x' * 9000}"}, "JWT_ERROR"),
+        ({"Authorization": f"Bearer {token}=="}, "JWT_ERROR"),
     ]
     for headers, code in cases:
         answer = await api.get("/api/user", headers=headers)
