@@ -1,4 +1,9 @@
-"""XML for SAML: for now only the promise that the two libraries which will share documents share their libxml2."""
+"""XML for SAML: for now only the promise that the two libraries which will share documents share their libxml2.
+
+As a program, `python -m adapters.saml`, it keeps that promise or says in a sentence why it cannot.
+"""
+
+import sys
 
 
 class XmlLibrariesDisagree(Exception):
@@ -18,3 +23,10 @@ def check_libraries() -> str:
         shown = " and ".join(".".join(map(str, version)) for version in versions)
         raise XmlLibrariesDisagree(f"lxml and xmlsec load different versions of libxml2 ({shown}). Install the versions of the lock file.")
     return ".".join(map(str, versions[0]))
+
+
+if __name__ == "__main__":
+    try:
+        check_libraries()
+    except XmlLibrariesDisagree as error:
+        sys.exit(str(error))

@@ -198,3 +198,11 @@ def test_ctrl_c_ends_a_service_that_waits_for_its_database(waiting: Service) -> 
 def test_sigterm_ends_a_service_that_waits_for_its_database(waiting: Service) -> None:
     os.kill(waiting.process.pid, signal.SIGTERM)
     assert waiting.wait() in (0, -signal.SIGTERM, 128 + signal.SIGTERM)
+
+
+def test_an_xmlsec_that_does_not_go_with_lxml_is_told(service: Start, home: Path) -> None:
+    # What xmlsec itself raises when it finds another libxml2 than the one it was built for.
+    (home / "xmlsec.py").write_text('raise ImportError("lxml & xmlsec libxml2 library version mismatch")')
+    told = sentence(service(PYTHONPATH=str(home)).launch())
+    assert "version mismatch" in told
+    assert "lock file" in told
