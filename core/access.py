@@ -1,11 +1,18 @@
-"""Who calls, and what they may: callers, roles, and the one function that turns a token and a row into a person."""
+"""Who calls, and what they may: callers, roles and their capabilities, and the functions that decide.
 
-from dataclasses import dataclass
+`person` turns a token and a row into a person; `require` decides what a person may do in an organization, at the edge and again inside
+the transaction that writes (security.md Z-5).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
 from uuid import UUID
 
-from core.errors import Forbidden, SessionEnded
+from core.errors import Forbidden, NotFound, OrganizationNotActive, SessionEnded
 from core.values import Email
 
 
@@ -15,6 +22,48 @@ class Role(StrEnum):
     OWNER = "owner"
     ADMIN = "admin"
     MEMBER = "member"
+
+
+class Capability(StrEnum):
+    """What a role lets its holder do; every endpoint of an organization asks for exactly one (decisions, point 189)."""
+
+    ORGANIZATION_VIEW = "organization.view"  # every member's, whatever else a role lacks
+    ORGANIZATION_MANAGE = "organization.manage"
+    ORGANIZATION_OWN = "organization.own"  # to give it away or to delete it: the owner's alone, and no role can be given it
+    MEMBERS_VIEW = "members.view"
+    MEMBERS_MANAGE = "members.manage"
+    ROLES_MANAGE = "roles.manage"
+    BILLING_MANAGE = "billing.manage"
+    SERVICES_VIEW = "services.view"
+    SERVICES_CREATE = "services.create"
+    SERVICES_MANAGE = "services.manage"
+    API_KEYS_VIEW = "api_keys.view"
+    API_KEYS_MANAGE = "api_keys.manage"
+    END_USERS_VIEW = "end_users.view"
+    END_USERS_MANAGE = "end_users.manage"
+    WEBHOOKS_MANAGE = "webhooks.manage"
+    INTEGRATIONS_MANAGE = "integrations.manage"  # SAML, SCIM, SIEM, SMTP, domain
+    AUDIT_VIEW = "audit.view"
+    ANALYTICS_VIEW = "analytics.view"
+
+
+_VIEWED_BY_MEMBERS: Final = frozenset(
+    {
+        Capability.ORGANIZATION_VIEW,
+        Capability.MEMBERS_VIEW,
+        Capability.SERVICES_VIEW,
+        Capability.API_KEYS_VIEW,
+        Capability.END_USERS_VIEW,
+        Capability.ANALYTICS_VIEW,
+    }
+)
+CAPABILITIES: Final[Mapping[Role, frozenset[Capability]]] = MappingProxyType(
+    {
+        Role.OWNER: frozenset(Capability),
+        Role.ADMIN: frozenset(Capability) - {Capability.ROLES_MANAGE, Capability.ORGANIZATION_OWN},
+        Role.MEMBER: _VIEWED_BY_MEMBERS,
+    }
+)
 
 
 class OrganizationStatus(StrEnum):
@@ -71,6 +120,13 @@ class Person(Caller):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Member(Person):
+    """A person who acts in the organization that a path names; the token's own organization is only context (decisions, point 54)."""
+
+    acts_in: OrganizationContext
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
     """What an access token of ours says (identity.md section 5, rule 4; decisions, point 36).
 
@@ -90,18 +146,52 @@ class Claims:
 
 
 @dataclass(frozen=True, slots=True)
+class OrganizationStanding:
+    """An organization as it stands now, and what somebody is in it; `role` is None for whoever is not a member."""
+
+    id: UUID
+    slug: str
+    status: OrganizationStatus
+    role: Role | None
+    confirmed: bool = False  # the membership, by its member's taking part (the terms of security.md)
+
+
+@dataclass(frozen=True, slots=True)
 class Standing:
-    """What one statement knows of a live session: the person, and the organization that was asked about, if the person is a member."""
+    """What one statement knows of a live session: the person, the organization of the token, if the person is a member of it, and the
+    organization of the path, if that was asked about and exists."""
 
     user_id: UUID
     email: Email
     email_verified_at: datetime | None
     is_platform_owner: bool
     organization: OrganizationContext | None
+    impersonator_id: UUID | None = None
+    acts_in: OrganizationStanding | None = None
 
 
 class NotAMember(Forbidden):
     """You are not a member of the organization that this token was issued for."""
+
+
+class NotOfThisOrganization(Forbidden):
+    """You are not a member of this organization."""
+
+
+class RoleInsufficient(Forbidden):
+    """Your role in this organization does not allow this."""
+
+
+class NotAPlatformOwner(Forbidden):
+    """Only platform owners may do this."""
+
+
+class NotWhileImpersonating(Forbidden):
+    """This cannot be done while impersonating somebody."""
+
+
+class OrganizationNotFound(NotFound):
+    """There is no such organization."""
 
 
 def person(claims: Claims, standing: Standing | None, *, address: str | None, agent: str | None, anywhere: bool = False) -> Person:
@@ -122,6 +212,34 @@ def person(claims: Claims, standing: Standing | None, *, address: str | None, ag
         session_id=claims.session_id,
         is_platform_owner=standing.is_platform_owner,
         organization=organization,
+        impersonator_id=standing.impersonator_id,
         address=address,
         agent=agent,
     )
+
+
+def require(standing: OrganizationStanding | None, capability: Capability, *, inactive: bool = False) -> OrganizationContext:
+    """The organization to act in, if whoever stands there so may do what `capability` names.
+
+    `inactive` lets that be while the organization is not active.
+    Raises OrganizationNotFound, NotOfThisOrganization, RoleInsufficient, OrganizationNotActive, in this order (decisions, points 16, 17).
+    """
+    if standing is None:
+        raise OrganizationNotFound
+    if standing.role is None:
+        raise NotOfThisOrganization
+    if not may(standing.role, capability):
+        raise RoleInsufficient
+    if standing.status is not OrganizationStatus.ACTIVE and not inactive:
+        raise OrganizationNotActive
+    return OrganizationContext(standing.id, standing.slug, standing.status, standing.role)
+
+
+def may(role: Role, capability: Capability) -> bool:
+    """Whether a role has a capability."""
+    return capability in CAPABILITIES[role]
+
+
+def member(found: Person, organization: OrganizationContext) -> Member:
+    """The person, acting in this organization."""
+    return Member(**{field.name: getattr(found, field.name) for field in fields(Person)}, acts_in=organization)

@@ -140,7 +140,7 @@ async def register(ports: Ports, caller: Caller, email: Email, password: str) ->
     async with ports.storage.transaction(by=caller) as tx:
         await tx.accounts.add(account)
         await tx.mails.queue(new_mail(MailKind.VERIFY_EMAIL, email, now))
-        await tx.record(events.signed_up(account.id))
+        tx.record(events.signed_up(account.id))
     return account
 
 
@@ -195,7 +195,7 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
         await tx.accounts.set_password(account.id, password_hash, now)
         await tx.sessions.end_all(account.id, now)
         await tx.mails.queue(new_mail(MailKind.PASSWORD_CHANGED, account.email, now))
-        await tx.record(events.password_changed(account.id, "reset"))
+        tx.record(events.password_changed(account.id, "reset"))
     await guesses.clear(ports, Secret.PASSWORD, account.email)
 
 
@@ -248,7 +248,7 @@ async def set_password(ports: Ports, caller: Person, new_password: str) -> None:
             raise PasswordAlreadySet
         await tx.accounts.set_password(account.id, password_hash, now)
         await tx.mails.queue(new_mail(MailKind.PASSWORD_CHANGED, account.email, now))
-        await tx.record(events.password_changed(account.id, "set"))
+        tx.record(events.password_changed(account.id, "set"))
 
 
 async def change_password(ports: Ports, caller: Person, current: str, new_password: str) -> None:
@@ -275,5 +275,5 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
         await tx.one_time_tokens.void(locked.id, Purpose.RESET_PASSWORD)
         await tx.sessions.end_others(locked.id, caller.session_id, now)
         await tx.mails.queue(new_mail(MailKind.PASSWORD_CHANGED, locked.email, now))
-        await tx.record(events.password_changed(locked.id, "change"))
+        tx.record(events.password_changed(locked.id, "change"))
     await guesses.clear(ports, Secret.PASSWORD, account.email)

@@ -88,7 +88,7 @@ class Event:
 
     It is told to the organization `org_id`; or else to every organization that the person `of_person` belongs to; or else, and
     where there is none, to the platform's own log (an entry without organization). `details` go into the audit entry, `data` into
-    the payload of webhooks; neither ever holds a secret (security.md L-3).
+    the payload of webhooks, where None is the details again; neither ever holds a secret (security.md L-3).
     """
 
     kind: Kind
@@ -96,7 +96,7 @@ class Event:
     org_id: UUID | None = None
     of_person: UUID | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
-    data: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] | None = None
 
 
 def signed_up(user_id: UUID) -> Event:

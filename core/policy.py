@@ -18,4 +18,7 @@ class Policy:
     guess_window: timedelta = timedelta(minutes=15)
     mails_per_recipient: int = 5  # an hour
     unverified_purge: timedelta = timedelta(days=7)
+    invitation_ttl: timedelta = timedelta(days=7)
+    invitations_per_day: int = 1000  # of one organization
+    auto_approve_organizations: bool = False
     common_passwords: frozenset[str] = frozenset()  # none but the length rule is promised by the interface

@@ -15,7 +15,7 @@ from core.guesses import Secret
 from core.values import Email, digest, new_id, new_secret
 
 if TYPE_CHECKING:
-    from core.access import Caller, Person
+    from core.access import Caller, Capability, Member, Person
     from ports import Ports
 
 
@@ -50,6 +50,7 @@ class Session:
     ends_at: datetime  # never slides (S-3)
     address: str | None
     agent: str | None
+    impersonator_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,26 @@ async def authenticate(ports: Ports, token: str, *, address: str | None, agent: 
     return access.person(claims, standing, address=address, agent=agent, anywhere=anywhere)
 
 
+async def authenticate_in(
+    ports: Ports, token: str, slug: str, capability: Capability, *, inactive: bool, address: str | None, agent: str | None
+) -> Member:
+    """Who presents this access token, acting in the organization of that slug with this capability; again one statement reads it all.
+
+    Being here confirms the membership, the first time (the terms of security.md). Raises what authenticate and access.require raise.
+    """
+    claims = await signing_keys.read_token(ports, token)
+    now = ports.clock.now()
+    async with ports.storage.reading() as read:
+        standing = await read.sessions.standing_in(slug, claims.session_id, claims.user_id, claims.org_id, now)
+    found = access.person(claims, standing, address=address, agent=agent, anywhere=True)
+    acts_in = standing.acts_in if standing is not None else None
+    organization = access.require(acts_in, capability, inactive=inactive)
+    if acts_in is not None and not acts_in.confirmed and found.impersonator_id is None:
+        async with ports.storage.counting() as at_once:
+            await at_once.members.confirm(organization.id, found.user_id, now)
+    return access.member(found, organization)
+
+
 async def login(ports: Ports, caller: Caller, email: Email, password: str) -> TokenPair:
     """Tokens for the right password (identity.md section 4.1).
 
@@ -133,7 +154,7 @@ async def login(ports: Ports, caller: Caller, email: Email, password: str) -> To
             await tx.accounts.set_password(usable.id, new_hash, now)
         await tx.sessions.begin(session, digest(refresh_token))
         await tx.logins.succeeded(usable.id, session.id, "password", now, caller.address, caller.agent)
-        await tx.record(events.signed_in(usable.id, "password"))
+        tx.record(events.signed_in(usable.id, "password"))
     await guesses.clear(ports, Secret.PASSWORD, email)
     return _pair(ports, session.id, usable.id, usable.email, verified=True, ends_at=session.ends_at, now=now, refresh_token=refresh_token)
 

@@ -1,4 +1,4 @@
-"""Small values that every area uses: addresses, digests, identifiers, secrets, and the mark for "leave as it is"."""
+"""Small values that every area uses: addresses, slugs, pages, digests, identifiers, secrets, and the mark for "leave as it is"."""
 
 import enum
 import hashlib
@@ -6,9 +6,13 @@ import re
 import secrets
 import unicodedata
 import uuid
-from typing import Final, Self
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, Self, TypeVar
 
 from core.errors import Invalid
+
+T = TypeVar("T")
 
 
 class EmailInvalid(Invalid):
@@ -74,6 +78,60 @@ def _a_labels(domain: str) -> str:
     except UnicodeError:
         raise EmailInvalid from None
     return encoded.decode("ascii")
+
+
+class SlugInvalid(Invalid):
+    """A slug has 1 to 63 lower-case letters and digits, with single hyphens between them."""
+
+
+class SlugReserved(Invalid):
+    """This slug is reserved. Choose another one."""
+
+
+_SLUG = re.compile(r"[a-z0-9](?:-?[a-z0-9])*")
+# Words that an address or a name of ours has, or that a person would take for the platform itself (decisions, point 23).
+_RESERVED = frozenset({
+    "about", "account", "accounts", "admin", "administrator", "api", "app", "assets", "auth", "billing", "callback", "docs",
+    "gatehouse", "health", "help", "home", "internal", "invitations", "legal", "login", "logout", "mail", "me", "metrics", "new",
+    "oauth", "openapi", "organizations", "owner", "platform", "pricing", "privacy", "public", "register", "root", "saml", "scim",
+    "security", "select", "service", "services", "settings", "signin", "signup", "sso", "static", "status", "support", "system",
+    "terms", "test", "tiers", "tokens", "unknown", "user", "users", "webhooks", "well-known", "www",
+})  # fmt: skip
+
+
+class Slug(str):
+    """The name of an organization or a service in addresses; lower case, which makes it unique without case (security.md T-4)."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """`text`, if it can be a slug. Raises SlugInvalid, SlugReserved."""
+        if len(text) > 63 or not _SLUG.fullmatch(text):
+            raise SlugInvalid
+        if text in _RESERVED:
+            raise SlugReserved
+        return cls(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Which part of a list: `number` from 1, `limit` items on each."""
+
+    number: int
+    limit: int
+
+    @property
+    def offset(self) -> int:
+        return (self.number - 1) * self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class Listed(Generic[T]):
+    """Part of a list, and how many items the whole of it has."""
+
+    items: Sequence[T]
+    total: int
 
 
 class Keep(enum.Enum):

@@ -5,24 +5,30 @@ is one statement (`renew` alone is several), named for the question it answers. 
 may raise core.errors.StorageDown. Lock order everywhere: organization, membership, account, then the rest (security.md Z-6).
 """
 
+from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.access import Caller, Standing
+from core.access import Caller, OrganizationStatus, Role, Standing
 from core.accounts import Account
+from core.audit import Entry, Filter
 from core.events import Event
+from core.governance import Governed
 from core.guesses import Allowance, Secret
 from core.housekeeping import Sealed as SealedKind
 from core.housekeeping import Sweep
+from core.invitations import Invitation, InvitationStatus, Invited, Offer
 from core.limits import Bucket
 from core.mails import Mail, Outcome
+from core.members import ListedMember
 from core.one_time_tokens import Purpose
+from core.organizations import Membership, Organization, Tier
 from core.platform import Figures
 from core.sessions import Presented, Refreshed, Session
 from core.signing_keys import SigningKey
-from core.values import Email
+from core.values import Email, Listed, Page
 
 
 class AccountsRead(Protocol):
@@ -75,6 +81,10 @@ class Accounts(AccountsRead, Protocol):
         """Make the account a platform owner."""
         ...
 
+    async def lock_platform_owner(self, user_id: UUID) -> bool:
+        """Whether the account is a platform owner in good standing, which it then stays until the transaction ends."""
+        ...
+
 
 class OneTimeTokensRead(Protocol):
     async def is_live(self, token_hash: bytes, purpose: Purpose, now: datetime) -> bool: ...
@@ -102,7 +112,14 @@ class OneTimeTokens(OneTimeTokensRead, Protocol):
 
 class SessionsRead(Protocol):
     async def standing(self, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> Standing | None:
-        """Everything an authenticated request is judged by, or None unless session and account are live."""
+        """Everything an authenticated request is judged by, or None unless session and account are live.
+
+        A session of an impersonator lives only while that person is a platform owner and the impersonated one is not (I-3).
+        """
+        ...
+
+    async def standing_in(self, slug: str, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> Standing | None:
+        """The same, with the organization of that slug, and what the person is in it, as `acts_in`."""
         ...
 
 
@@ -122,6 +139,18 @@ class Sessions(SessionsRead, Protocol):
     async def end_all(self, user_id: UUID, now: datetime) -> None: ...
     async def end_others(self, user_id: UUID, kept: UUID, now: datetime) -> None: ...
 
+    async def end_in(self, org_id: UUID, user_id: UUID, now: datetime) -> int:
+        """End the person's sessions whose context is this organization (security.md S-4); how many it were."""
+        ...
+
+    async def select(self, session_id: UUID, org_id: UUID, new_hash: bytes, now: datetime, expires_at: datetime) -> datetime | None:
+        """Give the live session this organization as its context and another refresh token, and rotate the current one out.
+
+        It then lives until `expires_at`, but never past its absolute end, which is returned; None if it is not live any more, or if its
+        refresh token was rotated at this very moment.
+        """
+        ...
+
 
 class Logins(Protocol):
     """The lasting record of logins (identity.md section 2.8)."""
@@ -134,6 +163,145 @@ class Logins(Protocol):
 class FailedLogins(Protocol):
     async def failed(self, user_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None) -> None:
         """Recorded without waiting for the disk: a known account must not answer later than an unknown one (security.md B-2)."""
+        ...
+
+
+class TiersRead(Protocol):
+    async def all(self) -> list[Tier]:
+        """Every tier, the smallest first."""
+        ...
+
+    async def by_id(self, tier_id: UUID) -> Tier | None: ...
+    async def by_name(self, name: str) -> Tier | None: ...
+
+
+class Tiers(TiersRead, Protocol):
+    async def put(self, tier: Tier) -> None:
+        """Add the tier, or give the one of this name these limits and this price; its id stays."""
+        ...
+
+
+class OrganizationsRead(Protocol):
+    """Organizations, looked at."""
+
+    async def by_id(self, org_id: UUID) -> Organization | None: ...
+
+    async def of_person(self, user_id: UUID) -> list[tuple[Organization, Membership]]:
+        """Those that the person is a member of, whatever their status, by slug."""
+        ...
+
+    async def governed(self, status: OrganizationStatus | None, tier_id: UUID | None, limit: int, offset: int) -> Listed[Governed]:
+        """Those with this status and tier, the newest first, with their owners."""
+        ...
+
+
+class Organizations(OrganizationsRead, Protocol):
+    """Organizations, changed."""
+
+    async def lock(self, org_id: UUID) -> Organization | None:
+        """The organization, locked until the transaction ends: the first lock of every transaction that changes something of it."""
+        ...
+
+    async def lock_of_invitation(self, token_hash: bytes) -> Organization | None:
+        """The organization that a token invites to, locked; whether the invitation is still good is another question."""
+        ...
+
+    async def add(self, organization: Organization) -> None:
+        """Raises SlugTaken."""
+        ...
+
+    async def save(self, organization: Organization) -> None:
+        """Write all that can change of a locked organization; `member_count` is not among it."""
+        ...
+
+    async def delete(self, org_id: UUID, now: datetime) -> None:
+        """Remove a locked organization and what hangs on it; its events and audit entries are left to Sweep.DELETED_ORGANIZATIONS."""
+        ...
+
+
+class MembersRead(Protocol):
+    """Memberships, looked at."""
+
+    async def page(self, org_id: UUID, role: Role | None, page: Page) -> list[ListedMember]:
+        """Those of the organization with this role, the oldest first."""
+        ...
+
+    async def count(self, org_id: UUID, role: Role) -> int:
+        """How many have this role. How many there are altogether is Organization.member_count."""
+        ...
+
+
+class Members(MembersRead, Protocol):
+    """Memberships, changed. The organization is locked before any of these."""
+
+    async def lock(self, org_id: UUID, user_id: UUID) -> Membership | None: ...
+
+    async def add(self, membership: Membership) -> None:
+        """Also counts it. Raises AlreadyAMember."""
+        ...
+
+    async def set_role(self, org_id: UUID, user_id: UUID, role: Role) -> None: ...
+
+    async def remove(self, org_id: UUID, user_id: UUID) -> None:
+        """Also counts it out."""
+        ...
+
+
+class Confirmations(Protocol):
+    async def confirm(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
+        """The member took part in the organization; the first time counts (the terms of security.md)."""
+        ...
+
+
+class InvitationsRead(Protocol):
+    """Invitations, looked at. One that is pending past its time is shown as expired."""
+
+    async def page(self, org_id: UUID, status: InvitationStatus | None, page: Page, now: datetime) -> Listed[Invited]:
+        """Those of the organization with this status, the newest first."""
+        ...
+
+    async def offers_to(self, email: Email, now: datetime) -> list[Offer]:
+        """Pending, unexpired invitations for this address, the newest first."""
+        ...
+
+    async def offer(self, token_hash: bytes, now: datetime) -> Offer | None:
+        """The invitation that this token belongs to, whatever its status."""
+        ...
+
+
+class Invitations(InvitationsRead, Protocol):
+    """Invitations, changed. The organization is locked before any of these but `expire`."""
+
+    async def add(self, invitation: Invitation) -> None: ...
+
+    async def lock(self, org_id: UUID, invitation_id: UUID) -> Invitation | None: ...
+
+    async def lock_by_token(self, org_id: UUID, token_hash: bytes) -> Invitation | None: ...
+
+    async def lock_pending(self, org_id: UUID, email: Email) -> Invitation | None:
+        """The pending one for this address; it may be past its time."""
+        ...
+
+    async def end(self, org_id: UUID, invitation_id: UUID, status: InvitationStatus, now: datetime) -> None:
+        """Give a pending invitation a final status."""
+        ...
+
+    async def void(self, org_id: UUID, invited_by: UUID, roles: Collection[Role], now: datetime) -> list[Invitation]:
+        """Cancel what this person has invited to these roles and is still pending (R-4); returns what it were."""
+        ...
+
+    async def nth_newest(self, org_id: UUID, n: int) -> datetime | None:
+        """When the n-th newest invitation was made, 1 being the newest; None if there are fewer."""
+        ...
+
+    async def expire(self, now: datetime, limit: int) -> list[Invitation]:
+        """Mark at most `limit` pending invitations, of whatever organization, that are past their time; those in use are left for later."""
+        ...
+
+
+class AuditRead(Protocol):
+    async def page(self, org_id: UUID, wanted: Filter, page: Page) -> Listed[Entry]:
+        """The organization's entries, the newest first."""
         ...
 
 
@@ -242,6 +410,17 @@ class Reading(Protocol):
     """Questions that change nothing, each its own snapshot."""
 
     @property
+    def tiers(self) -> TiersRead: ...
+    @property
+    def organizations(self) -> OrganizationsRead: ...
+    @property
+    def members(self) -> MembersRead: ...
+    @property
+    def invitations(self) -> InvitationsRead: ...
+    @property
+    def audit(self) -> AuditRead: ...
+
+    @property
     def accounts(self) -> AccountsRead: ...
     @property
     def one_time_tokens(self) -> OneTimeTokensRead: ...
@@ -255,6 +434,15 @@ class Reading(Protocol):
 
 class Transaction(Protocol):
     """Questions and changes that become true together."""
+
+    @property
+    def tiers(self) -> Tiers: ...
+    @property
+    def organizations(self) -> Organizations: ...
+    @property
+    def members(self) -> Members: ...
+    @property
+    def invitations(self) -> Invitations: ...
 
     @property
     def accounts(self) -> Accounts: ...
@@ -275,8 +463,12 @@ class Transaction(Protocol):
     @property
     def sealed(self) -> Sealed: ...
 
-    async def record(self, event: Event) -> None:
-        """Write the event's row, and its audit entry if it has one, with the caller's name, address and agent."""
+    def record(self, event: Event) -> None:
+        """Have the event's row, and its audit entry if it has one, written with the caller's name, address and agent.
+
+        All of a transaction's are written together when its block ends, in this order, so `of_person` means the memberships as they are
+        then. Last, because the totals of the log are what transactions of one organization may have to wait for.
+        """
         ...
 
 
@@ -300,6 +492,8 @@ class Counting(Protocol):
     def guesses(self) -> Guesses: ...
     @property
     def logins(self) -> FailedLogins: ...
+    @property
+    def members(self) -> Confirmations: ...
 
 
 class Storage(Protocol):

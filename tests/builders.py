@@ -192,16 +192,21 @@ async def run_sql(pool: Pool, statement: str, *parameters: object) -> list[tuple
 
 
 async def add_organization(pool: Pool, slug: str, status: str = "active") -> UUID:
-    """An organization in the database, named after its slug."""
+    """An organization in the database, named after its slug, of the free tier, with nobody in it."""
     org = new_id()
-    insert = "insert into organizations (id, slug, name, status, created_at) values (%s, %s, %s, %s, now())"
+    insert = """
+        insert into organizations (id, slug, name, status, tier_id, created_at, updated_at)
+        values (%s, %s, %s, %s, (select id from tiers where name = 'free'), now(), now())"""
     await run_sql(pool, insert, org, slug, slug.title(), status)
     return org
 
 
 async def add_member(pool: Pool, org: UUID, user: UUID, role: str = "member") -> None:
-    """A membership in the database."""
-    insert = "insert into memberships (id, org_id, user_id, role, created_at) values (%s, %s, %s, %s, now())"
+    """A membership in the database, which its member has not confirmed."""
+    insert = """
+        with added as (
+            insert into memberships (id, org_id, user_id, role, created_at) values (%s, %s, %s, %s, now()) returning org_id)
+        update organizations set member_count = member_count + 1 where id = (select org_id from added)"""
     await run_sql(pool, insert, new_id(), org, user, role)
 
 

@@ -25,7 +25,7 @@ from adapters.postgres.embedded.place import has_owner
 from adapters.postgres.migrate import MIGRATIONS, migrate
 
 # Tables whose rows come from a migration: `empty` leaves them alone, so a test that writes there must clean up itself.
-SEEDED: Final = frozenset({"schema_migrations"})
+SEEDED: Final = frozenset({"schema_migrations", "tiers"})
 
 SERVER_VARIABLE: Final = "GATEHOUSE_TEST_SERVER"
 TEMPLATE: Final = "gatehouse_template"

@@ -145,3 +145,11 @@ class Accounts(Repository):
 
     async def promote(self, user_id: UUID, now: datetime) -> None:
         await self._run("update users set is_platform_owner = true, updated_at = %(now)s where id = %(user_id)s", user_id=user_id, now=now)
+
+    async def lock_platform_owner(self, user_id: UUID) -> bool:
+        return await self._exists(
+            """
+            select 1 from users
+            where id = %(user_id)s and is_platform_owner and deactivated_at is null and anonymized_at is null for share""",
+            user_id=user_id,
+        )

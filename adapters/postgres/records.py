@@ -1,55 +1,68 @@
 """Events and the audit log, written in the transaction of what they tell of."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from psycopg.types.json import Jsonb
 
-from adapters.postgres.driver import Connection
 from adapters.postgres.statements import Repository
 from core.access import Caller, Person
 from core.events import Event
 
 
 class Records(Repository):
-    """Writes what ports.storage.Transaction.record is given."""
+    """Writes what ports.storage.Transaction.record was given."""
 
-    __slots__ = ("_caller",)
-
-    def __init__(self, connection: Connection, caller: Caller) -> None:
-        super().__init__(connection)
-        self._caller = caller
-
-    async def add(self, event: Event, now: datetime) -> None:
-        caller = self._caller
+    async def add(self, events: Sequence[Event], caller: Caller, now: datetime) -> None:
         person = caller if isinstance(caller, Person) else None
-        # Told to the event's organization, or to each of the person's, or, where there is none, to the platform's own log.
+        # Told to the event's organization, or to each of the person's, or, where there is none, to the platform's own log. Events of
+        # one transaction are a microsecond apart, so that the log has them in their order. The totals are counted in the order of their
+        # key, so that no two transactions wait for each other.
         await self._run(
             """
-            with told as (
-                select %(org_id)s::uuid as org_id where %(org_id)s::uuid is not null
+            with happened as (
+                select number, org_id, of_person, name, audited, target_type, target_id, details, data,
+                       %(now)s::timestamptz + (number - 1) * interval '1 microsecond' as at
+                from rows from (jsonb_to_recordset(%(events)s) as (
+                    org_id uuid, of_person uuid, name text, audited boolean, target_type text, target_id text, details jsonb, data jsonb))
+                    with ordinality as e (org_id, of_person, name, audited, target_type, target_id, details, data, number)),
+            told as (
+                select number, org_id from happened where org_id is not null
                 union all
-                select org_id from memberships where user_id = %(of_person)s and %(org_id)s::uuid is null),
-            logs as (select org_id from told union all select null where not exists (select 1 from told)),
+                select h.number, m.org_id from happened h join memberships m on m.user_id = h.of_person where h.org_id is null),
+            logs as (
+                select h.*, t.org_id as log from happened h left join told t on t.number = h.number),
             audited as (
                 insert into audit_log (id, org_id, action, target_type, target_id, actor_id, impersonator_id, address, agent,
                                        details, created_at)
-                select gen_random_uuid(), org_id, %(name)s, %(target_type)s, %(target_id)s, %(actor_id)s, %(impersonator_id)s,
-                       %(address)s, %(agent)s, %(details)s, %(now)s
-                from logs where %(audited)s)
+                select gen_random_uuid(), log, name, target_type, target_id, %(actor_id)s, %(impersonator_id)s, %(address)s, %(agent)s,
+                       details, at
+                from logs where audited),
+            counted as (
+                insert into audit_totals as t (org_id, action, target_type, total)
+                select log, name, target_type, count(*) from logs where audited and log is not null
+                group by log, name, target_type order by log, name, target_type
+                on conflict (org_id, action, target_type) do update set total = t.total + excluded.total)
             insert into events (id, org_id, name, actor_id, impersonator_id, target_id, data, created_at)
-            select gen_random_uuid(), org_id, %(name)s, %(actor_id)s, %(impersonator_id)s, %(target_id)s, %(data)s, %(now)s
+            select gen_random_uuid(), log, name, %(actor_id)s, %(impersonator_id)s, target_id, data, at
             from logs""",
-            org_id=event.org_id,
-            of_person=event.of_person,
-            name=event.kind.name,
-            target_type=event.kind.target,
-            target_id=event.target_id,
+            events=Jsonb([_row(event) for event in events]),
             actor_id=person.user_id if person else None,
             impersonator_id=person.impersonator_id if person else None,
             address=caller.address,
             agent=caller.agent,
-            details=Jsonb(dict(event.details)),
-            data=Jsonb(dict(event.data)),
-            audited=event.kind.audited,
             now=now,
         )
+
+
+def _row(event: Event) -> dict[str, object]:
+    return {
+        "org_id": None if event.org_id is None else str(event.org_id),
+        "of_person": None if event.of_person is None else str(event.of_person),
+        "name": event.kind.name,
+        "audited": event.kind.audited,
+        "target_type": event.kind.target,
+        "target_id": event.target_id,
+        "details": dict(event.details),
+        "data": dict(event.details if event.data is None else event.data),
+    }

@@ -1,12 +1,32 @@
 """Sessions, refresh tokens, and the record of logins."""
 
+from dataclasses import replace
 from datetime import datetime
+from typing import Final
 from uuid import UUID, uuid4
 
 from adapters.postgres.statements import Repository, Row
-from core.access import OrganizationContext, OrganizationStatus, Role, Standing
+from core.access import OrganizationContext, OrganizationStanding, OrganizationStatus, Role, Standing
 from core.sessions import Presented, Refreshed, Session
 from core.values import Email
+
+STANDING: Final = """
+    select u.id, u.email, u.email_verified_at, u.is_platform_owner, s.impersonator_id, o.id, o.slug, o.status, m.role"""
+LIVE: Final = """
+    from sessions s
+    join users u on u.id = s.user_id
+    left join users i on i.id = s.impersonator_id
+    left join (organizations o join memberships m on m.org_id = o.id) on o.id = %(org_id)s and m.user_id = u.id"""
+IS_LIVE: Final = """
+    where s.id = %(session_id)s and s.user_id = %(user_id)s and s.ended_at is null and s.expires_at > %(now)s
+      and u.deactivated_at is null and u.anonymized_at is null
+      and (s.impersonator_id is null
+           or i.is_platform_owner and i.deactivated_at is null and i.anonymized_at is null and not u.is_platform_owner)"""
+STANDING_IN: Final = f"""
+    {STANDING}, a.id, a.slug, a.status, am.role, am.confirmed_at is not null {LIVE}
+    left join organizations a on a.slug = %(slug)s
+    left join memberships am on am.org_id = a.id and am.user_id = u.id
+    {IS_LIVE}"""
 
 
 def to_standing(row: Row) -> Standing:
@@ -15,8 +35,17 @@ def to_standing(row: Row) -> Standing:
         email=Email(row[1]),
         email_verified_at=row[2],
         is_platform_owner=row[3],
-        organization=None if row[4] is None else OrganizationContext(row[4], row[5], OrganizationStatus(row[6]), Role(row[7])),
+        impersonator_id=row[4],
+        organization=None if row[5] is None else OrganizationContext(row[5], row[6], OrganizationStatus(row[7]), Role(row[8])),
     )
+
+
+def to_standing_in(row: Row) -> Standing:
+    id_, slug, status, role, confirmed = row[9:]
+    if id_ is None:
+        return to_standing(row)
+    acts_in = OrganizationStanding(id_, slug, OrganizationStatus(status), None if role is None else Role(role), confirmed)
+    return replace(to_standing(row), acts_in=acts_in)
 
 
 def to_refreshed(row: Row) -> Refreshed:
@@ -47,32 +76,23 @@ class Sessions(Repository):
     """ports.storage.Sessions."""
 
     async def standing(self, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> Standing | None:
-        return await self._one(
-            to_standing,
-            """
-            select u.id, u.email, u.email_verified_at, u.is_platform_owner, o.id, o.slug, o.status, m.role
-            from sessions s
-            join users u on u.id = s.user_id
-            left join (organizations o join memberships m on m.org_id = o.id) on o.id = %(org_id)s and m.user_id = u.id
-            where s.id = %(session_id)s and s.user_id = %(user_id)s and s.ended_at is null and s.expires_at > %(now)s
-              and u.deactivated_at is null and u.anonymized_at is null""",
-            session_id=session_id,
-            user_id=user_id,
-            org_id=org_id,
-            now=now,
-        )
+        return await self._one(to_standing, STANDING + LIVE + IS_LIVE, session_id=session_id, user_id=user_id, org_id=org_id, now=now)
+
+    async def standing_in(self, slug: str, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> Standing | None:
+        return await self._one(to_standing_in, STANDING_IN, slug=slug, session_id=session_id, user_id=user_id, org_id=org_id, now=now)
 
     async def begin(self, session: Session, refresh_hash: bytes) -> None:
         await self._run(
             """
             with begun as (
-                insert into sessions (id, user_id, created_at, expires_at, ends_at, address, agent)
-                values (%(id)s, %(user_id)s, %(created_at)s, %(expires_at)s, %(ends_at)s, %(address)s, %(agent)s)
+                insert into sessions (id, user_id, impersonator_id, created_at, expires_at, ends_at, address, agent)
+                values (%(id)s, %(user_id)s, %(impersonator_id)s, %(created_at)s, %(expires_at)s, %(ends_at)s, %(address)s, %(agent)s)
                 returning id, created_at)
             insert into refresh_tokens (token_hash, session_id, generation, created_at)
             select %(refresh_hash)s, id, 1, created_at from begun""",
             id=session.id,
             user_id=session.user_id,
+            impersonator_id=session.impersonator_id,
             created_at=session.created_at,
             expires_at=session.expires_at,
             ends_at=session.ends_at,
@@ -91,8 +111,11 @@ class Sessions(Repository):
                 update refresh_tokens t set rotated_at = %(now)s
                 from sessions s join users u on u.id = s.user_id
                 left join organizations o on o.id = s.org_id
+                left join users i on i.id = s.impersonator_id
                 where t.token_hash = %(old_hash)s and t.rotated_at is null and s.id = t.session_id
                   and s.ended_at is null and s.expires_at > %(now)s and u.deactivated_at is null and u.anonymized_at is null
+                  and (s.impersonator_id is null
+                       or i.is_platform_owner and i.deactivated_at is null and i.anonymized_at is null and not u.is_platform_owner)
                   and (s.org_id is null or o.status = 'active'
                        and exists (select 1 from memberships m where m.org_id = s.org_id and m.user_id = s.user_id))
                 returning t.session_id, t.generation, u.email, u.email_verified_at, o.slug),
@@ -140,6 +163,39 @@ class Sessions(Repository):
             user_id=user_id,
             kept=kept,
             now=now,
+        )
+
+    async def end_in(self, org_id: UUID, user_id: UUID, now: datetime) -> int:
+        return await self._run(
+            "update sessions set ended_at = %(now)s where org_id = %(org_id)s and user_id = %(user_id)s and ended_at is null",
+            org_id=org_id,
+            user_id=user_id,
+            now=now,
+        )
+
+    async def select(self, session_id: UUID, org_id: UUID, new_hash: bytes, now: datetime, expires_at: datetime) -> datetime | None:
+        # The token's row first, then the session's, as in `rotate`: whoever of the two comes second finds the token spent.
+        return await self._one(
+            lambda row: row[0],
+            """
+            with spent as (
+                update refresh_tokens t set rotated_at = %(now)s from sessions s
+                where t.session_id = %(session_id)s and t.rotated_at is null and s.id = t.session_id
+                  and s.ended_at is null and s.expires_at > %(now)s
+                returning t.session_id, t.generation),
+            selected as (
+                update sessions s set org_id = %(org_id)s, expires_at = least(%(expires_at)s, s.ends_at)
+                from spent where s.id = spent.session_id and s.ended_at is null
+                returning s.id, s.ends_at, spent.generation),
+            succeeding as (
+                insert into refresh_tokens (token_hash, session_id, generation, created_at)
+                select %(new_hash)s, id, generation + 1, %(now)s from selected)
+            select ends_at from selected""",
+            session_id=session_id,
+            org_id=org_id,
+            new_hash=new_hash,
+            now=now,
+            expires_at=expires_at,
         )
 
 

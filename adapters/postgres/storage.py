@@ -9,18 +9,23 @@ from typing import Final, Generic, TypeVar
 import trio
 
 from adapters.postgres.accounts import Accounts
+from adapters.postgres.audit import Audit
 from adapters.postgres.driver import Connection
 from adapters.postgres.guesses import Guesses
 from adapters.postgres.housekeeping import Housekeeping, Leases
+from adapters.postgres.invitations import Invitations
 from adapters.postgres.limits import Rates
 from adapters.postgres.mails import Mails
+from adapters.postgres.members import Members
 from adapters.postgres.one_time_tokens import OneTimeTokens
+from adapters.postgres.organizations import Organizations
 from adapters.postgres.platform import Platform
 from adapters.postgres.pool import Pool, translated
 from adapters.postgres.records import Records
 from adapters.postgres.sealed import Sealed
 from adapters.postgres.sessions import Logins, Sessions
 from adapters.postgres.signing_keys import SigningKeys
+from adapters.postgres.tiers import Tiers
 from core.access import Caller
 from core.errors import StorageDown
 from core.events import Event
@@ -36,7 +41,18 @@ PING_DEADLINE: Final = 3.0  # who asks whether the service is ready wants to hea
 class Reading:
     """ports.storage.Reading."""
 
-    __slots__ = ("accounts", "one_time_tokens", "platform", "sessions", "signing_keys")
+    __slots__ = (
+        "accounts",
+        "audit",
+        "invitations",
+        "members",
+        "one_time_tokens",
+        "organizations",
+        "platform",
+        "sessions",
+        "signing_keys",
+        "tiers",
+    )
 
     def __init__(self, connection: Connection, vault: Vault) -> None:
         self.accounts = Accounts(connection)
@@ -44,40 +60,54 @@ class Reading:
         self.sessions = Sessions(connection)
         self.signing_keys = SigningKeys(connection, vault)
         self.platform = Platform(connection)
+        self.tiers = Tiers(connection)
+        self.organizations = Organizations(connection)
+        self.members = Members(connection)
+        self.invitations = Invitations(connection)
+        self.audit = Audit(connection)
 
 
 class Counting:
     """ports.storage.Counting."""
 
-    __slots__ = ("guesses", "logins", "rates", "sessions")
+    __slots__ = ("guesses", "logins", "members", "rates", "sessions")
 
     def __init__(self, connection: Connection) -> None:
         self.rates = Rates(connection)
         self.sessions = Sessions(connection)
         self.guesses = Guesses(connection)
         self.logins = Logins(connection)
+        self.members = Members(connection)
 
 
 class Transaction:
     """ports.storage.Transaction."""
 
     __slots__ = (
+        "_caller",
         "_clock",
-        "_records",
+        "_connection",
+        "_events",
         "accounts",
         "housekeeping",
+        "invitations",
         "leases",
         "logins",
         "mails",
+        "members",
         "one_time_tokens",
+        "organizations",
         "sealed",
         "sessions",
         "signing_keys",
+        "tiers",
     )
 
     def __init__(self, connection: Connection, vault: Vault, clock: Clock, by: Caller) -> None:
+        self._connection = connection
         self._clock = clock
-        self._records = Records(connection, by)
+        self._caller = by
+        self._events: list[Event] = []
         self.accounts = Accounts(connection)
         self.one_time_tokens = OneTimeTokens(connection)
         self.sessions = Sessions(connection)
@@ -87,9 +117,18 @@ class Transaction:
         self.leases = Leases(connection)
         self.housekeeping = Housekeeping(connection)
         self.sealed = Sealed(connection, vault)
+        self.tiers = Tiers(connection)
+        self.organizations = Organizations(connection)
+        self.members = Members(connection)
+        self.invitations = Invitations(connection)
 
-    async def record(self, event: Event) -> None:
-        await self._records.add(event, self._clock.now())
+    def record(self, event: Event) -> None:
+        self._events.append(event)
+
+    async def write_records(self) -> None:
+        """What was recorded, in one statement."""
+        if self._events:
+            await Records(self._connection).add(self._events, self._caller, self._clock.now())
 
 
 class _Using(Generic[T]):
@@ -122,7 +161,9 @@ class Postgres:
             with translated():
                 await connection.begin()
             try:
-                yield Transaction(connection, self._vault, self._clock, by)
+                transaction = Transaction(connection, self._vault, self._clock, by)
+                yield transaction
+                await transaction.write_records()
             except BaseException:
                 # Whatever becomes of the rollback, what was raised goes on; a connection that is closed rolls back as well.
                 with trio.move_on_after(ROLLBACK_DEADLINE, shield=True):

@@ -11,11 +11,13 @@ from typing import Any, Final, overload
 
 from quart import Quart, g, request
 
+from core import access as rules
 from core import sessions
+from core.access import Capability, NotAPlatformOwner, Person
 from core.errors import Unauthenticated
 from core.limits import Bucket
 from entrypoints.http.bodies import check_query
-from entrypoints.http.context import agent, anonymous, exchange, ports
+from entrypoints.http.context import agent, anonymous, exchange, ports, signed_in
 from entrypoints.http.limits import admit
 
 View = Callable[..., Awaitable[Any]]
@@ -27,36 +29,42 @@ class Access:
 
     name: str
     security: str | None = None
+    optional: bool = False  # the credentials
     limited: bool = True
     limit: Bucket | None = None  # the route's own, besides those of its address
+    impersonated: bool = True  # whether somebody who impersonates the caller may do it, too (security.md I-4)
+    capability: Capability | None = None  # of a member, in the organization of the path
+    inactive: bool = False  # whether that organization may be anything but active
 
 
 GUARDED_BY: Final = "_guarded_by"
 
 
 class AccessDecorator:
-    """Stands on a route as `@anyone`, or as `@anyone(limit=LOGIN)` where the route has a rate limit of its own."""
+    """Stands on a route as `@anyone`, or as `@anyone(limit=LOGIN)` where the route differs from others of its kind."""
 
-    def __init__(self, access: Access, enter: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, access: Access, enter: Callable[[Access], Awaitable[None]]) -> None:
         self._access = access
         self._enter = enter
 
     @overload
     def __call__(self, view: View, /) -> View: ...
     @overload
-    def __call__(self, /, *, limit: Bucket) -> Callable[[View], View]: ...
-    def __call__(self, view: View | None = None, /, *, limit: Bucket | None = None) -> View | Callable[[View], View]:
+    def __call__(self, /, *, limit: Bucket | None = None, impersonated: bool = True) -> Callable[[View], View]: ...
+    def __call__(
+        self, view: View | None = None, /, *, limit: Bucket | None = None, impersonated: bool = True
+    ) -> View | Callable[[View], View]:
         if view is None:
-            return AccessDecorator(replace(self._access, limit=limit), self._enter)
+            return AccessDecorator(replace(self._access, limit=limit, impersonated=impersonated), self._enter)
         return _guard(view, self._access, self._enter)
 
 
-def _guard(view: View, access: Access, enter: Callable[[], Awaitable[None]]) -> View:
+def _guard(view: View, access: Access, enter: Callable[[Access], Awaitable[None]]) -> View:
     @wraps(view)
     async def guarded(*args: Any, **kwargs: Any) -> Any:
         if access.limited:
             await admit(access.limit)
-        await enter()
+        await enter(access)
         check_query()
         return await view(*args, **kwargs)
 
@@ -66,7 +74,7 @@ def _guard(view: View, access: Access, enter: Callable[[], Awaitable[None]]) -> 
     return guarded
 
 
-async def _as_anybody() -> None:
+async def _as_anybody(_: Access) -> None:
     g.caller = anonymous()
 
 
@@ -79,20 +87,58 @@ def bearer_token() -> str:
     return token
 
 
-async def _as_person(*, anywhere: bool) -> None:
+async def _as_person(access: Access, *, anywhere: bool = False) -> None:
     found = await sessions.authenticate(ports(), bearer_token(), address=exchange().address, agent=agent(), anywhere=anywhere)
-    g.caller = found
-    exchange().caller = str(found.user_id)
+    _let_in(found, access)
     if found.organization is not None:
         exchange().organization = found.organization.slug
+
+
+async def _as_person_if_present(access: Access) -> None:
+    if "Authorization" in request.headers:
+        await _as_person(access, anywhere=True)
+    else:
+        g.caller = anonymous()
+
+
+async def _as_member(access: Access) -> None:
+    assert access.capability is not None, "a member's access names one"
+    slug = (request.view_args or {})["org_slug"]
+    exchange().organization = slug
+    found = await sessions.authenticate_in(
+        ports(), bearer_token(), slug, access.capability, inactive=access.inactive, address=exchange().address, agent=agent()
+    )
+    _let_in(found, access)
+
+
+async def _as_platform_owner(access: Access) -> None:
+    await _as_person(access, anywhere=True)
+    if not signed_in().is_platform_owner:
+        raise NotAPlatformOwner
+
+
+def _let_in(found: Person, access: Access) -> None:
+    exchange().caller = str(found.user_id)
+    if found.impersonator_id is not None and not access.impersonated:
+        raise rules.NotWhileImpersonating
+    g.caller = found
 
 
 anyone = AccessDecorator(Access("anyone"), _as_anybody)
 # Load balancers and scrapers must always get an answer (organizations.md section 4.11).
 operations = AccessDecorator(Access("operations", limited=False), _as_anybody)
-person = AccessDecorator(Access("person", "bearer"), partial(_as_person, anywhere=False))
+person = AccessDecorator(Access("person", "bearer"), _as_person)
 # Ending one's own session must work even where the organization of the token does not let its holder in any more.
 person_anywhere = AccessDecorator(Access("person_anywhere", "bearer"), partial(_as_person, anywhere=True))
+# Whoever sends no token is anybody; one that is sent must be good.
+person_if_present = AccessDecorator(Access("person_if_present", "bearer", optional=True), _as_person_if_present)
+platform_owner = AccessDecorator(Access("platform_owner", "bearer", impersonated=False), _as_platform_owner)
+
+
+def member(capability: Capability, *, impersonated: bool = True, inactive: bool = False) -> AccessDecorator:
+    """For members of the organization `<org_slug>` of the path whose role has the capability."""
+    access = Access("member", "bearer", capability=capability, impersonated=impersonated, inactive=inactive)
+    return AccessDecorator(access, _as_member)
 
 
 def access_of(view: Callable[..., Any]) -> Access:

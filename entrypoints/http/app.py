@@ -16,7 +16,7 @@ from werkzeug.exceptions import NotFound as NoSuchRoute
 from werkzeug.routing import MapAdapter
 
 from core.values import is_plain
-from entrypoints.http import accounts, operations, sessions
+from entrypoints.http import accounts, audit, governance, invitations, members, operations, organizations, sessions
 from entrypoints.http.access import check_every_route
 from entrypoints.http.bodies import MAX_BODY, StrictRequest
 from entrypoints.http.connection import WholeBodyConnection
@@ -95,7 +95,8 @@ def _routes() -> Application:
     app.asgi_http_class = WholeBodyConnection
     app.url_map.merge_slashes = False  # a doubled slash is an unknown address (decisions, point 7)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
-    for area in (accounts, sessions, operations):  # the interface description lists them in this order
+    # The interface description lists them in this order.
+    for area in (accounts, sessions, organizations, members, invitations, audit, governance, operations):
         app.register_blueprint(area.routes)
     app.before_request(_look_at_address)
     handle_errors(app)

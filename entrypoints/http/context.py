@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from quart import Quart, Response, current_app, g, request
 
-from core.access import Anonymous, Caller, Person
+from core.access import Anonymous, Caller, Member, Person
 
 if TYPE_CHECKING:
     from entrypoints.http.limits import RateLimits
@@ -61,6 +61,13 @@ def signed_in() -> Person:
     """The caller of a route that only signed-in people reach."""
     found = caller()
     assert isinstance(found, Person), "only behind a decorator that lets people in"
+    return found
+
+
+def acting_member() -> Member:
+    """The caller of a route of an organization."""
+    found = caller()
+    assert isinstance(found, Member), "only behind @member"
     return found
 
 

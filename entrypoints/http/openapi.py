@@ -141,7 +141,7 @@ class Provider(OpenAPIProvider):
                     operation["requestBody"] = _form(description)
                 access = access_of(view)
                 if access.security is not None:
-                    operation["security"] = [{access.security: []}]
+                    operation["security"] = [{access.security: []}, *([{}] if access.optional else [])]
                 operation["responses"] = {
                     **_errors(rule, access, operation, getattr(view, _REFUSES, frozenset())),
                     **operation["responses"],

@@ -225,7 +225,7 @@ async def test_housekeeping_keeps_what_is_still_needed(ports: Ports, storage: Po
     await add(storage, young)
     await within(storage, lambda tx: tx.logins.succeeded(ada.id, begun.id, "password", NOW - 1000 * DAY, None, None))
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.record(events.password_changed(ada.id, "set"))
+        tx.record(events.password_changed(ada.id, "set"))
     clock.advance(23 * HOUR)
     assert await housekeeping.sweep(ports, uuid4()) == {}
     clock.advance(2 * HOUR)

@@ -32,7 +32,7 @@ async def test_every_field_of_an_event_is_recorded(storage: Postgres, pool: Pool
     kind = events.CATALOGUE["service.created"]
     event = events.Event(kind, "service-1", org_id=org, details={"name": "Shop"}, data={"x": [1]})
     async with storage.transaction(by=PERSON) as tx:
-        await tx.record(event)
+        tx.record(event)
     now = clock.now()
     assert await run_sql(pool, AUDIT) == [
         (org, "service.created", "service", "service-1", UUID(int=1), UUID(int=3), "203.0.113.9", "tests", True, {"name": "Shop"}, now)
@@ -43,7 +43,7 @@ async def test_every_field_of_an_event_is_recorded(storage: Postgres, pool: Pool
 async def test_an_event_of_the_service_has_no_actor(storage: Postgres, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.record(events.Event(events.CATALOGUE["invitation.expired"], "x", org_id=org))
+        tx.record(events.Event(events.CATALOGUE["invitation.expired"], "x", org_id=org))
     assert await run_sql(pool, "select actor_id, impersonator_id, address, agent from audit_log") == [(None, None, None, None)]
 
 
@@ -54,7 +54,7 @@ async def test_what_concerns_a_person_is_told_to_each_of_their_organizations(sto
         await add_member(pool, org, ada.id)
     await add_member(pool, other, eve.id)
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.record(events.password_changed(ada.id, "reset"))
+        tx.record(events.password_changed(ada.id, "reset"))
     assert {row[0] for row in await run_sql(pool, AUDIT)} == {row[0] for row in await run_sql(pool, TOLD)} == {one, two}
     assert len(await run_sql(pool, AUDIT)) == len(await run_sql(pool, TOLD)) == 2
 
@@ -64,21 +64,21 @@ async def test_a_named_organization_goes_before_those_of_the_person(storage: Pos
     one, two = [await add_organization(pool, slug) for slug in ("one", "two")]
     await add_member(pool, one, ada.id)
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.record(events.Event(events.CATALOGUE["user.removed"], str(ada.id), org_id=two, of_person=ada.id))
+        tx.record(events.Event(events.CATALOGUE["user.removed"], str(ada.id), org_id=two, of_person=ada.id))
     assert [row[0] for row in await run_sql(pool, AUDIT)] == [two]
 
 
 async def test_what_concerns_no_organization_goes_into_the_platforms_own_log(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.record(events.password_changed(ada.id, "set"))
+        tx.record(events.password_changed(ada.id, "set"))
     assert [(row[0], row[1]) for row in await run_sql(pool, AUDIT)] == [(None, "security.password.changed")]
     assert [row[0] for row in await run_sql(pool, TOLD)] == [None]
 
 
 async def test_an_event_that_is_no_audit_action_is_told_only(storage: Postgres, pool: Pool) -> None:
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.record(events.signed_up(uuid4()))
+        tx.record(events.signed_up(uuid4()))
     assert await run_sql(pool, AUDIT) == []
     assert [row[1] for row in await run_sql(pool, TOLD)] == ["user.signup.success"]
 
@@ -86,6 +86,6 @@ async def test_an_event_that_is_no_audit_action_is_told_only(storage: Postgres, 
 async def test_a_record_goes_with_its_transaction(storage: Postgres, pool: Pool) -> None:
     with pytest.raises(ZeroDivisionError):  # noqa: PT012 (what comes before the error is the point)
         async with storage.transaction(by=SYSTEM) as tx:
-            await tx.record(events.password_changed(uuid4(), "set"))
+            tx.record(events.password_changed(uuid4(), "set"))
             raise ZeroDivisionError
     assert await run_sql(pool, AUDIT) == await run_sql(pool, TOLD) == []

@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import wraps
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from quart import Quart
@@ -19,7 +18,7 @@ from entrypoints.http.access import access_of, anyone, check_every_route, operat
 from entrypoints.http.bodies import Message
 from entrypoints.http.context import agent, caller, signed_in
 from ports import Ports
-from tests.builders import Api, add_account
+from tests.builders import Api, add_account, add_member, add_organization, run_sql
 from tests.fakes.outside import FakeClock
 from tests.http.direct import PEER, ask
 
@@ -235,12 +234,10 @@ async def test_what_a_token_claims_counts_for_nothing_in_another_organization(
 ) -> None:
     account = await add_account(ports)
     login = (await api.login()).json
-    org, twin = uuid4(), uuid4()
-    async with pool.connection() as connection:
-        for id_, slug in ((org, "acme"), (twin, "acme-two")):
-            await connection.execute("insert into organizations values (%s, %s, 'Acme', 'active', now())", (id_, slug))
-            await connection.execute("insert into memberships values (%s, %s, %s, 'admin', now())", (uuid4(), id_, account.id))
-        await connection.execute("update sessions set org_id = %s", (org,))
+    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "acme-two")
+    for one in (org, twin):
+        await add_member(pool, one, account.id, "admin")
+    await run_sql(pool, "update sessions set org_id = %s", org)
     pair = await sessions.refresh(ports, Anonymous(), login["refresh_token"])
     assert (await ask(app, "GET", "/test/person", token=pair.access_token)).status == 200
     assert (seen[0].organization.slug, seen[0].organization.role) == ("acme", "admin")

@@ -1,13 +1,12 @@
 """Registration, verification, recovery and the profile: every status and side effect of identity.md sections 3, 4.1 and 4.2."""
 
 from datetime import timedelta
-from uuid import uuid4
 
 import pytest
 
 from adapters.postgres.pool import Pool
 from ports import Ports
-from tests.builders import EMAIL, PASSWORD, Answer, Api, add_account, deliver, everyone, link
+from tests.builders import EMAIL, PASSWORD, Answer, Api, add_account, add_member, add_organization, deliver, everyone, link
 from tests.fakes.outside import FakeClock, FakeMailTransport
 
 OTHER_PASSWORD = "another good password"
@@ -314,9 +313,8 @@ async def test_password_endpoints_need_a_token(api: Api, path: str, body: dict[s
 
 async def test_every_password_change_is_recorded_with_its_method(api: Api, ports: Ports, sent: FakeMailTransport, pool: Pool) -> None:
     account = await add_account(ports)
-    org = uuid4()
-    await value(pool, "insert into organizations values (%s, 'acme', 'Acme', 'active', now()) returning 1", org)
-    await value(pool, "insert into memberships values (%s, %s, %s, 'member', now()) returning 1", uuid4(), org, account.id)
+    org = await add_organization(pool, "acme")
+    await add_member(pool, org, account.id)
     token = (await api.login()).json["access_token"]
     await api.post(
         "/api/user/change-password",

@@ -1,7 +1,7 @@
 """Signing in, refreshing, signing out, and what ends a session (identity.md sections 3, 4.1, 5; security.md sections 3 to 5)."""
 
 from datetime import timedelta
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import jwt
 import pytest
@@ -11,7 +11,7 @@ from adapters.postgres.pool import Pool
 from core.errors import Limited
 from core.policy import Policy
 from ports import Ports
-from tests.builders import EMAIL, PASSWORD, Answer, Api, add_account, everyone
+from tests.builders import EMAIL, PASSWORD, Answer, Api, add_account, add_member, add_organization, everyone
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.http.direct import change_ports
 
@@ -27,9 +27,8 @@ async def refresh(api: Api, refresh_token: str) -> Answer:
 
 async def join(pool: Pool, user_id: UUID, slug: str = "acme", status: str = "active") -> UUID:
     """Make the person a member of a new organization, and every session of theirs one in its context."""
-    org = uuid4()
-    await run_sql(pool, "insert into organizations values (%s, %s, 'Acme', %s, now())", org, slug, status)
-    await run_sql(pool, "insert into memberships values (%s, %s, %s, 'member', now())", uuid4(), org, user_id)
+    org = await add_organization(pool, slug, status)
+    await add_member(pool, org, user_id)
     await run_sql(pool, "update sessions set org_id = %s where user_id = %s", org, user_id)
     return org
 
@@ -349,10 +348,12 @@ async def test_a_token_of_a_deleted_organization_is_worth_nothing_in_its_success
     tokens = (await api.login()).json
     org = await join(pool, account.id)
     tokens = (await refresh(api, tokens["refresh_token"])).json
-    await run_sql(pool, "update sessions set org_id = null")
     await run_sql(pool, "delete from organizations where id = %s", org)
-    await join(pool, account.id)
+    successor = await add_organization(pool, "acme")
+    await add_member(pool, successor, account.id)
     assert (await api.get("/api/user", token=tokens["access_token"])).status == 403
+    refused = await refresh(api, tokens["refresh_token"])
+    assert (refused.status, refused.code) == (403, "FORBIDDEN")
 
 
 # Logout

@@ -1,0 +1,163 @@
+"""Invitations."""
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import ClassVar, Final
+from uuid import UUID
+
+from adapters.postgres.statements import Repository, Row
+from core.access import Role
+from core.invitations import Invitation, InvitationAlreadySent, InvitationStatus, Invited, Inviter, Offer
+from core.values import Email, Listed, Page
+
+# In the order in which `to_invitation` reads them.
+COLUMNS: Final = "i.id, i.org_id, i.email, i.role, i.invited_by, i.status, i.token_hash, i.expires_at, i.created_at"
+# The same; one that is pending past its time reads as expired, whether or not the sweeper has come by.
+COLUMNS_NOW: Final = COLUMNS.replace(
+    "i.status", "case when i.status = 'pending' and i.expires_at <= %(now)s then 'expired' else i.status end as status"
+)
+WIDTH: Final = 9
+SELECT: Final = f"select {COLUMNS} from invitations i "
+OFFER: Final = f"""
+    select {COLUMNS_NOW}, o.slug, o.name, u.email
+    from invitations i join organizations o on o.id = i.org_id left join users u on u.id = i.invited_by """
+# How many match, on each row of the page; the outer join gives one row where the page is empty.
+PAGE: Final = f"""
+    with matching as not materialized (select {COLUMNS_NOW} from invitations i where i.org_id = %(org_id)s),
+    wanted as not materialized (select * from matching where %(status)s::text is null or status = %(status)s),
+    page as (select * from wanted order by created_at desc, id desc limit %(limit)s offset %(offset)s)
+    select counted.total, {COLUMNS}, u.id, u.email, u.created_at
+    from (select count(*) as total from wanted) counted
+    left join (page i left join users u on u.id = i.invited_by) on true
+    order by i.created_at desc, i.id desc"""
+
+
+def to_invitation(row: Row) -> Invitation:
+    return Invitation(
+        id=row[0],
+        org_id=row[1],
+        email=Email(row[2]),
+        role=Role(row[3]),
+        invited_by=row[4],
+        status=InvitationStatus(row[5]),
+        token_hash=row[6],
+        expires_at=row[7],
+        created_at=row[8],
+    )
+
+
+def to_offer(row: Row) -> Offer:
+    slug, name, inviter = row[WIDTH:]
+    return Offer(to_invitation(row), slug, name, None if inviter is None else Email(inviter))
+
+
+def to_invited(row: Row) -> Invited:
+    inviter = row[WIDTH:]
+    return Invited(to_invitation(row), None if inviter[0] is None else Inviter(inviter[0], Email(inviter[1]), inviter[2]))
+
+
+class Invitations(Repository):
+    """ports.storage.Invitations."""
+
+    constraints: ClassVar = {"invitations_one_pending": InvitationAlreadySent}
+
+    async def page(self, org_id: UUID, status: InvitationStatus | None, page: Page, now: datetime) -> Listed[Invited]:
+        rows = await self._all(lambda row: row, PAGE, org_id=org_id, status=status, limit=page.limit, offset=page.offset, now=now)
+        return Listed([to_invited(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+
+    async def offers_to(self, email: Email, now: datetime) -> list[Offer]:
+        return await self._all(
+            to_offer,
+            OFFER + "where i.email = %(email)s and i.status = 'pending' and i.expires_at > %(now)s order by i.created_at desc, i.id desc",
+            email=email,
+            now=now,
+        )
+
+    async def offer(self, token_hash: bytes, now: datetime) -> Offer | None:
+        return await self._one(to_offer, OFFER + "where i.token_hash = %(token_hash)s", token_hash=token_hash, now=now)
+
+    async def add(self, invitation: Invitation) -> None:
+        await self._run(
+            """
+            insert into invitations (id, org_id, email, role, invited_by, status, token_hash, expires_at, created_at)
+            values (%(id)s, %(org_id)s, %(email)s, %(role)s, %(invited_by)s, %(status)s, %(token_hash)s, %(expires_at)s, %(created_at)s)""",
+            id=invitation.id,
+            org_id=invitation.org_id,
+            email=invitation.email,
+            role=invitation.role,
+            invited_by=invitation.invited_by,
+            status=invitation.status,
+            token_hash=invitation.token_hash,
+            expires_at=invitation.expires_at,
+            created_at=invitation.created_at,
+        )
+
+    async def lock(self, org_id: UUID, invitation_id: UUID) -> Invitation | None:
+        return await self._one(
+            to_invitation,
+            SELECT + "where i.org_id = %(org_id)s and i.id = %(invitation_id)s for update",
+            org_id=org_id,
+            invitation_id=invitation_id,
+        )
+
+    async def lock_by_token(self, org_id: UUID, token_hash: bytes) -> Invitation | None:
+        return await self._one(
+            to_invitation,
+            SELECT + "where i.org_id = %(org_id)s and i.token_hash = %(token_hash)s for update",
+            org_id=org_id,
+            token_hash=token_hash,
+        )
+
+    async def lock_pending(self, org_id: UUID, email: Email) -> Invitation | None:
+        return await self._one(
+            to_invitation,
+            SELECT + "where i.org_id = %(org_id)s and i.email = %(email)s and i.status = 'pending' for update",
+            org_id=org_id,
+            email=email,
+        )
+
+    async def end(self, org_id: UUID, invitation_id: UUID, status: InvitationStatus, now: datetime) -> None:
+        await self._run(
+            """
+            update invitations set status = %(status)s, ended_at = %(now)s
+            where org_id = %(org_id)s and id = %(invitation_id)s and status = 'pending'""",
+            org_id=org_id,
+            invitation_id=invitation_id,
+            status=status,
+            now=now,
+        )
+
+    async def void(self, org_id: UUID, invited_by: UUID, roles: Collection[Role], now: datetime) -> list[Invitation]:
+        return await self._all(
+            to_invitation,
+            f"""
+            update invitations i set status = 'cancelled', ended_at = %(now)s
+            where i.org_id = %(org_id)s and i.invited_by = %(invited_by)s and i.status = 'pending' and i.role = any(%(roles)s)
+            returning {COLUMNS}""",
+            org_id=org_id,
+            invited_by=invited_by,
+            roles=[role.value for role in roles],
+            now=now,
+        )
+
+    async def nth_newest(self, org_id: UUID, n: int) -> datetime | None:
+        return await self._one(
+            lambda row: row[0],
+            "select created_at from invitations where org_id = %(org_id)s order by created_at desc, id desc limit 1 offset %(skipped)s",
+            org_id=org_id,
+            skipped=n - 1,
+        )
+
+    async def expire(self, now: datetime, limit: int) -> list[Invitation]:
+        # Without the common table expression the planner may update more rows than were asked for.
+        return await self._all(
+            to_invitation,
+            f"""
+            with due as (
+                select id from invitations where status = 'pending' and expires_at <= %(now)s
+                order by expires_at limit %(limit)s for update skip locked)
+            update invitations i set status = 'expired', ended_at = %(now)s from due where i.id = due.id
+            returning {COLUMNS}""",
+            now=now,
+            limit=limit,
+        )

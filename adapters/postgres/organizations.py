@@ -1,0 +1,140 @@
+"""Organizations."""
+
+from datetime import datetime
+from typing import ClassVar, Final
+from uuid import UUID
+
+from adapters.postgres.members import COLUMNS as MEMBERSHIP_COLUMNS
+from adapters.postgres.members import to_membership
+from adapters.postgres.statements import Repository, Row
+from adapters.postgres.tiers import COLUMNS as TIER_COLUMNS
+from adapters.postgres.tiers import to_tier
+from core.access import OrganizationStatus
+from core.governance import Governed, Owner
+from core.organizations import Membership, Organization, SlugTaken
+from core.values import Email, Listed, Slug
+
+# In the order in which `to_organization` reads them; the tier comes last.
+COLUMNS: Final = (
+    "o.id, o.slug, o.name, o.status, o.max_services, o.max_users, o.device_trust_days, o.member_count, o.created_at, o.updated_at, "
+    f"o.approved_at, o.rejected_reason, o.suspended_reason, {TIER_COLUMNS}"
+)
+WIDTH: Final = 19
+SELECT: Final = f"select {COLUMNS} from organizations o left join tiers t on t.id = o.tier_id "
+# How many match, on each row of the page; the outer join gives one row where the page is empty.
+GOVERNED: Final = f"""
+    with matching as not materialized (
+        select * from organizations
+        where (%(status)s::text is null or status = %(status)s) and (%(tier_id)s::uuid is null or tier_id = %(tier_id)s)),
+    page as (select * from matching order by created_at desc, id desc limit %(limit)s offset %(offset)s)
+    select counted.total, {COLUMNS}, u.id, u.email, u.is_platform_owner, u.created_at
+    from (select count(*) as total from matching) counted
+    left join (page o left join tiers t on t.id = o.tier_id
+               left join memberships m on m.org_id = o.id and m.role = 'owner' left join users u on u.id = m.user_id) on true
+    order by o.created_at desc, o.id desc"""
+
+
+def to_organization(row: Row) -> Organization:
+    return Organization(
+        id=row[0],
+        slug=Slug(row[1]),
+        name=row[2],
+        status=OrganizationStatus(row[3]),
+        max_services=row[4],
+        max_users=row[5],
+        device_trust_days=row[6],
+        member_count=row[7],
+        created_at=row[8],
+        updated_at=row[9],
+        approved_at=row[10],
+        rejected_reason=row[11],
+        suspended_reason=row[12],
+        tier=None if row[13] is None else to_tier(row[13:19]),
+    )
+
+
+def to_governed(row: Row) -> Governed:
+    owner = row[WIDTH:]
+    return Governed(to_organization(row), None if owner[0] is None else Owner(owner[0], Email(owner[1]), owner[2], owner[3]))
+
+
+class Organizations(Repository):
+    """ports.storage.Organizations."""
+
+    constraints: ClassVar = {"organizations_slug_key": SlugTaken}
+
+    async def by_id(self, org_id: UUID) -> Organization | None:
+        return await self._one(to_organization, SELECT + "where o.id = %(org_id)s", org_id=org_id)
+
+    async def of_person(self, user_id: UUID) -> list[tuple[Organization, Membership]]:
+        return await self._all(
+            lambda row: (to_organization(row), to_membership(row[WIDTH:])),
+            f"""
+            select {COLUMNS}, {MEMBERSHIP_COLUMNS}
+            from memberships m join organizations o on o.id = m.org_id left join tiers t on t.id = o.tier_id
+            where m.user_id = %(user_id)s order by o.slug""",
+            user_id=user_id,
+        )
+
+    async def governed(self, status: OrganizationStatus | None, tier_id: UUID | None, limit: int, offset: int) -> Listed[Governed]:
+        rows = await self._all(lambda row: row, GOVERNED, status=status, tier_id=tier_id, limit=limit, offset=offset)
+        return Listed([to_governed(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+
+    # "for no key update": writers of the organization wait, while rows that merely point to it still come in.
+    async def lock(self, org_id: UUID) -> Organization | None:
+        return await self._one(to_organization, SELECT + "where o.id = %(org_id)s for no key update of o", org_id=org_id)
+
+    async def lock_of_invitation(self, token_hash: bytes) -> Organization | None:
+        return await self._one(
+            to_organization,
+            SELECT + "where o.id = (select org_id from invitations where token_hash = %(token_hash)s) for no key update of o",
+            token_hash=token_hash,
+        )
+
+    async def add(self, organization: Organization) -> None:
+        await self._run(
+            """
+            insert into organizations (id, slug, name, status, tier_id, max_services, max_users, device_trust_days, created_at, updated_at,
+                                       approved_at, rejected_reason, suspended_reason)
+            values (%(id)s, %(slug)s, %(name)s, %(status)s, %(tier_id)s, %(max_services)s, %(max_users)s, %(device_trust_days)s,
+                    %(created_at)s, %(updated_at)s, %(approved_at)s, %(rejected_reason)s, %(suspended_reason)s)""",
+            slug=organization.slug,
+            created_at=organization.created_at,
+            **_changeable(organization),
+        )
+
+    async def save(self, organization: Organization) -> None:
+        await self._run(
+            """
+            update organizations set
+                name = %(name)s, status = %(status)s, tier_id = %(tier_id)s, max_services = %(max_services)s, max_users = %(max_users)s,
+                device_trust_days = %(device_trust_days)s, updated_at = %(updated_at)s, approved_at = %(approved_at)s,
+                rejected_reason = %(rejected_reason)s, suspended_reason = %(suspended_reason)s
+            where id = %(id)s""",
+            **_changeable(organization),
+        )
+
+    async def delete(self, org_id: UUID, now: datetime) -> None:
+        await self._run(
+            """
+            with gone as (delete from organizations where id = %(org_id)s returning id)
+            insert into deleted_organizations (id, deleted_at) select id, %(now)s from gone""",
+            org_id=org_id,
+            now=now,
+        )
+
+
+def _changeable(organization: Organization) -> dict[str, object]:
+    return {
+        "id": organization.id,
+        "name": organization.name,
+        "status": organization.status,
+        "tier_id": organization.tier.id if organization.tier else None,
+        "max_services": organization.max_services,
+        "max_users": organization.max_users,
+        "device_trust_days": organization.device_trust_days,
+        "updated_at": organization.updated_at,
+        "approved_at": organization.approved_at,
+        "rejected_reason": organization.rejected_reason,
+        "suspended_reason": organization.suspended_reason,
+    }

@@ -1,0 +1,135 @@
+"""Organizations: tiers, limits, memberships, and what members do with the organization itself (organizations.md sections 2.3 and 2.4;
+decisions, points 204 to 207). What platform owners do with it is in `core/governance.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from core import access
+from core.access import Capability, OrganizationNotFound, OrganizationStanding, OrganizationStatus, Role
+from core.errors import Invalid, refuse
+
+if TYPE_CHECKING:
+    from core.access import Member
+    from core.values import Slug
+    from ports.storage import Transaction
+
+# What holds where neither the organization nor its tier says anything (decisions, points 154 and 155).
+DEFAULT_LIMIT = 5
+
+
+class SlugTaken(Invalid):
+    """An organization with this slug exists already. Choose another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """What an organization may have unless it has limits of its own (organizations.md section 2.3). The price is per month."""
+
+    id: UUID
+    name: str
+    display_name: str
+    default_max_services: int
+    default_max_users: int
+    price_cents: int
+
+
+class LimitSource(StrEnum):
+    """Where an effective limit comes from."""
+
+    ORGANIZATION = "organization"
+    TIER = "tier"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How many there may be, and who says so."""
+
+    value: int
+    source: LimitSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Organization:
+    """A tenant. Times are UTC; `max_services` and `max_users` are its own limits, None for those of its tier.
+
+    `member_count` is kept by the transactions that add and remove members.
+    """
+
+    id: UUID
+    slug: Slug
+    name: str
+    status: OrganizationStatus
+    tier: Tier | None
+    max_services: int | None
+    max_users: int | None
+    device_trust_days: int
+    member_count: int
+    created_at: datetime
+    updated_at: datetime
+    approved_at: datetime | None
+    rejected_reason: str | None
+    suspended_reason: str | None
+
+    @property
+    def user_limit(self) -> Limit:
+        """How many members it may have."""
+        return _limit(self.max_users, self.tier.default_max_users if self.tier else None)
+
+    @property
+    def service_limit(self) -> Limit:
+        """How many services it may have."""
+        return _limit(self.max_services, self.tier.default_max_services if self.tier else None)
+
+
+def _limit(own: int | None, of_tier: int | None) -> Limit:
+    if own is not None:
+        return Limit(own, LimitSource.ORGANIZATION)
+    if of_tier is not None:
+        return Limit(of_tier, LimitSource.TIER)
+    return Limit(DEFAULT_LIMIT, LimitSource.DEFAULT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """A person in an organization (organizations.md section 2.4). Times are UTC.
+
+    `confirmed_at` is None until the member took part in it: before that the organization has no say about the account (R-5).
+    """
+
+    id: UUID
+    org_id: UUID
+    user_id: UUID
+    role: Role
+    created_at: datetime
+    confirmed_at: datetime | None
+
+
+async def enter(tx: Transaction, caller: Member, capability: Capability, *, inactive: bool = False) -> tuple[Organization, Membership]:
+    """The organization that `caller` acts in and the caller's membership, both locked, if the caller may still do this (security.md Z-5).
+
+    The first statement of every transaction that changes something of an organization: its row comes first in the order of locks.
+    Raises what access.require raises.
+    """
+    organization = await tx.organizations.lock(caller.acts_in.id) or refuse(OrganizationNotFound)
+    membership = await tx.members.lock(organization.id, caller.user_id)
+    access.require(standing(organization, membership), capability, inactive=inactive)
+    assert membership is not None, "who is no member is refused"
+    return organization, membership
+
+
+def standing(organization: Organization, membership: Membership | None) -> OrganizationStanding:
+    """What access.require judges by."""
+    return OrganizationStanding(
+        id=organization.id,
+        slug=organization.slug,
+        status=organization.status,
+        role=membership.role if membership else None,
+        confirmed=membership is not None and membership.confirmed_at is not None,
+    )

@@ -1,0 +1,82 @@
+"""Query strings, and the ids in paths: clamped into range, or refused where nothing can be meant (decisions, points 8, 9 and 13)."""
+
+import re
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
+
+from core.errors import NotFound
+from core.values import Page
+from entrypoints.http.bodies import Shown
+
+MAX_LIMIT = 100
+LARGEST = 2**31 - 1  # so that no product of two of them overflows in the database
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class Query(BaseModel):
+    """A query string. Unknown fields are ignored."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+def _clamped(least: int, most: int) -> BeforeValidator:
+    def clamp(value: Any) -> int:
+        if isinstance(value, int):
+            return value
+        if not isinstance(value, str) or not _INTEGER.fullmatch(value):
+            raise ValueError("it must be an integer")
+        # Of any size (security.md N-6), which is more digits than Python would turn into a number.
+        size = int(value[1:] if value[0] in "+-" else value) if len(value) < 20 else LARGEST
+        return max(least, min(-size if value[0] == "-" else size, most))
+
+    return BeforeValidator(clamp)
+
+
+def _described(least: int, default: int, most: int | None = None) -> WithJsonSchema:
+    limits = {} if most is None else {"maximum": most}
+    return WithJsonSchema({"type": "integer", "minimum": least, "default": default, **limits})
+
+
+PageNumber = Annotated[int, _clamped(1, LARGEST), _described(1, 1)]
+Limit = Annotated[int, _clamped(1, MAX_LIMIT), _described(1, 50, MAX_LIMIT)]
+Offset = Annotated[int, _clamped(0, LARGEST), _described(0, 0)]
+
+
+class PageQuery(Query):
+    """Which page of a list."""
+
+    page: PageNumber = 1
+    limit: Limit = 50
+
+    def wanted(self) -> Page:
+        return Page(self.page, self.limit)
+
+
+class Pagination(Shown):
+    """Where in a list this page is, as the server understood it."""
+
+    page: int
+    limit: int
+    total: int
+    total_pages: int
+    has_next: bool
+    has_prev: bool
+
+
+def pagination(page: Page, total: int) -> Pagination:
+    pages = -(-total // page.limit)
+    return Pagination(
+        page=page.number, limit=page.limit, total=total, total_pages=pages, has_next=page.number < pages, has_prev=page.number > 1
+    )
+
+
+def path_id(text: str) -> UUID:
+    """The id that a path names. Raises NotFound, as for an id that nothing has, unless it is a UUID in canonical form (security.md T-4)."""
+    return UUID(text) if _ID.fullmatch(text) else _nothing()
+
+
+def _nothing() -> UUID:
+    raise NotFound
