@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import lru_cache
 from typing import Any, TypeVar
 from uuid import UUID
@@ -20,12 +21,13 @@ from adapters.letters import Letters
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from core import mails, signing_keys
-from core.access import SYSTEM
+from core.access import SYSTEM, Claims
 from core.accounts import Account, Origin
 from core.mails import Ended
 from core.policy import Policy
+from core.sessions import Session
 from core.signing_keys import SigningKey
-from core.values import Email, new_id
+from core.values import Email, digest, new_id, new_secret
 from entrypoints.http.app import Edge
 from ports import Ports
 from ports.observe import Clock, Metrics
@@ -182,6 +184,30 @@ async def add_account(
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.accounts.add(account)
     return account
+
+
+async def impersonate(ports: Ports, impersonator: Account, target: Account, org: UUID | None = None) -> str:
+    """The access token of a session in which `impersonator` acts as `target`, in the context of the organization `org` if it is given."""
+    now = ports.clock.now()
+    ends_at = now + timedelta(hours=1)
+    session = Session(new_id(), target.id, now, ends_at, ends_at, "203.0.113.9", "tests", impersonator.id)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.sessions.begin(session, digest(new_secret()))
+        if org is not None:
+            await tx.sessions.select(session.id, org, digest(new_secret()), now, ends_at)
+        organization = await tx.organizations.by_id(org) if org is not None else None
+    claims = Claims(
+        user_id=target.id,
+        session_id=session.id,
+        email=target.email,
+        email_verified=target.email_verified_at is not None,
+        token_id=new_id(),
+        issued_at=now,
+        expires_at=now + ports.policy.access_token_ttl,
+        org=organization.slug if organization else "",
+        org_id=organization.id if organization else None,
+    )
+    return ports.tokens.sign(claims)
 
 
 async def run_sql(pool: Pool, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
