@@ -4,12 +4,18 @@ An event whose `audited` is true writes an audit entry of the same name; every e
 Sources: organizations.md sections 6.1 and 6.3; the added names are those of decisions, point 226.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
+
+if TYPE_CHECKING:
+    from core.access import Role
+    from core.invitations import Invitation
 
 
 class Target(StrEnum):
@@ -112,3 +118,40 @@ def signed_in(user_id: UUID, provider: str) -> Event:
 def password_changed(user_id: UUID, method: str) -> Event:
     """`method` is `change`, `set` or `reset` (decisions, point 62)."""
     return Event(CATALOGUE["security.password.changed"], str(user_id), of_person=user_id, details={"method": method})
+
+
+def invited(invitation: Invitation) -> Event:
+    """Somebody was invited. The target is a user, named by the invitation's id: whether the address has an account, and which, is
+    nothing that an organization learns by inviting it."""
+    return Event(CATALOGUE["user.invited"], str(invitation.id), org_id=invitation.org_id, details=_invitation(invitation))
+
+
+def joined(org_id: UUID, user_id: UUID, role: Role, *, invitation_id: UUID | None = None) -> Event:
+    """Somebody became a member; through which invitation, if it was one."""
+    details = {"role": role.value} | ({} if invitation_id is None else {"invitation_id": str(invitation_id)})
+    return Event(CATALOGUE["user.joined"], str(user_id), org_id=org_id, details=details)
+
+
+def invitation_accepted(invitation: Invitation, user_id: UUID) -> Event:
+    """An invitation was accepted, and made this person a member."""
+    details = _invitation(invitation) | {"user_id": str(user_id)}
+    return Event(CATALOGUE["invitation.accepted"], str(invitation.id), org_id=invitation.org_id, details=details)
+
+
+def invitation_declined(invitation: Invitation) -> Event:
+    """An invitation was declined."""
+    return Event(CATALOGUE["invitation.declined"], str(invitation.id), org_id=invitation.org_id, details=_invitation(invitation))
+
+
+def invitation_revoked(invitation: Invitation) -> Event:
+    """An invitation was cancelled: by a manager, or because its inviter may not invite to this role any more (security.md R-4)."""
+    return Event(CATALOGUE["invitation.revoked"], str(invitation.id), org_id=invitation.org_id, details=_invitation(invitation))
+
+
+def invitation_expired(invitation: Invitation) -> Event:
+    """An invitation was found past its time."""
+    return Event(CATALOGUE["invitation.expired"], str(invitation.id), org_id=invitation.org_id, details=_invitation(invitation))
+
+
+def _invitation(invitation: Invitation) -> dict[str, str]:
+    return {"invited_email": invitation.email, "role": invitation.role.value}
