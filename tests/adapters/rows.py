@@ -8,7 +8,9 @@ from uuid import UUID, uuid4
 
 import trio
 import trio.testing
+from psycopg import sql
 
+from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres, Transaction
 from core.access import SYSTEM
 from core.accounts import Account, Origin
@@ -40,6 +42,21 @@ async def in_another_task(act: Callable[[], Awaitable[T]]) -> T:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(run)
     return results[0]
+
+
+async def is_locked(pool: Pool, table: str, condition: str, *parameters: object, mode: str = "for no key update") -> bool:
+    """Whether somebody holds a lock on the row that `mode` would wait for."""
+    query = sql.SQL("select 1 from {} where {} {} skip locked").format(
+        sql.Identifier(table),
+        sql.SQL(condition),
+        sql.SQL(mode),
+    )
+
+    async def look() -> bool:
+        async with pool.connection() as connection:
+            return not await (await connection.execute(query, parameters)).fetchall()
+
+    return await in_another_task(look)
 
 
 def account(email: str = ADA, **changes: Any) -> Account:

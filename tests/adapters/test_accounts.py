@@ -8,7 +8,6 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from psycopg import sql
 
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres, Transaction
@@ -16,24 +15,8 @@ from core.access import SYSTEM
 from core.accounts import Account, EmailTaken, Origin
 from core.one_time_tokens import Purpose
 from core.values import Email, digest
-from tests.adapters.rows import ADA, EVE, HOUR, NOW, SECOND, account, add, begin, in_another_task, within
+from tests.adapters.rows import ADA, EVE, HOUR, NOW, SECOND, account, add, begin, in_another_task, is_locked, within
 from tests.builders import add_organization, everyone, run_sql
-
-
-async def is_locked(pool: Pool, table: str, condition: str, *parameters: object, mode: str = "for no key update") -> bool:
-    """Whether somebody holds a lock on the row that `mode` would wait for."""
-    query = sql.SQL("select 1 from {} where {} {} skip locked").format(
-        sql.Identifier(table),
-        sql.SQL(condition),
-        sql.SQL(mode),
-    )
-
-    async def look() -> bool:
-        async with pool.connection() as connection:
-            return not await (await connection.execute(query, parameters)).fetchall()
-
-    return await in_another_task(look)
-
 
 FULL: dict[str, Any] = {
     "email_verified_at": NOW - 1 * SECOND,
