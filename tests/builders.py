@@ -186,28 +186,54 @@ async def add_account(
     return account
 
 
-async def impersonate(ports: Ports, impersonator: Account, target: Account, org: UUID | None = None) -> str:
-    """The access token of a session in which `impersonator` acts as `target`, in the context of the organization `org` if it is given."""
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    """A live session and its tokens."""
+
+    session_id: UUID
+    access_token: str
+    refresh_token: str
+
+
+async def sign_in(
+    ports: Ports, account: Account, org: UUID | None = None, *, impersonator: Account | None = None, agent: str = "tests"
+) -> SignedIn:
+    """A session as a login, and selecting the organization `org` if it is given, would leave it; without hashing, and without a record.
+
+    With `impersonator` it is that person who acts as `account`.
+    """
     now = ports.clock.now()
-    ends_at = now + timedelta(hours=1)
-    session = Session(new_id(), target.id, now, ends_at, ends_at, "203.0.113.9", "tests", impersonator.id)
+    ends_at = now + (ports.policy.session_absolute_ttl if impersonator is None else timedelta(hours=1))
+    refresh_token = new_secret()
+    impersonator_id = None if impersonator is None else impersonator.id
+    session = Session(
+        new_id(), account.id, now, min(now + ports.policy.refresh_token_ttl, ends_at), ends_at, "203.0.113.9", agent, impersonator_id
+    )
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.sessions.begin(session, digest(new_secret()))
-        if org is not None:
-            await tx.sessions.select(session.id, org, digest(new_secret()), now, ends_at)
-        organization = await tx.organizations.by_id(org) if org is not None else None
+        if org is None:
+            await tx.sessions.begin(session, digest(refresh_token))
+            organization = None
+        else:
+            await tx.sessions.begin(session, digest(new_secret()))
+            await tx.sessions.select(session.id, org, digest(refresh_token), now, session.expires_at)
+            organization = await tx.organizations.by_id(org)
     claims = Claims(
-        user_id=target.id,
+        user_id=account.id,
         session_id=session.id,
-        email=target.email,
-        email_verified=target.email_verified_at is not None,
+        email=account.email,
+        email_verified=account.email_verified_at is not None,
         token_id=new_id(),
         issued_at=now,
         expires_at=now + ports.policy.access_token_ttl,
         org=organization.slug if organization else "",
         org_id=organization.id if organization else None,
     )
-    return ports.tokens.sign(claims)
+    return SignedIn(session.id, ports.tokens.sign(claims), refresh_token)
+
+
+async def impersonate(ports: Ports, impersonator: Account, target: Account, org: UUID | None = None) -> str:
+    """The access token of a session in which `impersonator` acts as `target`, in the context of the organization `org` if it is given."""
+    return (await sign_in(ports, target, org, impersonator=impersonator)).access_token
 
 
 async def run_sql(pool: Pool, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
