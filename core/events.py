@@ -16,6 +16,7 @@ from uuid import UUID
 if TYPE_CHECKING:
     from core.access import Role
     from core.invitations import Invitation
+    from core.organizations import Organization
 
 
 class Target(StrEnum):
@@ -132,6 +133,23 @@ def joined(org_id: UUID, user_id: UUID, role: Role, *, invitation_id: UUID | Non
     return Event(CATALOGUE["user.joined"], str(user_id), org_id=org_id, details=details)
 
 
+def role_updated(org_id: UUID, user_id: UUID, old: Role, new: Role) -> Event:
+    """A member's role changed."""
+    details = {"old_role": old.value, "new_role": new.value}
+    return Event(CATALOGUE["user.role_updated"], str(user_id), org_id=org_id, details=details)
+
+
+def removed(org_id: UUID, user_id: UUID, role: Role) -> Event:
+    """Somebody who had this role is a member no more."""
+    return Event(CATALOGUE["user.removed"], str(user_id), org_id=org_id, details={"role": role.value})
+
+
+def owner_changed(org_id: UUID, old_owner_id: UUID, new_owner_id: UUID) -> Event:
+    """The ownership went from one member to another."""
+    details = {"old_owner_id": str(old_owner_id), "new_owner_id": str(new_owner_id)}
+    return Event(CATALOGUE["organization.owner.changed"], str(org_id), org_id=org_id, details=details)
+
+
 def invitation_accepted(invitation: Invitation, user_id: UUID) -> Event:
     """An invitation was accepted, and made this person a member."""
     details = _invitation(invitation) | {"user_id": str(user_id)}
@@ -151,6 +169,48 @@ def invitation_revoked(invitation: Invitation) -> Event:
 def invitation_expired(invitation: Invitation) -> Event:
     """An invitation was found past its time."""
     return Event(CATALOGUE["invitation.expired"], str(invitation.id), org_id=invitation.org_id, details=_invitation(invitation))
+
+
+def organization_created(organization: Organization) -> Event:
+    """An organization came to be."""
+    details = {"slug": organization.slug, "name": organization.name, "status": organization.status.value}
+    return Event(CATALOGUE["organization.created"], str(organization.id), org_id=organization.id, details=details)
+
+
+def organization_updated(org_id: UUID, changes: Mapping[str, tuple[object, object]]) -> Event:
+    """What members may change of an organization was changed: old and new value by the name of the field."""
+    details = {name: {"old": old, "new": new} for name, (old, new) in changes.items()}
+    return Event(CATALOGUE["organization.updated"], str(org_id), org_id=org_id, details=details)
+
+
+def organization_deleted(organization: Organization) -> Event:
+    """An organization is gone, and its log with it: only the platform's own log can tell (decisions, points 226 and 240)."""
+    return Event(CATALOGUE["organization.deleted"], str(organization.id), details={"slug": organization.slug, "name": organization.name})
+
+
+def organization_approved(org_id: UUID, tier: str) -> Event:
+    """A pending organization may begin, on the tier of this name."""
+    return Event(CATALOGUE["organization.approved"], str(org_id), org_id=org_id, details={"tier": tier})
+
+
+def organization_rejected(org_id: UUID, reason: str) -> Event:
+    """A pending organization was turned away."""
+    return Event(CATALOGUE["organization.rejected"], str(org_id), org_id=org_id, details={"reason": reason})
+
+
+def organization_suspended(org_id: UUID, reason: str | None) -> Event:
+    """An active organization was stopped."""
+    return Event(CATALOGUE["organization.suspended"], str(org_id), org_id=org_id, details={"reason": reason})
+
+
+def organization_activated(org_id: UUID) -> Event:
+    """A suspended organization goes on."""
+    return Event(CATALOGUE["organization.activated"], str(org_id), org_id=org_id)
+
+
+def organization_tier_updated(org_id: UUID, old: Mapping[str, object], new: Mapping[str, object]) -> Event:
+    """The tier of an organization, or its own limits, were set: all of them as they were, and as they are."""
+    return Event(CATALOGUE["organization.tier.updated"], str(org_id), org_id=org_id, details={"old": old, "new": new})
 
 
 def _invitation(invitation: Invitation) -> dict[str, str]:

@@ -1,21 +1,68 @@
 """Members of an organization: who they are, their roles, their removal, and the transfer of ownership (organizations.md sections 2.4, 3
-and 4.4; security.md section 9)."""
+and 4.4; decisions, points 199 to 201; security.md section 9)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from core.errors import Invalid
+from core import access, events, organizations
+from core.access import Capability, OrganizationNotFound, Role
+from core.errors import Invalid, NotFound, refuse
+from core.values import Listed
 
 if TYPE_CHECKING:
-    from core.organizations import Membership
-    from core.values import Email
+    from core.access import Member
+    from core.organizations import Limit, Membership
+    from core.values import Email, Page
+    from ports import Ports
+    from ports.storage import Transaction
 
 
 class AlreadyAMember(Invalid):
     """This person is a member of the organization already."""
+
+
+class MemberNotFound(NotFound):
+    """This person is not a member of the organization."""
+
+
+class RoleUnknown(Invalid):
+    """There is no such role. A member's role is admin or member."""
+
+
+class OwnRole(Invalid):
+    """You cannot change your own role. To step down, transfer the ownership to another member."""
+
+
+class OwnershipNotAssigned(Invalid):
+    """Nobody becomes the owner by a change of role. Transfer the ownership instead."""
+
+
+class OwnersRole(Invalid):
+    """The role of the owner cannot be changed. Transfer the ownership instead."""
+
+
+class OwnRemoval(Invalid):
+    """You cannot remove yourself. Ask somebody else who manages the members."""
+
+
+class OwnersRemoval(Invalid):
+    """The owner cannot be removed. The ownership must be transferred first."""
+
+
+class OwnerAlready(Invalid):
+    """You own the organization already. Name another member as the new owner."""
+
+
+class NewOwnerNotAMember(Invalid):
+    """The new owner must be a member of the organization. Invite the person first."""
+
+
+class NewOwnerNotActive(Invalid):
+    """The account of the new owner is not active. Name another member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +73,101 @@ class ListedMember:
     email: Email
     is_platform_owner: bool
     membership: Membership
+
+
+def assignable(role: str) -> Role:
+    """The role of this name, if a member can be given it. Raises OwnershipNotAssigned, RoleUnknown."""
+    match role:
+        case Role.OWNER:
+            raise OwnershipNotAssigned
+        case Role.ADMIN | Role.MEMBER:
+            return Role(role)
+    raise RoleUnknown
+
+
+def out_of_reach(role: Role | None) -> frozenset[Role]:
+    """The roles that somebody of this role, or without any, may not invite to (R-4; decisions, point 190)."""
+    if role is None or not access.may(role, Capability.MEMBERS_MANAGE):
+        return frozenset(Role)
+    if not access.may(role, Capability.ROLES_MANAGE):
+        return frozenset(Role) - {Role.MEMBER}
+    return frozenset({Role.OWNER})
+
+
+async def listed(ports: Ports, caller: Member, role: Role | None, page: Page) -> tuple[Listed[ListedMember], Limit]:
+    """The members with this role, the oldest first, and how many members there may be. Raises OrganizationNotFound."""
+    async with ports.storage.reading() as read:
+        organization = await read.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)
+        total = organization.member_count if role is None else await read.members.count(organization.id, role)
+        return Listed(await read.members.page(organization.id, role, page), total), organization.user_limit
+
+
+async def change_role(ports: Ports, caller: Member, user_id: UUID, role: str) -> ListedMember:
+    """The member with the new role; nothing happens where it is the one they have (decisions, point 201; security.md R-1).
+
+    Raises MemberNotFound, OwnRole, OwnersRole, OwnershipNotAssigned, RoleUnknown, and what organizations.enter raises.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.enter(tx, caller, Capability.ROLES_MANAGE)
+        target = await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound)
+        if user_id == caller.user_id:
+            raise OwnRole
+        if target.role is Role.OWNER:
+            raise OwnersRole
+        new_role = assignable(role)
+        account = await tx.accounts.by_id(user_id) or refuse(MemberNotFound)
+        if new_role is not target.role:
+            await tx.members.set_role(organization.id, user_id, new_role)
+            tx.record(events.role_updated(organization.id, user_id, target.role, new_role))
+            await _void_invitations(tx, organization.id, user_id, new_role, now)
+    return ListedMember(user_id, account.email, account.is_platform_owner, replace(target, role=new_role))
+
+
+async def remove(ports: Ports, caller: Member, user_id: UUID) -> None:
+    """End a membership, and with it the person's sessions in this organization (decisions, point 199; security.md R-6).
+
+    Raises MemberNotFound, OwnRemoval, OwnersRemoval, and what organizations.enter raises.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.enter(tx, caller, Capability.MEMBERS_MANAGE)
+        target = await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound)
+        if user_id == caller.user_id:
+            raise OwnRemoval
+        if target.role is Role.OWNER:
+            raise OwnersRemoval
+        # Whoever ends several sessions of a person holds the person's account, so that no two of them wait for each other's rows.
+        await tx.accounts.lock(user_id)
+        await tx.members.remove(organization.id, user_id)
+        await tx.sessions.end_in(organization.id, user_id, now)
+        tx.record(events.removed(organization.id, user_id, target.role))
+        await _void_invitations(tx, organization.id, user_id, None, now)
+
+
+async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID) -> None:
+    """Make another member the owner, and the caller, who is it, an admin (organizations.md section 3; security.md R-2).
+
+    Raises OwnerAlready, NewOwnerNotAMember, NewOwnerNotActive, and what organizations.enter raises.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, old = await organizations.enter(tx, caller, Capability.ORGANIZATION_OWN)
+        if new_owner_id == caller.user_id:
+            raise OwnerAlready
+        new = await tx.members.lock(organization.id, new_owner_id) or refuse(NewOwnerNotAMember)
+        account = await tx.accounts.lock(new_owner_id) or refuse(NewOwnerNotAMember)
+        if not account.is_usable:
+            raise NewOwnerNotActive
+        # In this order, because an index allows one owner and looks after each statement.
+        for membership, role in ((old, Role.ADMIN), (new, Role.OWNER)):
+            await tx.members.set_role(organization.id, membership.user_id, role)
+            tx.record(events.role_updated(organization.id, membership.user_id, membership.role, role))
+        tx.record(events.owner_changed(organization.id, caller.user_id, new_owner_id))
+        await _void_invitations(tx, organization.id, caller.user_id, Role.ADMIN, now)
+
+
+async def _void_invitations(tx: Transaction, org_id: UUID, user_id: UUID, role: Role | None, now: datetime) -> None:
+    """Revoke what the person has invited to and could not any more, being of this role now, or of none (security.md R-4)."""
+    for invitation in await tx.invitations.void(org_id, user_id, out_of_reach(role), now):
+        tx.record(events.invitation_revoked(invitation))

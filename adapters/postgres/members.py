@@ -28,14 +28,17 @@ class Members(Repository):
     constraints: ClassVar = {"memberships_org_user_key": AlreadyAMember}
 
     async def page(self, org_id: UUID, role: Role | None, page: Page) -> list[ListedMember]:
-        # Two statements in one would be planned as one, and then neither has an index that gives its order.
+        # Two statements in one would be planned as one, and then neither has an index that gives its order. The page comes before the
+        # join, so that only its own members are looked up, however many pages there are before it.
         of_role = "and m.role = %(role)s" if role is not None else ""
         return await self._all(
             to_listed,
             f"""
+            with page as (
+                select {COLUMNS} from memberships m
+                where m.org_id = %(org_id)s {of_role} order by m.created_at, m.id limit %(limit)s offset %(offset)s)
             select u.id, u.email, u.is_platform_owner, {COLUMNS}
-            from memberships m join users u on u.id = m.user_id
-            where m.org_id = %(org_id)s {of_role} order by m.created_at, m.id limit %(limit)s offset %(offset)s""",
+            from page m join users u on u.id = m.user_id order by m.created_at, m.id""",
             org_id=org_id,
             role=role,
             limit=page.limit,
