@@ -19,6 +19,8 @@ ENDED_SESSIONS_KEPT = timedelta(days=1)
 FINISHED_MAILS_KEPT = timedelta(days=7)
 # Event rows are what webhooks are fed from; the audit log is the lasting record.
 EVENTS_KEPT = timedelta(days=30)
+# Who was told of a change before an organization was deleted may still write of it for a moment.
+TOMBSTONES_KEPT = timedelta(days=1)
 # Longer than one batch can take, and than the pause between two sweeps, so that one process goes on doing it while it lives.
 LEASE = timedelta(minutes=5)
 
@@ -34,6 +36,7 @@ class Sweep(StrEnum):
     MAILS = "mails"
     EVENTS = "events"
     UNVERIFIED_ACCOUNTS = "unverified_accounts"
+    DELETED_ORGANIZATIONS = "deleted_organizations"  # last, since a large one takes minutes
 
 
 class Sealed(StrEnum):
@@ -51,6 +54,7 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
         Sweep.MAILS: FINISHED_MAILS_KEPT,
         Sweep.EVENTS: EVENTS_KEPT,
         Sweep.UNVERIFIED_ACCOUNTS: ports.policy.unverified_purge,
+        Sweep.DELETED_ORGANIZATIONS: TOMBSTONES_KEPT,
     }
     removed: dict[str, int] = {}
     for what in Sweep:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from core import access
+from core import access, events
 from core.access import Capability, OrganizationNotFound, OrganizationStanding, OrganizationStatus, Role
 from core.errors import Invalid, refuse
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # What holds where neither the organization nor its tier says anything (decisions, points 154 and 155).
 DEFAULT_LIMIT = 5
+# How much of the records of an organization goes in the transaction that deletes it: all of them, unless it is a large one.
+PURGED_AT_ONCE = 10_000
 
 
 class SlugTaken(Invalid):
@@ -133,3 +135,13 @@ def standing(organization: Organization, membership: Membership | None) -> Organ
         role=membership.role if membership else None,
         confirmed=membership is not None and membership.confirmed_at is not None,
     )
+
+
+async def remove(tx: Transaction, organization: Organization, now: datetime) -> None:
+    """Delete a locked organization for good, with all that belongs to it (decisions, point 240).
+
+    The accounts of its members stay. Of a large one, the housekeeper removes the rest of the records, which nobody can reach any more.
+    """
+    await tx.organizations.delete(organization.id, now)
+    await tx.organizations.purge(organization.id, PURGED_AT_ONCE)
+    tx.record(events.organization_deleted(organization))

@@ -215,7 +215,11 @@ class Organizations(OrganizationsRead, Protocol):
         ...
 
     async def delete(self, org_id: UUID, now: datetime) -> None:
-        """Remove a locked organization and what hangs on it; its events and audit entries are left to Sweep.DELETED_ORGANIZATIONS."""
+        """Remove a locked organization and what hangs on it; a tombstone tells Sweep.DELETED_ORGANIZATIONS to remove the records of it."""
+        ...
+
+    async def purge(self, org_id: UUID, limit: int) -> int:
+        """Remove at most `limit` records (audit entries, totals, events) of a deleted organization; how many it were."""
         ...
 
 
@@ -373,7 +377,10 @@ class Leases(Protocol):
 
 class Housekeeping(Protocol):
     async def sweep(self, what: Sweep, before: datetime, limit: int) -> int:
-        """Remove at most `limit` rows that were past their use at `before`; how many it were. What is in use now is left alone."""
+        """Remove at most `limit` rows that were past their use at `before`; how many it were. What is in use now is left alone.
+
+        Records of a deleted organization are past their use at once, its tombstone when it is older than `before` and nothing is left.
+        """
         ...
 
 

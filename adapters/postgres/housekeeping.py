@@ -6,6 +6,7 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.statements import Repository
+from adapters.postgres.tombstones import removing_records
 from core.housekeeping import Sweep
 
 # What each sweep removes: rows that were past their use at %(before)s, at most %(limit)s of them. Rows that somebody is using this
@@ -40,6 +41,19 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
               and u.deactivated_at is null and u.anonymized_at is null and not u.is_platform_owner
               and not exists (select 1 from memberships m where m.user_id = u.id)
             limit %(limit)s for update of u skip locked)""",
+    # What is still written of a deleted organization is told by somebody who saw it alive, so its tombstone stays for a while.
+    Sweep.DELETED_ORGANIZATIONS: f"""
+        {removing_records("select id from deleted_organizations")},
+        buried as (
+            delete from deleted_organizations where id in (
+                select d.id from deleted_organizations d
+                where d.deleted_at < %(before)s
+                  and not exists (select 1 from audit_log l where l.org_id = d.id)
+                  and not exists (select 1 from events e where e.org_id = d.id)
+                  and not exists (select 1 from audit_totals t where t.org_id = d.id)
+                limit %(limit)s - (select count(*) from records))
+            returning 1)
+        select 1 from records union all select 1 from buried""",
 }
 
 

@@ -9,6 +9,7 @@ from adapters.postgres.members import to_membership
 from adapters.postgres.statements import Repository, Row
 from adapters.postgres.tiers import COLUMNS as TIER_COLUMNS
 from adapters.postgres.tiers import to_tier
+from adapters.postgres.tombstones import removing_records
 from core.access import OrganizationStatus
 from core.governance import Governed, Owner
 from core.organizations import Membership, Organization, SlugTaken
@@ -21,7 +22,8 @@ COLUMNS: Final = (
 )
 WIDTH: Final = 19
 SELECT: Final = f"select {COLUMNS} from organizations o left join tiers t on t.id = o.tier_id "
-# How many match, on each row of the page; the outer join gives one row where the page is empty.
+# How many match, on each row of the page; the outer join gives one row where the page is empty. The owner is looked up for each row of
+# the page: as a plain join, every membership there is would be read to find the owners of these few.
 GOVERNED: Final = f"""
     with matching as not materialized (
         select * from organizations
@@ -30,7 +32,9 @@ GOVERNED: Final = f"""
     select counted.total, {COLUMNS}, u.id, u.email, u.is_platform_owner, u.created_at
     from (select count(*) as total from matching) counted
     left join (page o left join tiers t on t.id = o.tier_id
-               left join memberships m on m.org_id = o.id and m.role = 'owner' left join users u on u.id = m.user_id) on true
+               left join lateral (
+                   select a.id, a.email, a.is_platform_owner, a.created_at
+                   from memberships m join users a on a.id = m.user_id where m.org_id = o.id and m.role = 'owner' limit 1) u on true) on true
     order by o.created_at desc, o.id desc"""
 
 
@@ -122,6 +126,9 @@ class Organizations(Repository):
             org_id=org_id,
             now=now,
         )
+
+    async def purge(self, org_id: UUID, limit: int) -> int:
+        return await self._run(f"{removing_records('select %(org_id)s::uuid as id')} select 1 from records", org_id=org_id, limit=limit)
 
 
 def _changeable(organization: Organization) -> dict[str, object]:

@@ -2,9 +2,11 @@
 
 import json
 import math
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Annotated, Any, NoReturn
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from quart import request
 from quart_trio.wrappers import TrioRequest
 from werkzeug.exceptions import UnsupportedMediaType
@@ -127,12 +129,40 @@ def _plain(text: str) -> str:
     return text
 
 
+def _trimmed(most: int) -> Callable[[str], str]:
+    def trim(text: str) -> str:
+        trimmed = _plain(text).strip()
+        if not 0 < len(trimmed) <= most:
+            raise ValueError(f"it must have 1 to {most} characters")
+        return trimmed
+
+    return trim
+
+
+def _described(most: int) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "minLength": 1, "maxLength": most})
+
+
 Text = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_plain)]
+# What people call a thing, and why they did something: trimmed, and not empty then (decisions, point 21).
+Name = Annotated[str, AfterValidator(_trimmed(100)), _described(100)]
+Reason = Annotated[str, AfterValidator(_trimmed(500)), _described(500)]
 # Passwords are compared as they come, so nothing but their length is judged, and that by the use case.
 PasswordText = Annotated[str, Field(max_length=MAX_TEXT), WithJsonSchema({"type": "string", "format": "password"})]
 # EmailInvalid is not a ValueError, so it passes through validation and says its own sentence.
 EmailAddress = Annotated[
     str, Field(max_length=MAX_TEXT), AfterValidator(Email.parse), WithJsonSchema({"type": "string", "format": "email", "maxLength": 254})
+]
+
+
+def rfc3339(time: datetime) -> str:
+    """A time as answers have it, in UTC with Z (decisions, point 24)."""
+    return time.astimezone(UTC).isoformat().removesuffix("+00:00") + "Z"
+
+
+# In an answer; the framework's own form of a time is that of HTTP headers.
+Timestamp = Annotated[
+    datetime, PlainSerializer(rfc3339, return_type=str), WithJsonSchema({"type": "string", "format": "date-time"}, mode="serialization")
 ]
 
 

@@ -86,6 +86,7 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
         )
         await run_sql(pool, counted, str(when).encode(), NOW, when)
         await add_events(pool, "x", when)
+        await run_sql(pool, "insert into deleted_organizations (id, deleted_at) values (%s, %s)", uuid4(), when)
 
 
 SWEPT_TABLES = {
@@ -97,6 +98,7 @@ SWEPT_TABLES = {
     Sweep.MAILS: ("mails", 1),
     Sweep.EVENTS: ("events", 1),
     Sweep.UNVERIFIED_ACCOUNTS: ("users", 1),
+    Sweep.DELETED_ORGANIZATIONS: ("deleted_organizations", 1),
 }
 
 
@@ -166,6 +168,94 @@ async def test_a_sweep_leaves_alone_what_somebody_is_using(storage: Postgres, po
         swept = await in_another_task(lambda: within(storage, lambda tx: tx.housekeeping.sweep(Sweep.UNVERIFIED_ACCOUNTS, NOW, 100)))
     assert swept == 2
     assert await run_sql(pool, "select email from users") == [("1@example.com",)]
+
+
+# Deleted organizations
+
+
+async def bury(pool: Pool, when: datetime) -> UUID:
+    """The tombstone of an organization that was deleted then."""
+    org = uuid4()
+    await run_sql(pool, "insert into deleted_organizations (id, deleted_at) values (%s, %s)", org, when)
+    return org
+
+
+async def leave_records(pool: Pool, org: UUID | None, entries: int = 1, told: int = 1, totals: int = 1) -> None:
+    """Audit entries, events and totals of an organization, whether or not there is one."""
+    log = """
+        insert into audit_log (id, org_id, action, target_type, target_id, details, created_at)
+        select gen_random_uuid(), %s, 'x', 'user', 'x', '{}', now() from generate_series(1, %s)"""
+    await run_sql(pool, log, org, entries)
+    rows = """
+        insert into events (id, org_id, name, target_id, data, created_at)
+        select gen_random_uuid(), %s, 'x', 'x', '{}', now() from generate_series(1, %s)"""
+    await run_sql(pool, rows, org, told)
+    if org is not None:
+        sums = "select %s, 'x' || n, 'user', 1 from generate_series(1, %s) n"
+        await run_sql(pool, f"insert into audit_totals (org_id, action, target_type, total) {sums}", org, totals)
+
+
+async def records_of(pool: Pool, org: UUID | None) -> tuple[int, int, int]:
+    """How many audit entries, events and totals there are of an organization, or of the platform itself."""
+    [(entries,)] = await run_sql(pool, "select count(*) from audit_log where org_id is not distinct from %s", org)
+    [(told,)] = await run_sql(pool, "select count(*) from events where org_id is not distinct from %s", org)
+    [(totals,)] = await run_sql(pool, "select count(*) from audit_totals where org_id is not distinct from %s", org)
+    return entries, told, totals
+
+
+async def test_the_records_of_a_deleted_organization_go_at_once_and_nobody_elses(storage: Postgres, pool: Pool) -> None:
+    gone, twin = await bury(pool, NOW), await add_organization(pool, "acme")
+    for org in (gone, twin, None):
+        await leave_records(pool, org, 3, 2, 1)
+    assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.DELETED_ORGANIZATIONS, NOW, 100)) == 6
+    assert await records_of(pool, gone) == (0, 0, 0)
+    assert await records_of(pool, twin) == (3, 2, 1)
+    assert await records_of(pool, None) == (3, 2, 0)
+
+
+async def test_a_batch_of_records_is_bounded_over_all_deleted_organizations(storage: Postgres, pool: Pool) -> None:
+    gone = [await bury(pool, NOW - 2 * DAY) for _ in range(3)]
+    for org in gone:
+        await leave_records(pool, org, 4, 3, 2)
+    swept = []
+    while count := await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.DELETED_ORGANIZATIONS, NOW, 5)):
+        swept.append(count)
+    assert swept == [5, 5, 5, 5, 5, 4, 1]  # 27 records and 3 tombstones
+    assert [await records_of(pool, org) for org in gone] == [(0, 0, 0)] * 3
+    assert await run_sql(pool, "select count(*) from deleted_organizations") == [(0,)]
+
+
+@pytest.mark.parametrize("left", [(1, 0, 0), (0, 1, 0), (0, 0, 1)])
+async def test_a_tombstone_stays_while_anything_is_left(storage: Postgres, pool: Pool, left: tuple[int, int, int]) -> None:
+    org = await bury(pool, NOW - 2 * DAY)
+    await leave_records(pool, org, *left)
+    assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.DELETED_ORGANIZATIONS, NOW, 100)) == 1
+    assert await run_sql(pool, "select id from deleted_organizations") == [(org,)]
+    assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.DELETED_ORGANIZATIONS, NOW, 100)) == 1
+    assert await run_sql(pool, "select id from deleted_organizations") == []
+
+
+@pytest.mark.slow
+async def test_what_is_written_of_an_organization_as_it_goes_is_removed_for_a_day(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    org, holder = await bury(pool, clock.now()), uuid4()
+    for _ in range(2):
+        await leave_records(pool, org)
+        clock.advance(12 * HOUR)
+        assert await housekeeping.sweep(ports, holder) == {"deleted_organizations": 3}
+        assert await records_of(pool, org) == (0, 0, 0)
+    clock.advance(SECOND)
+    assert await housekeeping.sweep(ports, holder) == {"deleted_organizations": 1}
+    assert await run_sql(pool, "select * from deleted_organizations") == []
+
+
+async def test_records_that_somebody_is_writing_are_left_for_the_next_round(storage: Postgres, pool: Pool) -> None:
+    org = await bury(pool, NOW)
+    await leave_records(pool, org, 2, 0, 0)
+    async with pool.connection() as connection, connection.transaction():
+        await connection.execute("select 1 from audit_log where org_id = %s limit 1 for update", (org,))
+        swept = await in_another_task(lambda: within(storage, lambda tx: tx.housekeeping.sweep(Sweep.DELETED_ORGANIZATIONS, NOW, 100)))
+    assert swept == 1
+    assert await records_of(pool, org) == (1, 0, 0)
 
 
 @pytest.mark.slow

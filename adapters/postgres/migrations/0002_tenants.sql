@@ -66,7 +66,7 @@ create table deleted_organizations (
     id          uuid primary key,
     deleted_at  timestamptz not null
 );
-create index events_of_organization on events (org_id) where org_id is not null;
+create index events_of_organization on events (org_id, created_at) where org_id is not null;
 
 -- One index for each way of reading the log; newest first.
 create index audit_log_by_target on audit_log (org_id, target_type, target_id, created_at desc, id desc);

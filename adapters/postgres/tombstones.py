@@ -1,0 +1,37 @@
+"""Removing what was recorded of organizations that are gone: in the transaction that deletes one, and by the housekeeper."""
+
+from typing import LiteralString
+
+
+def removing_records(of: LiteralString) -> LiteralString:
+    """The beginning of a statement that removes at most %(limit)s records of the organizations whose ids `of` selects.
+
+    `records` has a row for each that is removed.
+    """
+    # One organization after the other, and each in the order of an index: however few organizations there are, and however many records
+    # the planner therefore expects to meet soon, the index is what it reads them by. What somebody else is writing this moment is
+    # skipped: whoever deletes an organization holds locks that others may be waiting for.
+    return f"""
+        with gone as ({of}),
+        of_log as (
+            delete from audit_log where id in (
+                select l.id from gone cross join lateral (
+                    select id from audit_log where org_id = gone.id
+                    order by created_at desc, id desc limit %(limit)s for update skip locked) l
+                limit %(limit)s)
+            returning 1),
+        of_events as (
+            delete from events where id in (
+                select e.id from gone cross join lateral (
+                    select id from events where org_id = gone.id
+                    order by created_at limit %(limit)s for update skip locked) e
+                limit %(limit)s - (select count(*) from of_log))
+            returning 1),
+        of_totals as (
+            delete from audit_totals where (org_id, action, target_type) in (
+                select t.org_id, t.action, t.target_type from gone cross join lateral (
+                    select org_id, action, target_type from audit_totals where org_id = gone.id
+                    order by action, target_type limit %(limit)s for update skip locked) t
+                limit %(limit)s - (select count(*) from of_log) - (select count(*) from of_events))
+            returning 1),
+        records as (select 1 from of_log union all select 1 from of_events union all select 1 from of_totals)"""
