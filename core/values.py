@@ -143,6 +143,14 @@ class Keep(enum.Enum):
 KEEP: Final = Keep.KEEP
 
 
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def parse_id(text: str) -> uuid.UUID | None:
+    """The identifier that `text` is in canonical form, the only one that counts (security.md T-4); None if it is none."""
+    return uuid.UUID(text) if _ID.fullmatch(text) else None
+
+
 def new_id() -> uuid.UUID:
     """A random UUID (version 4, from the operating system's generator)."""
     return uuid.uuid4()

@@ -5,14 +5,15 @@ import math
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any, NoReturn
+from uuid import UUID
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from quart import request
 from quart_trio.wrappers import TrioRequest
 from werkzeug.exceptions import UnsupportedMediaType
 
 from core.errors import Invalid
-from core.values import Email, is_plain
+from core.values import Email, is_plain, parse_id
 
 MAX_BODY = 256 * 1024
 MAX_DEPTH = 32
@@ -143,12 +144,21 @@ def _described(most: int) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "minLength": 1, "maxLength": most})
 
 
+def _id(value: Any) -> UUID:
+    found = parse_id(value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError("it must be a UUID")
+    return found
+
+
 Text = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_plain)]
 # What people call a thing, and why they did something: trimmed, and not empty then (decisions, point 21).
 Name = Annotated[str, AfterValidator(_trimmed(100)), _described(100)]
 Reason = Annotated[str, AfterValidator(_trimmed(500)), _described(500)]
 # Passwords are compared as they come, so nothing but their length is judged, and that by the use case.
 PasswordText = Annotated[str, Field(max_length=MAX_TEXT), WithJsonSchema({"type": "string", "format": "password"})]
+# In its canonical form only, as in paths; one that nothing has is the use case's to refuse (decisions, point 8).
+Id = Annotated[UUID, BeforeValidator(_id), WithJsonSchema({"type": "string", "format": "uuid"})]
 # EmailInvalid is not a ValueError, so it passes through validation and says its own sentence.
 EmailAddress = Annotated[
     str, Field(max_length=MAX_TEXT), AfterValidator(Email.parse), WithJsonSchema({"type": "string", "format": "email", "maxLength": 254})

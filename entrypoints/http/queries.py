@@ -6,14 +6,13 @@ from uuid import UUID
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
 
-from core.errors import NotFound
-from core.values import Page
+from core.errors import NotFound, refuse
+from core.values import Page, parse_id
 from entrypoints.http.bodies import Shown
 
 MAX_LIMIT = 100
 LARGEST = 2**31 - 1  # so that no product of two of them overflows in the database
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Query(BaseModel):
@@ -75,8 +74,4 @@ def pagination(page: Page, total: int) -> Pagination:
 
 def path_id(text: str) -> UUID:
     """The id that a path names. Raises NotFound, as for an id that nothing has, unless it is a UUID in canonical form (security.md T-4)."""
-    return UUID(text) if _ID.fullmatch(text) else _nothing()
-
-
-def _nothing() -> UUID:
-    raise NotFound
+    return parse_id(text) or refuse(NotFound)
