@@ -5,33 +5,53 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from core.errors import Invalid
+from core.events import AUDIT_ACTIONS, Target
+from core.values import Listed, parse_id
+
 if TYPE_CHECKING:
-    from core.values import Email
+    from core.access import Member
+    from core.events import Kind
+    from core.values import Page
+    from ports import Ports
+
+
+class TargetTypeRequired(Invalid):
+    """target_id needs target_type beside it, which says what it is the id of."""
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who did it, as far as the account still exists."""
+    """Who did it, as the log shows it."""
 
-    id: UUID
-    email: Email
-    is_platform_owner: bool
+    id: str
+    email: str
+    is_platform_owner: bool = False
+
+
+SYSTEM: Final = Actor("system", "system@internal")  # a job of the service, or a command of the operator
+ANONYMOUS: Final = Actor("anonymous", "anonymous@internal")  # whoever was not signed in, as is who accepts an invitation by its link
+GONE: Final = Actor("unknown", "deleted-user@unknown")
+
+
+def actor(user_id: UUID | None, account: Actor | None, address: str | None) -> Actor:
+    """Who did it; `account` is what there is of this user today. Every request has an address, and nothing else does."""
+    if user_id is not None:
+        return account or GONE
+    return SYSTEM if address is None else ANONYMOUS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One entry. Times are UTC. `actor_id` is None for the service itself and for whoever was not signed in; `actor` also where the account
-    is gone."""
+    """One entry. Times are UTC."""
 
     id: UUID
     org_id: UUID
-    actor_id: UUID | None
-    actor: Actor | None
-    impersonator_id: UUID | None
-    impersonator: Actor | None
+    actor: Actor
+    impersonator: Actor | None  # who really did it, as `actor`
     action: str
     target_type: str
     target_id: str
@@ -44,9 +64,42 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which entries: all that match everything that is not None. `actions` are names of the catalogue; `target_id` goes with a type."""
+    """Which entries: all that match everything that is not None."""
 
     actions: frozenset[str] | None = None
     target_type: str | None = None
     target_id: str | None = None
     actor_id: UUID | None = None
+
+
+def wanted(*, action: str | None, target_type: Target | None, target_id: str | None, actor_id: str | None) -> Filter | None:
+    """The entries that these parameters ask for, or None if there cannot be any (decisions, points 13, 227, 230 and 231).
+
+    Raises TargetTypeRequired.
+    """
+    if target_id is not None and target_type is None:
+        raise TargetTypeRequired
+    by = parse_id(actor_id) if actor_id is not None else None
+    if actor_id is not None and by is None:
+        return None
+    if action is None and target_type not in (Target.DOMAIN, Target.BRANDING):
+        return Filter(target_type=target_type, target_id=target_id, actor_id=by)
+    # What an action is about is known, so the actions alone say which entries, as long as no id has to be looked for.
+    kinds = [kind for kind in AUDIT_ACTIONS.values() if action in (None, kind.name) and target_type in (None, *_found_as(kind))]
+    if not kinds:
+        return None
+    written = kinds[0].target if target_id is not None else None
+    return Filter(actions=frozenset(kind.name for kind in kinds), target_type=written, target_id=target_id, actor_id=by)
+
+
+def _found_as(kind: Kind) -> tuple[Target, ...]:
+    area = kind.name.partition(".")[0]
+    return (kind.target, Target(area)) if area in (Target.DOMAIN, Target.BRANDING) else (kind.target,)
+
+
+async def page(ports: Ports, caller: Member, filter_: Filter | None, page: Page) -> Listed[Entry]:
+    """Entries of the organization that `caller` acts in, the newest first."""
+    if filter_ is None:
+        return Listed([], 0)
+    async with ports.storage.reading() as read:
+        return await read.audit.page(caller.acts_in.id, filter_, page)

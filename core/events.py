@@ -42,10 +42,11 @@ class Kind:
     category: str
     target: Target
     audited: bool = True
+    platform_only: bool = False  # no organization hears of it
 
 
-def _kinds(category: str, target: Target, *names: str, audited: bool = True) -> list[Kind]:
-    return [Kind(name, _label(name), category, target, audited) for name in names]
+def _kinds(category: str, target: Target, *names: str, audited: bool = True, platform_only: bool = False) -> list[Kind]:
+    return [Kind(name, _label(name), category, target, audited, platform_only) for name in names]
 
 
 def _label(name: str) -> str:
@@ -68,7 +69,8 @@ CATALOGUE: Mapping[str, Kind] = MappingProxyType(
             *_kinds("Service management", Target.SERVICE, "service.created", "service.updated", "service.deleted"),
             *_kinds("Service management", Target.SERVICE, "service.oauth_credentials.updated", "service.client_secret.rotated"),
             *_kinds("Organization management", Target.ORGANIZATION, "organization.created", "organization.updated"),
-            *_kinds("Organization management", Target.ORGANIZATION, "organization.deleted", "organization.owner.changed"),
+            *_kinds("Organization management", Target.ORGANIZATION, "organization.deleted", platform_only=True),
+            *_kinds("Organization management", Target.ORGANIZATION, "organization.owner.changed"),
             *_kinds("Organization management", Target.ORGANIZATION, "organization.approved", "organization.rejected"),
             *_kinds("Organization management", Target.ORGANIZATION, "organization.suspended", "organization.activated"),
             *_kinds("Organization management", Target.ORGANIZATION, "organization.tier.updated"),
@@ -86,6 +88,10 @@ CATALOGUE: Mapping[str, Kind] = MappingProxyType(
             *_kinds("Integrations", Target.ORGANIZATION, "siem.configured", "siem.removed", "hrd.updated"),
         ]
     }
+)
+# What the log of an organization can hold: the actions of section 6.3 and those of decisions, point 226.
+AUDIT_ACTIONS: Mapping[str, Kind] = MappingProxyType(
+    {name: kind for name, kind in CATALOGUE.items() if kind.audited and not kind.platform_only}
 )
 
 

@@ -50,13 +50,14 @@ class AccessDecorator:
     @overload
     def __call__(self, view: View, /) -> View: ...
     @overload
-    def __call__(self, /, *, limit: Bucket | None = None, impersonated: bool = True) -> Callable[[View], View]: ...
+    def __call__(self, /, *, limit: Bucket | None = None, impersonated: bool | None = None) -> Callable[[View], View]: ...
     def __call__(
-        self, view: View | None = None, /, *, limit: Bucket | None = None, impersonated: bool = True
+        self, view: View | None = None, /, *, limit: Bucket | None = None, impersonated: bool | None = None
     ) -> View | Callable[[View], View]:
-        if view is None:
-            return AccessDecorator(replace(self._access, limit=limit, impersonated=impersonated), self._enter)
-        return _guard(view, self._access, self._enter)
+        if view is not None:
+            return _guard(view, self._access, self._enter)
+        access = replace(self._access, limit=limit)
+        return AccessDecorator(access if impersonated is None else replace(access, impersonated=impersonated), self._enter)
 
 
 def _guard(view: View, access: Access, enter: Callable[[Access], Awaitable[None]]) -> View:

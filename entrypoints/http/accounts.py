@@ -169,7 +169,7 @@ class ProfileChange(Body):
 
 
 @routes.patch("/api/user")
-@person
+@person(impersonated=False)
 @refuses(404)
 @validate_request(ProfileChange)
 @validate_response(Profile)
@@ -193,7 +193,7 @@ class NewPassword(Body):
 
 
 @routes.post("/api/user/set-password")
-@person
+@person(impersonated=False)
 @refuses(404, 429)
 @validate_request(NewPassword)
 @validate_response(Message)
@@ -211,7 +211,7 @@ class PasswordChange(Body):
 
 
 @routes.post("/api/user/change-password")
-@person
+@person(impersonated=False)
 @refuses(404, 429)
 @validate_request(PasswordChange)
 @validate_response(Message)

@@ -14,7 +14,7 @@ from adapters.postgres.pool import Pool
 from core import sessions
 from core.access import Anonymous, Person
 from core.limits import LOGIN
-from entrypoints.http.access import access_of, anyone, check_every_route, operations, person, person_anywhere
+from entrypoints.http.access import Access, access_of, anyone, check_every_route, operations, person, person_anywhere
 from entrypoints.http.bodies import Message
 from entrypoints.http.context import agent, caller, signed_in
 from ports import Ports
@@ -108,23 +108,32 @@ def test_a_static_route_would_be_noticed() -> None:
 
 async def test_every_route_of_the_application_passes(app: QuartTrio) -> None:
     check_every_route(app)
-    assert {access_of(view).name for view in app.view_functions.values()} == {"anyone", "person", "person_anywhere", "operations"}
+
+
+def in_words(access: Access) -> str:
+    """Who may call: the decorator, the capability that it asks for, and where it is stricter or milder than others of its kind."""
+    words = access.name if access.capability is None else f"{access.name}: {access.capability}"
+    if access.impersonated == (access.name == "platform_owner"):
+        words += ", impersonated too" if access.impersonated else ", not impersonated"
+    return words + (", inactive too" if access.inactive else "")
 
 
 async def test_who_may_call_what(app: QuartTrio) -> None:
     """The whole table, so that no route changes sides unseen."""
     table = {
-        (method, rule.rule): access_of(app.view_functions[rule.endpoint]).name
+        (method, rule.rule): in_words(access_of(app.view_functions[rule.endpoint]))
         for rule in app.url_map.iter_rules()
         for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
     }
-    needing_a_person = {route: name for route, name in table.items() if name not in ("anyone", "operations")}
+    needing_a_person = {route: words for route, words in table.items() if words not in ("anyone", "operations")}
     assert needing_a_person == {
         ("GET", "/api/user"): "person",
-        ("PATCH", "/api/user"): "person",
-        ("POST", "/api/user/set-password"): "person",
-        ("POST", "/api/user/change-password"): "person",
+        ("PATCH", "/api/user"): "person, not impersonated",
+        ("POST", "/api/user/set-password"): "person, not impersonated",
+        ("POST", "/api/user/change-password"): "person, not impersonated",
         ("POST", "/api/auth/logout"): "person_anywhere",
+        ("GET", "/api/organizations/<org_slug>/audit-log"): "member: audit.view",
+        ("GET", "/api/organizations/<org_slug>/audit-log/event-types"): "member: audit.view",
     }
     assert {route for route, name in table.items() if name == "operations"} == {
         ("GET", path)
