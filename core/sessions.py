@@ -104,7 +104,8 @@ async def authenticate_in(
 ) -> Member:
     """Who presents this access token, acting in the organization of that slug with this capability; again one statement reads it all.
 
-    Being here confirms the membership, the first time (the terms of security.md). Raises what authenticate and access.require raise.
+    Any other organization that the token names is mere context (decisions, point 54). Being here confirms the membership, the first
+    time (the terms of security.md). Raises what authenticate and access.require raise.
     """
     claims = await signing_keys.read_token(ports, token)
     now = ports.clock.now()
@@ -113,6 +114,8 @@ async def authenticate_in(
     found = access.person(claims, standing, address=address, agent=agent, anywhere=True)
     acts_in = standing.acts_in if standing is not None else None
     organization = access.require(acts_in, capability, inactive=inactive)
+    if claims.org == organization.slug and claims.org_id != organization.id:
+        raise access.NotAMember  # of the organization that had this slug before (security.md J-6)
     if acts_in is not None and not acts_in.confirmed and found.impersonator_id is None:
         async with ports.storage.counting() as at_once:
             await at_once.members.confirm(organization.id, found.user_id, now)

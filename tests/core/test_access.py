@@ -1,23 +1,32 @@
-"""Who a token and a row of the database together make (security.md J-5, J-6)."""
+"""Who a token and a row of the database together make, and what that person may do (security.md J-5, J-6; decisions, point 189)."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
 
 from core.access import (
+    CAPABILITIES,
     SYSTEM,
+    Capability,
     Claims,
     NotAMember,
+    NotOfThisOrganization,
     OrganizationContext,
+    OrganizationNotFound,
+    OrganizationStanding,
     OrganizationStatus,
     Person,
     Role,
+    RoleInsufficient,
     Standing,
+    may,
+    member,
     person,
+    require,
 )
-from core.errors import Forbidden, SessionEnded
+from core.errors import Forbidden, NotFound, OrganizationNotActive, SessionEnded
 from core.values import Email
 
 NOW = datetime(2026, 3, 14, tzinfo=UTC)
@@ -100,3 +109,90 @@ def test_the_words_are_those_of_the_contract() -> None:
 
 def test_the_service_itself_has_no_address() -> None:
     assert (SYSTEM.address, SYSTEM.agent) == (None, None)
+
+
+# What roles may do
+
+
+# Decisions, point 189. It speaks of four views for members, while the Who columns of the contract open five areas to any member.
+VIEWS = ["members.view", "services.view", "api_keys.view", "end_users.view", "analytics.view"]
+MANAGED = [
+    *["organization.manage", "members.manage", "billing.manage", "services.create", "services.manage", "api_keys.manage"],
+    *["end_users.manage", "webhooks.manage", "integrations.manage", "audit.view"],
+]
+EVERYBODYS, OWNERS = "organization.view", "organization.own"  # ours: what any membership opens, and what no other role ever can
+TABLE = {
+    Role.MEMBER: {EVERYBODYS, *VIEWS},
+    Role.ADMIN: {EVERYBODYS, *VIEWS, *MANAGED},
+    Role.OWNER: {EVERYBODYS, *VIEWS, *MANAGED, "roles.manage", OWNERS},
+}
+CASES = [(role, capability) for role in Role for capability in Capability]
+
+
+def test_the_capabilities_are_those_of_the_documents_and_two_of_ours() -> None:
+    assert {*Capability} == {*VIEWS, *MANAGED, "roles.manage", EVERYBODYS, OWNERS}
+    assert len(Capability) == 16 + 2
+
+
+@pytest.mark.parametrize(("role", "capability"), CASES)
+def test_every_role_has_its_capabilities_and_no_others(role: Role, capability: Capability) -> None:
+    expected = capability in TABLE[role]
+    assert may(role, capability) == expected
+    standing = OrganizationStanding(ORG, "acme", OrganizationStatus.ACTIVE, role)
+    if expected:
+        assert require(standing, capability) == OrganizationContext(ORG, "acme", OrganizationStatus.ACTIVE, role)
+    else:
+        with pytest.raises(RoleInsufficient):
+            require(standing, capability)
+
+
+def test_a_higher_role_can_do_all_that_a_lower_one_can() -> None:
+    assert CAPABILITIES[Role.MEMBER] < CAPABILITIES[Role.ADMIN] < CAPABILITIES[Role.OWNER]
+
+
+def test_the_table_cannot_be_changed() -> None:
+    with pytest.raises(TypeError):
+        CAPABILITIES[Role.MEMBER] = frozenset(Capability)  # type: ignore[index]
+
+
+def standing(role: Role | None, status: OrganizationStatus) -> OrganizationStanding:
+    return OrganizationStanding(ORG, "acme", status, role)
+
+
+@pytest.mark.parametrize("inactive", [False, True])
+@pytest.mark.parametrize("capability", Capability)
+@pytest.mark.parametrize("status", OrganizationStatus)
+def test_who_is_no_member_is_refused_before_anything_else(status: OrganizationStatus, capability: Capability, inactive: bool) -> None:
+    with pytest.raises(NotOfThisOrganization) as refusal:
+        require(standing(None, status), capability, inactive=inactive)
+    assert (refusal.value.code, isinstance(refusal.value, Forbidden)) == ("FORBIDDEN", True)
+    with pytest.raises(OrganizationNotFound) as missing:
+        require(None, capability, inactive=inactive)
+    assert (missing.value.code, isinstance(missing.value, NotFound)) == ("NOT_FOUND", True)
+
+
+@pytest.mark.parametrize("status", [OrganizationStatus.PENDING, OrganizationStatus.SUSPENDED, OrganizationStatus.REJECTED])
+def test_the_role_is_judged_before_the_organization(status: OrganizationStatus) -> None:
+    with pytest.raises(RoleInsufficient):
+        require(standing(Role.MEMBER, status), Capability.MEMBERS_MANAGE)
+    with pytest.raises(RoleInsufficient):
+        require(standing(Role.MEMBER, status), Capability.MEMBERS_MANAGE, inactive=True)
+    with pytest.raises(OrganizationNotActive) as refusal:
+        require(standing(Role.OWNER, status), Capability.MEMBERS_MANAGE)
+    assert refusal.value.code == "ORGANIZATION_NOT_ACTIVE"
+    assert require(standing(Role.OWNER, status), Capability.MEMBERS_MANAGE, inactive=True).status is status
+
+
+def test_acting_in_an_organization_changes_nothing_else_of_a_person() -> None:
+    found = replace(seen(IN_ORG, MEMBER), impersonator_id=UUID(int=9))
+    twin = OrganizationContext(UUID(int=8), "twin", OrganizationStatus.ACTIVE, Role.OWNER)
+    acting = member(found, twin)
+    assert acting.acts_in == twin
+    assert acting.organization == found.organization, "the organization of the token stays context"
+    assert {field.name: getattr(acting, field.name) for field in fields(Person)} == {
+        field.name: getattr(found, field.name) for field in fields(Person)
+    }
+
+
+def test_a_session_names_who_impersonates() -> None:
+    assert seen(CLAIMS, replace(STANDING, impersonator_id=UUID(int=9))).impersonator_id == UUID(int=9)
