@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from core.events import CATALOGUE, Kind, Target, password_changed, signed_in, signed_up
+from core.events import AUDIT_ACTIONS, CATALOGUE, Kind, Target, password_changed, signed_in, signed_up
 
 WEBHOOKS = [
     "user.login.success",
@@ -48,6 +48,31 @@ def test_the_documents_name_36_events() -> None:
 
 def test_the_catalogue_is_theirs_and_ours() -> None:
     assert CATALOGUE.keys() == {*AUDITED, *WEBHOOKS, *ADDED}
+
+
+def test_the_log_of_an_organization_holds_the_31_actions_and_the_added_ones() -> None:
+    # The end of an organization is told in the platform's own log only: its own log ends with it.
+    assert AUDIT_ACTIONS.keys() == {*AUDITED, *ADDED} - {"organization.deleted"}
+    assert {name for name, kind in CATALOGUE.items() if kind.platform_only} == {"organization.deleted"}
+
+
+CATEGORIES = {
+    "User management": ["user.invited", "user.joined", "user.removed", "user.role_updated", "user.anonymized"],
+    "Service management": ["service.created", "service.updated", "service.deleted", "service.oauth_credentials.updated"],
+    "Organization management": ["organization.updated", "organization.smtp.configured", "organization.smtp.removed"],
+    "Plans": ["plan.created", "plan.updated", "plan.deleted"],
+    "Subscriptions": ["subscription.created", "subscription.updated", "subscription.canceled"],
+    "Invitations": ["invitation.accepted", "invitation.declined", "invitation.expired", "invitation.revoked"],
+    "Security": ["security.mfa.enabled", "security.mfa.disabled", "security.password.changed"],
+    "API keys": ["api_key.created", "api_key.deleted"],
+    "Domains and branding": ["domain.set", "domain.verified", "domain.deleted", "branding.updated"],
+}
+
+
+def test_an_action_of_the_documents_is_in_their_category() -> None:
+    assert {name for names in CATEGORIES.values() for name in names} == AUDITED.keys()
+    for category, names in CATEGORIES.items():
+        assert {CATALOGUE[name].category for name in names} == {category}
 
 
 def test_names_are_their_own_keys_and_well_formed() -> None:
