@@ -1,4 +1,4 @@
-"""Addresses in canonical form, and the other small values (security.md E-3, N-5; decisions, point 22)."""
+"""Addresses in canonical form, and the other small values (security.md E-3, N-5, T-4; decisions, points 22 and 23)."""
 
 import re
 import unicodedata
@@ -8,12 +8,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from core.values import Email, EmailInvalid, digest, is_plain, new_id, new_secret
+from core.values import Email, EmailInvalid, Page, Slug, SlugInvalid, SlugReserved, digest, is_plain, new_id, new_secret, parse_id
 
 STEADY = settings(derandomize=True, deadline=None, max_examples=300, database=None)
 
 LOCAL = st.text(st.sampled_from("abcXYZ019!#$%&'*+/=?^_`{|}~-"), min_size=1, max_size=20)
-DOT_ATOM = st.lists(LOCAL, min_size=1, max_size=3).map(".".join).filter(lambda local: len(local) <= 64)
+# "=?" begins an encoded word, which no address may.
+DOT_ATOM = st.lists(LOCAL, min_size=1, max_size=3).map(".".join).filter(lambda local: len(local) <= 64 and "=?" not in local)
 LABEL = st.from_regex(r"[a-zA-Z0-9]([a-zA-Z0-9-]{0,10}[a-zA-Z0-9])?", fullmatch=True).filter(lambda label: label[2:4] != "--")
 DOMAIN = st.tuples(st.lists(LABEL, min_size=1, max_size=3), st.from_regex(r"[a-zA-Z]{2,10}", fullmatch=True)).map(
     lambda parts: ".".join([*parts[0], parts[1]])
@@ -189,7 +190,71 @@ def test_text_that_is_not_plain(code: int) -> None:
     assert not is_plain(f"a{chr(code)}b")
 
 
+# Slugs and pages
+
+
+@pytest.mark.parametrize(
+    "text", ["a", "0", "acme", "a-b", "a-b-c-1", "1-2", "x" * 63, "-".join(["a"] * 32), "xn-a", "organization", "logs"]
+)
+def test_a_slug_is_taken_as_it_is(text: str) -> None:
+    assert Slug.parse(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *["", "-", "-a", "a-", "a--b", "x" * 64, "-".join(["a"] * 33), "Acme", "ACME", "a b", " acme", "acme ", "acme\n", "a_b", "a.b"],
+        *["a/b", "a\\b", "ä", "\uff41", "\u0661", "a\u00ad", "a\x00", "\u212a", "%61", "x" * 1_000_000, "a-" * 1_000_000],
+    ],
+)
+def test_anything_else_is_no_slug(text: str) -> None:
+    with pytest.raises(SlugInvalid) as refusal:
+        Slug.parse(text)
+    assert (refusal.value.code, "63" in refusal.value.message) == ("BAD_REQUEST", True)
+
+
+# Decisions, point 23: addresses of ours, and names that pass for the platform.
+@pytest.mark.parametrize(
+    "text", ["admin", "api", "auth", "app", "www", "platform", "billing", "scim", "saml", "system", "unknown", "well-known"]
+)
+def test_a_word_of_ours_is_reserved(text: str) -> None:
+    with pytest.raises(SlugReserved):
+        Slug.parse(text)
+    assert Slug.parse(f"{text}-1") == f"{text}-1"
+
+
+@pytest.mark.parametrize(("number", "limit", "offset"), [(1, 50, 0), (2, 50, 50), (3, 1, 2), (2**31 - 1, 100, (2**31 - 2) * 100)])
+def test_a_page_begins_where_those_before_it_end(number: int, limit: int, offset: int) -> None:
+    assert Page(number, limit).offset == offset
+
+
 # Identifiers and secrets
+
+
+@pytest.mark.parametrize("text", [str(uuid.uuid4()), str(uuid.UUID(int=0)), str(uuid.UUID(int=2**128 - 1)), str(uuid.uuid1())])
+def test_an_identifier_in_canonical_form_is_one(text: str) -> None:
+    assert parse_id(text) == uuid.UUID(text)
+
+
+ID = "6f1d0c52-5c1e-4b4f-9a57-0a3d8ad1b0c1"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *["", "x", ID.upper(), ID.replace("-", ""), f"{{{ID}}}", f"urn:uuid:{ID}", f" {ID}", f"{ID} ", f"{ID}\n", ID[:-1], f"{ID}0"],
+        *[
+            ID.replace("6", "\uff16", 1),
+            ID.replace("-", "_"),
+            "6f1d0c525-c1e-4b4f-9a57-0a3d8ad1b0c1",
+            "g" + ID[1:],
+            "\u0661" + ID[1:],
+            ID + "\x00",
+        ],
+    ],
+)
+def test_any_other_spelling_is_none(text: str) -> None:
+    assert parse_id(text) is None
 
 
 def test_identifiers_are_random_version_4() -> None:
