@@ -132,6 +132,10 @@ async def test_who_may_call_what(app: QuartTrio) -> None:
         ("POST", "/api/user/set-password"): "person, not impersonated",
         ("POST", "/api/user/change-password"): "person, not impersonated",
         ("POST", "/api/auth/logout"): "person_anywhere",
+        ("GET", "/api/organizations/<org_slug>/members"): "member: members.view",
+        ("PATCH", "/api/organizations/<org_slug>/members/<user_id>"): "member: roles.manage",
+        ("POST", "/api/organizations/<org_slug>/members/<user_id>"): "member: members.manage",
+        ("POST", "/api/organizations/<org_slug>/transfer-ownership"): "member: organization.own, not impersonated",
         ("GET", "/api/organizations/<org_slug>/audit-log"): "member: audit.view",
         ("GET", "/api/organizations/<org_slug>/audit-log/event-types"): "member: audit.view",
     }
