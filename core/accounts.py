@@ -144,6 +144,17 @@ async def register(ports: Ports, caller: Caller, email: Email, password: str) ->
     return account
 
 
+async def find_or_add(tx: Transaction, email: Email, now: datetime) -> tuple[Account, bool]:
+    """The account with this address, locked, and whether it was born just now: on the platform, unverified, without a password."""
+    while True:
+        if (found := await tx.accounts.lock_by_email(email)) is not None:
+            return found, False
+        born = new_account(email, None, now)
+        if await tx.accounts.add_if_free(born):
+            return born, True
+        # Somebody else was faster, and has committed by now.
+
+
 async def verify_email(ports: Ports, caller: Caller, token: str) -> Email:
     """The address that a verification link proves, from now on verified. Raises LinkInvalid; a link works once."""
     now = ports.clock.now()

@@ -1,23 +1,93 @@
 """Invitations: their states, their one-time tokens, and what is done with them (organizations.md sections 2.5, 3 and 4.7; security.md
-section 9; decisions, points 188 to 198)."""
+section 9; decisions, points 188 to 198).
+
+Everything that changes an invitation locks its organization first, so whatever it reads of the organization's invitations stands; only
+the sweeper goes by without that lock, and only to end what is past its time. So `end`, which ends what is still pending and says whether
+it was, decides who answers an invitation.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from core.errors import Invalid
+from core import accounts, events, members, organizations
+from core.access import SYSTEM, Capability, OrganizationStatus, Person, Role, RoleInsufficient
+from core.errors import Invalid, Limited, NotFound, OrganizationNotActive, refuse
+from core.mails import MailKind, new_mail
+from core.members import AlreadyAMember
+from core.organizations import Membership
+from core.values import digest, new_id
 
 if TYPE_CHECKING:
-    from core.access import Role
-    from core.values import Email
+    from core.access import Caller, Member
+    from core.organizations import Organization
+    from core.values import Email, Listed, Page
+    from ports import Ports
+    from ports.storage import Transaction
+
+DAY = timedelta(days=1)
+SWEEPER = "invitation_sweeper"  # its lease
+BATCH = 500
+# Longer than one batch can take, and than the pause between two sweeps, so that one process goes on doing it while it lives.
+LEASE = timedelta(minutes=3)
+
+_HASH = re.compile("[0-9a-f]{64}")
+
+
+class OwnerNotInvited(Invalid):
+    """Nobody is invited to be the owner. Invite the person as a member, and transfer the ownership then."""
 
 
 class InvitationAlreadySent(Invalid):
     """There is a pending invitation for this address already. Cancel it to send another one."""
+
+
+class TooManyInvitations(Limited):
+    """The organization has sent as many invitations as it may in a day. Retry-After says when there may be another one."""
+
+    def __init__(self, retry_after: float) -> None:
+        super().__init__(retry_after, type(self).__doc__)
+
+
+class NoSuchInvitation(NotFound):
+    """There is no pending invitation with this id."""
+
+
+class NotOpen(Invalid):
+    """There is no such invitation, or it was answered or cancelled already. Ask for a new one."""
+
+
+class InvitationExpired(Invalid):
+    """The invitation has expired. Ask for a new one."""
+
+    code = "INVITATION_EXPIRED"
+
+
+class InvitedIsAnother(Invalid):
+    """This invitation is for somebody else. Sign in with the address that was invited, or send no token."""
+
+
+class TeamFull(Invalid):
+    """The organization has as many members as it may have. Ask those who invited you to make room, then accept again."""
+
+    code = "TEAM_LIMIT_EXCEEDED"
+
+
+class InvitedIsUnknown(Invalid):
+    """There is no account with this address yet, so that nobody can accept for it. The link in the mail makes one."""
+
+
+class InvitedIsNotActive(Invalid):
+    """The account with this address is not active, so that it cannot become a member."""
+
+
+class InvitedIsUnproved(Invalid):
+    """The account with this address has not proved that the address is its own. Verify it, or reset the password, and accept again."""
 
 
 class InvitationStatus(StrEnum):
@@ -43,6 +113,10 @@ class Invitation:
     token_hash: bytes = field(repr=False)
     expires_at: datetime
     created_at: datetime
+
+    @property
+    def is_pending(self) -> bool:
+        return self.status is InvitationStatus.PENDING
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +144,262 @@ class Offer:
     organization_slug: str
     organization_name: str
     inviter_email: Email | None
+
+
+def invitable(role: str) -> Role:
+    """The role of this name, if somebody can be invited to it. Raises OwnerNotInvited, RoleUnknown."""
+    if role == Role.OWNER:
+        raise OwnerNotInvited
+    return members.assignable(role)
+
+
+# What an organization does
+
+
+async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple[Invited, str]:
+    """An invitation, and its token, which nobody gets to see again: it goes to the invited address (organizations.md section 4.7).
+
+    One that is past its time and still pending makes room for the new one (decisions, point 198). Raises OwnerNotInvited, RoleUnknown,
+    RoleInsufficient, TooManyInvitations, AlreadyAMember, InvitationAlreadySent, and what organizations.enter raises.
+    """
+    invited_to = invitable(role)
+    now = ports.clock.now()
+    token = str(new_id())  # the contract wants the form of a UUID: 122 bits from the operating system
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, membership = await organizations.enter(tx, caller, Capability.MEMBERS_MANAGE)
+        _require_reach(membership.role, invited_to)
+        limit = await tx.invitations.nth_newest(organization.id, ports.policy.invitations_per_day)
+        if limit is not None and limit + DAY > now:
+            raise TooManyInvitations((limit + DAY - now).total_seconds())
+        account = await tx.accounts.by_email(email)
+        if account is not None and await tx.members.lock(organization.id, account.id) is not None:
+            raise AlreadyAMember
+        earlier = await tx.invitations.pending(organization.id, email)
+        if earlier is not None and not await _expire(tx, earlier, now):
+            raise InvitationAlreadySent
+        inviter = await tx.accounts.by_id(caller.user_id)
+        assert inviter is not None, "a member has an account"
+        invitation = Invitation(
+            id=new_id(),
+            org_id=organization.id,
+            email=email,
+            role=invited_to,
+            invited_by=inviter.id,
+            status=InvitationStatus.PENDING,
+            token_hash=digest(token),
+            expires_at=now + ports.policy.invitation_ttl,
+            created_at=now,
+        )
+        await tx.invitations.add(invitation)
+        await tx.mails.queue(new_mail(MailKind.INVITATION, email, now, token=token))
+        tx.record(events.invited(invitation))
+    return Invited(invitation, Inviter(inviter.id, inviter.email, inviter.created_at)), token
+
+
+async def page(ports: Ports, caller: Member, status: InvitationStatus | None, page: Page) -> Listed[Invited]:
+    """The organization's invitations with this status, the newest first. One that is past its time is shown as expired."""
+    async with ports.storage.reading() as read:
+        return await read.invitations.page(caller.acts_in.id, status, page, ports.clock.now())
+
+
+async def cancel(ports: Ports, caller: Member, invitation_id: UUID) -> None:
+    """Take a pending invitation back. Raises NoSuchInvitation, and what organizations.enter raises."""
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.enter(tx, caller, Capability.MEMBERS_MANAGE)
+        invitation = await tx.invitations.by_id(organization.id, invitation_id)
+        if invitation is None or not invitation.is_pending:
+            raise NoSuchInvitation
+        expired = await _expire(tx, invitation, now)
+        if not expired:
+            if not await tx.invitations.end(organization.id, invitation.id, InvitationStatus.CANCELLED, now):
+                raise NoSuchInvitation
+            tx.record(events.invitation_revoked(invitation))
+    if expired:
+        raise NoSuchInvitation
+
+
+async def accept_for(ports: Ports, caller: Member, invitation_id: UUID) -> None:
+    """Accept on behalf of somebody who has an account (decisions, point 195). The membership is unconfirmed: its member took no part.
+
+    Raises NoSuchInvitation, RoleInsufficient, what _admit raises, and what organizations.enter raises.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, membership = await organizations.enter(tx, caller, Capability.MEMBERS_MANAGE)
+        invitation = await tx.invitations.by_id(organization.id, invitation_id)
+        if invitation is None or not invitation.is_pending:
+            raise NoSuchInvitation
+        expired = await _expire(tx, invitation, now)
+        if not expired:
+            _require_reach(membership.role, invitation.role)
+            await _admit(tx, organization, invitation, now, on_behalf=True)
+    if expired:
+        raise NoSuchInvitation
+
+
+def _require_reach(own: Role, role: Role) -> None:
+    """Raises RoleInsufficient where somebody of the role `own` may make nobody a member of that role (decisions, point 190)."""
+    if role in members.out_of_reach(own):
+        raise RoleInsufficient
+
+
+# What the invited person does
+
+
+async def offers(ports: Ports, caller: Person) -> list[Offer]:
+    """What the caller is invited to and can still accept; nothing while the address is not proved to be theirs (security.md R-4)."""
+    if not caller.email_verified:
+        return []
+    async with ports.storage.reading() as read:
+        return await read.invitations.offers_to(caller.email, ports.clock.now())
+
+
+async def look(ports: Ports, token: str) -> Offer:
+    """The invitation that this token answers; looking changes nothing. Raises NotOpen, InvitationExpired."""
+    async with ports.storage.reading() as read:
+        offer = await read.invitations.offer(digest(token), ports.clock.now()) or refuse(NotOpen)
+    if not offer.invitation.is_pending:
+        raise InvitationExpired if offer.invitation.status is InvitationStatus.EXPIRED else NotOpen
+    return offer
+
+
+async def accept(ports: Ports, caller: Caller, token: str) -> Organization:
+    """Become a member of the organization, which is returned; the account is found by the invited address, or born.
+
+    An invitation that is found past its time is marked before it is refused. Raises NotOpen, OrganizationNotActive, InvitedIsAnother,
+    InvitationExpired, and what _admit raises.
+    """
+    now = ports.clock.now()
+    person = caller if isinstance(caller, Person) else None
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, invitation = await _find(tx, caller, token)
+        if organization.status is not OrganizationStatus.ACTIVE:
+            raise OrganizationNotActive
+        if person is not None and person.email != invitation.email:
+            raise InvitedIsAnother
+        _require_open(invitation)
+        expired = await _expire(tx, invitation, now)
+        if not expired:
+            await _admit(tx, organization, invitation, now, person=person)
+    if expired:
+        raise InvitationExpired
+    return organization
+
+
+async def decline(ports: Ports, caller: Caller, token: str) -> Organization:
+    """Turn the invitation down, also one that is past its time, as long as nobody has marked it (decisions, point 191).
+
+    Raises NotOpen, InvitationExpired.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, invitation = await _find(tx, caller, token)
+        _require_open(invitation)
+        ended = await tx.invitations.end(organization.id, invitation.id, InvitationStatus.REJECTED, ports.clock.now())
+        if not ended:  # the sweeper was faster
+            raise InvitationExpired
+        tx.record(events.invitation_declined(invitation))
+    return organization
+
+
+async def _find(tx: Transaction, caller: Caller, token: str) -> tuple[Organization, Invitation]:
+    """The invitation that this token answers, and its organization, locked. Raises NotOpen.
+
+    In the token's place stands its hash in the list of the invited person, and only for that person it answers (decisions, point 192).
+    """
+    by_hash = _HASH.fullmatch(token) is not None
+    token_hash = bytes.fromhex(token) if by_hash else digest(token)
+    organization = await tx.organizations.lock_of_invitation(token_hash) or refuse(NotOpen)
+    invitation = await tx.invitations.by_token(organization.id, token_hash) or refuse(NotOpen)
+    if by_hash and not (isinstance(caller, Person) and caller.email_verified and caller.email == invitation.email):
+        raise NotOpen
+    return organization, invitation
+
+
+def _require_open(invitation: Invitation) -> None:
+    """Raises NotOpen, InvitationExpired."""
+    if invitation.status is InvitationStatus.EXPIRED:
+        raise InvitationExpired
+    if not invitation.is_pending:
+        raise NotOpen
+
+
+async def _expire(tx: Transaction, invitation: Invitation, now: datetime) -> bool:
+    """Whether a pending invitation is past its time. It is then marked, which has to be committed whatever is refused because of it."""
+    if invitation.expires_at > now:
+        return False
+    if await tx.invitations.end(invitation.org_id, invitation.id, InvitationStatus.EXPIRED, now):  # else the sweeper was faster
+        tx.record(events.invitation_expired(invitation))
+    return True
+
+
+async def _admit(
+    tx: Transaction,
+    organization: Organization,
+    invitation: Invitation,
+    now: datetime,
+    *,
+    person: Person | None = None,
+    on_behalf: bool = False,
+) -> None:
+    """Make whoever has the invited address a member of the locked organization: `person`, if they are signed in, or whoever it is.
+
+    What accepts may be anybody who knows the token, the inviter for one. So it proves nothing about the mailbox, verifies nothing and
+    deletes nothing (security.md A-7, R-3), and only a person who signed in, or whose account has no other life, takes part by it (R-5).
+
+    Raises AlreadyAMember, TeamFull, InvitedIsUnknown, InvitedIsAnother, InvitedIsNotActive, InvitedIsUnproved, InvitationExpired.
+    """
+    known = await tx.accounts.by_email(invitation.email)
+    if known is not None and await tx.members.lock(organization.id, known.id) is not None:
+        raise AlreadyAMember
+    if organization.member_count >= organization.user_limit.value:
+        raise TeamFull
+    account, born = await accounts.find_or_add(tx, invitation.email, now)
+    if born and on_behalf:
+        raise InvitedIsUnknown
+    if person is not None and account.id != person.user_id:  # the address has changed hands since the token was read
+        raise InvitedIsAnother
+    if not account.is_usable:
+        raise InvitedIsNotActive
+    if account.email_verified_at is None and account.first_verified_at is not None:
+        # Somebody gave a living account, with its sessions, this address and never showed that it is theirs: until they do, it gives no
+        # invitations (A-9), or whoever squats on an address would be let in by the person who really has it.
+        raise InvitedIsUnproved
+    if not await tx.invitations.end(organization.id, invitation.id, InvitationStatus.ACCEPTED, now):
+        raise InvitationExpired
+    confirmed = born or person is not None
+    await tx.members.add(
+        Membership(
+            id=new_id(),
+            org_id=organization.id,
+            user_id=account.id,
+            role=invitation.role,
+            created_at=now,
+            confirmed_at=now if confirmed else None,
+        )
+    )
+    tx.record(events.invitation_accepted(invitation, account.id))
+    tx.record(events.joined(organization.id, account.id, invitation.role, invitation_id=invitation.id))
+
+
+# What time does
+
+
+async def sweep(ports: Ports, holder: UUID) -> int | None:
+    """Mark in bounded batches what is past its time: how many it were. None while another holder is at it.
+
+    Nothing relies on it: time is looked at whenever an invitation is.
+    """
+    expired = 0
+    while True:
+        now = ports.clock.now()
+        async with ports.storage.transaction(by=SYSTEM) as tx:
+            # With each batch, since a large backlog may take longer than a lease.
+            if not await tx.leases.take(SWEEPER, holder, now, now + LEASE):
+                return expired or None
+            batch = await tx.invitations.expire(now, BATCH)
+            for invitation in batch:
+                tx.record(events.invitation_expired(invitation))
+        expired += len(batch)
+        if len(batch) < BATCH:
+            return expired

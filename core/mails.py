@@ -2,7 +2,8 @@
 
 A row says only what kind of mail goes to which address. What it needs besides, a one-time token above all, is made by the mailer
 (`prepare`), never inside the request: so a mail for an unknown address costs a request exactly what a mail for a known one costs
-(security.md B-2). The token is kept, sealed, until the mail has gone out, so that a second attempt says the same as the first.
+(security.md B-2). Only an invitation brings its token along, since the inviter is told it as well. The token is kept, sealed, until the
+mail has gone out, so that a second attempt says the same as the first.
 
 The mailer claims, prepares, sends, records. Killed between any two of these, nothing is lost: the claim is a lease that ends. Killed
 between sending and recording, the same letter goes out once more, with the same Message-ID.
@@ -10,6 +11,7 @@ between sending and recording, the same letter goes out once more, with the same
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -21,6 +23,7 @@ from core.one_time_tokens import Purpose
 from core.values import Email, digest, new_id
 
 if TYPE_CHECKING:
+    from core.invitations import Offer
     from ports import Ports
     from ports.outside import Letter
     from ports.storage import Transaction
@@ -33,6 +36,13 @@ class MailKind(StrEnum):
     RESET_PASSWORD = "reset_password"  # noqa: S105  (a kind, not a secret)
     PASSWORD_CHANGED = "password_changed"  # noqa: S105
     EMAIL_CHANGED = "email_changed"
+    INVITATION = "invitation"
+
+
+# Which mails are counted together against the limit per recipient (security.md E-5). Invitations are counted apart, so that no
+# organization can use up what somebody may need to get back into the own account.
+ACCOUNT_MAILS = frozenset({MailKind.VERIFY_EMAIL, MailKind.RESET_PASSWORD})
+INVITATIONS = frozenset({MailKind.INVITATION})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +57,8 @@ class Mail:
     claims: int = 0
     attempts: int = 0
     token: str | None = field(default=None, repr=False)
+    token_at: datetime | None = None  # when the token was prepared, which counts against the limit of its recipient
+    offer: Offer | None = None  # what a prepared invitation invites to
 
 
 class Outcome(StrEnum):
@@ -70,11 +82,12 @@ LEASE = timedelta(seconds=120)
 MAX_ATTEMPTS = 24
 # Claims after which nothing was heard: a mail that takes the process down with it must not do so for ever.
 MAX_LOST_CLAIMS = 10
+TOO_LATE = "its link expired before it could be sent"
 
 
-def new_mail(kind: MailKind, address: Email, now: datetime) -> Mail:
-    """A mail that is due at once."""
-    return Mail(id=new_id(), kind=kind, address=address, created_at=now, due_at=now)
+def new_mail(kind: MailKind, address: Email, now: datetime, *, token: str | None = None) -> Mail:
+    """A mail that is due at once; with its token, if that exists already."""
+    return Mail(id=new_id(), kind=kind, address=address, created_at=now, due_at=now, token=token)
 
 
 def backoff(attempts: int, spread: float) -> timedelta:
@@ -115,13 +128,15 @@ async def _prepared(ports: Ports, tx: Transaction, mail: Mail, now: datetime) ->
             purpose, ttl = Purpose.RESET_PASSWORD, ports.policy.reset_ttl
         case MailKind.PASSWORD_CHANGED | MailKind.EMAIL_CHANGED:
             return mail
+        case MailKind.INVITATION:
+            return await _invitation(ports, tx, mail, now)
     if mail.token is None:
         return await _with_token(ports, tx, mail, purpose, ttl, now) or Ended(Outcome.DROPPED)
     if await tx.one_time_tokens.is_live(digest(mail.token), purpose, now):
         return mail
     # A link that no longer opens anything would only confuse: it has expired on the way, or a later mail has taken its place.
     if now >= mail.created_at + ttl:
-        return Ended(Outcome.GIVEN_UP, "its link expired before it could be sent")
+        return Ended(Outcome.GIVEN_UP, TOO_LATE)
     return Ended(Outcome.DROPPED)
 
 
@@ -132,7 +147,7 @@ async def _with_token(ports: Ports, tx: Transaction, mail: Mail, purpose: Purpos
         return None
     if purpose is Purpose.VERIFY_EMAIL and account.email_verified_at is not None:
         return None
-    if await tx.mails.token_mails_since(mail.address, now - timedelta(hours=1)) >= ports.policy.mails_per_recipient:
+    if await _has_enough(ports, tx, mail, ACCOUNT_MAILS, now):
         return None
     if purpose is Purpose.RESET_PASSWORD:
         # A new reset link cancels earlier ones (A-5), by the time they were asked for: another process may be ahead of this one.
@@ -142,6 +157,26 @@ async def _with_token(ports: Ports, tx: Transaction, mail: Mail, purpose: Purpos
     token = str(new_id())  # the contract wants the form of a UUID: 122 bits from the operating system
     await tx.one_time_tokens.add(digest(token), purpose, account.id, account.email, created_at=mail.created_at, expires_at=now + ttl)
     return replace(mail, token=token) if await tx.mails.keep_token(mail, token, now) else None
+
+
+async def _has_enough(ports: Ports, tx: Transaction, mail: Mail, kinds: Collection[MailKind], now: datetime) -> bool:
+    """Whether the recipient gets no more mails of these kinds for the time being (security.md E-5)."""
+    return await tx.mails.token_mails_since(mail.address, kinds, now - timedelta(hours=1)) >= ports.policy.mails_per_recipient
+
+
+async def _invitation(ports: Ports, tx: Transaction, mail: Mail, now: datetime) -> Mail | Ended:
+    """`mail` with what it invites to, as long as it invites to anything."""
+    if mail.token is None:
+        return Ended(Outcome.GIVEN_UP, "its link is lost: it was sealed under a key that is gone")
+    offer = await tx.invitations.offer(digest(mail.token), now)
+    if offer is None or not offer.invitation.is_pending:
+        expired = offer is not None and offer.invitation.expires_at <= now
+        return Ended(Outcome.GIVEN_UP, TOO_LATE) if expired else Ended(Outcome.DROPPED)
+    if mail.token_at is None:  # a mail that was let through stays so, however many attempts it takes
+        await tx.mails.lock_recipient(mail.address)
+        if await _has_enough(ports, tx, mail, INVITATIONS, now) or not await tx.mails.keep_token(mail, mail.token, now):
+            return Ended(Outcome.DROPPED)
+    return replace(mail, offer=offer)
 
 
 async def sent(ports: Ports, mail: Mail) -> None:

@@ -49,10 +49,12 @@ class Settings(BaseSettings):
     mail_from: str = "Gatehouse <gatehouse@localhost.localdomain>"
     platform_owner_email: str | None = None
     platform_owner_password: SecretStr | None = None
+    auto_approve_organizations: bool = False
     trusted_proxies: Annotated[tuple[Network, ...], NoDecode] = ()
     rate_limits: str = "on"
     account_guess_limit: int = Field(10, ge=1, le=1_000_000)
     mails_per_recipient: int = Field(5, ge=1, le=1_000_000)
+    invitations_per_day: int = Field(1000, ge=1, le=1_000_000)
     unverified_purge_days: int = Field(7, ge=1, le=3650)
     common_passwords_file: Path | None = None
     log_format: LogFormat = "auto"
@@ -142,7 +144,9 @@ class Settings(BaseSettings):
             session_absolute_ttl=timedelta(seconds=self.session_absolute_ttl),
             account_guess_limit=self.account_guess_limit,
             mails_per_recipient=self.mails_per_recipient,
+            invitations_per_day=self.invitations_per_day,
             unverified_purge=timedelta(days=self.unverified_purge_days),
+            auto_approve_organizations=self.auto_approve_organizations,
             common_passwords=_lines(self.common_passwords_file),
         )
 

@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import NoReturn
-from urllib.parse import urlsplit
 
 import trio
 from pydantic import SecretStr
 
 from actors.housekeeper import housekeeper
+from actors.invitation_sweeper import invitation_sweeper
 from actors.key_reader import key_reader
 from actors.listener import listener
 from actors.mailbox import Mailbox
@@ -187,12 +187,11 @@ def check_sender(settings: Settings) -> None:
 
 def application(settings: Settings, base_url: str, wired: Wired) -> Application:
     """The HTTP application on these ports."""
-    frontend = urlsplit(settings.frontend_url) if settings.frontend_url else None
     return create_app(
         wired.ports,
         Edge(
             base_url=base_url,
-            frontend_origin=f"{frontend.scheme}://{frontend.netloc}" if frontend else None,
+            frontend_url=settings.frontend_url,
             trusted_proxies=settings.trusted_proxies,
             rate_limit_factor=settings.rate_limit_factor,
             metrics_token=settings.metrics_token.get_secret_value() if settings.metrics_token else None,
@@ -218,6 +217,7 @@ def start_actors(nursery: trio.Nursery, wired: Wired) -> None:
         "mailer": partial(mailer, ports, mails),
         "key_reader": partial(key_reader, ports, keys),
         "housekeeper": partial(housekeeper, ports),
+        "invitation_sweeper": partial(invitation_sweeper, ports),
         "metrics_refresher": partial(metrics_refresher, ports, wired.pool),
     }
     for name, actor in actors.items():

@@ -21,7 +21,7 @@ from core.housekeeping import Sealed as SealedKind
 from core.housekeeping import Sweep
 from core.invitations import Invitation, InvitationStatus, Invited, Offer
 from core.limits import Bucket
-from core.mails import Mail, Outcome
+from core.mails import Mail, MailKind, Outcome
 from core.members import ListedMember
 from core.one_time_tokens import Purpose
 from core.organizations import Membership, Organization, Tier
@@ -47,6 +47,10 @@ class Accounts(AccountsRead, Protocol):
 
     async def add(self, account: Account) -> None:
         """Raises EmailTaken."""
+        ...
+
+    async def add_if_free(self, account: Account) -> bool:
+        """Add the account unless another one has its address; whether it was added."""
         ...
 
     async def lock(self, user_id: UUID) -> Account | None:
@@ -258,7 +262,7 @@ class Confirmations(Protocol):
 
 
 class InvitationsRead(Protocol):
-    """Invitations, looked at. One that is pending past its time is shown as expired."""
+    """Invitations, looked at. In the first three, one that is pending past its time is shown as expired."""
 
     async def page(self, org_id: UUID, status: InvitationStatus | None, page: Page, now: datetime) -> Listed[Invited]:
         """Those of the organization with this status, the newest first."""
@@ -272,26 +276,25 @@ class InvitationsRead(Protocol):
         """The invitation that this token belongs to, whatever its status."""
         ...
 
+    async def by_id(self, org_id: UUID, invitation_id: UUID) -> Invitation | None:
+        """With the status that is stored, as in the next two."""
+        ...
+
+    async def by_token(self, org_id: UUID, token_hash: bytes) -> Invitation | None: ...
+    async def pending(self, org_id: UUID, email: Email) -> Invitation | None: ...
+
 
 class Invitations(InvitationsRead, Protocol):
     """Invitations, changed. The organization is locked before any of these but `expire`."""
 
     async def add(self, invitation: Invitation) -> None: ...
 
-    async def lock(self, org_id: UUID, invitation_id: UUID) -> Invitation | None: ...
-
-    async def lock_by_token(self, org_id: UUID, token_hash: bytes) -> Invitation | None: ...
-
-    async def lock_pending(self, org_id: UUID, email: Email) -> Invitation | None:
-        """The pending one for this address; it may be past its time."""
-        ...
-
-    async def end(self, org_id: UUID, invitation_id: UUID, status: InvitationStatus, now: datetime) -> None:
-        """Give a pending invitation a final status."""
+    async def end(self, org_id: UUID, invitation_id: UUID, status: InvitationStatus, now: datetime) -> bool:
+        """Give a pending invitation a final status; false where it has one. Exactly one caller wins."""
         ...
 
     async def void(self, org_id: UUID, invited_by: UUID, roles: Collection[Role], now: datetime) -> list[Invitation]:
-        """Cancel what this person has invited to these roles and is still pending (R-4); returns what it were."""
+        """Cancel what this person has invited to these roles and could still be accepted (R-4); returns what it were."""
         ...
 
     async def nth_newest(self, org_id: UUID, n: int) -> datetime | None:
@@ -327,7 +330,13 @@ class Mails(Protocol):
         """Keep the token for further attempts. False, and nothing kept, when the mail has been claimed again since."""
         ...
 
-    async def token_mails_since(self, address: Email, since: datetime) -> int: ...
+    async def token_mails_since(self, address: Email, kinds: Collection[MailKind], since: datetime) -> int:
+        """How many mails of these kinds to this address have had their token prepared since then."""
+        ...
+
+    async def lock_recipient(self, address: Email) -> None:
+        """Make others who would count what this address gets wait; for mails to whom there may be no account to lock."""
+        ...
 
     async def finish(self, mail: Mail, outcome: Outcome, now: datetime, *, reason: str | None = None) -> None:
         """The mail is done with; its token is forgotten.

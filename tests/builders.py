@@ -42,7 +42,7 @@ EMAIL = "ada@example.com"
 
 def make_edge(**changes: Any) -> Edge:
     """Rate limits are off: a test that is about them switches them on."""
-    edge = Edge(base_url=BASE_URL, frontend_origin=None, trusted_proxies=(), rate_limit_factor=None, metrics_token=None)
+    edge = Edge(base_url=BASE_URL, frontend_url=None, trusted_proxies=(), rate_limit_factor=None, metrics_token=None)
     return replace(edge, **changes)
 
 
@@ -140,6 +140,9 @@ class Api:
 
     async def patch(self, path: str, body: Any, **options: Any) -> Answer:
         return await self.call("PATCH", path, body, **options)
+
+    async def delete(self, path: str, **options: Any) -> Answer:
+        return await self.call("DELETE", path, **options)
 
     async def login(self, email: str = EMAIL, password: str = PASSWORD, **options: Any) -> Answer:
         return await self.post("/api/auth/login", {"email": email, "password": password}, **options)

@@ -8,21 +8,31 @@ from urllib.parse import urlencode, urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, select_autoescape
 
+from core.access import Role
+from core.invitations import Offer
 from core.mails import Mail, MailKind
 from core.policy import Policy
 from ports.outside import Letter
 
 PRODUCT: Final = "Gatehouse"
 # Where the link of a mail leads, below the base URL, and what a mail is about.
-PATHS: Final = MappingProxyType({MailKind.VERIFY_EMAIL: "/auth/verify-email", MailKind.RESET_PASSWORD: "/auth/reset-password"})
+PATHS: Final = MappingProxyType(
+    {
+        MailKind.VERIFY_EMAIL: "/auth/verify-email",
+        MailKind.RESET_PASSWORD: "/auth/reset-password",
+        MailKind.INVITATION: "/invitations/accept",
+    }
+)
 SUBJECTS: Final = MappingProxyType(
     {
         MailKind.VERIFY_EMAIL: "Confirm your e-mail address",
         MailKind.RESET_PASSWORD: "Choose a new password",
         MailKind.PASSWORD_CHANGED: "Your password was changed",
         MailKind.EMAIL_CHANGED: "Your e-mail address was changed",
+        MailKind.INVITATION: "You are invited to {organization}",
     }
 )
+ROLES: Final = MappingProxyType({Role.ADMIN: "an administrator", Role.MEMBER: "a member"})
 
 
 class Letters:
@@ -46,10 +56,14 @@ class Letters:
         }
 
     def compose(self, mail: Mail) -> Letter:
-        subject = f"{SUBJECTS[mail.kind]} - {PRODUCT}"
-        words = {"product": PRODUCT, "subject": subject, "address": mail.address, "moment": moment(mail.created_at)}
+        words: dict[str, str | None] = {"product": PRODUCT, "address": mail.address, "moment": moment(mail.created_at)}
         if mail.kind in PATHS:
-            words |= {"link": self._link(mail), "lifetime": spoken(self._lifetimes[mail.kind])}
+            words["link"] = self._link(mail)
+        if mail.kind in self._lifetimes:
+            words["lifetime"] = spoken(self._lifetimes[mail.kind])
+        if mail.offer is not None:
+            words |= _invitation(mail.offer)
+        subject = words["subject"] = f"{SUBJECTS[mail.kind].format_map(words)} - {PRODUCT}"
         return Letter(
             message_id=f"<{mail.id}@{self._message_id_host}>",
             date=mail.created_at,
@@ -62,6 +76,15 @@ class Letters:
     def _link(self, mail: Mail) -> str:
         assert mail.token is not None, "a mail with a link is prepared before it is composed"
         return f"{self._base_url}{PATHS[mail.kind]}?{urlencode({'token': mail.token})}"
+
+
+def _invitation(offer: Offer) -> dict[str, str | None]:
+    return {
+        "organization": offer.organization_name,
+        "inviter": offer.inviter_email,
+        "role": ROLES[offer.invitation.role],
+        "until": moment(offer.invitation.expires_at),
+    }
 
 
 def spoken(time: timedelta) -> str:

@@ -16,7 +16,11 @@ SELECT: Final = """
            first_verified_at
     from users """
 
-
+INSERT: Final = """
+    insert into users (id, email, email_verified_at, password_hash, is_platform_owner, origin, origin_org_id, deactivated_at, anonymized_at,
+                       created_at, updated_at, first_verified_at)
+    values (%(id)s, %(email)s, %(email_verified_at)s, %(password_hash)s, %(is_platform_owner)s, %(origin)s, %(origin_org_id)s,
+            %(deactivated_at)s, %(anonymized_at)s, %(created_at)s, %(created_at)s, %(first_verified_at)s) """
 WHOSE_LINK: Final = """
     where id = (select user_id from one_time_tokens where purpose = %(purpose)s and token_hash = %(token_hash)s) for no key update"""
 
@@ -35,6 +39,22 @@ def to_account(row: Row) -> Account:
         created_at=row[9],
         first_verified_at=row[10],
     )
+
+
+def _columns(account: Account) -> dict[str, object]:
+    return {
+        "id": account.id,
+        "email": account.email,
+        "email_verified_at": account.email_verified_at,
+        "password_hash": account.password_hash,
+        "is_platform_owner": account.is_platform_owner,
+        "origin": account.origin,
+        "origin_org_id": account.origin_org_id,
+        "deactivated_at": account.deactivated_at,
+        "anonymized_at": account.anonymized_at,
+        "created_at": account.created_at,
+        "first_verified_at": account.first_verified_at,
+    }
 
 
 class Accounts(Repository):
@@ -60,25 +80,11 @@ class Accounts(Repository):
         return await self._exists("select 1 from users where is_platform_owner limit 1")
 
     async def add(self, account: Account) -> None:
-        await self._run(
-            """
-            insert into users (id, email, email_verified_at, password_hash, is_platform_owner, origin, origin_org_id,
-                               deactivated_at, anonymized_at, created_at, updated_at, first_verified_at)
-            values (%(id)s, %(email)s, %(email_verified_at)s, %(password_hash)s, %(is_platform_owner)s, %(origin)s,
-                    %(origin_org_id)s, %(deactivated_at)s, %(anonymized_at)s, %(created_at)s, %(created_at)s,
-                    %(first_verified_at)s)""",
-            id=account.id,
-            email=account.email,
-            email_verified_at=account.email_verified_at,
-            password_hash=account.password_hash,
-            is_platform_owner=account.is_platform_owner,
-            origin=account.origin,
-            origin_org_id=account.origin_org_id,
-            deactivated_at=account.deactivated_at,
-            anonymized_at=account.anonymized_at,
-            created_at=account.created_at,
-            first_verified_at=account.first_verified_at,
-        )
+        await self._run(INSERT, **_columns(account))
+
+    async def add_if_free(self, account: Account) -> bool:
+        # Waits for whoever is about to take the address, and for the outcome of that.
+        return await self._run(INSERT + "on conflict (email) do nothing", **_columns(account)) == 1
 
     # "for no key update": the account's own writers wait, while rows that merely point to it (sessions, logins) still come in.
     async def lock(self, user_id: UUID) -> Account | None:

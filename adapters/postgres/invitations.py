@@ -92,39 +92,42 @@ class Invitations(Repository):
             created_at=invitation.created_at,
         )
 
-    async def lock(self, org_id: UUID, invitation_id: UUID) -> Invitation | None:
+    async def by_id(self, org_id: UUID, invitation_id: UUID) -> Invitation | None:
         return await self._one(
             to_invitation,
-            SELECT + "where i.org_id = %(org_id)s and i.id = %(invitation_id)s for update",
+            SELECT + "where i.org_id = %(org_id)s and i.id = %(invitation_id)s",
             org_id=org_id,
             invitation_id=invitation_id,
         )
 
-    async def lock_by_token(self, org_id: UUID, token_hash: bytes) -> Invitation | None:
+    async def by_token(self, org_id: UUID, token_hash: bytes) -> Invitation | None:
         return await self._one(
             to_invitation,
-            SELECT + "where i.org_id = %(org_id)s and i.token_hash = %(token_hash)s for update",
+            SELECT + "where i.org_id = %(org_id)s and i.token_hash = %(token_hash)s",
             org_id=org_id,
             token_hash=token_hash,
         )
 
-    async def lock_pending(self, org_id: UUID, email: Email) -> Invitation | None:
+    async def pending(self, org_id: UUID, email: Email) -> Invitation | None:
         return await self._one(
             to_invitation,
-            SELECT + "where i.org_id = %(org_id)s and i.email = %(email)s and i.status = 'pending' for update",
+            SELECT + "where i.org_id = %(org_id)s and i.email = %(email)s and i.status = 'pending'",
             org_id=org_id,
             email=email,
         )
 
-    async def end(self, org_id: UUID, invitation_id: UUID, status: InvitationStatus, now: datetime) -> None:
-        await self._run(
-            """
-            update invitations set status = %(status)s, ended_at = %(now)s
-            where org_id = %(org_id)s and id = %(invitation_id)s and status = 'pending'""",
-            org_id=org_id,
-            invitation_id=invitation_id,
-            status=status,
-            now=now,
+    async def end(self, org_id: UUID, invitation_id: UUID, status: InvitationStatus, now: datetime) -> bool:
+        return (
+            await self._run(
+                """
+                update invitations set status = %(status)s, ended_at = %(now)s
+                where org_id = %(org_id)s and id = %(invitation_id)s and status = 'pending'""",
+                org_id=org_id,
+                invitation_id=invitation_id,
+                status=status,
+                now=now,
+            )
+            == 1
         )
 
     async def void(self, org_id: UUID, invited_by: UUID, roles: Collection[Role], now: datetime) -> list[Invitation]:
@@ -133,6 +136,7 @@ class Invitations(Repository):
             f"""
             update invitations i set status = 'cancelled', ended_at = %(now)s
             where i.org_id = %(org_id)s and i.invited_by = %(invited_by)s and i.status = 'pending' and i.role = any(%(roles)s)
+              and i.expires_at > %(now)s
             returning {COLUMNS}""",
             org_id=org_id,
             invited_by=invited_by,

@@ -6,4 +6,6 @@ NAMESPACE: Final = 7331
 PLATFORM_OWNERS: Final = 1  # who is a platform owner; there may be no row to lock yet
 ROTATION: Final = 2  # which key signs
 
+RECIPIENTS: Final = 7332  # another such namespace: what each address is sent
+
 MIGRATIONS_LOCK: Final = 7_310_001  # of the other kind, with one number

@@ -1,11 +1,13 @@
 """The queue of mails."""
 
+from collections.abc import Collection
 from datetime import datetime
 from uuid import UUID
 
 import structlog
 
 from adapters.postgres.driver import Connection
+from adapters.postgres.locks import RECIPIENTS
 from adapters.postgres.statements import Repository, Row
 from core.mails import Mail, MailKind, Outcome
 from core.values import Email
@@ -37,6 +39,7 @@ class Mails(Repository):
             attempts=row[5],
             created_at=row[6],
             due_at=row[7],
+            token_at=row[8],
         )
 
     def _token(self, mail_id: UUID, sealed: bytes | None) -> str | None:
@@ -48,18 +51,22 @@ class Mails(Repository):
             log.error("seal_broken", mail=str(mail_id), reason=str(error))  # noqa: TRY400  (its trace says nothing more)
             return None
 
+    def _sealed(self, mail: Mail, token: str) -> bytes:
+        return self._vault.seal(token.encode(), place(mail.id))
+
     async def queue(self, mail: Mail) -> None:
         # A mailer listens on this channel; the payload says nothing, the queue says all.
         await self._run(
             """
             with queued as (
-                insert into mails (id, kind, address, created_at, due_at)
-                values (%(id)s, %(kind)s, %(address)s, %(created_at)s, %(due_at)s)
+                insert into mails (id, kind, address, token, created_at, due_at)
+                values (%(id)s, %(kind)s, %(address)s, %(token)s, %(created_at)s, %(due_at)s)
                 returning id)
             select pg_notify('mails', '') from queued""",
             id=mail.id,
             kind=mail.kind,
             address=mail.address,
+            token=None if mail.token is None else self._sealed(mail, mail.token),
             created_at=mail.created_at,
             due_at=mail.due_at,
         )
@@ -75,8 +82,8 @@ class Mails(Repository):
             claimed as (
                 update mails m set claims = m.claims + 1, due_at = %(lease_until)s
                 from due where m.id = due.id
-                returning m.id, m.kind, m.address, m.token, m.claims, m.attempts, m.created_at, m.due_at)
-            select id, kind, address, token, claims, attempts, created_at, due_at from claimed order by created_at""",
+                returning m.id, m.kind, m.address, m.token, m.claims, m.attempts, m.created_at, m.due_at, m.token_at)
+            select id, kind, address, token, claims, attempts, created_at, due_at, token_at from claimed order by created_at""",
             now=now,
             lease_until=lease_until,
             limit=limit,
@@ -88,22 +95,27 @@ class Mails(Repository):
                 "update mails set token = %(token)s, token_at = %(now)s where id = %(mail_id)s and claims = %(claims)s",
                 mail_id=mail.id,
                 claims=mail.claims,
-                token=self._vault.seal(token.encode(), place(mail.id)),
+                token=self._sealed(mail, token),
                 now=now,
             )
             == 1
         )
 
-    async def token_mails_since(self, address: Email, since: datetime) -> int:
+    async def token_mails_since(self, address: Email, kinds: Collection[MailKind], since: datetime) -> int:
         return (
             await self._one(
                 lambda row: int(row[0]),
-                "select count(*) from mails where address = %(address)s and token_at > %(since)s",
+                "select count(*) from mails where address = %(address)s and kind = any(%(kinds)s) and token_at > %(since)s",
                 address=address,
+                kinds=[kind.value for kind in kinds],
                 since=since,
             )
             or 0
         )
+
+    async def lock_recipient(self, address: Email) -> None:
+        # Two addresses of one number only wait for each other.
+        await self._run(f"select pg_advisory_xact_lock({RECIPIENTS}, hashtext(%(address)s))", address=address)
 
     async def finish(self, mail: Mail, outcome: Outcome, now: datetime, *, reason: str | None = None) -> None:
         await self._run(

@@ -48,7 +48,7 @@ class Edge:
     """What the HTTP edge is told by the operator's settings."""
 
     base_url: str
-    frontend_origin: str | None
+    frontend_url: str | None
     trusted_proxies: Sequence[IPv4Network | IPv6Network]
     rate_limit_factor: float | None  # None: off
     metrics_token: str | None
@@ -63,7 +63,8 @@ def create_app(
     served = Served(
         ports=ports,
         limits=RateLimits(edge.rate_limit_factor),
-        origin=f"{base.scheme}://{base.netloc}",
+        origin=origin(edge.base_url),
+        acceptance_page=acceptance_page(edge.base_url, edge.frontend_url),
         metrics_token=edge.metrics_token,
         exposition=exposition,
         exposition_type=exposition_type,
@@ -77,11 +78,32 @@ def create_app(
         observe=observe,
         body_limit=lambda _: MAX_BODY,
         trusted_proxies=edge.trusted_proxies,
-        cors_origin=edge.frontend_origin,
+        cors_origin=origin(edge.frontend_url) if edge.frontend_url else None,
         render_error=partial(_render_error, routes),
         https=base.scheme == "https",
     )
     return app
+
+
+def origin(url: str) -> str:
+    """Scheme and host of an address, as browsers say it."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def acceptance_page(base_url: str, frontend_url: str | None) -> str:
+    """The page that shows an invitation: the frontend's, at the path of the mail's link, or our own (decisions, point 196).
+
+    A frontend at the very address of the service has that path from us, and would be sent in a circle.
+    """
+    if frontend_url is None or _place(frontend_url) == _place(base_url):
+        return f"{base_url}/app/invitations/accept"
+    return f"{frontend_url}/invitations/accept"
+
+
+def _place(url: str) -> tuple[str, str | None, int | None, str]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme), parts.path
 
 
 def describe() -> dict[str, Any]:

@@ -13,7 +13,7 @@ from quart_trio.wrappers import TrioRequest
 from werkzeug.exceptions import UnsupportedMediaType
 
 from core.errors import Invalid
-from core.values import Email, is_plain, parse_id
+from core.values import KEEP, Email, is_plain, parse_id
 
 MAX_BODY = 256 * 1024
 MAX_DEPTH = 32
@@ -118,6 +118,15 @@ class Body(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True)
 
 
+def maybe(**limits: Any) -> Any:
+    """The default of a field that may be left out, but not null. It is KEEP then, whatever its type says, for the use case to see."""
+    return Field(default=KEEP, json_schema_extra=_without_default, **limits)
+
+
+def _without_default(schema: dict[str, Any]) -> None:
+    del schema["default"]
+
+
 class Shown(BaseModel):
     """A JSON answer: names every field that goes out, so that nothing else can."""
 
@@ -180,3 +189,7 @@ class Message(Shown):
     """What was done, in a sentence."""
 
     message: str
+
+
+class Nothing(Shown):
+    """It was done, and there is nothing to say about it."""

@@ -28,6 +28,7 @@ class Served:
     ports: "Ports"
     limits: "RateLimits"
     origin: str  # of our own pages
+    acceptance_page: str  # where the link of an invitation leads on to
     metrics_token: str | None
     exposition: Callable[[], bytes]
     exposition_type: str

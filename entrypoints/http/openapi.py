@@ -6,6 +6,7 @@ from a route's access, and the security entry, which is taken from the access de
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from inspect import getdoc
 from typing import Any, TypeVar
 
 from quart import Quart
@@ -148,6 +149,9 @@ class Provider(OpenAPIProvider):
                     **(_answers(description) if description else {}),
                 }
                 operation["responses"] = {str(status): answer for status, answer in sorted(operation["responses"].items())}
+                for answer in operation["responses"].values():
+                    if answer["description"] == getdoc(list):  # of a list, quart-schema says what Python says of lists
+                        answer["description"] = "A list."
                 if "requestBody" in operation:
                     [content] = operation["requestBody"]["content"].values()
                     operation["requestBody"]["required"] = "required" in content["schema"]

@@ -9,12 +9,30 @@ from uuid import UUID
 import pytest
 
 from adapters.letters import Letters, spoken
+from core.access import Role
+from core.invitations import Invitation, InvitationStatus, Offer
 from core.mails import Mail, MailKind
 from core.policy import Policy
 from core.values import Email
 
 TOKEN = "0d9f9d4e-7f07-4c39-a9a4-0b1f6b8c1a52"
 BASE_URL = "https://id.example.com/sso"
+OFFER = Offer(
+    Invitation(
+        id=UUID("4e7b1c52-90b1-4a6e-8e0b-6a0f1f7d2a33"),
+        org_id=UUID("c1f4b8a0-2f6e-4f0e-9d0a-3f1c9a7b5e44"),
+        email=Email("ada+o'neil&co@example.com"),
+        role=Role.ADMIN,
+        invited_by=UUID("9a5d3a60-6b1f-4b5e-8a52-0d9c3b7e1f55"),
+        status=InvitationStatus.PENDING,
+        token_hash=b"hash",
+        expires_at=datetime(2026, 3, 11, 5, 6, 7, tzinfo=UTC),
+        created_at=datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC),
+    ),
+    "acme",
+    "Acme & <Sons>",
+    Email("grace@example.com"),
+)
 MAIL = Mail(
     id=UUID("6f1c1f2e-64a5-4a2a-9a42-5a8f3f9b7c11"),
     kind=MailKind.VERIFY_EMAIL,
@@ -24,9 +42,15 @@ MAIL = Mail(
     claims=1,
     attempts=0,
     token=TOKEN,
+    offer=OFFER,
 )
 LETTERS = Letters(BASE_URL, Policy())
-PATHS = {MailKind.VERIFY_EMAIL: "/auth/verify-email", MailKind.RESET_PASSWORD: "/auth/reset-password"}
+PATHS = {
+    MailKind.VERIFY_EMAIL: "/auth/verify-email",
+    MailKind.RESET_PASSWORD: "/auth/reset-password",
+    MailKind.INVITATION: "/invitations/accept",
+}
+LIFETIMES = {MailKind.VERIFY_EMAIL: "90 minutes", MailKind.RESET_PASSWORD: "45 minutes"}
 NOTICES = [kind for kind in MailKind if kind not in PATHS]
 
 
@@ -98,20 +122,52 @@ def test_both_parts_say_who_writes_to_whom_and_what_to_do_if_it_was_somebody_els
     for part in (letter.text, Page(letter.html).shown):
         assert "Gatehouse" in part
         assert MAIL.address in part
-        assert "If it was not you" in part
+        assert re.search("If (it was not you|you do not know who)", part)
     assert letter.subject.endswith(" - Gatehouse")
     assert letter.to == MAIL.address
     assert letter.date == MAIL.created_at
 
 
-@pytest.mark.parametrize("kind", PATHS)
+@pytest.mark.parametrize("kind", LIFETIMES)
 def test_both_parts_say_how_long_the_link_lives_and_that_the_mail_may_be_ignored(kind: MailKind) -> None:
     policy = Policy(verification_ttl=timedelta(minutes=90), reset_ttl=timedelta(minutes=45))
     letter = Letters(BASE_URL, policy).compose(replace(MAIL, kind=kind))
-    lifetime = {MailKind.VERIFY_EMAIL: "90 minutes", MailKind.RESET_PASSWORD: "45 minutes"}[kind]
     for part in (letter.text, Page(letter.html).shown):
-        assert f"The link works once, within {lifetime} of the request" in words(part)
+        assert f"The link works once, within {LIFETIMES[kind]} of the request" in words(part)
         assert "ignore this mail" in words(part)
+
+
+INVITATION = replace(MAIL, kind=MailKind.INVITATION)
+
+
+def test_an_invitation_says_who_invites_to_what_as_what_and_until_when() -> None:
+    letter = LETTERS.compose(INVITATION)
+    assert letter.subject == "You are invited to Acme & <Sons> - Gatehouse"
+    for part in (letter.text, Page(letter.html).shown):
+        said = words(part)
+        assert f"grace@example.com invites you, {MAIL.address}, to be an administrator of Acme & <Sons> on Gatehouse." in said
+        assert "The link works once, until 11 March 2026 at 05:06 UTC." in said
+        assert "ignore this mail" in said
+    assert "<Sons>" not in letter.html
+
+
+def test_an_invitation_says_the_role() -> None:
+    letter = LETTERS.compose(replace(INVITATION, offer=replace(OFFER, invitation=replace(OFFER.invitation, role=Role.MEMBER))))
+    for part in (letter.text, Page(letter.html).shown):
+        assert "to be a member of Acme" in words(part)
+
+
+def test_an_invitation_of_somebody_who_is_gone_names_nobody() -> None:
+    letter = LETTERS.compose(replace(INVITATION, offer=replace(OFFER, inviter_email=None)))
+    for part in (letter.text, Page(letter.html).shown):
+        assert f"You are invited, {MAIL.address}, to be an administrator" in words(part)
+
+
+def test_the_name_of_an_organization_is_no_template() -> None:
+    letter = LETTERS.compose(replace(INVITATION, offer=replace(OFFER, organization_name="{address} {{ product }} {0}")))
+    assert letter.subject == "You are invited to {address} {{ product }} {0} - Gatehouse"
+    for part in (letter.text, Page(letter.html).shown):
+        assert "{address} {{ product }} {0}" in words(part)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from adapters.postgres.driver import connect
+from adapters.postgres.locks import RECIPIENTS
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.access import SYSTEM
@@ -24,7 +25,7 @@ async def test_every_field_of_a_mail_comes_back(storage: Postgres, kind: MailKin
     queued = mail(kind=kind)
     await queue(storage, queued)
     await within(storage, lambda tx: tx.mails.keep_token(queued, "the token", NOW))
-    assert await claim(storage) == [replace(queued, claims=1, due_at=NOW + HOUR, token="the token")]
+    assert await claim(storage) == [replace(queued, claims=1, due_at=NOW + HOUR, token="the token", token_at=NOW)]
 
 
 async def test_due_mails_are_claimed_oldest_first_and_no_more_than_asked_for(storage: Postgres) -> None:
@@ -126,18 +127,53 @@ async def test_whoever_lost_its_lease_keeps_no_token_and_ends_nothing_but_what_w
     assert await run_sql(pool, "select outcome, finished_at from mails") == [("sent", NOW)]
 
 
-async def test_the_limit_per_recipient_counts_tokens_that_were_made(storage: Postgres) -> None:
+async def test_a_mail_may_bring_its_token_which_does_not_count_yet(storage: Postgres, pool: Pool) -> None:
+    queued = mail(kind=MailKind.INVITATION, token="the token")
+    await queue(storage, queued)
+    [(stored,)] = await run_sql(pool, "select token from mails")
+    assert b"the token" not in stored
+    [claimed] = await claim(storage)
+    assert (claimed.token, claimed.token_at) == ("the token", None)
+    assert await within(storage, lambda tx: tx.mails.token_mails_since(ADA, list(MailKind), NOW - DAY)) == 0
+
+
+async def test_the_limit_per_recipient_counts_tokens_that_were_prepared(storage: Postgres) -> None:
     mails = [mail(), mail(), mail(), mail(address=EVE)]
     await queue(storage, *mails)
+    reset = {MailKind.RESET_PASSWORD}
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.mails.keep_token(mails[0], "t", NOW - HOUR)
         await tx.mails.keep_token(mails[1], "t", NOW - HOUR + MICROSECOND)
         await tx.mails.keep_token(mails[3], "t", NOW)
         await tx.mails.finish(mails[1], Outcome.SENT, NOW)  # sent ones count as well
-        assert await tx.mails.token_mails_since(ADA, NOW - HOUR) == 1
-        assert await tx.mails.token_mails_since(ADA, NOW - HOUR - MICROSECOND) == 2
-        assert await tx.mails.token_mails_since(EVE, NOW - HOUR) == 1
-        assert await tx.mails.token_mails_since(Email("nobody@example.com"), NOW - HOUR) == 0
+        assert await tx.mails.token_mails_since(ADA, reset, NOW - HOUR) == 1
+        assert await tx.mails.token_mails_since(ADA, reset, NOW - HOUR - MICROSECOND) == 2
+        assert await tx.mails.token_mails_since(EVE, reset, NOW - HOUR) == 1
+        assert await tx.mails.token_mails_since(Email("nobody@example.com"), reset, NOW - HOUR) == 0
+
+
+async def test_the_limit_per_recipient_counts_the_kinds_that_it_is_asked_for(storage: Postgres) -> None:
+    mails = {kind: mail(kind=kind) for kind in MailKind}
+    await queue(storage, *mails.values())
+    async with storage.transaction(by=SYSTEM) as tx:
+        for one in mails.values():
+            await tx.mails.keep_token(one, "t", NOW)
+        for kind in MailKind:
+            assert await tx.mails.token_mails_since(ADA, {kind}, NOW - HOUR) == 1
+        assert await tx.mails.token_mails_since(ADA, list(MailKind), NOW - HOUR) == len(MailKind)
+        assert await tx.mails.token_mails_since(ADA, [], NOW - HOUR) == 0
+
+
+async def test_who_counts_what_a_recipient_gets_does_so_alone(storage: Postgres, pool: Pool) -> None:
+    async def is_free(address: Email) -> bool:
+        [(free,)] = await run_sql(pool, "select pg_try_advisory_xact_lock(%s, hashtext(%s))", RECIPIENTS, address)
+        return bool(free)
+
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.mails.lock_recipient(ADA)
+        assert not await in_another_task(lambda: is_free(ADA))
+        assert await in_another_task(lambda: is_free(EVE))
+    assert await is_free(ADA)
 
 
 async def test_mailers_are_woken_when_the_transaction_commits(storage: Postgres, conninfo: str) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,23 @@ from entrypoints.http import pages
 
 HOSTILE = "\"'><script>alert(1)</script><form action=https://elsewhere.example>{{ 7 * 7 }}"
 
+UNTIL = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
+
 PAGES: dict[str, dict[str, object]] = {
     "home.html": {},
     "verified.html": {"email": "ada@example.org"},
     "reset_password.html": {"token": "8f14e45f", "problem": "The password must have at least 8 characters."},
     "password_reset_done.html": {},
+    "invitation.html": {
+        "token": "8f14e45f",
+        "organization": "Acme & Sons",
+        "inviter": "grace@example.org",
+        "email": "ada@example.org",
+        "role": "an administrator",
+        "until": UNTIL,
+    },
+    "invitation_accepted.html": {"organization": "Acme & Sons"},
+    "invitation_declined.html": {"organization": "Acme & Sons"},
     "error.html": {"status": 404, "title": "Not Found", "message": "There is nothing here.", "request_id": "q3f8cW0nT1y5"},
 }
 PARTS = {"base.html", "ui.html", "docs.html"}
@@ -68,7 +81,10 @@ def test_every_response_has_a_nonce_of_its_own() -> None:
     assert render("home.html").headers["Content-Security-Policy"] != render("home.html").headers["Content-Security-Policy"]
 
 
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in PAGES.items() for value in values if value != "status"])
+TEXTS = [(name, value) for name, values in PAGES.items() for value, example in values.items() if isinstance(example, str)]
+
+
+@pytest.mark.parametrize(("name", "value"), TEXTS)
 def test_hostile_values_stay_text(name: str, value: str) -> None:
     page = render(name, **{value: HOSTILE})
     assert "&lt;script&gt;alert(1)" in page.body
@@ -111,6 +127,24 @@ def test_reset_form_says_what_a_password_needs() -> None:
     )
     assert " aria-invalid=" not in body
     assert " role=" not in body
+
+
+def test_an_invitation_says_who_invites_whom_to_what_until_when_and_offers_both_answers() -> None:
+    body = render("invitation.html").body
+    assert "<h1>You are invited to Acme &amp; Sons</h1>" in body
+    assert (
+        "<strong>grace@example.org</strong> invites you, <strong>ada@example.org</strong>, to be <strong>an administrator</strong> of"
+        in body
+    )
+    assert '<time datetime="2026-03-04T05:06Z">4 March 2026 at 05:06 UTC</time>' in body
+    for answer, label in (("accept", "Accept"), ("decline", "Decline")):
+        form = body.partition(f'<form method="post" action="/app/invitations/{answer}">')[2].partition("</form>")[0]
+        assert '<input type="hidden" name="token" value="8f14e45f">' in form
+        assert f'type="submit">{label}</button>' in form
+
+
+def test_an_invitation_of_somebody_who_is_gone_names_nobody() -> None:
+    assert "You are invited, <strong>ada@example.org</strong>, to be" in render("invitation.html", inviter=None).body
 
 
 def test_docs_may_run_only_files_of_ours() -> None:
