@@ -1,5 +1,8 @@
-"""Events and the audit log: what is recorded, of whom, and for which organizations."""
+"""Events and the audit log: what is recorded, of whom, for which organizations, in which order; and the totals, which are always right."""
 
+import random
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
@@ -8,8 +11,9 @@ from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from core import events
 from core.access import SYSTEM, Person
+from core.events import CATALOGUE, Event
 from tests.adapters.rows import ADA, EVE, account, add
-from tests.builders import add_member, add_organization, run_sql
+from tests.builders import add_member, add_organization, everyone, run_sql
 from tests.fakes.outside import FakeClock
 
 PERSON = Person(
@@ -89,3 +93,149 @@ async def test_a_record_goes_with_its_transaction(storage: Postgres, pool: Pool)
             tx.record(events.password_changed(uuid4(), "set"))
             raise ZeroDivisionError
     assert await run_sql(pool, AUDIT) == await run_sql(pool, TOLD) == []
+
+
+# Order
+
+
+async def test_records_of_one_transaction_are_a_microsecond_apart_in_their_order(storage: Postgres, pool: Pool, clock: FakeClock) -> None:
+    ada = await add(storage, account())
+    one, two = [await add_organization(pool, slug) for slug in ("one", "two")]
+    for org in (one, two):
+        await add_member(pool, org, ada.id)
+    async with storage.transaction(by=SYSTEM) as tx:
+        tx.record(happened("user.invited", one))
+        tx.record(events.signed_up(ada.id))
+        tx.record(events.password_changed(ada.id, "set"))
+        tx.record(happened("user.invited", two))
+    at = [clock.now() + number * timedelta(microseconds=1) for number in range(4)]
+    assert await run_sql(pool, "select name, created_at from events order by created_at, name") == [
+        ("user.invited", at[0]),
+        ("user.signup.success", at[1]),
+        *[("security.password.changed", at[2])] * 2,
+        ("user.invited", at[3]),
+    ]
+    assert await run_sql(pool, "select action, created_at from audit_log where org_id = %s order by created_at", two) == [
+        ("security.password.changed", at[2]),
+        ("user.invited", at[3]),
+    ]
+
+
+# Totals
+
+
+def happened(name: str, org: UUID, target: str = "x") -> Event:
+    return Event(CATALOGUE[name], target, org_id=org)
+
+
+async def totals(pool: Pool) -> dict[tuple[UUID, str, str], int]:
+    """The totals that are kept, which must be those that counting finds."""
+    kept = await run_sql(pool, "select org_id, action, target_type, total from audit_totals")
+    counted = await run_sql(
+        pool, "select org_id, action, target_type, count(*) from audit_log where org_id is not null group by org_id, action, target_type"
+    )
+    assert sorted(kept, key=str) == sorted(counted, key=str)
+    return {(org, action, target_type): total for org, action, target_type, total in kept}
+
+
+async def test_entries_are_counted_for_each_organization_and_action(storage: Postgres, pool: Pool) -> None:
+    one, two = [await add_organization(pool, slug) for slug in ("one", "two")]
+    assert await totals(pool) == {}
+    async with storage.transaction(by=SYSTEM) as tx:
+        for name in ("user.invited", "plan.created", "user.invited", "user.invited"):
+            tx.record(happened(name, one))
+        tx.record(happened("user.invited", two))
+    assert await totals(pool) == {
+        (one, "user.invited", "user"): 3,
+        (one, "plan.created", "plan"): 1,
+        (two, "user.invited", "user"): 1,
+    }
+    async with storage.transaction(by=SYSTEM) as tx:
+        tx.record(happened("user.invited", two))
+    assert (await totals(pool))[two, "user.invited", "user"] == 2
+
+
+async def test_what_concerns_a_person_counts_in_each_of_their_organizations(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    one, two, other = [await add_organization(pool, slug) for slug in ("one", "two", "other")]
+    for org in (one, two):
+        await add_member(pool, org, ada.id)
+    await add_member(pool, other, eve.id)
+    async with storage.transaction(by=SYSTEM) as tx:
+        tx.record(events.password_changed(ada.id, "set"))
+        tx.record(events.password_changed(ada.id, "change"))
+        tx.record(happened("security.password.changed", two, str(ada.id)))
+    changed = ("security.password.changed", "user")
+    assert await totals(pool) == {(one, *changed): 2, (two, *changed): 3}
+
+
+async def test_what_is_no_entry_of_an_organization_is_not_counted(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    async with storage.transaction(by=SYSTEM) as tx:
+        tx.record(events.password_changed(ada.id, "set"))  # the platform's own log
+        tx.record(events.signed_up(ada.id))  # no entry at all
+    assert await totals(pool) == {}
+
+
+async def test_a_total_goes_back_with_its_transaction(storage: Postgres, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    async with storage.transaction(by=SYSTEM) as tx:
+        tx.record(happened("user.invited", org))
+    with pytest.raises(ZeroDivisionError):  # noqa: PT012 (what comes before the error is the point)
+        async with storage.transaction(by=SYSTEM) as tx:
+            tx.record(happened("user.invited", org))
+            tx.record(happened("plan.created", org))
+            await tx.write_records()
+            raise ZeroDivisionError
+    assert await totals(pool) == {(org, "user.invited", "user"): 1}
+
+
+def recorder(storage: Postgres, choose: Callable[[int], list[Event]], times: int = 5) -> Callable[[int], Awaitable[None]]:
+    """Transactions, one after the other, that each record what is chosen."""
+
+    async def record(number: int) -> None:
+        for _ in range(times):
+            async with storage.transaction(by=SYSTEM) as tx:
+                for event in choose(number):
+                    tx.record(event)
+
+    return record
+
+
+@pytest.mark.slow
+async def test_twenty_who_record_the_same_in_opposite_order_all_count(storage: Postgres, pool: Pool) -> None:
+    one, two = [await add_organization(pool, slug) for slug in ("one", "two")]
+    both = [happened("user.invited", one), happened("plan.created", one), happened("user.invited", two)]
+    await everyone(20, recorder(storage, lambda number: both if number % 2 else both[::-1]))
+    assert set((await totals(pool)).values()) == {100}
+    assert len(await totals(pool)) == 3
+
+
+@pytest.mark.slow
+async def test_twenty_people_of_the_same_organizations_all_count(storage: Postgres, pool: Pool) -> None:
+    people = [await add(storage, account(f"{number}@example.com")) for number in range(20)]
+    organizations = [await add_organization(pool, f"org-{number}") for number in range(5)]
+    for number, person in enumerate(people):  # the rows of their memberships lie in different orders
+        for org in organizations if number % 2 else organizations[::-1]:
+            await add_member(pool, org, person.id)
+    await everyone(20, recorder(storage, lambda number: [events.password_changed(people[number].id, "change")]))
+    assert await totals(pool) == {(org, "security.password.changed", "user"): 100 for org in organizations}
+
+
+@pytest.mark.slow
+async def test_twenty_who_record_anything_anywhere_all_count(storage: Postgres, pool: Pool) -> None:
+    people = [await add(storage, account(f"{number}@example.com")) for number in range(5)]
+    organizations = [await add_organization(pool, f"org-{number}") for number in range(5)]
+    dice = random.Random(7)  # noqa: S311
+    for person in people:
+        for org in dice.sample(organizations, dice.randrange(6)):
+            await add_member(pool, org, person.id)
+    names = dice.sample(sorted(events.AUDIT_ACTIONS), 8)
+
+    def choose(_: int) -> list[Event]:
+        anything = [happened(name, org) for name in names for org in organizations]
+        changed = [events.password_changed(person.id, "change") for person in people]
+        return dice.sample([*anything, *changed], dice.randrange(12))
+
+    await everyone(20, recorder(storage, choose))
+    assert sum((await totals(pool)).values()) > 100
