@@ -66,6 +66,7 @@ def test_the_defaults_are_the_documented_ones(given: Given) -> None:
         "rate_limits": "on",
         "account_guess_limit": 10,
         "mails_per_recipient": 5,
+        "invitations_per_day": 1000,
         "unverified_purge_days": 7,
         "common_passwords_file": None,
         "log_format": "auto",
@@ -102,6 +103,7 @@ def test_every_setting_is_read_from_its_variable(given: Given, tmp_path: Path) -
         RATE_LIMITS="2.5",
         ACCOUNT_GUESS_LIMIT="3",
         MAILS_PER_RECIPIENT="2",
+        INVITATIONS_PER_DAY="30",
         UNVERIFIED_PURGE_DAYS="1",
         COMMON_PASSWORDS_FILE=str(common),
         LOG_FORMAT="json",
@@ -125,6 +127,7 @@ def test_every_setting_is_read_from_its_variable(given: Given, tmp_path: Path) -
         session_absolute_ttl=timedelta(hours=2),
         account_guess_limit=3,
         mails_per_recipient=2,
+        invitations_per_day=30,
         unverified_purge=timedelta(days=1),
         common_passwords=frozenset({"password1234", "qwertyuiop"}),
     )

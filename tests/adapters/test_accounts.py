@@ -71,6 +71,21 @@ async def test_an_address_belongs_to_one_account(storage: Postgres) -> None:
         await within(storage, lambda tx: tx.accounts.change_email(eve.id, ADA, NOW))
 
 
+async def test_an_account_is_added_if_its_address_is_free(storage: Postgres, pool: Pool) -> None:
+    full = account(**FULL, origin_org_id=await add_organization(pool, "acme"))
+    assert await within(storage, lambda tx: tx.accounts.add_if_free(full))
+    assert not await within(storage, lambda tx: tx.accounts.add_if_free(account()))
+    async with storage.reading() as read:
+        assert await read.accounts.by_email(ADA) == full
+    assert await run_sql(pool, "select count(*) from users") == [(1,)]
+
+
+async def test_one_of_many_is_added_under_an_address(storage: Postgres, pool: Pool) -> None:
+    added = await everyone(20, lambda _: within(storage, lambda tx: tx.accounts.add_if_free(account())))
+    assert sorted(added) == [False] * 19 + [True]
+    assert await run_sql(pool, "select count(*) from users") == [(1,)]
+
+
 async def test_another_constraint_is_a_defect_and_no_refusal(storage: Postgres) -> None:
     taken = await add(storage, account())
     with pytest.raises(psycopg.errors.UniqueViolation):
