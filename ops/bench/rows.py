@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -9,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import ClassVar, Final
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from ops.bench import service
 from ops.bench.processes import Child, NotHere, Unfit, resident_mb
 from ops.bench.service import Service, access_tokens, add_accounts, add_sessions, email_of, password_of
 from ops.bench.table import Goal, Sample
+from ops.bench.tenants import FULL, PER_TARGET, QUICK, Say, Tenant, Tenants, add_tenants
 from ops.bench.wrk import Load, Request, Wrk
 
 CORES: Final = 2
@@ -29,6 +31,36 @@ LOGINS: Final = Wrk(connections=24)
 # One worker's queue as full as it gets without refusing anybody: 2 hashes under way and 30 waiting, of 32.
 FULL_QUEUE: Final = Wrk(connections=32)
 READS_MEANWHILE: Final = Wrk(connections=8)
+ONE_BY_ONE: Final = Wrk(connections=1)
+
+
+class Run:
+    """What the rows of one run share: made when the first of them asks for it, and ended by the stack, with the run."""
+
+    def __init__(self, directory: Path, stack: ExitStack, say: Say, *, quick: bool) -> None:
+        self._directory = directory
+        self._stack = stack
+        self._say = say
+        self._scale = QUICK if quick else FULL
+        self._tenants: tuple[Service, Tenants] | Unfit | None = None
+
+    def tenants(self) -> tuple[Service, Tenants]:
+        """A service with one worker, and many organizations in its database. Raises Unfit, and then for each row that asks."""
+        if self._tenants is None:
+            try:
+                self._tenants = self._new_tenants()
+            except Unfit as reason:
+                self._tenants = reason
+        if isinstance(self._tenants, Unfit):
+            raise self._tenants
+        return self._tenants
+
+    def _new_tenants(self) -> tuple[Service, Tenants]:
+        free, needed = shutil.disk_usage(self._directory).free / 2**30, self._scale.gigabytes
+        if free < needed:
+            raise NotHere(f"The organizations need {needed:.0f} GB on the disk of {self._directory.parent}, which has {free:.0f} free.")
+        started = start_service(self._directory / "tenants", self._stack, 1, service.argon2_in_use())
+        return started, add_tenants(started, self._scale, self._say)
 
 
 class Row(ABC):
@@ -38,12 +70,13 @@ class Row(ABC):
     what: ClassVar[str]
     goal: ClassVar[Goal]
     unit: ClassVar[str] = "/s"  # of raw and ours
-    setting: ClassVar[str]  # how it is measured, in a few words
+    setting: str  # how it is measured, in a few words
     repeats: ClassVar[bool] = True  # else there is one round
 
-    def __init__(self, directory: Path, stack: ExitStack) -> None:
+    def __init__(self, directory: Path, stack: ExitStack, run: Run) -> None:
         self.directory = directory  # its own, and empty
         self.stack = stack
+        self.run = run
 
     @abstractmethod
     def prepare(self, seconds: int, rounds: int) -> None:
@@ -63,13 +96,7 @@ class Row(ABC):
 
     def start_service(self, workers: int) -> Service:
         """The service on an empty database, with the Argon2 that `run` would start it with."""
-        return self._start_service(workers, service.argon2_in_use())
-
-    def _start_service(self, workers: int, argon2_build: Path | None) -> Service:
-        data = self.directory / "data"
-        data.mkdir()
-        data.chmod(0o755)  # for the account that PostgreSQL runs as when this one is root
-        return self.stack.enter_context(service.started(data, workers=workers, argon2_build=argon2_build))
+        return start_service(self.directory / "data", self.stack, workers, service.argon2_in_use())
 
 
 # -- logins ------------------------------------------------------------------------------------------------------------
@@ -82,7 +109,7 @@ class Logins(Row):
     setting = f"{LOGINS.connections} connections, {ACCOUNTS} accounts, right passwords"
 
     def prepare(self, seconds: int, rounds: int) -> None:
-        self.service = self._start_service(CORES, self.build)
+        self.service = start_service(self.directory / "data", self.stack, CORES, self.build)
         add_accounts(self.service, ACCOUNTS)
 
     def raw(self, seconds: int) -> Sample:
@@ -256,9 +283,108 @@ class Memory(Row):
         return Sample(now, {"{} MB before them": self.before, "{} MB at the highest": highest, "{} requests/s": load.rate})
 
 
+# -- pages of organizations, however large ------------------------------------------------------------------------------------
+
+
+class TenantPage(Row):
+    """The first page of a list, in the large organization against the small one, one request after the other."""
+
+    goal = Goal(bar=2, aim=1.2)
+    unit = "ms"
+    setting = "1 worker, 1 connection"
+    resource: ClassVar[str]  # the last part of the path
+    listed: ClassVar[str]  # where in the answer the page is
+
+    @abstractmethod
+    def total(self, tenant: Tenant) -> int:
+        """What the page must say that there is."""
+
+    def filters(self, tenant: Tenant) -> Mapping[str, str]:
+        return {}
+
+    def prepare(self, seconds: int, rounds: int) -> None:
+        self.service, self.tenants = self.run.tenants()
+        self.setting = f"{TenantPage.setting}; {self.tenants.scale}; they took {self.tenants.seconds:.0f} s to make"
+        self.tokens = access_tokens(self.service, 2)
+        shown = [
+            self.check(self.request(tenant, self.filters(tenant)), self.total(tenant))
+            for tenant in (self.tenants.small, self.tenants.large)
+        ]
+        if shown[0] != shown[1]:
+            raise Unfit(f"The pages are of different length: {shown[0]} in the small organization, {shown[1]} in the large one.")
+
+    def check(self, request: Request, total: int) -> int:
+        """How many the page shows. Raises Unfit unless its total is right."""
+        answer = self.service.ask(request.method, request.path, token=request.token)
+        if answer["pagination"]["total"] != total:
+            raise Unfit(f"The total of {request.path} is {answer['pagination']['total']}, not {total}.")
+        return len(answer[self.listed])
+
+    def request(self, tenant: Tenant, filters: Mapping[str, str]) -> Request:
+        path = f"/api/organizations/{tenant.slug}/{self.resource}"
+        token = self.tokens[0 if tenant is self.tenants.large else 1]
+        return Request("GET", f"{path}?{urlencode(filters)}" if filters else path, token)
+
+    def raw(self, seconds: int) -> Sample:
+        return self.page(self.tenants.small, self.filters(self.tenants.small), seconds)
+
+    def ours(self, seconds: int) -> Sample:
+        return self.page(self.tenants.large, self.filters(self.tenants.large), seconds)
+
+    def page(self, tenant: Tenant, filters: Mapping[str, str], seconds: int) -> Sample:
+        load, costs = driven(self.service, ONE_BY_ONE, [self.request(tenant, filters)], seconds)
+        return Sample(load.p50, {"p99 {} ms": load.p99, "{} pages/s": load.rate, **costs})
+
+
+class MembersPage(TenantPage):
+    name = "members-page"
+    what = "p50 of the first page of members, with its total, in the large organization / in the small one"
+    resource = listed = "members"
+
+    def total(self, tenant: Tenant) -> int:
+        return tenant.members
+
+
+class AuditPage(TenantPage):
+    name = "audit-page"
+    what = "the same of the audit log"
+    resource, listed = "audit-log", "logs"
+
+    def total(self, tenant: Tenant) -> int:
+        return tenant.entries
+
+
+class AuditPageByTarget(AuditPage):
+    name = "audit-page-by-target"
+    what = f"the same of the audit log about one person, {PER_TARGET} entries in both"
+
+    def total(self, tenant: Tenant) -> int:
+        return PER_TARGET
+
+    def filters(self, tenant: Tenant) -> Mapping[str, str]:
+        return {"target_type": "user", "target_id": tenant.person}
+
+    def beside(self, seconds: int) -> Mapping[str, Sample]:
+        large = self.tenants.large
+        of_people, of_itself = {"target_type": "user"}, {"target_type": "organization", "target_id": large.id}
+        self.check(self.request(large, of_people), large.entries_of_people)
+        self.check(self.request(large, of_itself), large.entries_of_itself)
+        return {
+            f"the large one's {large.entries_of_people:,} entries about people": self.page(large, of_people, seconds),
+            f"the large one's {large.entries_of_itself:,} entries about itself": self.page(large, of_itself, seconds),
+        }
+
+
 # -- what rows are made of -------------------------------------------------------------------------------------------------
 
 WARM_UP: Final = 1  # seconds of the round before the first, which does not count
+
+
+def start_service(data: Path, stack: ExitStack, workers: int, argon2_build: Path | None) -> Service:
+    """The service on an empty database in `data`, which is created."""
+    data.mkdir()
+    data.chmod(0o755)  # for the account that PostgreSQL runs as when this one is root
+    return stack.enter_context(service.started(data, workers=workers, argon2_build=argon2_build))
 
 
 def raw_command(*arguments: str) -> list[str]:
@@ -282,9 +408,15 @@ def told(load: Load) -> Sample:
 
 
 def measured(on: Service, wrk: Wrk, requests: Sequence[Request], seconds: int) -> Sample:
-    """Requests of one route per second, and what each cost. Raises Unfit unless each succeeded and has its line in the access log."""
+    """Requests of one route per second, and what each cost. Raises Unfit."""
+    load, costs = driven(on, wrk, requests, seconds)
+    return Sample(load.rate, {"p50 {} ms": load.p50, "p99 {} ms": load.p99, **costs})
+
+
+def driven(on: Service, wrk: Wrk, requests: Sequence[Request], seconds: int) -> tuple[Load, Mapping[str, float]]:
+    """Requests of one path, and what each cost. Raises Unfit unless each succeeded and has its line in the access log."""
     on.settle()
-    marked = f'"route":"{urlsplit(requests[0].path).path}"'
+    marked = f'"path":"{urlsplit(requests[0].path).path}"'
     lines, usage = on.log_lines(marked), on.usage()
     with on.explaining():
         load = wrk.drive(on.address, requests, seconds)
@@ -292,7 +424,7 @@ def measured(on: Service, wrk: Wrk, requests: Sequence[Request], seconds: int) -
     logged = on.log_lines(marked) - lines
     if logged < load.requests:
         raise Unfit(f"Of {load.requests} requests, {logged} are in the access log.")
-    return Sample(load.rate, {"p50 {} ms": load.p50, "p99 {} ms": load.p99, **on.usage().since(usage, logged)})
+    return load, on.usage().since(usage, logged)
 
 
 def logins() -> list[Request]:
@@ -310,4 +442,7 @@ def refreshes(tokens: Sequence[str]) -> list[Request]:
     return [Request("POST", "/api/auth/refresh", body={"refresh_token": token}) for token in tokens]
 
 
-ROWS: Final[Sequence[type[Row]]] = (LoginsOnWheel, LoginsOnBuild, Read, Refresh, ReadsDuringLogins, Memory)
+# Those of the organizations come last, since what they share runs from the first of them to the end.
+ROWS: Final[Sequence[type[Row]]] = (
+    LoginsOnWheel, LoginsOnBuild, Read, Refresh, ReadsDuringLogins, Memory, MembersPage, AuditPage, AuditPageByTarget,
+)  # fmt: skip

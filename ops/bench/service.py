@@ -213,7 +213,7 @@ def add_accounts(service: Service, count: int) -> None:
     rows = [(uuid.uuid4(), email_of(number), now, hashed, "sign_up", now, now) for number, hashed in enumerate(hashes)]
     with psycopg.connect(service.conninfo) as connection:
         _copy(connection, f"copy users ({columns}) from stdin", rows)
-    _tidy(service)
+    tidy(service)
 
 
 def add_sessions(service: Service, count: int) -> list[str]:
@@ -234,7 +234,7 @@ def add_sessions(service: Service, count: int) -> list[str]:
             "copy refresh_tokens (token_hash, session_id, generation, created_at) from stdin",
             [(digest(token), session, 1, now) for token, session in zip(tokens, sessions, strict=True)],
         )
-    _tidy(service)
+    tidy(service)
     return tokens
 
 
@@ -257,7 +257,7 @@ def _copy(connection: psycopg.Connection[Any], statement: LiteralString, rows: S
             copy.write_row(row)
 
 
-def _tidy(service: Service) -> None:
+def tidy(service: Service) -> None:
     """Statistics as they would be after a while; and no writing left over that would fall into what is measured."""
     with psycopg.connect(service.conninfo, autocommit=True) as connection:
         connection.execute("vacuum analyze")

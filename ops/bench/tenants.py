@@ -1,0 +1,304 @@
+"""Organizations as they are after years, one of them very large: what the pages are measured on whose price must not grow with them."""
+
+import random
+import time
+import uuid
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate
+from typing import Any, Final, LiteralString
+
+import psycopg
+from psycopg import sql
+
+from core.events import CATALOGUE
+from ops.bench.processes import Unfit
+from ops.bench.service import Service, add_accounts, tidy
+
+Say = Callable[[str], None]
+
+SMALL_MEMBERS: Final = 50
+SMALL_ENTRIES: Final = 1000
+OTHER_MEMBERS: Final = 50
+# Each object of the log has so many entries, in every organization; an organization itself and its services have many more.
+PER_TARGET: Final = 30
+
+_BEGIN: Final = datetime.now(UTC) - timedelta(days=2 * 365)
+_FREE_TIER: Final = "00000000-0000-4000-8000-000000000001"
+_ADMINS: Final = 10  # of each organization, its owner among them; they are who did what the log tells of
+_SERVICES: Final = 20
+_ROWS_AT_ONCE: Final = 5000
+_PROGRESS_EVERY: Final = 15.0  # seconds
+_BYTES_PER_ENTRY: Final = 1600  # with its indexes, what building them takes, and the write-ahead log
+
+# What is about people, four entries of five; and the rest.
+_OF_PEOPLE: Final = ("user.joined", "user.role_updated", "security.password.changed", "user.sessions_revoked")
+_OF_OTHERS: Final = ("service.updated", "invitation.accepted", "organization.updated", "api_key.created")
+_DETAILS: Final = {
+    "user.role_updated": '{"old_role": "member", "new_role": "admin"}',
+    "security.password.changed": '{"method": "change"}',
+    "organization.updated": '{"changed": ["name"]}',
+}
+_AGENTS: Final = tuple(
+    f"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/{version}.0.0.0 Safari/537.36"
+    for version in range(120, 128)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much there is. The large organization comes first, the small one second; the others are all alike."""
+
+    organizations: int
+    large_members: int
+    large_entries: int
+    entries: int  # of all organizations
+
+    @property
+    def members_of_each(self) -> list[int]:
+        return [self.large_members, SMALL_MEMBERS, *[OTHER_MEMBERS] * (self.organizations - 2)]
+
+    @property
+    def entries_of_each(self) -> list[int]:
+        others = self.organizations - 2
+        each, more = divmod(self.entries - self.large_entries - SMALL_ENTRIES, others)
+        return [self.large_entries, SMALL_ENTRIES, *[each + (number < more) for number in range(others)]]
+
+    @property
+    def gigabytes(self) -> float:
+        """The room on the disk that it needs."""
+        return 1 + self.entries * _BYTES_PER_ENTRY / 2**30
+
+    def __str__(self) -> str:
+        return (
+            f"{self.organizations:,} organizations, {sum(self.members_of_each):,} members, {self.entries:,} audit entries; "
+            f"of them {self.large_members:,} and {self.large_entries:,} in the large one, "
+            f"{SMALL_MEMBERS} and {SMALL_ENTRIES:,} in the small one"
+        )
+
+
+FULL: Final = Scale(organizations=10_000, large_members=100_000, large_entries=3_000_000, entries=10_000_000)
+QUICK: Final = Scale(organizations=20, large_members=1000, large_entries=6000, entries=20_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """An organization as it was filled."""
+
+    id: str
+    slug: str
+    members: int
+    entries: int
+    person: str  # somebody with PER_TARGET entries
+    entries_of_people: int
+    entries_of_itself: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tenants:
+    """What there is now, and how long it took."""
+
+    scale: Scale
+    large: Tenant
+    small: Tenant
+    seconds: float
+
+
+def add_tenants(service: Service, scale: Scale, say: Say) -> Tenants:
+    """Organizations of which the first accounts own the large one and the small one, in this order."""
+    started = time.monotonic()
+    add_accounts(service, 2)
+    with psycopg.connect(service.conninfo) as connection:
+        owners = [row[0] for row in connection.execute("select id from users where email like '%@bench.example' order by email")]
+    large, small = fill(service.conninfo, scale, owners, say)
+    say("  vacuum and analyze ...")
+    tidy(service)
+    return Tenants(scale, large, small, time.monotonic() - started)
+
+
+def fill(conninfo: str, scale: Scale, owners: Sequence[uuid.UUID], say: Say) -> tuple[Tenant, Tenant]:
+    """Fill a migrated database without organizations; the large one and the small one get these accounts for owners.
+
+    What grew side by side over the years lies side by side: rows come in the order of time, each of an organization drawn by lot, so
+    that those of the small one are scattered over the whole table, and those of the large one are no denser than they are many.
+    """
+    draw = random.Random(1)  # noqa: S311 - the same data each time
+    organizations = [_new_id(draw) for _ in range(scale.organizations)]
+    people = [_new_id(draw) for _ in range(sum(scale.members_of_each))]
+    firsts = [0, *accumulate(scale.members_of_each[:-1])]  # the first person of each organization, its owner
+    for first, owner in zip(firsts, owners, strict=False):
+        people[first] = str(owner)
+    log = _Log(draw, scale, organizations, people, firsts)
+    say(f"  {scale} ...")
+    with psycopg.connect(conninfo) as connection:
+        connection.execute("set local maintenance_work_mem = '512MB'")
+        columns = "id, slug, name, status, tier_id, max_users, member_count, created_at, updated_at, approved_at"
+        _copy(connection, f"copy organizations ({columns})", _organizations(scale, organizations))
+        columns = "id, email, email_verified_at, first_verified_at, origin, created_at, updated_at"
+        _copy(connection, f"copy users ({columns})", _accounts(people, {str(owner) for owner in owners}))
+        columns = "id, org_id, user_id, role, created_at, confirmed_at"
+        _copy(connection, f"copy memberships ({columns})", _memberships(draw, scale, organizations, people, firsts))
+        connection.execute("truncate audit_log")  # a transaction that did this may write rows as a vacuum would leave them
+        with _without_indexes(connection, "audit_log", say):
+            columns = "id, org_id, action, target_type, target_id, actor_id, address, agent, details, created_at"
+            _copy(connection, f"copy audit_log ({columns})", _telling(log.rows(), scale.entries, say), "with (freeze)")
+        connection.execute(
+            "insert into audit_totals (org_id, action, target_type, total) "
+            "select org_id, action, target_type, count(*) from audit_log group by org_id, action, target_type"
+        )
+    return log.tenant(0), log.tenant(1)
+
+
+def _slug(number: int) -> str:
+    return ("large", "small")[number] if number < 2 else f"organization-{number}"
+
+
+def _new_id(draw: random.Random) -> str:
+    return str(uuid.UUID(int=draw.getrandbits(128), version=4))
+
+
+def _organizations(scale: Scale, ids: Sequence[str]) -> Iterator[str]:
+    for number, (org_id, members) in enumerate(zip(ids, scale.members_of_each, strict=True)):
+        fields = org_id, _slug(number), f"Organization {number}", "active", _FREE_TIER, 2 * members, members, _BEGIN, _BEGIN, _BEGIN
+        yield "\t".join(map(str, fields)) + "\n"
+
+
+def _accounts(people: Sequence[str], there: set[str]) -> Iterator[str]:
+    for number, user_id in enumerate(people):
+        if user_id not in there:
+            yield f"{user_id}\tmember-{number}@bench.example\t{_BEGIN}\t{_BEGIN}\tsign_up\t{_BEGIN}\t{_BEGIN}\n"
+
+
+def _memberships(
+    draw: random.Random, scale: Scale, organizations: Sequence[str], people: Sequence[str], firsts: Sequence[int]
+) -> Iterator[str]:
+    so_far = [0] * scale.organizations
+    for organization, at in _in_the_order_of_time(draw, scale.members_of_each):
+        number = so_far[organization]
+        so_far[organization] += 1
+        role = "owner" if number == 0 else "admin" if number < _ADMINS else "member"
+        person = people[firsts[organization] + number]
+        yield f"{draw.getrandbits(128):032x}\t{organizations[organization]}\t{person}\t{role}\t{at}\t{at}\n"
+
+
+def _in_the_order_of_time(draw: random.Random, of_each: Sequence[int]) -> Iterator[tuple[int, datetime]]:
+    """Numbers of organizations, each as often as it is given, in an order drawn by lot; and a time from then to now for each."""
+    turns = array("H")
+    for number, count in enumerate(of_each):
+        turns.extend(array("H", [number]) * count)
+    draw.shuffle(turns)
+    step = (datetime.now(UTC) - _BEGIN) / len(turns)
+    at = _BEGIN
+    for number in turns:
+        at += step
+        yield number, at
+
+
+class _Log:
+    """The audit log."""
+
+    def __init__(
+        self, draw: random.Random, scale: Scale, organizations: Sequence[str], people: Sequence[str], firsts: Sequence[int]
+    ) -> None:
+        self._draw = draw
+        self._scale = scale
+        self._organizations = organizations
+        self._people = people
+        self._firsts = firsts
+        self._so_far = [0] * scale.organizations
+        # How many people have entries.
+        self._targets = [max(1, _of_people(count) // PER_TARGET) for count in scale.entries_of_each]
+
+    def rows(self) -> Iterator[str]:
+        bits, so_far, firsts, people = self._draw.getrandbits, self._so_far, self._firsts, self._people
+        for organization, at in _in_the_order_of_time(self._draw, self._scale.entries_of_each):
+            number = so_far[organization]
+            so_far[organization] += 1
+            first, org_id = firsts[organization], self._organizations[organization]
+            entry_id = f"{bits(128):032x}"
+            if number % 5 < 4:
+                action = _OF_PEOPLE[number % 5]
+                target = people[first + _of_people(number) % self._targets[organization]]
+            else:
+                other = number // 5
+                action = _OF_OTHERS[other % 4]
+                target = org_id if other % 4 == 2 else f"{org_id[:-4]}{other // 4 % _SERVICES:04}" if other % 4 == 0 else entry_id
+            yield (
+                f"{entry_id}\t{org_id}\t{action}\t{CATALOGUE[action].target}\t{target}\t{people[first + number % _ADMINS]}\t"
+                f"203.0.113.{number % 250}\t{_AGENTS[number % 8]}\t{_DETAILS.get(action, '{}')}\t{at}\n"
+            )
+
+    def tenant(self, number: int) -> Tenant:
+        entries = self._scale.entries_of_each[number]
+        return Tenant(
+            id=self._organizations[number],
+            slug=_slug(number),
+            members=self._scale.members_of_each[number],
+            entries=entries,
+            # The last one: the first ones have one more where the division leaves a rest.
+            person=self._people[self._firsts[number] + self._targets[number] - 1],
+            entries_of_people=_of_people(entries),
+            entries_of_itself=(entries // 5 + 1) // 4,
+        )
+
+
+def _of_people(count: int) -> int:
+    """How many of an organization's first entries are about people."""
+    return count - count // 5
+
+
+# -- into the database -------------------------------------------------------------------------------------------------
+
+
+def _copy(connection: psycopg.Connection[Any], statement: LiteralString, rows: Iterable[str], options: LiteralString = "") -> None:
+    with connection.cursor().copy(f"{statement} from stdin {options}") as copy:
+        waiting: list[str] = []
+        for row in rows:
+            waiting.append(row)
+            if len(waiting) == _ROWS_AT_ONCE:
+                copy.write("".join(waiting))
+                waiting.clear()
+        copy.write("".join(waiting))
+
+
+def _telling(rows: Iterable[str], count: int, say: Say) -> Iterator[str]:
+    """The same rows, and now and then how far they are."""
+    started = told = time.monotonic()
+    for number, row in enumerate(rows):
+        if number % _ROWS_AT_ONCE == 0 and (now := time.monotonic()) > told + _PROGRESS_EVERY:
+            told = now
+            say(f"  {number:,} of {count:,} audit entries after {now - started:.0f} s ...")
+        yield row
+
+
+@contextmanager
+def _without_indexes(connection: psycopg.Connection[Any], table: LiteralString, say: Say) -> Iterator[None]:
+    """Take the table's indexes away and build exactly these again, which costs a tenth of keeping them up to date row by row."""
+    before = _indexes(connection, table)
+    name = sql.Identifier(table)
+    for index, _, constraint in before:
+        what = sql.SQL("alter table {} drop constraint {}" if constraint else "drop index {1}")
+        connection.execute(what.format(name, sql.Identifier(index)))
+    yield
+    for index, definition, constraint in before:
+        say(f"  index {index} ...")
+        if constraint:
+            connection.execute(sql.SQL("alter table {} add constraint {} {}").format(name, sql.Identifier(index), sql.SQL(constraint)))
+        else:
+            connection.execute(definition)
+    if _indexes(connection, table) != before:
+        raise Unfit(f"The indexes of {table} are not what they were.")
+
+
+def _indexes(connection: psycopg.Connection[Any], table: str) -> list[tuple[Any, ...]]:
+    """Each index: its name, its definition, and that of its constraint, if it belongs to one."""
+    return connection.execute(
+        """
+        select c.relname, pg_get_indexdef(i.indexrelid), pg_get_constraintdef(k.oid)
+        from pg_index i join pg_class c on c.oid = i.indexrelid left join pg_constraint k on k.conindid = i.indexrelid
+        where i.indrelid = %s::regclass order by c.relname""",
+        [table],
+    ).fetchall()
