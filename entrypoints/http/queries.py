@@ -23,12 +23,11 @@ class Query(BaseModel):
 
 def _clamped(least: int, most: int) -> BeforeValidator:
     def clamp(value: Any) -> int:
-        if isinstance(value, int):
-            return value
         if not isinstance(value, str) or not _INTEGER.fullmatch(value):
             raise ValueError("it must be an integer")
-        # Of any size (security.md N-6), which is more digits than Python would turn into a number.
-        size = int(value[1:] if value[0] in "+-" else value) if len(value) < 20 else LARGEST
+        # Of any size (security.md N-6), which may be more digits than Python would turn into a number.
+        digits = value.lstrip("+-").lstrip("0") or "0"
+        size = int(digits) if len(digits) <= len(str(LARGEST)) else LARGEST
         return max(least, min(-size if value[0] == "-" else size, most))
 
     return BeforeValidator(clamp)
