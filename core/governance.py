@@ -1,15 +1,40 @@
-"""The lifecycle of organizations in the hands of platform owners (organizations.md sections 3 and 4.6; decisions, points 236 to 240)."""
+"""Organizations in the hands of platform owners: their lifecycle, their tiers, and the list of all of them (organizations.md sections 3
+and 4.6; decisions, points 236 to 240)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from core import events, organizations
+from core.access import SYSTEM, NotAPlatformOwner, OrganizationNotFound, OrganizationStatus
+from core.errors import Invalid, NotFound, refuse
+from core.values import KEEP
+
 if TYPE_CHECKING:
-    from core.organizations import Organization
-    from core.values import Email
+    from collections.abc import Iterable
+
+    from core.access import Person
+    from core.organizations import Organization, Tier
+    from core.values import Email, Keep, Listed
+    from ports import Ports
+    from ports.storage import Transaction
+
+# What an organization gets that is approved without a word about its tier (organizations.md section 3).
+FREE = "free"
+
+
+class TierNotFound(NotFound):
+    """There is no such tier. GET /api/platform/tiers lists those there are."""
+
+
+class NotInThisStatus(Invalid):
+    """The organization is not in a status that allows this."""
+
+    def __init__(self, status: OrganizationStatus, wanted: str) -> None:
+        super().__init__(f"The organization is {status}. Only {wanted} organizations allow this.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +53,149 @@ class Governed:
 
     organization: Organization
     owner: Owner | None
+
+
+async def tiers(ports: Ports) -> list[Tier]:
+    """Every tier, the smallest first."""
+    async with ports.storage.reading() as read:
+        return await read.tiers.all()
+
+
+async def put_tiers(ports: Ports, wanted: Iterable[Tier]) -> None:
+    """See to it that there are these tiers, with these limits and prices, known by their names; others stay as they are.
+
+    Several processes may do so at the same time, so all take the rows in the same order.
+    """
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        for tier in sorted(wanted, key=lambda tier: tier.name):
+            await tx.tiers.put(tier)
+
+
+async def listed(ports: Ports, status: OrganizationStatus | None, tier_id: UUID | None, *, limit: int, offset: int) -> Listed[Governed]:
+    """Those with this status and tier, the newest first, and how many there are."""
+    async with ports.storage.reading() as read:
+        return await read.organizations.governed(status, tier_id, limit, offset)
+
+
+async def find(ports: Ports, org_id: UUID) -> Organization:
+    """The organization. Raises OrganizationNotFound."""
+    async with ports.storage.reading() as read:
+        return await read.organizations.by_id(org_id) or refuse(OrganizationNotFound)
+
+
+async def approve(ports: Ports, caller: Person, org_id: UUID, tier_id: UUID | None) -> Organization:
+    """Let a pending organization begin, on this tier or else the free one.
+
+    Raises OrganizationNotFound, NotAPlatformOwner, TierNotFound, NotInThisStatus.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization = await _enter(tx, caller, org_id)
+        tier = await (tx.tiers.by_name(FREE) if tier_id is None else tx.tiers.by_id(tier_id)) or refuse(TierNotFound)
+        _require(organization, OrganizationStatus.PENDING)
+        approved = replace(organization, status=OrganizationStatus.ACTIVE, tier=tier, approved_at=now, updated_at=now)
+        await tx.organizations.save(approved)
+        tx.record(events.organization_approved(approved.id, tier.name))
+    return approved
+
+
+async def reject(ports: Ports, caller: Person, org_id: UUID, reason: str) -> Organization:
+    """Turn a pending organization away for good: all that can become of it is to be deleted.
+
+    Raises OrganizationNotFound, NotAPlatformOwner, NotInThisStatus.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization = await _enter(tx, caller, org_id)
+        _require(organization, OrganizationStatus.PENDING)
+        rejected = replace(organization, status=OrganizationStatus.REJECTED, rejected_reason=reason, updated_at=now)
+        await tx.organizations.save(rejected)
+        tx.record(events.organization_rejected(rejected.id, reason))
+    return rejected
+
+
+async def suspend(ports: Ports, caller: Person, org_id: UUID, reason: str | None) -> Organization:
+    """Stop an active organization, from its members' next requests on. Sessions live on, and work again once it is activated.
+
+    Raises OrganizationNotFound, NotAPlatformOwner, NotInThisStatus.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization = await _enter(tx, caller, org_id)
+        _require(organization, OrganizationStatus.ACTIVE)
+        suspended = replace(organization, status=OrganizationStatus.SUSPENDED, suspended_reason=reason, updated_at=now)
+        await tx.organizations.save(suspended)
+        tx.record(events.organization_suspended(suspended.id, reason))
+    return suspended
+
+
+async def activate(ports: Ports, caller: Person, org_id: UUID) -> Organization:
+    """Let a suspended organization go on. Raises OrganizationNotFound, NotAPlatformOwner, NotInThisStatus."""
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization = await _enter(tx, caller, org_id)
+        _require(organization, OrganizationStatus.SUSPENDED)
+        activated = replace(organization, status=OrganizationStatus.ACTIVE, suspended_reason=None, updated_at=now)
+        await tx.organizations.save(activated)
+        tx.record(events.organization_activated(activated.id))
+    return activated
+
+
+async def change_tier(
+    ports: Ports,
+    caller: Person,
+    org_id: UUID,
+    tier_id: UUID,
+    *,
+    max_services: int | Keep | None = KEEP,
+    max_users: int | Keep | None = KEEP,
+) -> Organization:
+    """Give the organization another tier, and limits of its own, or None for those of the tier; below what it has now is allowed, and
+    keeps it from having more (decisions, points 156 and 238).
+
+    Raises OrganizationNotFound, NotAPlatformOwner, TierNotFound, NotInThisStatus.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization = await _enter(tx, caller, org_id)
+        tier = await tx.tiers.by_id(tier_id) or refuse(TierNotFound)
+        # A rejected organization is past everything but its deletion (decisions, point 236).
+        _require(organization, OrganizationStatus.PENDING, OrganizationStatus.ACTIVE, OrganizationStatus.SUSPENDED)
+        changed = replace(
+            organization,
+            tier=tier,
+            max_services=organization.max_services if max_services is KEEP else max_services,
+            max_users=organization.max_users if max_users is KEEP else max_users,
+            updated_at=now,
+        )
+        await tx.organizations.save(changed)
+        tx.record(events.organization_tier_updated(organization.id, old=_terms(organization), new=_terms(changed)))
+    return changed
+
+
+async def delete(ports: Ports, caller: Person, org_id: UUID) -> None:
+    """Delete an organization for good, whatever its status. Raises OrganizationNotFound, NotAPlatformOwner."""
+    async with ports.storage.transaction(by=caller) as tx:
+        await organizations.remove(tx, await _enter(tx, caller, org_id), ports.clock.now())
+
+
+def _terms(organization: Organization) -> dict[str, object]:
+    return {
+        "tier": organization.tier.name if organization.tier else None,
+        "max_services": organization.max_services,
+        "max_users": organization.max_users,
+    }
+
+
+async def _enter(tx: Transaction, caller: Person, org_id: UUID) -> Organization:
+    """The organization, locked, if the caller is a platform owner now, who stays one until the transaction ends (security.md Z-5, Z-6)."""
+    organization = await tx.organizations.lock(org_id) or refuse(OrganizationNotFound)
+    if not await tx.accounts.lock_platform_owner(caller.user_id):
+        raise NotAPlatformOwner
+    return organization
+
+
+def _require(organization: Organization, *allowed: OrganizationStatus) -> None:
+    if organization.status not in allowed:
+        *others, last = allowed
+        raise NotInThisStatus(organization.status, f"{', '.join(others)} and {last}" if others else str(last))

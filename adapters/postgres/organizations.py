@@ -34,7 +34,8 @@ GOVERNED: Final = f"""
     left join (page o left join tiers t on t.id = o.tier_id
                left join lateral (
                    select a.id, a.email, a.is_platform_owner, a.created_at
-                   from memberships m join users a on a.id = m.user_id where m.org_id = o.id and m.role = 'owner' limit 1) u on true) on true
+                   from memberships m join users a on a.id = m.user_id
+                   where m.org_id = o.id and m.role = 'owner' limit 1) u on true) on true
     order by o.created_at desc, o.id desc"""
 
 

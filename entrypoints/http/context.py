@@ -81,5 +81,13 @@ def anonymous() -> Anonymous:
     return Anonymous(address=exchange().address, agent=agent())
 
 
+def no_content() -> Response:
+    """204: done, and nothing to say. Quart reads a Response that was given no body at all by means of asyncio, which does not run here."""
+    response = Response(b"", 204)
+    # Neither belongs to an answer that cannot have a body (RFC 9110, section 8.6).
+    del response.headers["Content-Type"], response.headers["Content-Length"]
+    return response
+
+
 def page_response(page: "Page") -> Response:
     return Response(page.body, page.status, dict(page.headers))

@@ -1,5 +1,283 @@
 """Tiers and the lifecycle of organizations, for platform owners (organizations.md section 4.6)."""
 
-from quart import Blueprint
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from functools import wraps
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+from pydantic import Field
+from quart import Blueprint, Response
+from quart_schema import validate_querystring, validate_request, validate_response
+
+from core import governance
+from core.access import OrganizationStatus
+from core.governance import Governed, Owner
+from core.organizations import Organization, Tier
+from core.values import KEEP, Keep, parse_id
+from entrypoints.http.access import platform_owner
+from entrypoints.http.bodies import Body, Id, Reason, Shown, Text, Timestamp
+from entrypoints.http.context import exchange, no_content, ports, signed_in
+from entrypoints.http.openapi import describes, refuses
+from entrypoints.http.queries import LARGEST, Limit, Offset, Query, path_id
 
 routes = Blueprint("governance", __name__)
+
+View = Callable[..., Awaitable[Any]]
+
+
+def of_an_organization(view: View) -> View:
+    """For routes of `<org_id>`: an organization that does not exist is told of before the body is looked at (decisions, point 16)."""
+
+    @wraps(view)
+    async def found(org_id: str, **arguments: Any) -> Any:
+        organization = await governance.find(ports(), path_id(org_id))
+        exchange().organization = organization.slug
+        return await view(org_id=organization.id, **arguments)
+
+    return found
+
+
+class TierShown(Shown):
+    """What an organization may have unless it has limits of its own (organizations.md section 2.3). The price is per month."""
+
+    id: UUID
+    name: str
+    display_name: str
+    default_max_services: int
+    default_max_users: int
+    price_cents: int
+
+
+@routes.get("/api/platform/tiers")
+@platform_owner
+@refuses(400, 404)
+@validate_response(list[TierShown])
+async def tiers() -> list[TierShown]:
+    """Every tier, the smallest first."""
+    return [_tier(tier) for tier in await governance.tiers(ports())]
+
+
+def _tier(tier: Tier) -> TierShown:
+    return TierShown(
+        id=tier.id,
+        name=tier.name,
+        display_name=tier.display_name,
+        default_max_services=tier.default_max_services,
+        default_max_users=tier.default_max_users,
+        price_cents=tier.price_cents,
+    )
+
+
+class GovernedOrganization(Shown):
+    """An organization as platform owners see it; `max_services` and `max_users` are its own, null where its tier decides."""
+
+    id: UUID
+    slug: str
+    name: str
+    status: OrganizationStatus
+    tier_id: UUID | None
+    max_services: int | None
+    max_users: int | None
+    created_at: Timestamp
+    updated_at: Timestamp
+    approved_at: Timestamp | None
+    rejected_reason: str | None
+    suspended_reason: str | None
+
+
+class OwnerShown(Shown):
+    """The owner of an organization; `unknown` where the account exists no more."""
+
+    id: str
+    email: str
+    is_platform_owner: bool
+    created_at: Timestamp
+
+
+class TierName(Shown):
+    """A tier, by its names."""
+
+    id: UUID
+    name: str
+    display_name: str
+
+
+class ListedOrganization(Shown):
+    """An organization with its owner and its tier."""
+
+    organization: GovernedOrganization
+    owner: OwnerShown
+    tier: TierName | None
+
+
+class ListedOrganizations(Shown):
+    """Part of the list of organizations, and how many match altogether."""
+
+    organizations: list[ListedOrganization]
+    total: int
+
+
+class OrganizationsQuery(Query):
+    """Which organizations. A `tier_id` that no tier has matches nothing."""
+
+    status: OrganizationStatus | None = None
+    tier_id: Text | None = None
+    limit: Limit = 50
+    offset: Offset = 0
+
+
+@routes.get("/api/platform/organizations")
+@platform_owner
+@refuses(400, 404)
+@validate_querystring(OrganizationsQuery)
+@validate_response(ListedOrganizations)
+async def organizations(query_args: OrganizationsQuery) -> ListedOrganizations:
+    """Organizations of all statuses, the newest first."""
+    tier_id = None
+    if query_args.tier_id is not None:
+        tier_id = parse_id(query_args.tier_id)
+        if tier_id is None:
+            return ListedOrganizations(organizations=[], total=0)
+    listed = await governance.listed(ports(), query_args.status, tier_id, limit=query_args.limit, offset=query_args.offset)
+    return ListedOrganizations(organizations=[_listed(governed) for governed in listed.items], total=listed.total)
+
+
+def _listed(governed: Governed) -> ListedOrganization:
+    tier = governed.organization.tier
+    return ListedOrganization(
+        organization=_organization(governed.organization),
+        owner=_owner(governed.owner),
+        tier=TierName(id=tier.id, name=tier.name, display_name=tier.display_name) if tier else None,
+    )
+
+
+# organizations.md section 2.3.
+NO_OWNER: Final = OwnerShown(id="unknown", email="deleted-user@unknown", is_platform_owner=False, created_at=datetime.fromtimestamp(0, UTC))
+
+
+def _owner(owner: Owner | None) -> OwnerShown:
+    if owner is None:
+        return NO_OWNER
+    return OwnerShown(id=str(owner.id), email=owner.email, is_platform_owner=owner.is_platform_owner, created_at=owner.created_at)
+
+
+def _organization(organization: Organization) -> GovernedOrganization:
+    return GovernedOrganization(
+        id=organization.id,
+        slug=organization.slug,
+        name=organization.name,
+        status=organization.status,
+        tier_id=organization.tier.id if organization.tier else None,
+        max_services=organization.max_services,
+        max_users=organization.max_users,
+        created_at=organization.created_at,
+        updated_at=organization.updated_at,
+        approved_at=organization.approved_at,
+        rejected_reason=organization.rejected_reason,
+        suspended_reason=organization.suspended_reason,
+    )
+
+
+class Changed(Shown):
+    """The organization as it is now (decisions, point 237)."""
+
+    organization: GovernedOrganization
+
+
+class Approval(Body):
+    """The tier to begin on; the free one where none is named."""
+
+    tier_id: Id | None = None
+
+
+@routes.post("/api/platform/organizations/<org_id>/approve")
+@platform_owner
+@of_an_organization
+@validate_request(Approval)
+@validate_response(Changed)
+async def approve(org_id: UUID, data: Approval) -> Changed:
+    """Approve a pending organization: it is active from now on."""
+    return Changed(organization=_organization(await governance.approve(ports(), signed_in(), org_id, data.tier_id)))
+
+
+class Rejection(Body):
+    """Why."""
+
+    reason: Reason
+
+
+@routes.post("/api/platform/organizations/<org_id>/reject")
+@platform_owner
+@of_an_organization
+@validate_request(Rejection)
+@validate_response(Changed)
+async def reject(org_id: UUID, data: Rejection) -> Changed:
+    """Reject a pending organization. This is final: it can only be deleted after that."""
+    return Changed(organization=_organization(await governance.reject(ports(), signed_in(), org_id, data.reason)))
+
+
+class Suspension(Body):
+    """Why, if it is to be said."""
+
+    reason: Reason | None = None
+
+
+@routes.post("/api/platform/organizations/<org_id>/suspend")
+@platform_owner
+@of_an_organization
+@validate_request(Suspension)
+@validate_response(Changed)
+async def suspend(org_id: UUID, data: Suspension) -> Changed:
+    """Suspend an active organization: whatever needs an active one is refused from the next request on."""
+    return Changed(organization=_organization(await governance.suspend(ports(), signed_in(), org_id, data.reason)))
+
+
+@routes.post("/api/platform/organizations/<org_id>/activate")
+@platform_owner
+@of_an_organization
+@refuses(400)
+@validate_response(Changed)
+async def activate(org_id: UUID) -> Changed:
+    """Activate a suspended organization. The sessions that its members had go on."""
+    return Changed(organization=_organization(await governance.activate(ports(), signed_in(), org_id)))
+
+
+Maximum = Annotated[int, Field(ge=0, le=LARGEST)]
+
+
+class TierChange(Body):
+    """The tier; and limits of the organization's own, null for those of the tier. A limit that is left out stays as it is."""
+
+    tier_id: Id
+    max_services: Maximum | None = None
+    max_users: Maximum | None = None
+
+    def limit(self, name: str) -> int | Keep | None:
+        """What is to become of this limit."""
+        value: int | None = getattr(self, name)
+        return value if name in self.model_fields_set else KEEP
+
+
+@routes.patch("/api/platform/organizations/<org_id>/tier")
+@platform_owner
+@of_an_organization
+@validate_request(TierChange)
+@validate_response(Changed)
+async def change_tier(org_id: UUID, data: TierChange) -> Changed:
+    """Give an organization another tier, or limits of its own. What it has beyond them stays; more is refused."""
+    changed = await governance.change_tier(
+        ports(), signed_in(), org_id, data.tier_id, max_services=data.limit("max_services"), max_users=data.limit("max_users")
+    )
+    return Changed(organization=_organization(changed))
+
+
+@routes.delete("/api/platform/organizations/<org_id>")
+@platform_owner
+@of_an_organization
+@refuses(400)
+@describes({204: "The organization and all that belonged to it is gone; the accounts of its members stay."})
+async def delete(org_id: UUID) -> Response:
+    """Delete an organization for good, whatever its status."""
+    await governance.delete(ports(), signed_in(), org_id)
+    return no_content()

@@ -138,6 +138,14 @@ async def test_who_may_call_what(app: QuartTrio) -> None:
         ("POST", "/api/organizations/<org_slug>/transfer-ownership"): "member: organization.own, not impersonated",
         ("GET", "/api/organizations/<org_slug>/audit-log"): "member: audit.view",
         ("GET", "/api/organizations/<org_slug>/audit-log/event-types"): "member: audit.view",
+        ("GET", "/api/platform/tiers"): "platform_owner",
+        ("GET", "/api/platform/organizations"): "platform_owner",
+        ("POST", "/api/platform/organizations/<org_id>/approve"): "platform_owner",
+        ("POST", "/api/platform/organizations/<org_id>/reject"): "platform_owner",
+        ("POST", "/api/platform/organizations/<org_id>/suspend"): "platform_owner",
+        ("POST", "/api/platform/organizations/<org_id>/activate"): "platform_owner",
+        ("PATCH", "/api/platform/organizations/<org_id>/tier"): "platform_owner",
+        ("DELETE", "/api/platform/organizations/<org_id>"): "platform_owner",
     }
     assert {route for route, name in table.items() if name == "operations"} == {
         ("GET", path)

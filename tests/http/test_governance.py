@@ -1,0 +1,672 @@
+"""Tiers and the lifecycle of organizations (organizations.md sections 2.3, 3 and 4.6; decisions, points 236 to 240)."""
+
+import itertools
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+import trio
+from quart_trio import QuartTrio
+
+from adapters.postgres.pool import Pool
+from core.accounts import Account
+from ports import Ports
+from tests.adapters.rows import in_another_task
+from tests.builders import Answer, Api, add_account, add_member, add_organization, everyone, impersonate, run_sql, sign_in
+from tests.fakes.outside import FakeClock
+from tests.http.direct import PEER, ask
+from tests.waiting import eventually
+
+FREE = "00000000-0000-4000-8000-000000000001"
+PROFESSIONAL = "00000000-0000-4000-8000-000000000002"
+LIST = "/api/platform/organizations"
+STATUSES = ("pending", "active", "suspended", "rejected")
+NOWHERE = uuid4()
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """A platform owner with a session."""
+
+    api: Api
+    account: Account
+    token: str
+    clock: FakeClock
+
+    async def listed(self, query: str = "") -> Any:
+        answer = await self.api.get(f"{LIST}{query}", token=self.token)
+        assert answer.status == 200, answer.text
+        return answer.json
+
+    async def slugs(self, query: str = "") -> list[str]:
+        return [item["organization"]["slug"] for item in (await self.listed(query))["organizations"]]
+
+    async def do(self, action: str, org: object, body: Any = None) -> Answer:
+        method, path = ACTIONS[action]
+        self.clock.advance(timedelta(seconds=1))  # so that one comes after the other
+        return await self.api.call(method, path.format(org), body, token=self.token)
+
+    async def done(self, action: str, org: UUID, body: Any = None) -> dict[str, Any]:
+        answer = await self.do(action, org, body)
+        assert answer.status == 200, answer.text
+        organization: dict[str, Any] = answer.json.pop("organization")
+        return organization
+
+
+ACTIONS = {
+    "approve": ("POST", LIST + "/{}/approve"),
+    "reject": ("POST", LIST + "/{}/reject"),
+    "suspend": ("POST", LIST + "/{}/suspend"),
+    "activate": ("POST", LIST + "/{}/activate"),
+    "tier": ("PATCH", LIST + "/{}/tier"),
+    "delete": ("DELETE", LIST + "/{}"),
+}
+BODIES: dict[str, Any] = {"reject": {"reason": "a reason"}, "tier": {"tier_id": PROFESSIONAL}}
+
+
+@pytest.fixture
+async def platform(api: Api, ports: Ports, clock: FakeClock) -> Platform:
+    account = await add_account(ports, "root@example.com", None, is_platform_owner=True)
+    return Platform(api, account, (await sign_in(ports, account)).access_token, clock)
+
+
+async def of_age(pool: Pool, *slugs: str) -> list[UUID]:
+    """Active organizations, each made an hour after the one before."""
+    made = [await add_organization(pool, slug) for slug in slugs]
+    for hours, org in enumerate(made):
+        await run_sql(
+            pool, "update organizations set created_at = timestamptz '2026-01-01Z' + %s where id = %s", timedelta(hours=hours), org
+        )
+    return made
+
+
+async def log_of(pool: Pool, org: UUID) -> list[tuple[str, Any]]:
+    return await run_sql(pool, "select action, details from audit_log where org_id = %s order by created_at", org)
+
+
+async def status_of(pool: Pool, org: UUID) -> str | None:
+    rows = await run_sql(pool, "select status from organizations where id = %s", org)
+    return rows[0][0] if rows else None
+
+
+# Tiers
+
+
+async def test_there_are_two_tiers_to_begin_with(platform: Platform) -> None:
+    answer = await platform.api.get("/api/platform/tiers", token=platform.token)
+    assert answer.json == [
+        {
+            "id": FREE,
+            "name": "free",
+            "display_name": "Free",
+            "default_max_services": 3,
+            "default_max_users": 100,
+            "price_cents": 0,
+        },
+        {
+            "id": PROFESSIONAL,
+            "name": "professional",
+            "display_name": "Professional",
+            "default_max_services": 10,
+            "default_max_users": 1000,
+            "price_cents": 0,
+        },
+    ]
+
+
+# The list
+
+
+async def test_an_organization_is_listed_with_its_owner_and_its_tier(platform: Platform, ports: Ports, pool: Pool) -> None:
+    ada, eve = await add_account(ports, "ada@example.com", None), await add_account(ports, "eve@example.com", None)
+    org = await add_organization(pool, "acme")
+    await add_member(pool, org, eve.id, "admin")
+    await add_member(pool, org, ada.id, "owner")
+    await run_sql(pool, "update organizations set created_at = '2026-01-02T03:04:05Z', updated_at = '2026-02-03T04:05:06.7Z'")
+    assert await platform.listed() == {
+        "organizations": [
+            {
+                "organization": {
+                    "id": str(org),
+                    "slug": "acme",
+                    "name": "Acme",
+                    "status": "active",
+                    "tier_id": FREE,
+                    "max_services": None,
+                    "max_users": None,
+                    "created_at": "2026-01-02T03:04:05Z",
+                    "updated_at": "2026-02-03T04:05:06.700000Z",
+                    "approved_at": None,
+                    "rejected_reason": None,
+                    "suspended_reason": None,
+                },
+                "owner": {
+                    "id": str(ada.id),
+                    "email": "ada@example.com",
+                    "is_platform_owner": False,
+                    "created_at": ports.clock.now().isoformat().replace("+00:00", "Z"),
+                },
+                "tier": {"id": FREE, "name": "free", "display_name": "Free"},
+            }
+        ],
+        "total": 1,
+    }
+
+
+async def test_an_owner_who_exists_no_more_is_shown_all_the_same(platform: Platform, ports: Ports, pool: Pool) -> None:
+    ada = await add_account(ports, "ada@example.com", None)
+    org = await add_organization(pool, "acme")
+    await add_member(pool, org, ada.id, "owner")
+    await run_sql(pool, "delete from memberships where user_id = %s", ada.id)
+    await run_sql(pool, "delete from users where id = %s", ada.id)
+    [item] = (await platform.listed())["organizations"]
+    assert item["owner"] == {
+        "id": "unknown",
+        "email": "deleted-user@unknown",
+        "is_platform_owner": False,
+        "created_at": "1970-01-01T00:00:00Z",
+    }
+
+
+async def test_an_organization_without_a_tier_is_listed_without_one(platform: Platform, pool: Pool) -> None:
+    await add_organization(pool, "acme")
+    await run_sql(pool, "update organizations set tier_id = null")
+    [item] = (await platform.listed())["organizations"]
+    assert (item["tier"], item["organization"]["tier_id"]) == (None, None)
+
+
+async def test_the_newest_come_first(platform: Platform, pool: Pool) -> None:
+    await of_age(pool, "oldest", "older", "newest")
+    assert await platform.slugs() == ["newest", "older", "oldest"]
+
+
+async def test_the_list_is_filtered_by_status_and_tier(platform: Platform, pool: Pool) -> None:
+    made = {status: await add_organization(pool, f"o-{status}", status) for status in STATUSES}
+    for status in ("active", "pending"):
+        await run_sql(pool, "update organizations set tier_id = %s where id = %s", PROFESSIONAL, made[status])
+    for status in STATUSES:
+        assert await platform.slugs(f"?status={status}") == [f"o-{status}"]
+    assert set(await platform.slugs(f"?tier_id={PROFESSIONAL}")) == {"o-active", "o-pending"}
+    assert set(await platform.slugs(f"?tier_id={FREE}")) == {"o-suspended", "o-rejected"}
+    assert await platform.listed(f"?tier_id={PROFESSIONAL}&status=suspended") == {"organizations": [], "total": 0}
+    answer = await platform.listed(f"?tier_id={PROFESSIONAL}&status=active&unknown=1")
+    assert ([item["organization"]["slug"] for item in answer["organizations"]], answer["total"]) == (["o-active"], 1)
+
+
+async def test_a_tier_that_does_not_exist_matches_nothing(platform: Platform, pool: Pool) -> None:
+    await add_organization(pool, "acme")
+    for tier_id in (str(NOWHERE), "", "free", "1", FREE.replace("-", ""), f"{{{FREE}}}", FREE + "0", "%27%20or%201=1", "x" * 500):
+        assert await platform.listed(f"?tier_id={tier_id}") == {"organizations": [], "total": 0}, tier_id
+
+
+async def test_an_unknown_status_is_refused_naming_those_there_are(platform: Platform) -> None:
+    for status in ("", "Active", "deleted", "active,pending", "0"):
+        answer = await platform.api.get(f"{LIST}?status={status}", token=platform.token)
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), status
+        assert all(known in answer.json["error"] for known in ("status", *STATUSES))
+
+
+async def test_pages_are_cut_by_limit_and_offset(platform: Platform, pool: Pool) -> None:
+    await of_age(pool, "a", "b", "c", "d", "e")
+    for query, slugs in {
+        "?limit=2": ["e", "d"],
+        "?limit=2&offset=2": ["c", "b"],
+        "?limit=2&offset=4": ["a"],
+        "?limit=2&offset=5": [],
+        "?offset=3": ["b", "a"],
+        "?limit=0": ["e"],
+        "?limit=-7": ["e"],
+        "?limit=1&offset=-3": ["e"],
+        f"?offset={10**30}": [],
+        f"?limit={10**30}&offset=-{10**30}": ["e", "d", "c", "b", "a"],
+        "?limit=2&status=active&offset=1": ["d", "c"],
+    }.items():
+        answer = await platform.listed(query)
+        assert ([item["organization"]["slug"] for item in answer["organizations"]], answer["total"]) == (slugs, 5), query
+
+
+async def test_a_page_has_fifty_unless_asked_otherwise_and_a_hundred_at_most(platform: Platform, pool: Pool) -> None:
+    await run_sql(
+        pool,
+        """
+        insert into organizations (id, slug, name, status, created_at, updated_at)
+        select gen_random_uuid(), 'o' || n, 'O', 'active', now(), now() from generate_series(1, 101) n""",
+    )
+    for query, length in {"": 50, "?limit=100": 100, "?limit=101": 100, "?limit=99999999999999999999": 100, "?limit=99": 99}.items():
+        answer = await platform.listed(query)
+        assert (len(answer["organizations"]), answer["total"]) == (length, 101), query
+
+
+async def test_pages_do_not_overlap_where_organizations_are_of_one_age(platform: Platform, pool: Pool) -> None:
+    for number in range(6):
+        await add_organization(pool, f"o{number}")
+    await run_sql(pool, "update organizations set created_at = '2026-01-01Z'")
+    seen = [slug for offset in range(0, 6, 2) for slug in await platform.slugs(f"?limit=2&offset={offset}")]
+    assert sorted(seen) == [f"o{number}" for number in range(6)]
+
+
+async def test_what_is_no_number_or_no_text_is_refused(platform: Platform) -> None:
+    for query in ("limit=x", "limit=", "limit=1.5", "offset=x", "offset=", "offset=1e3", "limit=1&limit=2", "tier_id=%00"):
+        answer = await platform.api.get(f"{LIST}?{query}", token=platform.token)
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), query
+        assert query.partition("=")[0] in answer.json["error"]
+
+
+# The lifecycle
+
+
+async def test_an_approved_organization_is_active_on_the_free_tier(platform: Platform, pool: Pool, clock: FakeClock) -> None:
+    org = await add_organization(pool, "acme", "pending")
+    await run_sql(pool, "update organizations set tier_id = null, created_at = '2026-01-01Z'")
+    approved = await platform.done("approve", org)
+    now = clock.now().isoformat().replace("+00:00", "Z")
+    assert approved == {
+        "id": str(org),
+        "slug": "acme",
+        "name": "Acme",
+        "status": "active",
+        "tier_id": FREE,
+        "max_services": None,
+        "max_users": None,
+        "created_at": "2026-01-01T00:00:00Z",
+        "updated_at": now,
+        "approved_at": now,
+        "rejected_reason": None,
+        "suspended_reason": None,
+    }
+    assert (await platform.listed())["organizations"][0]["organization"] == approved
+
+
+async def test_an_approval_names_the_tier_to_begin_on(platform: Platform, pool: Pool) -> None:
+    for number, (body, tier) in enumerate([({}, FREE), ({"tier_id": None}, FREE), ({"tier_id": PROFESSIONAL}, PROFESSIONAL)]):
+        org = await add_organization(pool, f"o{number}", "pending")
+        assert (await platform.done("approve", org, body))["tier_id"] == tier
+
+
+async def test_a_rejected_organization_keeps_the_reason(platform: Platform, pool: Pool) -> None:
+    org = await add_organization(pool, "acme", "pending")
+    rejected = await platform.done("reject", org, {"reason": "  Not a company, we think — sorry. "})
+    assert (rejected["status"], rejected["rejected_reason"]) == ("rejected", "Not a company, we think — sorry.")
+    assert (rejected["approved_at"], rejected["suspended_reason"]) == (None, None)
+    assert (await platform.listed("?status=rejected"))["organizations"][0]["organization"] == rejected
+
+
+@pytest.mark.parametrize(("body", "reason"), [({}, None), ({"reason": None}, None), ({"reason": "unpaid"}, "unpaid")])
+async def test_activation_clears_the_reason_of_the_suspension(
+    platform: Platform, pool: Pool, body: dict[str, Any], reason: str | None
+) -> None:
+    org = await add_organization(pool, "acme", "pending")
+    approved = await platform.done("approve", org)
+    suspended = await platform.done("suspend", org, body)
+    assert (suspended["status"], suspended["suspended_reason"]) == ("suspended", reason)
+    activated = await platform.done("activate", org)
+    assert (activated["status"], activated["suspended_reason"]) == ("active", None)
+    assert activated["approved_at"] == suspended["approved_at"] == approved["approved_at"]
+
+
+AFTERWARDS = {
+    ("approve", "pending"): "active",
+    ("reject", "pending"): "rejected",
+    ("suspend", "active"): "suspended",
+    ("activate", "suspended"): "active",
+    ("tier", "pending"): "pending",
+    ("tier", "active"): "active",
+    ("tier", "suspended"): "suspended",
+}
+
+
+@pytest.mark.parametrize("status", STATUSES)
+@pytest.mark.parametrize("action", ["approve", "reject", "suspend", "activate", "tier"])
+async def test_each_action_wants_its_status_and_names_another(platform: Platform, pool: Pool, action: str, status: str) -> None:
+    org, other = await add_organization(pool, "acme", status), await add_organization(pool, "other", status)
+    before = await run_sql(pool, "select * from organizations order by slug")
+    answer = await platform.do(action, org, BODIES.get(action))
+    if (action, status) in AFTERWARDS:
+        assert (answer.status, answer.json["organization"]["status"]) == (200, AFTERWARDS[action, status])
+        assert await status_of(pool, org) == AFTERWARDS[action, status]
+    else:
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST")
+        assert f"The organization is {status}." in answer.json["error"]
+        assert await run_sql(pool, "select * from organizations order by slug") == before
+        assert await log_of(pool, org) == []
+    assert await run_sql(pool, "select * from organizations where id = %s", other) == before[1:]
+    assert await log_of(pool, other) == []
+
+
+async def test_what_was_done_already_is_not_done_again(platform: Platform, pool: Pool) -> None:
+    org = await add_organization(pool, "acme", "pending")
+    for action in ("approve", "suspend", "activate"):
+        assert (await platform.do(action, org)).status == 200
+        assert (await platform.do(action, org)).status == 400
+    assert [action for action, _ in await log_of(pool, org)] == [f"organization.{word}" for word in ("approved", "suspended", "activated")]
+
+
+BAD_REASONS: list[Any] = ["", "   ", "x" * 501, "a\x00b", "a\nb", "a\u202eb", 5, True, ["x"], {"a": 1}]
+
+
+@pytest.mark.parametrize(("action", "status"), [("reject", "pending"), ("suspend", "active")])
+async def test_a_reason_has_one_to_five_hundred_plain_characters(platform: Platform, pool: Pool, action: str, status: str) -> None:
+    org = await add_organization(pool, "acme", status)
+    for reason in BAD_REASONS:
+        answer = await platform.do(action, org, {"reason": reason})
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), reason
+        assert '"reason"' in answer.json["error"]
+    assert await status_of(pool, org) == status
+    answer = await platform.do(action, org, {"reason": "ö" * 500})
+    assert answer.status == 200
+    assert "ö" * 500 in answer.json["organization"].values()
+
+
+async def test_a_rejection_needs_a_reason(platform: Platform, pool: Pool) -> None:
+    org = await add_organization(pool, "acme", "pending")
+    for body in (None, {}, {"reason": None}):
+        answer = await platform.do("reject", org, body)
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), body
+    assert await status_of(pool, org) == "pending"
+
+
+# Tier and limits
+
+
+async def test_limits_stay_where_they_are_left_out_and_go_where_they_are_null(platform: Platform, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+
+    async def change(**body: Any) -> tuple[Any, ...]:
+        changed = await platform.done("tier", org, {"tier_id": PROFESSIONAL, **body})
+        assert changed["tier_id"] == PROFESSIONAL
+        return changed["max_services"], changed["max_users"]
+
+    assert await change() == (None, None)
+    assert await change(max_services=7) == (7, None)
+    assert await change(max_users=0) == (7, 0)
+    assert await change() == (7, 0)
+    assert await change(max_services=None) == (None, 0)
+    assert await change(max_services=2**31 - 1, max_users=None) == (2**31 - 1, None)
+    assert (await platform.done("tier", org, {"tier_id": FREE}))["max_services"] == 2**31 - 1
+    assert await run_sql(pool, "select max_services, max_users, tier_id::text from organizations") == [(2**31 - 1, None, FREE)]
+
+
+async def test_a_limit_is_a_whole_number_that_is_not_negative(platform: Platform, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    bad: list[Any] = [-1, 2**31, 10**18, 1.5, "5", True, [], {}]
+    for field, value in itertools.product(("max_services", "max_users"), bad):
+        answer = await platform.do("tier", org, {"tier_id": FREE, field: value})
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), (field, value)
+        assert f'"{field}"' in answer.json["error"]
+    assert await log_of(pool, org) == []
+
+
+@pytest.mark.parametrize(("action", "status"), [("approve", "pending"), ("tier", "active")])
+async def test_a_malformed_tier_is_refused(platform: Platform, pool: Pool, action: str, status: str) -> None:
+    org = await add_organization(pool, "acme", status)
+    bad: list[Any] = ["", "free", FREE.replace("-", ""), f" {FREE}", FREE + "\n", f"{{{FREE}}}", 5, True, [FREE], {}]
+    for tier_id in bad:
+        answer = await platform.do(action, org, {"tier_id": tier_id})
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), tier_id
+        assert '"tier_id"' in answer.json["error"]
+    assert await status_of(pool, org) == status
+
+
+async def test_a_change_of_tier_names_the_tier(platform: Platform, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    for body in (None, {}, {"tier_id": None}, {"max_users": 5}):
+        assert (await platform.do("tier", org, body)).code == "BAD_REQUEST", body
+
+
+@pytest.mark.parametrize("status", STATUSES)
+@pytest.mark.parametrize("action", ["approve", "tier"])
+async def test_an_unknown_tier_is_not_found_whatever_the_status(platform: Platform, pool: Pool, action: str, status: str) -> None:
+    org = await add_organization(pool, "acme", status)
+    answer = await platform.do(action, org, {"tier_id": str(NOWHERE)})
+    assert (answer.status, answer.code) == (404, "NOT_FOUND")
+    assert "tier" in answer.json["error"]
+    assert (await status_of(pool, org), await log_of(pool, org)) == (status, [])
+
+
+# Deletion
+
+
+@pytest.mark.parametrize("status", STATUSES)
+async def test_an_organization_of_any_status_can_be_deleted(platform: Platform, ports: Ports, pool: Pool, status: str) -> None:
+    ada = await add_account(ports, "ada@example.com", None)
+    org, other = await add_organization(pool, "acme", status), await add_organization(pool, "other", status)
+    for one in (org, other):
+        await add_member(pool, one, ada.id, "owner")
+    answer = await platform.do("delete", org)
+    assert (answer.status, answer.text) == (204, "")
+    assert (await platform.do("delete", org)).status == 404
+    assert await platform.slugs() == ["other"]
+    assert await run_sql(pool, "select org_id from memberships") == [(other,)]
+    assert await run_sql(pool, "select 1 from users where id = %s", ada.id)
+    assert await run_sql(pool, "select action, org_id, target_id, actor_id from audit_log") == [
+        ("organization.deleted", None, str(org), platform.account.id)
+    ]
+
+
+# What is recorded
+
+
+async def test_every_change_is_in_the_log_of_the_organization(platform: Platform, app: QuartTrio, pool: Pool) -> None:
+    org, doomed = await add_organization(pool, "acme", "pending"), await add_organization(pool, "doomed", "pending")
+    await platform.done("approve", org, {"tier_id": PROFESSIONAL})
+    await platform.done("suspend", org, {"reason": "unpaid"})
+    await platform.done("activate", org)
+    await platform.done("suspend", org)
+    await platform.done("tier", org, {"tier_id": PROFESSIONAL, "max_users": 5})
+    await platform.done("tier", org, {"tier_id": FREE, "max_users": None, "max_services": 0})
+    await platform.done("reject", doomed, {"reason": "spam"})
+    assert await log_of(pool, org) == [
+        ("organization.approved", {"tier": "professional"}),
+        ("organization.suspended", {"reason": "unpaid"}),
+        ("organization.activated", {}),
+        ("organization.suspended", {"reason": None}),
+        (
+            "organization.tier.updated",
+            {
+                "old": {"tier": "professional", "max_services": None, "max_users": None},
+                "new": {"tier": "professional", "max_services": None, "max_users": 5},
+            },
+        ),
+        (
+            "organization.tier.updated",
+            {
+                "old": {"tier": "professional", "max_services": None, "max_users": 5},
+                "new": {"tier": "free", "max_services": 0, "max_users": None},
+            },
+        ),
+    ]
+    assert await log_of(pool, doomed) == [("organization.rejected", {"reason": "spam"})]
+    assert await run_sql(
+        pool, "select distinct target_type, target_id = org_id::text, actor_id, impersonator_id, success from audit_log"
+    ) == [("organization", True, platform.account.id, None, True)]
+
+
+async def test_an_entry_names_address_and_agent(platform: Platform, app: QuartTrio, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    answer = await ask(app, "POST", f"{LIST}/{org}/suspend", headers=[(b"user-agent", b"console/1.0")], token=platform.token)
+    assert answer.status == 200
+    assert await run_sql(pool, "select address, agent from audit_log") == [(PEER, "console/1.0")]
+
+
+# Who may, and which refusal comes first
+
+
+def calls(org: object) -> list[tuple[str, str]]:
+    return [("GET", "/api/platform/tiers"), ("GET", LIST), *((method, path.format(org)) for method, path in ACTIONS.values())]
+
+
+@pytest.mark.slow
+async def test_only_platform_owners_may(platform: Platform, ports: Ports, pool: Pool) -> None:
+    ada, eve = await add_account(ports, "ada@example.com", None), await add_account(ports, "eve@example.com", None)
+    org = await add_organization(pool, "acme")
+    await add_member(pool, org, ada.id, "owner")
+    before = await run_sql(pool, "select * from organizations")
+    for token in (
+        (await sign_in(ports, eve)).access_token,
+        (await sign_in(ports, ada)).access_token,
+        (await sign_in(ports, ada, org)).access_token,
+        await impersonate(ports, platform.account, ada, org),
+    ):
+        for wanted in (org, NOWHERE, "nothing"):
+            for method, path in calls(wanted):
+                # Nobody else learns which organizations there are, nor what a body should look like.
+                for raw in (None, b"{"):
+                    answer = await platform.api.call(method, path, raw=raw, token=token)
+                    assert (answer.status, answer.code) == (403, "FORBIDDEN"), (method, path)
+    for method, path in calls(org):
+        assert (await platform.api.call(method, path)).code == "UNAUTHORIZED"
+    assert await run_sql(pool, "select * from organizations") == before
+
+
+async def test_whoever_impersonates_is_told_so(platform: Platform, ports: Ports, pool: Pool) -> None:
+    ada = await add_account(ports, "ada@example.com", None)
+    answer = await platform.api.get(LIST, token=await impersonate(ports, platform.account, ada))
+    assert "impersonating" in answer.json["error"]
+
+
+async def test_a_platform_owner_needs_no_membership_and_loses_nothing_by_one_that_ended(
+    platform: Platform, ports: Ports, pool: Pool
+) -> None:
+    org = await add_organization(pool, "acme", "suspended")
+    await add_member(pool, org, platform.account.id, "owner")
+    token = (await sign_in(ports, platform.account, org)).access_token
+    await run_sql(pool, "delete from memberships")
+    assert (await platform.api.post(f"{LIST}/{org}/activate", token=token)).status == 200
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+async def test_an_organization_that_is_not_there_is_not_found_whatever_the_body(platform: Platform, action: str) -> None:
+    method, path = ACTIONS[action]
+    bodies = (b"{}", b"{", b'{"tier_id": 5, "reason": ""}')
+    for wanted, raw in itertools.product((str(NOWHERE), "nothing", "x" * 300, "%00", NOWHERE.hex), bodies):
+        answer = await platform.api.call(method, path.format(wanted), raw=raw, token=platform.token)
+        assert (answer.status, answer.code) == (404, "NOT_FOUND"), (wanted, raw)
+
+
+async def test_an_id_in_capitals_is_not_found(platform: Platform, pool: Pool) -> None:
+    org = UUID("abcdefab-cdef-4abc-8def-abcdefabcdef")
+    await run_sql(pool, "update organizations set id = %s where id = %s", org, await add_organization(pool, "acme"))
+    assert (await platform.do("suspend", str(org).upper())).status == 404
+    assert (await platform.do("suspend", org)).status == 200
+
+
+# What members notice
+
+
+async def test_a_suspension_acts_on_the_next_request_and_activation_on_the_one_after(platform: Platform, ports: Ports, pool: Pool) -> None:
+    ada = await add_account(ports, "ada@example.com", None)
+    org = await add_organization(pool, "acme")
+    await add_member(pool, org, ada.id, "owner")
+    tokens = await sign_in(ports, ada, org)
+
+    async def members() -> Answer:
+        return await platform.api.get("/api/organizations/acme/members", token=tokens.access_token)
+
+    async def refreshed() -> Answer:
+        return await platform.api.post("/api/auth/refresh", {"refresh_token": tokens.refresh_token})
+
+    assert (await members()).status == 200
+    await platform.done("suspend", org, {"reason": "unpaid"})
+    for answer in (await members(), await refreshed()):
+        assert (answer.status, answer.code) == (403, "ORGANIZATION_NOT_ACTIVE")
+        assert "unpaid" not in answer.text
+    assert (await platform.api.get("/api/user", token=tokens.access_token)).status == 200
+    await platform.done("activate", org)
+    assert (await members()).status == 200
+    assert (await refreshed()).status == 200
+
+
+async def test_members_see_which_limit_holds_and_where_it_comes_from(platform: Platform, ports: Ports, pool: Pool) -> None:
+    ada, eve = await add_account(ports, "ada@example.com", None), await add_account(ports, "eve@example.com", None)
+    org = await add_organization(pool, "acme", "pending")
+    await add_member(pool, org, ada.id, "owner")
+    await add_member(pool, org, eve.id)
+    token = (await sign_in(ports, eve)).access_token
+
+    async def limits() -> tuple[Any, ...]:
+        answer = await platform.api.get("/api/organizations/acme/members", token=token)
+        assert answer.json["pagination"]["total"] == 2  # whatever the limit says of more
+        return answer.json["limits"]["max_users"], answer.json["limits"]["source"]
+
+    await platform.done("approve", org)
+    assert await limits() == (100, "tier")
+    await platform.done("tier", org, {"tier_id": PROFESSIONAL})
+    assert await limits() == (1000, "tier")
+    await platform.done("tier", org, {"tier_id": PROFESSIONAL, "max_users": 1})
+    assert await limits() == (1, "organization")
+    await platform.done("tier", org, {"tier_id": FREE, "max_users": None})
+    assert await limits() == (100, "tier")
+    await run_sql(pool, "update organizations set tier_id = null")
+    assert await limits() == (5, "default")
+
+
+# At the same time
+
+
+@pytest.mark.slow
+async def test_of_twenty_decisions_at_once_one_counts(platform: Platform, pool: Pool) -> None:
+    org = await add_organization(pool, "acme", "pending")
+    answers = await everyone(20, lambda number: platform.do(("approve", "reject")[number % 2], org, {"reason": f"reason {number}"}))
+    assert sorted(answer.status for answer in answers) == [200] + [400] * 19
+    [winner] = [answer.json["organization"] for answer in answers if answer.status == 200]
+    assert {answer.json["error"].partition(".")[0] for answer in answers if answer.status == 400} == {
+        f"The organization is {winner['status']}"
+    }
+    [(action, _)] = await log_of(pool, org)
+    assert action == {"active": "organization.approved", "rejected": "organization.rejected"}[winner["status"]]
+    assert (await platform.listed())["organizations"][0]["organization"] == winner
+
+
+@pytest.mark.slow
+async def test_of_twenty_deletions_at_once_one_counts(platform: Platform, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    answers = await everyone(20, lambda _: platform.do("delete", org))
+    assert sorted(answer.status for answer in answers) == [204] + [404] * 19
+    assert await run_sql(pool, "select count(*) from audit_log where action = 'organization.deleted'") == [(1,)]
+
+
+async def refuses_who_is_demoted_meanwhile(platform: Platform, pool: Pool, act: Callable[[], Awaitable[Answer]]) -> None:
+    answers: list[Answer] = []
+
+    async def request() -> None:
+        answers.append(await act())
+
+    async def it_waits() -> bool:
+        waiting = "select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+        return bool(await in_another_task(lambda: run_sql(pool, waiting)))
+
+    async with trio.open_nursery() as nursery, pool.connection() as connection:
+        await connection.execute("begin")
+        await connection.execute("update users set is_platform_owner = false where id = %s", (platform.account.id,))
+        nursery.start_soon(request)
+        await eventually(it_waits, "the request, let in by the edge, waits for the demotion")
+        await connection.execute("commit")
+    [answer] = answers
+    assert (answer.status, answer.code) == (403, "FORBIDDEN")
+
+
+@pytest.mark.parametrize(
+    ("action", "status"),
+    [
+        ("approve", "pending"),
+        ("reject", "pending"),
+        ("suspend", "active"),
+        ("activate", "suspended"),
+        ("tier", "active"),
+        ("delete", "active"),
+    ],
+)
+async def test_a_demotion_that_comes_first_makes_the_change_fail(platform: Platform, pool: Pool, action: str, status: str) -> None:
+    org = await add_organization(pool, "acme", status)
+    before = await run_sql(pool, "select * from organizations")
+    await refuses_who_is_demoted_meanwhile(platform, pool, lambda: platform.do(action, org, BODIES.get(action)))
+    assert await run_sql(pool, "select * from organizations") == before
+    assert await run_sql(pool, "select action from audit_log") == []
+
+
+async def test_a_demotion_is_looked_at_before_the_tier_and_the_status(platform: Platform, pool: Pool) -> None:
+    org = await add_organization(pool, "acme", "rejected")
+    await refuses_who_is_demoted_meanwhile(platform, pool, lambda: platform.do("tier", org, {"tier_id": str(NOWHERE)}))
