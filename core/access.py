@@ -190,6 +190,10 @@ class NotWhileImpersonating(Forbidden):
     """This cannot be done while impersonating somebody."""
 
 
+class AddressNotVerified(Forbidden):
+    """Verify your e-mail address first: follow the link in the mail that we sent you, or ask for another one."""
+
+
 class OrganizationNotFound(NotFound):
     """There is no such organization."""
 

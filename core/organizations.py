@@ -4,29 +4,37 @@ decisions, points 204 to 207). What platform owners do with it is in `core/gover
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core import access, events
-from core.access import Capability, OrganizationNotFound, OrganizationStanding, OrganizationStatus, Role
-from core.errors import Invalid, refuse
+from core.access import AddressNotVerified, Capability, OrganizationNotFound, OrganizationStanding, OrganizationStatus, Role
+from core.errors import Invalid, SessionEnded, refuse
+from core.values import KEEP, Keep, Slug, new_id
 
 if TYPE_CHECKING:
-    from core.access import Member
-    from core.values import Slug
+    from core.access import Member, Person
+    from ports import Ports
     from ports.storage import Transaction
 
 # What holds where neither the organization nor its tier says anything (decisions, points 154 and 155).
 DEFAULT_LIMIT = 5
+# Of a new organization: what it is given until a platform owner decides otherwise, and for how long it trusts a device.
+FIRST_TIER = "free"
+DEVICE_TRUST_DAYS = 30
 # How much of the records of an organization goes in the transaction that deletes it: all of them, unless it is a large one.
 PURGED_AT_ONCE = 10_000
 
 
 class SlugTaken(Invalid):
     """An organization with this slug exists already. Choose another one."""
+
+
+class NothingToChange(Invalid):
+    """Say what to change: name, device_trust_days, or both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +143,90 @@ def standing(organization: Organization, membership: Membership | None) -> Organ
         role=membership.role if membership else None,
         confirmed=membership is not None and membership.confirmed_at is not None,
     )
+
+
+async def create(ports: Ports, caller: Person, slug: str, name: str) -> tuple[Organization, Membership]:
+    """A new tenant, which the caller owns; it waits for approval, unless the operator chose otherwise (decisions, points 50 and 204).
+
+    Raises SlugInvalid, SlugReserved, SlugTaken, AddressNotVerified.
+    """
+    now = ports.clock.now()
+    approved = ports.policy.auto_approve_organizations
+    wanted = Slug.parse(slug)
+    async with ports.storage.transaction(by=caller) as tx:
+        organization = Organization(
+            id=new_id(),
+            slug=wanted,
+            name=name,
+            status=OrganizationStatus.ACTIVE if approved else OrganizationStatus.PENDING,
+            tier=await tx.tiers.by_name(FIRST_TIER),
+            max_services=None,
+            max_users=None,
+            device_trust_days=DEVICE_TRUST_DAYS,
+            member_count=0,
+            created_at=now,
+            updated_at=now,
+            approved_at=now if approved else None,
+            rejected_reason=None,
+            suspended_reason=None,
+        )
+        await tx.organizations.add(organization)
+        account = await tx.accounts.lock(caller.user_id) or refuse(SessionEnded)
+        if not account.is_usable:
+            raise SessionEnded
+        if account.email_verified_at is None:  # the address may have been changed since the request came in
+            raise AddressNotVerified
+        membership = Membership(
+            id=new_id(),
+            org_id=organization.id,
+            user_id=account.id,
+            role=Role.OWNER,
+            created_at=now,
+            confirmed_at=now if caller.impersonator_id is None else None,
+        )
+        await tx.members.add(membership)
+        tx.record(events.organization_created(organization))
+    return replace(organization, member_count=1), membership
+
+
+async def of_person(ports: Ports, caller: Person) -> list[tuple[Organization, Membership]]:
+    """The organizations that the caller is a member of, whatever their status, by slug."""
+    async with ports.storage.reading() as read:
+        return await read.organizations.of_person(caller.user_id)
+
+
+async def current(ports: Ports, caller: Member) -> Organization:
+    """The organization that the caller acts in. Raises OrganizationNotFound."""
+    async with ports.storage.reading() as read:
+        return await read.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)
+
+
+async def update(ports: Ports, caller: Member, *, name: str | Keep = KEEP, device_trust_days: int | Keep = KEEP) -> Organization:
+    """The organization with what its managers may change of it. Raises NothingToChange, and what `enter` raises."""
+    wanted = {field: value for field, value in (("name", name), ("device_trust_days", device_trust_days)) if value is not KEEP}
+    if not wanted:
+        raise NothingToChange
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await enter(tx, caller, Capability.ORGANIZATION_MANAGE)
+        old = {field: getattr(organization, field) for field in wanted}
+        changes = {field: (old[field], new) for field, new in wanted.items() if old[field] != new}
+        if changes:
+            organization = replace(
+                organization,
+                name=organization.name if name is KEEP else name,
+                device_trust_days=organization.device_trust_days if device_trust_days is KEEP else device_trust_days,
+                updated_at=ports.clock.now(),
+            )
+            await tx.organizations.save(organization)
+            tx.record(events.organization_updated(organization.id, changes))
+    return organization
+
+
+async def delete(ports: Ports, caller: Member) -> None:
+    """Delete the organization that the caller acts in and owns. Raises what `enter` raises."""
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await enter(tx, caller, Capability.ORGANIZATION_OWN)
+        await remove(tx, organization, ports.clock.now())
 
 
 async def remove(tx: Transaction, organization: Organization, now: datetime) -> None:

@@ -7,16 +7,20 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from core import access, events, guesses, signing_keys
-from core.access import Claims, OrganizationStatus, Role
+from core import access, events, guesses, organizations, signing_keys
+from core.access import Capability, Claims, OrganizationStatus, Role
 from core.accounts import check_password_length
-from core.errors import OrganizationNotActive, Refusal, Unauthenticated
+from core.errors import Limited, OrganizationNotActive, Refusal, SessionEnded, Unauthenticated
 from core.guesses import Secret
 from core.values import Email, digest, new_id, new_secret
 
 if TYPE_CHECKING:
-    from core.access import Caller, Capability, Member, Person
+    from core.access import Caller, Member, Person
+    from core.organizations import Membership
     from ports import Ports
+
+# More than can happen: each time, another request has renewed the tokens of the same session at the very same moment.
+LOST_RACES = 100
 
 
 class CredentialsInvalid(Unauthenticated):
@@ -253,6 +257,39 @@ def _why_not(token: Presented | None, grace_began: datetime) -> Refusal:
     if token.organization_status not in (None, OrganizationStatus.ACTIVE):
         return OrganizationNotActive()
     return RefreshTokenInvalid()
+
+
+async def select(ports: Ports, caller: Member) -> tuple[Membership, TokenPair]:
+    """Make the organization that the caller acts in the context of the caller's session (decisions, point 51).
+
+    The new pair says so; the refresh token before it is used up by this. The session keeps its end and, if somebody else is behind it, its
+    impersonator (security.md S-3, I-3); nobody has signed in. Raises SessionEnded, and what organizations.enter raises.
+    """
+    now, refresh_token = ports.clock.now(), new_secret()
+    lasts_until = now + ports.policy.refresh_token_ttl
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, membership = await organizations.enter(tx, caller, Capability.ORGANIZATION_VIEW)
+        for _ in range(LOST_RACES):
+            ends_at = await tx.sessions.select(caller.session_id, organization.id, digest(refresh_token), now, lasts_until)
+            if ends_at is not None:
+                break
+            # Either a refresh was faster, and there is another token to rotate out now, or the session has ended.
+            if await tx.sessions.standing(caller.session_id, caller.user_id, None, now) is None:
+                raise SessionEnded
+        else:
+            raise Limited(1)
+    return membership, _pair(
+        ports,
+        caller.session_id,
+        caller.user_id,
+        caller.email,
+        verified=caller.email_verified,
+        ends_at=ends_at,
+        now=now,
+        refresh_token=refresh_token,
+        org=organization.slug,
+        org_id=organization.id,
+    )
 
 
 async def logout(ports: Ports, caller: Person) -> None:

@@ -33,6 +33,7 @@ class Access:
     limited: bool = True
     limit: Bucket | None = None  # the route's own, besides those of its address
     impersonated: bool = True  # whether somebody who impersonates the caller may do it, too (security.md I-4)
+    verified: bool = False  # whether the caller's e-mail address must be
     capability: Capability | None = None  # of a member, in the organization of the path
     inactive: bool = False  # whether that organization may be anything but active
 
@@ -122,6 +123,8 @@ def _let_in(found: Person, access: Access) -> None:
     exchange().caller = str(found.user_id)
     if found.impersonator_id is not None and not access.impersonated:
         raise rules.NotWhileImpersonating
+    if access.verified and not found.email_verified:
+        raise rules.AddressNotVerified
     g.caller = found
 
 
@@ -129,6 +132,7 @@ anyone = AccessDecorator(Access("anyone"), _as_anybody)
 # Load balancers and scrapers must always get an answer (organizations.md section 4.11).
 operations = AccessDecorator(Access("operations", limited=False), _as_anybody)
 person = AccessDecorator(Access("person", "bearer"), _as_person)
+verified_person = AccessDecorator(Access("verified_person", "bearer", verified=True), _as_person)
 # Ending one's own session must work even where the organization of the token does not let its holder in any more.
 person_anywhere = AccessDecorator(Access("person_anywhere", "bearer"), partial(_as_person, anywhere=True))
 # Whoever sends no token is anybody; one that is sent must be good.

@@ -1,0 +1,827 @@
+"""Organizations for their members: creating, reading, changing, deleting, selecting them (decisions, points 48 to 54, 204 to 207, 240)."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import jwt
+import pytest
+from psycopg import sql
+from quart_trio import QuartTrio
+
+from adapters.postgres.pool import Pool
+from core import organizations
+from core.access import SYSTEM
+from core.accounts import Account
+from core.organizations import Tier
+from core.policy import Policy
+from ports import Ports
+from tests.builders import (
+    Answer,
+    Api,
+    add_account,
+    add_member,
+    add_organization,
+    everyone,
+    impersonate,
+    run_sql,
+    sign_in,
+)
+from tests.fakes.outside import FakeClock, FakeMetrics
+from tests.http.direct import change_ports
+
+NOW = "2026-03-14T15:09:26.535897Z"
+FREE = "00000000-0000-4000-8000-000000000001"
+ACME = "/api/organizations/acme"
+NOT_ACTIVE = ["pending", "suspended", "rejected"]
+ROLES = ["owner", "admin", "member"]
+
+
+async def token_of(ports: Ports, account: Account, org: UUID | None = None) -> str:
+    return (await sign_in(ports, account, org)).access_token
+
+
+async def add_person(ports: Ports, pool: Pool, name: str, org: UUID | None = None, role: str = "member") -> tuple[Account, str]:
+    """A new account, a member of the organization if one is given, and a token of it without context."""
+    account = await add_account(ports, f"{name}@example.com", None)
+    if org is not None:
+        await add_member(pool, org, account.id, role)
+    return account, await token_of(ports, account)
+
+
+async def set_status(pool: Pool, status: str) -> None:
+    await run_sql(pool, "update organizations set status = %s", status)
+
+
+async def log(pool: Pool) -> list[tuple[Any, ...]]:
+    """Everything that was audited, in order."""
+    return await run_sql(pool, "select org_id, action, target_type, target_id, actor_id, details from audit_log order by created_at, id")
+
+
+async def told(pool: Pool) -> list[tuple[Any, ...]]:
+    return await run_sql(pool, "select org_id, name, target_id, data from events order by created_at, id")
+
+
+def claims(token: str) -> dict[str, Any]:
+    decoded: dict[str, Any] = jwt.decode(token, options={"verify_signature": False})
+    return decoded
+
+
+async def refresh(api: Api, token: str) -> Answer:
+    return await api.post("/api/auth/refresh", {"refresh_token": token})
+
+
+# Creating
+
+
+async def test_a_new_organization_is_pending_of_the_free_tier_and_its_creators(api: Api, ports: Ports, pool: Pool) -> None:
+    ada, token = await add_person(ports, pool, "ada")
+    answer = await api.post("/api/organizations", {"slug": "acme", "name": "  Acme Ltd. "}, token=token)
+    assert answer.status == 200
+    org = answer.json["organization"]["id"]
+    assert answer.json == {
+        "organization": {
+            "id": org,
+            "slug": "acme",
+            "name": "Acme Ltd.",
+            "status": "pending",
+            "tier_id": FREE,
+            "max_services": None,
+            "max_users": None,
+            "device_trust_days": 30,
+            "created_at": NOW,
+            "updated_at": NOW,
+            "approved_at": None,
+        },
+        "membership": {
+            "id": answer.json["membership"]["id"],
+            "org_id": org,
+            "user_id": str(ada.id),
+            "role": "owner",
+            "created_at": NOW,
+        },
+    }
+    details = {"slug": "acme", "name": "Acme Ltd.", "status": "pending"}
+    assert await log(pool) == [(UUID(org), "organization.created", "organization", org, ada.id, details)]
+    assert await told(pool) == [(UUID(org), "organization.created", org, details)]
+    assert await run_sql(pool, "select member_count from organizations") == [(1,)]
+
+
+async def test_its_creator_is_a_confirmed_member(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    _, token = await add_person(ports, pool, "ada")
+    await api.post("/api/organizations", {"slug": "acme", "name": "Acme"}, token=token)
+    assert await run_sql(pool, "select confirmed_at from memberships") == [(clock.now(),)]
+
+
+async def test_what_an_impersonator_creates_its_owner_has_yet_to_take_part_in(api: Api, ports: Ports, pool: Pool) -> None:
+    ada, own = await add_person(ports, pool, "ada")
+    support = await add_account(ports, "support@example.com", None, is_platform_owner=True)
+    token = await impersonate(ports, support, ada)
+    assert (await api.post("/api/organizations", {"slug": "acme", "name": "Acme"}, token=token)).status == 200
+    assert await run_sql(pool, "select actor_id, impersonator_id from audit_log") == [(ada.id, support.id)]
+    assert await run_sql(pool, "select user_id, confirmed_at from memberships") == [(ada.id, None)]
+    await api.get(ACME, token=own)
+    assert await run_sql(pool, "select confirmed_at is null from memberships") == [(False,)]
+
+
+async def test_it_is_active_at_once_where_the_operator_approves_all(api: Api, app: QuartTrio, ports: Ports, pool: Pool) -> None:
+    change_ports(app, policy=Policy(auto_approve_organizations=True))
+    _, token = await add_person(ports, pool, "ada")
+    created = (await api.post("/api/organizations", {"slug": "acme", "name": "Acme"}, token=token)).json["organization"]
+    assert (created["status"], created["approved_at"]) == ("active", NOW)
+    assert (await api.post(f"{ACME}/select", token=token)).status == 200
+
+
+async def test_only_whoever_has_proved_an_address_creates_one(api: Api, ports: Ports, pool: Pool) -> None:
+    account = await add_account(ports, "eve@example.com", None, verified=False)
+    token = await token_of(ports, account)
+    for body in ({"slug": "acme", "name": "Acme"}, {}, {"slug": 5}):
+        answer = await api.post("/api/organizations", body, token=token)
+        assert (answer.status, answer.code) == (403, "FORBIDDEN")
+    assert "erify your e-mail address" in answer.json["error"]
+    assert await run_sql(pool, "select * from organizations") == []
+    await run_sql(pool, "update users set email_verified_at = now()")
+    assert (await api.post("/api/organizations", {"slug": "acme", "name": "Acme"}, token=token)).status == 200
+
+
+SLUGS = ["", "-", "a-", "-a", "a--b", "A", "Acme", "a_b", "a b", " acme", "acme ", "a.b", "ä", "a" * 64, "acme\n", "api", "admin", "select"]
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+async def test_a_slug_that_cannot_be_one_is_refused(api: Api, ports: Ports, pool: Pool, slug: str) -> None:
+    _, token = await add_person(ports, pool, "ada")
+    answer = await api.post("/api/organizations", {"slug": slug, "name": "Acme"}, token=token)
+    assert (answer.status, answer.code) == (400, "BAD_REQUEST")
+    assert await run_sql(pool, "select * from organizations") == []
+
+
+@pytest.mark.parametrize("slug", ["a", "7", "a1-b2-c3", "a" * 63])
+async def test_a_slug_as_it_should_be(api: Api, ports: Ports, pool: Pool, slug: str) -> None:
+    _, token = await add_person(ports, pool, "ada")
+    assert (await api.post("/api/organizations", {"slug": slug, "name": "Acme"}, token=token)).json["organization"]["slug"] == slug
+
+
+NAMES = ["", " ", "\u2003", "x" * 101, "a\x00b", "a\nb", "name\n", "\u202egnp.exe", "\x85"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_name_that_cannot_be_one_is_refused(api: Api, ports: Ports, pool: Pool, name: str) -> None:
+    _, token = await add_person(ports, pool, "ada")
+    answer = await api.post("/api/organizations", {"slug": "acme", "name": name}, token=token)
+    assert (answer.status, answer.code) == (400, "BAD_REQUEST")
+    assert '"name"' in answer.json["error"]
+
+
+@pytest.mark.parametrize("name", ["x", "x" * 100, f"  {'x' * 100}  ", "Zoë & Söhne 株式会社 <b>"])
+async def test_a_name_is_any_text_of_a_hundred_characters(api: Api, ports: Ports, pool: Pool, name: str) -> None:
+    _, token = await add_person(ports, pool, "ada")
+    answer = await api.post("/api/organizations", {"slug": "acme", "name": name}, token=token)
+    assert answer.json["organization"]["name"] == name.strip()
+
+
+@pytest.mark.parametrize("status", ["active", *NOT_ACTIVE])
+async def test_a_slug_is_taken_whoever_has_it(api: Api, ports: Ports, pool: Pool, status: str) -> None:
+    org = await add_organization(pool, "acme", status)
+    _, own = await add_person(ports, pool, "ada", org, "owner")
+    _, strange = await add_person(ports, pool, "eve")
+    answers = [await api.post("/api/organizations", {"slug": "acme", "name": "Acme"}, token=token) for token in (own, strange)]
+    assert {(answer.status, answer.code) for answer in answers} == {(400, "BAD_REQUEST")}
+    assert answers[0].json["error"] == answers[1].json["error"]
+    assert await run_sql(pool, "select count(*) from memberships") == [(1,)]
+
+
+async def test_of_twenty_who_want_one_slug_one_gets_it(api: Api, ports: Ports, pool: Pool) -> None:
+    tokens = [(await add_person(ports, pool, f"person-{number}"))[1] for number in range(10)]
+
+    async def create(number: int) -> Answer:
+        return await api.post("/api/organizations", {"slug": "acme", "name": f"Acme {number}"}, token=tokens[number % 10])
+
+    answers = await everyone(20, create)
+    assert sorted(answer.status for answer in answers) == [200] + [400] * 19
+    assert {answer.code for answer in answers if answer.status == 400} == {"BAD_REQUEST"}
+    [winner] = [answer.json for answer in answers if answer.status == 200]
+    assert await run_sql(pool, "select id, name, member_count from organizations") == [
+        (UUID(winner["organization"]["id"]), winner["organization"]["name"], 1)
+    ]
+    assert await run_sql(pool, "select user_id, role from memberships") == [(UUID(winner["membership"]["user_id"]), "owner")]
+    assert await run_sql(pool, "select count(*) from audit_log") == [(1,)]
+
+
+# Listing and reading
+
+
+async def test_everybody_lists_their_own_organizations_whatever_the_status(api: Api, ports: Ports, pool: Pool) -> None:
+    ada, token = await add_person(ports, pool, "ada")
+    _, other = await add_person(ports, pool, "eve")
+    for slug, status, role in (
+        ("b", "suspended", "owner"),
+        ("c", "pending", "admin"),
+        ("a", "active", "member"),
+        ("d", "rejected", "owner"),
+    ):
+        await add_member(pool, await add_organization(pool, slug, status), ada.id, role)
+    await add_organization(pool, "foreign")
+    listed = (await api.get("/api/organizations", token=token)).json
+    assert [(item["organization"]["slug"], item["organization"]["status"], item["membership"]["role"]) for item in listed] == [
+        ("a", "active", "member"),
+        ("b", "suspended", "owner"),
+        ("c", "pending", "admin"),
+        ("d", "rejected", "owner"),
+    ]
+    assert {item["membership"]["user_id"] for item in listed} == {str(ada.id)}
+    assert all(item["membership"]["org_id"] == item["organization"]["id"] for item in listed)
+    assert (await api.get("/api/organizations", token=other)).json == []
+
+
+@pytest.mark.parametrize("status", ["active", *NOT_ACTIVE])
+@pytest.mark.parametrize("role", ROLES)
+async def test_every_member_reads_it_whatever_its_status(api: Api, ports: Ports, pool: Pool, role: str, status: str) -> None:
+    org = await add_organization(pool, "acme", status)
+    _, token = await add_person(ports, pool, "ada", org, role)
+    answer = await api.get(ACME, token=token)
+    assert (answer.status, answer.json["id"], answer.json["status"]) == (200, str(org), status)
+
+
+async def test_it_shows_every_field_and_reasons_to_the_platform_only(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme", "suspended")
+    _, token = await add_person(ports, pool, "ada", org, "owner")
+    changes = """
+        update organizations set name = 'Acme Ltd.', max_services = 7, max_users = 8, device_trust_days = 9,
+               created_at = %s, updated_at = %s, approved_at = %s, rejected_reason = 'why not', suspended_reason = 'because'"""
+    times = [datetime(2026, 1, day, 12, 30, tzinfo=UTC) for day in (1, 2, 3)]
+    await run_sql(pool, changes, *times)
+    answer = await api.get(ACME, token=token)
+    assert answer.json == {
+        "id": str(org),
+        "slug": "acme",
+        "name": "Acme Ltd.",
+        "status": "suspended",
+        "tier_id": FREE,
+        "max_services": 7,
+        "max_users": 8,
+        "device_trust_days": 9,
+        "created_at": "2026-01-01T12:30:00Z",
+        "updated_at": "2026-01-02T12:30:00Z",
+        "approved_at": "2026-01-03T12:30:00Z",
+        "limits": {"max_users": 8, "max_users_source": "organization", "max_services": 7, "max_services_source": "organization"},
+    }
+    [listed] = (await api.get("/api/organizations", token=token)).json
+    assert listed["organization"] == {name: value for name, value in answer.json.items() if name != "limits"}
+
+
+async def test_a_limit_is_the_organizations_or_the_tiers_or_five(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    _, token = await add_person(ports, pool, "ada", org)
+
+    async def limits() -> list[object]:
+        return list((await api.get(ACME, token=token)).json["limits"].values())
+
+    assert await limits() == [100, "tier", 3, "tier"]
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.tiers.put(tier := Tier(UUID(int=9), "tiny", "Tiny", 0, 1, 0))
+    await run_sql(pool, "update organizations set tier_id = %s, max_users = 0", tier.id)
+    assert await limits() == [0, "organization", 0, "tier"]
+    await run_sql(pool, "update organizations set tier_id = null, max_users = null")
+    assert await limits() == [5, "default", 5, "default"]
+
+
+REQUESTS: list[tuple[str, str, Any]] = [
+    ("GET", ACME, None),
+    ("PATCH", ACME, {"name": "Theirs"}),
+    ("DELETE", ACME, None),
+    ("POST", f"{ACME}/select", None),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
+async def test_nobody_else_reaches_it(api: Api, ports: Ports, pool: Pool, method: str, path: str, body: Any) -> None:
+    """Neither strangers, nor owners of other organizations, nor platform owners (decisions, points 17 and 19)."""
+    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    await add_person(ports, pool, "ada", org, "owner")
+    twins_owner, _ = await add_person(ports, pool, "eve", twin, "owner")
+    stranger = await add_account(ports, "stranger@example.com", None)
+    boss = await add_account(ports, "boss@example.com", None, is_platform_owner=True)
+    before = await run_sql(pool, "select * from organizations order by slug")
+    for account, context in ((stranger, None), (twins_owner, None), (twins_owner, twin), (boss, None)):
+        answer = await api.call(method, path, body, token=await token_of(ports, account, context))
+        assert (answer.status, answer.code) == (403, "FORBIDDEN")
+        for slug in ("acme-two", "ACME", "acm", "%27", "nothing there"):
+            unknown = await api.call(method, path.replace("acme", slug), body, token=await token_of(ports, account, context))
+            assert (unknown.status, unknown.code) == (404, "NOT_FOUND"), slug
+    assert (await api.call(method, path, body)).code == "UNAUTHORIZED"
+    assert await run_sql(pool, "select * from organizations order by slug") == before
+    assert await log(pool) == []
+
+
+@pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
+async def test_a_token_of_a_deleted_organization_is_worth_nothing_in_its_successor(
+    api: Api, ports: Ports, pool: Pool, method: str, path: str, body: Any
+) -> None:
+    """The name is the same and so is the owner, but the id in the token is not (security.md J-6)."""
+    org = await add_organization(pool, "acme")
+    ada, token = await add_person(ports, pool, "ada", org, "owner")
+    of_old = await token_of(ports, ada, org)
+    assert (await api.delete(ACME, token=of_old)).status == 204
+    created = await api.post("/api/organizations", {"slug": "acme", "name": "Acme"}, token=token)
+    assert created.status == 200
+    await set_status(pool, "active")
+    answer = await api.call(method, path, body, token=of_old)
+    assert (answer.status, answer.code) == (403, "FORBIDDEN")
+    assert (await api.get("/api/organizations", token=of_old)).status == 403
+    assert (await api.call(method, path, body, token=token)).status in (200, 204)
+
+
+@pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
+async def test_a_token_of_another_organization_is_only_context(
+    api: Api, ports: Ports, pool: Pool, method: str, path: str, body: Any
+) -> None:
+    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    ada, _ = await add_person(ports, pool, "ada", org, "owner")
+    await add_member(pool, twin, ada.id)
+    assert (await api.call(method, path, body, token=await token_of(ports, ada, twin))).status in (200, 204)
+    assert await run_sql(pool, "select name from organizations where slug = 'twin'") == [("Twin",)]
+
+
+# An organization that is not active
+
+
+@pytest.mark.parametrize("status", NOT_ACTIVE)
+@pytest.mark.parametrize("role", ROLES)
+async def test_nothing_but_reading_is_open_while_it_is_not_active(api: Api, ports: Ports, pool: Pool, role: str, status: str) -> None:
+    org = await add_organization(pool, "acme", status)
+    _, token = await add_person(ports, pool, "ada", org, role)
+    for method, path, body in REQUESTS[1:]:
+        answer = await api.call(method, path, body, token=token)
+        lacks = {"PATCH": ("member",), "DELETE": ("admin", "member"), "POST": ()}[method]
+        # The role is judged before the status (decisions, point 16).
+        assert (answer.status, answer.code) == (403, "FORBIDDEN" if role in lacks else "ORGANIZATION_NOT_ACTIVE")
+    assert await run_sql(pool, "select name from organizations") == [("Acme",)]
+
+
+async def test_suspension_acts_on_the_next_request_and_activation_restores_everything(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    _, token = await add_person(ports, pool, "ada", org, "owner")
+    selected = (await api.post(f"{ACME}/select", token=token)).json
+    token = selected["access_token"]
+    assert (await api.patch(ACME, {"name": "One"}, token=token)).status == 200
+    await set_status(pool, "suspended")
+    for answer in (
+        await api.patch(ACME, {"name": "Two"}, token=token),
+        await api.delete(ACME, token=token),
+        await api.post(f"{ACME}/select", token=token),
+        await refresh(api, selected["refresh_token"]),
+    ):
+        assert (answer.status, answer.code) == (403, "ORGANIZATION_NOT_ACTIVE")
+    # What is not the organization's goes on (decisions, point 48).
+    assert (await api.get("/api/user", token=token)).json["org"] == "acme"
+    assert (await api.get("/api/organizations", token=token)).status == 200
+    assert (await api.get(ACME, token=token)).json["status"] == "suspended"
+    await set_status(pool, "active")
+    assert (await api.patch(ACME, {"name": "Two"}, token=token)).status == 200
+    assert (await refresh(api, selected["refresh_token"])).status == 200
+
+
+# Changing
+
+
+async def test_owner_and_admins_change_name_and_device_trust(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    org = await add_organization(pool, "acme")
+    twin = await add_organization(pool, "twin")
+    _, owner = await add_person(ports, pool, "ada", org, "owner")
+    admin, admins = await add_person(ports, pool, "bob", org, "admin")
+    clock.advance(timedelta(minutes=5))
+    before = (await api.get(ACME, token=owner)).json
+    answer = await api.patch(ACME, {"name": " Acme Ltd.", "device_trust_days": 90}, token=admins)
+    assert answer.status == 200
+    assert answer.json == {**before, "name": "Acme Ltd.", "device_trust_days": 90, "updated_at": "2026-03-14T15:14:26.535897Z"}
+    assert (await api.get(ACME, token=owner)).json == answer.json
+    clock.advance(timedelta(minutes=5))
+    assert (await api.patch(ACME, {"device_trust_days": 1}, token=owner)).json["device_trust_days"] == 1
+    assert await run_sql(pool, "select name, device_trust_days from organizations where id = %s", twin) == [("Twin", 30)]
+    first, second = await log(pool)
+    details = {"name": {"old": "Acme", "new": "Acme Ltd."}, "device_trust_days": {"old": 30, "new": 90}}
+    assert first == (org, "organization.updated", "organization", str(org), admin.id, details)
+    assert second[-1] == {"device_trust_days": {"old": 90, "new": 1}}
+    assert [row[3] for row in await told(pool)] == [first[-1], second[-1]]
+
+
+async def test_changing_nothing_leaves_no_trace(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    org = await add_organization(pool, "acme")
+    _, token = await add_person(ports, pool, "ada", org, "owner")
+    before = (await api.get(ACME, token=token)).json
+    clock.advance(timedelta(minutes=5))
+    for body in ({"name": "Acme"}, {"device_trust_days": 30}, {"name": " Acme ", "device_trust_days": 30}):
+        answer = await api.patch(ACME, body, token=token)
+        assert (answer.status, answer.json) == (200, before)
+    assert await log(pool) == []
+    await api.patch(ACME, {"name": "Acme", "device_trust_days": 31}, token=token)
+    assert [entry[-1] for entry in await log(pool)] == [{"device_trust_days": {"old": 30, "new": 31}}]
+
+
+DAYS: list[Any] = [0, -1, 91, 10**18, True, 30.0, 30.5, "30", [30], {}]
+CHANGES: list[Any] = [
+    {},
+    {"unknown": 1},
+    {"slug": "other"},
+    {"status": "active"},
+    {"name": None},
+    {"device_trust_days": None},
+    {"name": "Acme", "device_trust_days": None},
+    *({"name": name} for name in NAMES),
+    {"name": 5},
+    *({"device_trust_days": days} for days in DAYS),
+]
+
+
+@pytest.mark.parametrize("body", CHANGES, ids=str)
+async def test_a_change_that_makes_no_sense_is_refused(api: Api, ports: Ports, pool: Pool, body: Any) -> None:
+    org = await add_organization(pool, "acme")
+    _, token = await add_person(ports, pool, "ada", org, "owner")
+    answer = await api.patch(ACME, body, token=token)
+    assert (answer.status, answer.code) == (400, "BAD_REQUEST")
+    assert await run_sql(pool, "select name, device_trust_days, status from organizations") == [("Acme", 30, "active")]
+    assert await log(pool) == []
+
+
+async def test_fields_that_are_not_offered_are_not_changed(api: Api, ports: Ports, pool: Pool) -> None:
+    """Nothing is assigned because it is named (security.md N-5)."""
+    org = await add_organization(pool, "acme")
+    _, token = await add_person(ports, pool, "ada", org, "owner")
+    body = {"name": "New", "slug": "other", "status": "pending", "tier_id": None, "max_users": 10**6, "max_services": 10**6, "id": "x"}
+    assert (await api.patch(ACME, body, token=token)).status == 200
+    row = await run_sql(pool, "select slug, name, status, tier_id::text, max_users, max_services from organizations")
+    assert row == [("acme", "New", "active", FREE, None, None)]
+
+
+async def test_a_member_changes_and_deletes_nothing_and_an_admin_deletes_nothing(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    _, member = await add_person(ports, pool, "bob", org, "member")
+    _, admin = await add_person(ports, pool, "cid", org, "admin")
+    for answer in (
+        await api.patch(ACME, {"name": "New"}, token=member),
+        await api.patch(ACME, {}, token=member),
+        await api.delete(ACME, token=member),
+        await api.delete(ACME, token=admin),
+    ):
+        assert (answer.status, answer.code) == (403, "FORBIDDEN")
+    assert await run_sql(pool, "select name from organizations") == [("Acme",)]
+
+
+async def test_changes_at_once_lose_nothing(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    _, token = await add_person(ports, pool, "ada", org, "owner")
+
+    async def change(number: int) -> Answer:
+        return await api.patch(ACME, {"name": "New"} if number % 2 else {"device_trust_days": 60}, token=token)
+
+    assert {answer.status for answer in await everyone(20, change)} == {200}
+    assert await run_sql(pool, "select name, device_trust_days from organizations") == [("New", 60)]
+    assert len(await log(pool)) == 2
+
+
+# Deleting
+
+# Every table that has rows of an organization, and how many are left of the deleted one and of its twin.
+OWNED = ["organizations", "memberships", "invitations", "audit_log", "audit_totals", "events"]
+
+
+async def add_tenant(api: Api, ports: Ports, pool: Pool, slug: str) -> tuple[UUID, str]:
+    """An organization with a row in every table, and its owner's token."""
+    org = await add_organization(pool, slug)
+    _, token = await add_person(ports, pool, f"owner-of-{slug}", org, "owner")
+    await add_person(ports, pool, f"member-of-{slug}", org)
+    invitation = """
+        insert into invitations (id, org_id, email, role, invited_by, status, token_hash, expires_at, created_at)
+        select gen_random_uuid(), %s, 'x@example.com', 'member', gen_random_uuid(), 'pending', %s, now(), now()"""
+    await run_sql(pool, invitation, org, slug.encode())
+    await api.patch(f"/api/organizations/{slug}", {"name": "Renamed"}, token=token)
+    return org, token
+
+
+async def left_of(pool: Pool, org: UUID) -> dict[str, int]:
+    counted = {}
+    async with pool.connection() as connection:
+        for table in OWNED:
+            column = "id" if table == "organizations" else "org_id"
+            query = sql.SQL("select count(*) from {} where {} = %s").format(sql.Identifier(table), sql.Identifier(column))
+            [(counted[table],)] = await (await connection.execute(query, (org,))).fetchall()
+    return counted
+
+
+async def test_a_deleted_organization_is_gone_with_all_that_belonged_to_it(api: Api, ports: Ports, pool: Pool) -> None:
+    org, token = await add_tenant(api, ports, pool, "acme")
+    twin, twins = await add_tenant(api, ports, pool, "twin")
+    before = await left_of(pool, twin)
+    assert set(before) == set(OWNED)
+    assert all(before.values())
+    answer = await api.delete(ACME, token=token)
+    assert (answer.status, answer.text) == (204, "")
+    assert await left_of(pool, org) == dict.fromkeys(OWNED, 0)
+    assert await left_of(pool, twin) == before
+    assert (await api.get(ACME, token=token)).code == "NOT_FOUND"
+    assert (await api.delete(ACME, token=token)).code == "NOT_FOUND"
+    assert (await api.get("/api/organizations", token=token)).json == []
+    assert (await api.get("/api/organizations/twin", token=twins)).status == 200
+
+
+async def test_the_accounts_of_its_members_stay_and_so_do_their_sessions(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    ada, token = await add_person(ports, pool, "ada", org, "owner")
+    in_context = await token_of(ports, ada, org)
+    assert (await api.delete(ACME, token=token)).status == 204
+    assert await run_sql(pool, "select id from users") == [(ada.id,)]
+    assert (await api.get("/api/user", token=token)).status == 200
+    # A token of the organization is one of nothing (security.md J-6).
+    refused = await api.get("/api/user", token=in_context)
+    assert (refused.status, refused.code) == (403, "FORBIDDEN")
+    assert (await api.post("/api/auth/logout", token=in_context)).status == 200
+
+
+async def test_only_the_platforms_log_tells_of_a_deletion(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    ada, token = await add_person(ports, pool, "ada", org, "owner")
+    await api.patch(ACME, {"name": "Acme Ltd."}, token=token)
+    await api.delete(ACME, token=token, headers={"User-Agent": "tests"})
+    details = {"slug": "acme", "name": "Acme Ltd."}
+    assert await log(pool) == [(None, "organization.deleted", "organization", str(org), ada.id, details)]
+    assert await told(pool) == [(None, "organization.deleted", str(org), details)]
+    assert await run_sql(pool, "select agent from audit_log") == [("tests",)]
+
+
+async def test_the_slug_of_a_deleted_organization_is_free(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    _, token = await add_person(ports, pool, "ada", org, "owner")
+    _, other = await add_person(ports, pool, "eve")
+    await api.delete(ACME, token=token)
+    created = await api.post("/api/organizations", {"slug": "acme", "name": "Other"}, token=other)
+    assert created.status == 200
+    assert created.json["organization"]["id"] != str(org)
+    assert (await api.get(ACME, token=token)).status == 403
+
+
+async def test_nobody_deletes_it_for_somebody_else(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    ada, _ = await add_person(ports, pool, "ada", org, "owner")
+    support = await add_account(ports, "support@example.com", None, is_platform_owner=True)
+    token = await impersonate(ports, support, ada)
+    answer = await api.delete(ACME, token=token)
+    assert (answer.status, answer.code) == (403, "FORBIDDEN")
+    assert "impersonating" in answer.json["error"]
+    assert (await api.patch(ACME, {"name": "New"}, token=token)).status == 200
+    assert await run_sql(pool, "select actor_id, impersonator_id from audit_log") == [(ada.id, support.id)]
+
+
+async def test_of_a_large_organization_the_housekeeper_removes_the_rest(
+    api: Api, ports: Ports, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    org, token = await add_tenant(api, ports, pool, "acme")
+    monkeypatch.setattr(organizations, "PURGED_AT_ONCE", 2)
+    assert (await api.delete(ACME, token=token)).status == 204
+    assert await left_of(pool, org) == {**dict.fromkeys(OWNED, 0), "audit_totals": 1}
+    assert await run_sql(pool, "select id from deleted_organizations") == [(org,)]
+
+
+async def test_of_twenty_deletions_at_once_one_does_it(api: Api, ports: Ports, pool: Pool) -> None:
+    org, token = await add_tenant(api, ports, pool, "acme")
+    answers = await everyone(20, lambda _: api.delete(ACME, token=token))
+    assert sorted(answer.status for answer in answers) == [204] + [404] * 19
+    assert await left_of(pool, org) == dict.fromkeys(OWNED, 0)
+    assert [entry[1] for entry in await log(pool)] == ["organization.deleted"]
+
+
+@pytest.mark.slow
+async def test_whatever_meets_a_deletion_ends_with_an_answer(api: Api, ports: Ports, pool: Pool) -> None:
+    """Changes, selections, changes of passwords (which are told to every organization of the person) and the deletion itself, at once."""
+    org = await add_organization(pool, "acme")
+    ada, token = await add_person(ports, pool, "ada", org, "owner")
+    others = [await add_account(ports, f"person-{number}@example.com") for number in range(6)]
+    for other in others:
+        await add_member(pool, org, other.id, "admin")
+    tokens = [await token_of(ports, other) for other in others]
+    password = {"current_password": "correct horse battery staple", "new_password": "another good password"}
+
+    async def act(number: int) -> Answer:
+        if number == 0:
+            return await api.delete(ACME, token=token)
+        kind, which = divmod(number - 1, 6)
+        if kind == 0:
+            return await api.post("/api/user/change-password", password, token=tokens[which])
+        if kind == 1:
+            return await api.patch(ACME, {"name": f"Name {which}"}, token=tokens[which])
+        return await api.post(f"{ACME}/select", token=tokens[which])
+
+    answers = await everyone(19, act)
+    assert {answer.status for answer in answers} <= {200, 204, 401, 404}
+    assert [answer.status for answer in answers].count(204) == 1
+    assert await run_sql(pool, "select count(*) from organizations") == [(0,)]
+    assert await run_sql(pool, "select count(*) from users") == [(7,)]
+    assert ada.id in {user for (user,) in await run_sql(pool, "select id from users")}
+
+
+# Selecting
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_selecting_gives_a_pair_that_says_so(api: Api, ports: Ports, pool: Pool, role: str) -> None:
+    org = await add_organization(pool, "acme")
+    ada, token = await add_person(ports, pool, "ada", org, role)
+    answer = await api.post(f"{ACME}/select", token=token)
+    assert answer.status == 200
+    assert list(answer.json) == ["user", "membership", "access_token", "refresh_token", "expires_in"]
+    assert answer.json["user"] == {"id": str(ada.id), "email": "ada@example.com", "is_platform_owner": False}
+    [(membership, created)] = await run_sql(pool, "select id, created_at from memberships")
+    assert answer.json["membership"] == {
+        "id": str(membership),
+        "org_id": str(org),
+        "user_id": str(ada.id),
+        "role": role,
+        "created_at": created.isoformat().replace("+00:00", "Z"),
+    }
+    assert answer.json["expires_in"] == 900
+    said = claims(answer.json["access_token"])
+    assert (said["org"], said["org_id"], said["sub"], said["sid"]) == ("acme", str(org), str(ada.id), claims(token)["sid"])
+    assert (said["email"], said["email_verified"], said["exp"] - said["iat"]) == ("ada@example.com", True, 900)
+    assert "service" not in said
+    assert (await api.get("/api/user", token=answer.json["access_token"])).json["org"] == "acme"
+    assert answer.headers["Cache-Control"] == "no-store"
+
+
+async def test_a_platform_owner_who_is_a_member_is_shown_as_one(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    boss = await add_account(ports, "boss@example.com", None, is_platform_owner=True)
+    await add_member(pool, org, boss.id)
+    answer = await api.post(f"{ACME}/select", token=await token_of(ports, boss))
+    assert answer.json["user"]["is_platform_owner"] is True
+
+
+async def test_an_empty_body_will_do_and_so_will_none(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    _, token = await add_person(ports, pool, "ada", org)
+    assert (await api.call("POST", f"{ACME}/select", token=token)).status == 200
+    assert (await api.post(f"{ACME}/select", {}, token=token)).status == 200
+
+
+async def test_the_old_refresh_token_is_used_up(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    org = await add_organization(pool, "acme")
+    ada, _ = await add_person(ports, pool, "ada", org)
+    signed_in = await sign_in(ports, ada)
+    selected = (await api.post(f"{ACME}/select", token=signed_in.access_token)).json
+    # The one right before, at once: two tabs raced.
+    assert (await refresh(api, signed_in.refresh_token)).status == 401
+    renewed = (await refresh(api, selected["refresh_token"])).json
+    assert (claims(renewed["access_token"])["org"], claims(renewed["access_token"])["org_id"]) == ("acme", str(org))
+    # Later, or an older one: somebody has stolen it, and the session ends.
+    clock.advance(timedelta(seconds=11))
+    assert (await refresh(api, signed_in.refresh_token)).status == 401
+    assert (await refresh(api, renewed["refresh_token"])).status == 401
+    assert (await api.get("/api/user", token=renewed["access_token"])).status == 401
+
+
+async def test_selecting_another_one_moves_the_session(api: Api, ports: Ports, pool: Pool) -> None:
+    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    ada, token = await add_person(ports, pool, "ada", org)
+    await add_member(pool, twin, ada.id, "owner")
+    first = (await api.post(f"{ACME}/select", token=token)).json
+    second = (await api.post("/api/organizations/twin/select", token=first["access_token"])).json
+    assert claims(second["access_token"])["org"] == "twin"
+    assert second["membership"]["role"] == "owner"
+    assert claims((await refresh(api, second["refresh_token"])).json["access_token"])["org"] == "twin"
+    assert await run_sql(pool, "select org_id from sessions") == [(twin,)]
+
+
+async def test_it_is_no_login(api: Api, ports: Ports, pool: Pool, metrics: FakeMetrics) -> None:
+    org = await add_organization(pool, "acme")
+    _, token = await add_person(ports, pool, "ada", org)
+    assert (await api.post(f"{ACME}/select", token=token)).status == 200
+    assert await run_sql(pool, "select * from login_events") == []
+    assert await log(pool) == await told(pool) == []
+    assert metrics.tokens_issued == 1
+
+
+async def test_it_confirms_a_membership_but_not_for_somebody_else(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    ada, token = await add_person(ports, pool, "ada", org)
+    support = await add_account(ports, "support@example.com", None, is_platform_owner=True)
+    assert (await api.post(f"{ACME}/select", token=await impersonate(ports, support, ada))).status == 200
+    assert await run_sql(pool, "select confirmed_at from memberships") == [(None,)]
+    assert (await api.post(f"{ACME}/select", token=token)).status == 200
+    assert await run_sql(pool, "select confirmed_at is not null from memberships") == [(True,)]
+
+
+async def test_a_session_keeps_its_end(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    org = await add_organization(pool, "acme")
+    ada, _ = await add_person(ports, pool, "ada", org)
+    pair = (await sign_in(ports, ada)).access_token, ""
+    [(ends_at,)] = await run_sql(pool, "select ends_at from sessions where user_id = %s order by created_at desc limit 1", ada.id)
+    for _ in range(3):
+        clock.advance(timedelta(minutes=14))
+        selected = (await api.post(f"{ACME}/select", token=pair[0])).json
+        pair = selected["access_token"], selected["refresh_token"]
+    while clock.now() < ends_at - timedelta(days=20):
+        clock.advance(timedelta(days=20))
+        renewed = (await refresh(api, pair[1])).json
+        selected = (await api.post(f"{ACME}/select", token=renewed["access_token"])).json
+        pair = selected["access_token"], selected["refresh_token"]
+    clock.advance(ends_at - clock.now() - timedelta(seconds=3))
+    renewed = (await refresh(api, pair[1])).json
+    last = (await api.post(f"{ACME}/select", token=renewed["access_token"])).json
+    assert last["expires_in"] == 3
+    clock.advance(timedelta(seconds=3))
+    assert (await refresh(api, last["refresh_token"])).status == 401
+
+
+async def test_an_impersonator_stays_one_and_gains_no_time(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    """security.md I-3."""
+    org = await add_organization(pool, "acme")
+    ada, _ = await add_person(ports, pool, "ada", org, "owner")
+    support = await add_account(ports, "support@example.com", None, is_platform_owner=True)
+    token = await impersonate(ports, support, ada)
+    clock.advance(timedelta(minutes=14))
+    selected = (await api.post(f"{ACME}/select", token=token)).json
+    token = selected["access_token"]
+    assert (await api.delete(ACME, token=token)).status == 403
+    await api.patch(ACME, {"name": "New"}, token=token)
+    assert await run_sql(pool, "select actor_id, impersonator_id from audit_log") == [(ada.id, support.id)]
+    ended = "select max(expires_at - created_at), max(ends_at - created_at) from sessions where impersonator_id = %s"
+    assert await run_sql(pool, ended, support.id) == [(timedelta(hours=1), timedelta(hours=1))]
+    for minutes in (14, 14, 14):
+        clock.advance(timedelta(minutes=minutes))
+        token = (await api.post(f"{ACME}/select", token=token)).json["access_token"]
+    clock.advance(timedelta(minutes=3))
+    last = (await api.post(f"{ACME}/select", token=token)).json
+    assert last["expires_in"] == 60
+    await run_sql(pool, "update users set is_platform_owner = false where id = %s", support.id)
+    assert (await api.post(f"{ACME}/select", token=last["access_token"])).status == 401
+    assert (await refresh(api, last["refresh_token"])).status == 401
+
+
+async def live_tokens(pool: Pool) -> int:
+    [(count,)] = await run_sql(pool, "select count(*) from refresh_tokens where rotated_at is null")
+    return int(count)
+
+
+async def test_twenty_selections_at_once_leave_one_refresh_token(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    ada = await add_account(ports)
+    await add_member(pool, org, ada.id)
+    token = await token_of(ports, ada)
+    answers = await everyone(20, lambda _: api.post(f"{ACME}/select", token=token))
+    assert {answer.status for answer in answers} == {200}
+    assert await live_tokens(pool) == 1
+    assert await run_sql(pool, "select count(*), max(generation) from refresh_tokens") == [(21, 21)]
+    refreshed = [await refresh(api, answer.json["refresh_token"]) for answer in answers[-1:]]
+    assert {answer.status for answer in refreshed} <= {200, 401}
+
+
+async def test_selections_of_different_organizations_at_once_all_come_to_an_end(api: Api, ports: Ports, pool: Pool) -> None:
+    """No common lock but the session's own rows: whoever loses the race for the refresh token tries again with the next one."""
+    ada = await add_account(ports)
+    for number in range(10):
+        await add_member(pool, await add_organization(pool, f"acme-{number}"), ada.id)
+    token = await token_of(ports, ada)
+    answers = await everyone(20, lambda number: api.post(f"/api/organizations/acme-{number % 10}/select", token=token))
+    assert {answer.status for answer in answers} == {200}
+    assert await live_tokens(pool) == 1
+    assert await run_sql(pool, "select count(distinct generation), max(generation) from refresh_tokens") == [(21, 21)]
+
+
+async def test_selections_and_refreshes_at_once_leave_one_refresh_token(api: Api, ports: Ports, pool: Pool) -> None:
+    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    ada = await add_account(ports)
+    for one in (org, twin):
+        await add_member(pool, one, ada.id)
+    for _ in range(3):
+        signed_in = await sign_in(ports, ada)
+        await run_sql(pool, "delete from sessions where id <> %s", signed_in.session_id)
+
+        async def act(number: int, mine: Any = signed_in) -> Answer:
+            match number % 3:
+                case 0:
+                    return await refresh(api, mine.refresh_token)
+                case 1:
+                    return await api.post(f"{ACME}/select", token=mine.access_token)
+                case _:
+                    return await api.post("/api/organizations/twin/select", token=mine.access_token)
+
+        answers = await everyone(20, act)
+        # A refresh that comes too late finds its token used; the one before last even tells a thief, and the session ends.
+        assert {answer.status for answer in answers} <= {200, 401}
+        assert sum("expires_in" in answer.json and "user" not in answer.json for answer in answers) <= 1
+        assert await live_tokens(pool) == 1
+
+
+async def test_a_session_that_ends_at_the_same_moment_gets_no_tokens(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    ada = await add_account(ports)
+    await add_member(pool, org, ada.id)
+    for _ in range(5):
+        token = await token_of(ports, ada)
+
+        async def act(number: int, token: str = token) -> Answer:
+            return await api.post(f"{ACME}/select" if number else "/api/auth/logout", token=token)
+
+        for answer in await everyone(2, act):
+            assert answer.status in (200, 401)
+            if "refresh_token" in answer.json:
+                assert (await refresh(api, answer.json["refresh_token"])).status == 401
+                assert (await api.get("/api/user", token=answer.json["access_token"])).status == 401
