@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class TargetTypeRequired(Invalid):
-    """target_id needs target_type beside it, which says what it is the id of."""
+    """The parameter target_id needs target_type beside it, which says what it is the id of."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,9 +231,9 @@ def test_a_page_begins_where_those_before_it_end(number: int, limit: int, offset
 # Identifiers and secrets
 
 
-@pytest.mark.parametrize("text", [str(uuid.uuid4()), str(uuid.UUID(int=0)), str(uuid.UUID(int=2**128 - 1)), str(uuid.uuid1())])
-def test_an_identifier_in_canonical_form_is_one(text: str) -> None:
-    assert parse_id(text) == uuid.UUID(text)
+def test_an_identifier_in_canonical_form_is_one() -> None:
+    for found in (uuid.uuid4(), uuid.uuid1(), uuid.UUID(int=0), uuid.UUID(int=2**128 - 1)):
+        assert parse_id(str(found)) == found
 
 
 ID = "6f1d0c52-5c1e-4b4f-9a57-0a3d8ad1b0c1"
