@@ -344,6 +344,11 @@ class MembersPage(TenantPage):
     def total(self, tenant: Tenant) -> int:
         return tenant.members
 
+    def beside(self, seconds: int) -> Mapping[str, Sample]:
+        large, of_role = self.tenants.large, {"role": "member"}
+        self.check(self.request(large, of_role), large.members_of_role)
+        return {f"the large one's {large.members_of_role:,} with the role member": self.page(large, of_role, seconds)}
+
 
 class AuditPage(TenantPage):
     name = "audit-page"

@@ -91,6 +91,7 @@ class Tenant:
     id: str
     slug: str
     members: int
+    members_of_role: int  # neither owner nor admin
     entries: int
     person: str  # somebody with PER_TARGET entries
     entries_of_people: int
@@ -237,6 +238,7 @@ class _Log:
             id=self._organizations[number],
             slug=_slug(number),
             members=self._scale.members_of_each[number],
+            members_of_role=self._scale.members_of_each[number] - _ADMINS,
             entries=entries,
             # The last one: the first ones have one more where the division leaves a rest.
             person=self._people[self._firsts[number] + self._targets[number] - 1],
