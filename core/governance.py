@@ -14,7 +14,7 @@ from core.errors import Invalid, NotFound, refuse
 from core.values import KEEP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from core.access import Person
     from core.organizations import Organization, Tier
@@ -61,11 +61,13 @@ async def tiers(ports: Ports) -> list[Tier]:
         return await read.tiers.all()
 
 
-async def put_tiers(ports: Ports, wanted: Iterable[Tier]) -> None:
+async def put_tiers(ports: Ports, wanted: Collection[Tier]) -> None:
     """See to it that there are these tiers, with these limits and prices, known by their names; others stay as they are.
 
     Several processes may do so at the same time, so all take the rows in the same order.
     """
+    if not wanted:
+        return
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for tier in sorted(wanted, key=lambda tier: tier.name):
             await tx.tiers.put(tier)

@@ -19,7 +19,7 @@ from adapters.postgres import embedded
 from adapters.postgres.migrate import MigrationRefused, migrate
 from adapters.prometheus import mark_dead, shared_directory
 from adapters.saml import XmlLibrariesDisagree
-from core import housekeeping, platform, signing_keys
+from core import governance, housekeeping, platform, signing_keys
 from core.errors import Refusal, StorageDown
 from core.platform import PlatformOwnerExists
 from core.values import Email
@@ -164,7 +164,7 @@ def _quietly() -> None:
 
 
 async def prepare(settings: Settings, address: str, conninfo: str, own: embedded.Running | None) -> bool:
-    """Everything before the first request: migrations, signing keys, the first platform owner; whether that one was made now.
+    """Everything before the first request: migrations, signing keys, tiers, the first platform owner; whether that one was made now.
 
     Waits for the database as long as it takes: it may well start later than we do. Raises StorageDown if it is our own and has ended.
     """
@@ -174,6 +174,7 @@ async def prepare(settings: Settings, address: str, conninfo: str, own: embedded
                 log.info("migrated", migration=name)
             async with wire(settings, address, conninfo) as wired:
                 await signing_keys.load(wired.ports)
+                await governance.put_tiers(wired.ports, [tier.tier() for tier in settings.tiers])
                 return await _create_first_owner(settings, wired)
         except StorageDown as outage:
             if _has_ended(own):

@@ -1,18 +1,21 @@
 """The operator's settings: environment variables that begin with SSO_, checked once, at start."""
 
 import ipaddress
+import json
+import re
 from datetime import timedelta
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from core.errors import Refusal
+from core.organizations import Tier
 from core.policy import Policy
-from core.values import Email
+from core.values import Email, is_plain, new_id
 from entrypoints.bind import parse_bind
 
 TEN_YEARS = 10 * 365 * 86400  # seconds
@@ -24,6 +27,38 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 class SettingsInvalid(Exception):
     """The settings cannot be used; the text has one sentence per mistake."""
+
+
+def _tier_name(value: str) -> str:
+    if len(value) > 100 or not re.fullmatch(r"[a-z0-9](?:[-_]?[a-z0-9])*", value):
+        raise ValueError("it must be of lower-case letters and digits, with single hyphens or underscores between them, 100 at most")
+    return value
+
+
+def _tier_display_name(value: str) -> str:
+    trimmed = value.strip()
+    if not 0 < len(trimmed) <= 100 or not is_plain(trimmed):
+        raise ValueError("it must have 1 to 100 characters")
+    return trimmed
+
+
+Amount = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+class TierSetting(BaseModel):
+    """A tier that there is to be (decisions, point 239), known by its name."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    name: Annotated[str, AfterValidator(_tier_name)]
+    display_name: Annotated[str, AfterValidator(_tier_display_name)]
+    default_max_services: Amount
+    default_max_users: Amount
+    price_cents: Amount
+
+    def tier(self) -> Tier:
+        """With an id for the case that there is none of this name yet."""
+        return Tier(id=new_id(), **self.model_dump())
 
 
 class Settings(BaseSettings):
@@ -47,6 +82,7 @@ class Settings(BaseSettings):
     argon2_parallelism: int = Field(1, ge=1, le=16)
     smtp_url: SecretStr | None = None
     mail_from: str = "Gatehouse <gatehouse@localhost.localdomain>"
+    tiers: Annotated[tuple[TierSetting, ...], NoDecode] = ()
     platform_owner_email: str | None = None
     platform_owner_password: SecretStr | None = None
     auto_approve_organizations: bool = False
@@ -89,6 +125,28 @@ class Settings(BaseSettings):
     def _networks(cls, value: Any) -> Any:
         if isinstance(value, str):
             return tuple(ipaddress.ip_network(part.strip()) for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("tiers", mode="before")
+    @classmethod
+    def _are_objects(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            tiers = json.loads(value)
+        except (ValueError, RecursionError):
+            tiers = None
+        if not isinstance(tiers, list) or not all(isinstance(tier, dict) for tier in tiers):
+            raise ValueError(f"must be a JSON array of objects with the fields {', '.join(TierSetting.model_fields)}")
+        return tuple(tiers)
+
+    @field_validator("tiers")
+    @classmethod
+    def _are_different(cls, value: tuple[TierSetting, ...]) -> tuple[TierSetting, ...]:
+        names = [tier.name for tier in value]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"the tier {twice} is there twice")
         return value
 
     @field_validator("rate_limits")
@@ -167,4 +225,6 @@ def _sentence(mistake: Any) -> str:
     reason = mistake["msg"].removeprefix("Value error, ")
     if not mistake["loc"]:
         return f"{reason}."
-    return f"SSO_{str(mistake['loc'][0]).upper()} is not usable: {reason[0].lower()}{reason[1:]}."
+    name, *place = mistake["loc"]
+    where = "".join(f"number {part + 1}, " if isinstance(part, int) else f"{part}: " for part in place)
+    return f"SSO_{str(name).upper()} is not usable: {where}{reason[0].lower()}{reason[1:]}."

@@ -1,10 +1,12 @@
 """Settings: their defaults, what is refused and how it is said (architecture.md, Settings)."""
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from ipaddress import ip_network
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from entrypoints.settings import Settings, SettingsInvalid, load
 from entrypoints.wiring import encryption_keys, outbox, wire
 
 KEYS = "a:" + "A" * 43 + "="
+GOLD: dict[str, Any] = {"name": "gold", "display_name": "Gold", "default_max_services": 50, "default_max_users": 500, "price_cents": 49_00}
 
 
 @pytest.fixture(autouse=True)
@@ -60,8 +63,10 @@ def test_the_defaults_are_the_documented_ones(given: Given) -> None:
         "argon2_parallelism": 1,
         "smtp_url": None,
         "mail_from": settings.mail_from,
+        "tiers": (),
         "platform_owner_email": None,
         "platform_owner_password": None,
+        "auto_approve_organizations": False,
         "trusted_proxies": (),
         "rate_limits": "on",
         "account_guess_limit": 10,
@@ -97,8 +102,10 @@ def test_every_setting_is_read_from_its_variable(given: Given, tmp_path: Path) -
         ARGON2_PARALLELISM="2",
         SMTP_URL="smtp://mail.example.com:587?starttls=1",
         MAIL_FROM="Gatehouse <id@example.com>",
+        TIERS=json.dumps([GOLD]),
         PLATFORM_OWNER_EMAIL=" Ada@Example.com",
         PLATFORM_OWNER_PASSWORD="hunter2hunter2",
+        AUTO_APPROVE_ORGANIZATIONS="true",
         TRUSTED_PROXIES="10.0.0.0/8, fd00::/8 ,192.0.2.1",
         RATE_LIMITS="2.5",
         ACCOUNT_GUESS_LIMIT="3",
@@ -117,6 +124,7 @@ def test_every_setting_is_read_from_its_variable(given: Given, tmp_path: Path) -
     assert (settings.workers, settings.db_pool_size) == (4, 20)
     assert (settings.argon2_memory_kib, settings.argon2_time_cost, settings.argon2_parallelism) == (65536, 3, 2)
     assert settings.mail_from == "Gatehouse <id@example.com>"
+    assert [tier.model_dump() for tier in settings.tiers] == [GOLD]
     assert settings.platform_owner_email == "ada@example.com"
     assert settings.trusted_proxies == (ip_network("10.0.0.0/8"), ip_network("fd00::/8"), ip_network("192.0.2.1/32"))
     assert settings.rate_limit_factor == 2.5
@@ -129,6 +137,7 @@ def test_every_setting_is_read_from_its_variable(given: Given, tmp_path: Path) -
         mails_per_recipient=2,
         invitations_per_day=30,
         unverified_purge=timedelta(days=1),
+        auto_approve_organizations=True,
         common_passwords=frozenset({"password1234", "qwertyuiop"}),
     )
 
@@ -159,6 +168,16 @@ def test_unknown_variables_are_left_alone(given: Given) -> None:
 
 # What cannot be used
 
+BAD_TIERS: list[dict[str, Any]] = [
+    *({"name": name} for name in ("", "Gold", "gold ", "go ld", "-gold", "go--ld", "gold\n", "x" * 101, 5, None)),
+    *({"display_name": name} for name in ("", " ", "x" * 101, "Go\nld", "Go\u0000ld", 5, None)),
+    *(
+        {field: amount}
+        for field in ("default_max_services", "default_max_users", "price_cents")
+        for amount in (-1, 2**31, 1.5, "5", True, None)
+    ),
+    {"prize_cents": 5},
+]
 REFUSED = {
     "BIND": ["8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536", "127.0.0.1:-1", "x:1e3"],
     "BASE_URL": [
@@ -182,6 +201,21 @@ REFUSED = {
     "ARGON2_PARALLELISM": ["0", "17"],
     "TRUSTED_PROXIES": ["proxy", "10.0.0.0/33", "10.0.0.1/8", "10.0.0.0/8;10.1.0.0/16", "*"],
     "RATE_LIMITS": ["yes", "0", "-1", "nan", "inf", "-inf", "ON", "1,5"],
+    "TIERS": [
+        "gold",
+        "{}",
+        "null",
+        "5",
+        "[1]",
+        "[[]]",
+        "[{}",
+        "[" * 100_000,
+        "[" + "1" * 10_000 + "]",
+        *(json.dumps([GOLD | change]) for change in BAD_TIERS),
+        json.dumps([{name: value for name, value in GOLD.items() if name != "price_cents"}]),
+        json.dumps([GOLD, GOLD]),
+    ],
+    "AUTO_APPROVE_ORGANIZATIONS": ["maybe", "2"],
     "ACCOUNT_GUESS_LIMIT": ["0", "x"],
     "MAILS_PER_RECIPIENT": ["0", "x"],
     "UNVERIFIED_PURGE_DAYS": ["0", "x", "9" * 12],
@@ -204,6 +238,45 @@ def test_a_bad_value_is_told_in_one_sentence_that_names_it(given: Given, name: s
     assert sentence.endswith(".")
     assert "\n" not in sentence
     assert "pydantic" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("tiers", "sentences"),
+    [
+        (
+            "gold",
+            ["must be a JSON array of objects with the fields name, display_name, default_max_services, default_max_users, price_cents"],
+        ),
+        ([GOLD, {**GOLD, "name": "Silver"}], ["number 2, name: it must be of lower-case letters and digits,"]),
+        ([{**GOLD, "price_cents": -5}], ["number 1, price_cents: input should be greater than or equal to 0"]),
+        (
+            [{"name": "gold", "display_name": "Gold", "default_max_services": 1, "price_cents": 1}],
+            ["number 1, default_max_users: field required"],
+        ),
+        ([{**GOLD, "prize": 1, "price_cents": "9"}], ["number 1, price_cents: ", "number 1, prize: "]),
+        ([GOLD, {**GOLD, "display_name": "Other"}], ["the tier gold is there twice"]),
+    ],
+)
+def test_it_is_told_what_is_wrong_with_which_tier(given: Given, tiers: object, sentences: list[str]) -> None:
+    with pytest.raises(SettingsInvalid) as refusal:
+        given(TIERS=tiers if isinstance(tiers, str) else json.dumps(tiers))
+    told = str(refusal.value).splitlines()
+    assert len(told) == len(sentences)
+    for line, sentence in zip(told, sentences, strict=True):
+        assert line.startswith(f"SSO_TIERS is not usable: {sentence}")
+
+
+def test_a_tier_is_known_by_its_name_and_has_an_id_of_its_own(given: Given) -> None:
+    settings = given(TIERS=json.dumps([{**GOLD, "name": "gold_2026-b", "display_name": " Gold ", "price_cents": 0}]))
+    [tier] = [tier.tier() for tier in settings.tiers]
+    assert (tier.name, tier.display_name, tier.default_max_services, tier.default_max_users, tier.price_cents) == (
+        "gold_2026-b",
+        "Gold",
+        50,
+        500,
+        0,
+    )
+    assert tier.id != settings.tiers[0].tier().id
 
 
 def test_the_owners_address_is_an_address(given: Given) -> None:

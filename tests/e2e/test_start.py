@@ -1,6 +1,7 @@
 """Starting: what an operator sees when it works, and the one sentence when it cannot."""
 
 import base64
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -53,6 +54,7 @@ def test_a_port_that_is_taken_is_told(service: Start) -> None:
         ("SSO_TRUSTED_PROXIES", "10.0.0.0/8,proxy.example.com"),
         ("SSO_ARGON2_MEMORY_KIB", "1"),
         ("SSO_LOG_FORMAT", "xml"),
+        ("SSO_TIERS", '[{"name": "gold"]'),
         ("SSO_PLATFORM_OWNER_EMAIL", "owner"),
         ("SSO_SMTP_URL", "mail.example.com"),
         ("SSO_MAIL_FROM", "postmaster"),
@@ -150,6 +152,20 @@ def test_the_welcome_says_where_everything_is_and_the_owner_only_once(service: S
         tokens = running.login(OWNER["SSO_PLATFORM_OWNER_EMAIL"], OWNER["SSO_PLATFORM_OWNER_PASSWORD"])
         assert running.get("/api/user", token=tokens["access_token"]).json()["email"] == OWNER["SSO_PLATFORM_OWNER_EMAIL"]
         assert running.stop() == 0
+
+
+def test_tiers_are_as_the_settings_of_the_last_start_say(service: Start, own_database: dict[str, str]) -> None:
+    gold = {"name": "gold", "display_name": "Gold", "default_max_services": 50, "default_max_users": 500}
+    seen = []
+    for price in (4900, 5900):
+        running = service("--workers", "2", **own_database, **OWNER, SSO_TIERS=json.dumps([{**gold, "price_cents": price}])).start()
+        token = running.login(OWNER["SSO_PLATFORM_OWNER_EMAIL"], OWNER["SSO_PLATFORM_OWNER_PASSWORD"])["access_token"]
+        *others, tier = running.get("/api/platform/tiers", token=token).json()
+        assert [other["name"] for other in others] == ["free", "professional"]
+        assert running.stop() == 0
+        assert tier == {**gold, "price_cents": price, "id": tier["id"]}
+        seen.append(tier["id"])
+    assert seen[0] == seen[1]
 
 
 def test_on_a_terminal_logs_are_for_people(service: Start, own_database: dict[str, str], home: Path) -> None:
