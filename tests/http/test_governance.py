@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, LiteralString
 from uuid import UUID, uuid4
 
 import pytest
@@ -628,7 +628,20 @@ async def test_of_twenty_deletions_at_once_one_counts(platform: Platform, pool: 
     assert await run_sql(pool, "select count(*) from audit_log where action = 'organization.deleted'") == [(1,)]
 
 
-async def refuses_who_is_demoted_meanwhile(platform: Platform, pool: Pool, act: Callable[[], Awaitable[Answer]]) -> None:
+@pytest.mark.slow
+async def test_whatever_is_done_at_once_ends_in_an_answer_and_one_status(platform: Platform, pool: Pool) -> None:
+    org = await add_organization(pool, "acme", "pending")
+    actions = [action for action in ACTIONS if action != "delete"] * 4
+    answers = await everyone(len(actions), lambda number: platform.do(actions[number], org, BODIES.get(actions[number])))
+    assert {answer.status for answer in answers} <= {200, 400}
+    statuses = {"approved": "active", "rejected": "rejected", "suspended": "suspended", "activated": "active"}
+    changes = [action.rpartition(".")[2] for action, _ in await log_of(pool, org)]
+    assert len(changes) == [answer.status for answer in answers].count(200)
+    assert await status_of(pool, org) in {statuses.get(change, "pending") for change in changes}
+
+
+async def meanwhile(pool: Pool, change: LiteralString, parameter: object, act: Callable[[], Awaitable[Answer]]) -> Answer:
+    """The answer to a request that came while this change was under way, and had to wait for it."""
     answers: list[Answer] = []
 
     async def request() -> None:
@@ -640,12 +653,15 @@ async def refuses_who_is_demoted_meanwhile(platform: Platform, pool: Pool, act: 
 
     async with trio.open_nursery() as nursery, pool.connection() as connection:
         await connection.execute("begin")
-        await connection.execute("update users set is_platform_owner = false where id = %s", (platform.account.id,))
+        await connection.execute(change, (parameter,))
         nursery.start_soon(request)
-        await eventually(it_waits, "the request, let in by the edge, waits for the demotion")
+        await eventually(it_waits, "the request, let in by the edge, waits for the change")
         await connection.execute("commit")
     [answer] = answers
-    assert (answer.status, answer.code) == (403, "FORBIDDEN")
+    return answer
+
+
+DEMOTION = "update users set is_platform_owner = false where id = %s"
 
 
 @pytest.mark.parametrize(
@@ -662,11 +678,24 @@ async def refuses_who_is_demoted_meanwhile(platform: Platform, pool: Pool, act: 
 async def test_a_demotion_that_comes_first_makes_the_change_fail(platform: Platform, pool: Pool, action: str, status: str) -> None:
     org = await add_organization(pool, "acme", status)
     before = await run_sql(pool, "select * from organizations")
-    await refuses_who_is_demoted_meanwhile(platform, pool, lambda: platform.do(action, org, BODIES.get(action)))
+    answer = await meanwhile(pool, DEMOTION, platform.account.id, lambda: platform.do(action, org, BODIES.get(action)))
+    assert (answer.status, answer.code) == (403, "FORBIDDEN")
     assert await run_sql(pool, "select * from organizations") == before
     assert await run_sql(pool, "select action from audit_log") == []
 
 
 async def test_a_demotion_is_looked_at_before_the_tier_and_the_status(platform: Platform, pool: Pool) -> None:
     org = await add_organization(pool, "acme", "rejected")
-    await refuses_who_is_demoted_meanwhile(platform, pool, lambda: platform.do("tier", org, {"tier_id": str(NOWHERE)}))
+    answer = await meanwhile(pool, DEMOTION, platform.account.id, lambda: platform.do("tier", org, {"tier_id": str(NOWHERE)}))
+    assert (answer.status, answer.code) == (403, "FORBIDDEN")
+
+
+async def test_a_suspension_that_comes_first_makes_a_members_change_fail(platform: Platform, ports: Ports, pool: Pool) -> None:
+    ada = await add_account(ports, "ada@example.com", None)
+    org = await add_organization(pool, "acme")
+    await add_member(pool, org, ada.id, "owner")
+    token = (await sign_in(ports, ada)).access_token
+    suspension: LiteralString = "update organizations set status = 'suspended' where id = %s"
+    answer = await meanwhile(pool, suspension, org, lambda: platform.api.patch("/api/organizations/acme", {"name": "Other"}, token=token))
+    assert (answer.status, answer.code) == (403, "ORGANIZATION_NOT_ACTIVE")
+    assert await run_sql(pool, "select name from organizations") == [("Acme",)]
