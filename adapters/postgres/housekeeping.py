@@ -47,10 +47,11 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
         buried as (
             delete from deleted_organizations where id in (
                 select d.id from deleted_organizations d
-                where d.deleted_at < %(before)s
-                  and not exists (select 1 from audit_log l where l.org_id = d.id)
-                  and not exists (select 1 from events e where e.org_id = d.id)
-                  and not exists (select 1 from audit_totals t where t.org_id = d.id)
+                left join lateral (
+                    select org_id from audit_log where org_id = d.id order by created_at desc, id desc limit 1) l on true
+                left join lateral (select org_id from events where org_id = d.id order by name limit 1) e on true
+                left join lateral (select org_id from audit_totals where org_id = d.id order by action, target_type limit 1) t on true
+                where d.deleted_at < %(before)s and l.org_id is null and e.org_id is null and t.org_id is null
                 limit %(limit)s - (select count(*) from records))
             returning 1)
         select 1 from records union all select 1 from buried""",

@@ -8,24 +8,24 @@ def removing_records(of: LiteralString) -> LiteralString:
 
     `records` has a row for each that is removed.
     """
-    # One organization after the other, and each in the order of an index: however few organizations there are, and however many records
-    # the planner therefore expects to meet soon, the index is what it reads them by. What somebody else is writing this moment is
-    # skipped: whoever deletes an organization holds locks that others may be waiting for.
+    # One organization after the other, each in the order of an index, and the rows themselves by an array of their ids: so the planner
+    # reads by index, however few organizations there are and however much it therefore expects to find. What somebody else is writing
+    # this moment is skipped: whoever deletes an organization holds locks that others may be waiting for.
     return f"""
         with gone as ({of}),
         of_log as (
-            delete from audit_log where id in (
+            delete from audit_log where id = any(array(
                 select l.id from gone cross join lateral (
                     select id from audit_log where org_id = gone.id
                     order by created_at desc, id desc limit %(limit)s for update skip locked) l
-                limit %(limit)s)
+                limit %(limit)s))
             returning 1),
         of_events as (
-            delete from events where id in (
+            delete from events where id = any(array(
                 select e.id from gone cross join lateral (
                     select id from events where org_id = gone.id
-                    order by created_at limit %(limit)s for update skip locked) e
-                limit %(limit)s - (select count(*) from of_log))
+                    order by name limit %(limit)s for update skip locked) e
+                limit %(limit)s - (select count(*) from of_log)))
             returning 1),
         of_totals as (
             delete from audit_totals where (org_id, action, target_type) in (
