@@ -237,7 +237,7 @@ async def follow_link() -> Response:
     location = f"{served().acceptance_page}?{urlencode({'token': token})}"
     # Said here as well as by the outer layer, because a 301 is kept for ever otherwise (security.md R-7).
     headers = {"Location": location, "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
-    return Response(status=301, headers=headers)
+    return Response(b"", 301, headers)
 
 
 @routes.get("/app/invitations/accept")
