@@ -1,0 +1,207 @@
+"""Mails of invitations: their link, what keeps them from going out, and that they are counted apart (organizations.md section 4.7;
+security.md A-5, E-1, E-2, E-5 and L-3)."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from adapters.postgres.pool import Pool
+from core import accounts, invitations, mails
+from core.access import SYSTEM, Anonymous, Member, OrganizationContext, OrganizationStatus, Role
+from core.mails import Ended, Mail, Outcome
+from core.organizations import Membership
+from core.values import Email, new_id
+from ports import Ports
+from ports.outside import Letter
+from tests.builders import BASE_URL, EMAIL, add_account, add_organization, deliver, everyone, link, run_sql, sign_in
+from tests.fakes.outside import FakeClock, FakeMailTransport
+
+ADA = Email(EMAIL)
+HOUR, WEEK = timedelta(hours=1), timedelta(days=7)
+
+
+async def add_owner(ports: Ports, pool: Pool, slug: str) -> Member:
+    """Who invites: the owner of a new organization."""
+    org = await add_organization(pool, slug)
+    account = await add_account(ports, f"owner@{slug}.example", None)
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.members.add(Membership(id=new_id(), org_id=org, user_id=account.id, role=Role.OWNER, created_at=now, confirmed_at=now))
+    context = OrganizationContext(org, slug, OrganizationStatus.ACTIVE, Role.OWNER)
+    session = await sign_in(ports, account)
+    return Member(user_id=account.id, email=account.email, email_verified=True, session_id=session.session_id, acts_in=context)
+
+
+@pytest.fixture
+async def owner(ports: Ports, pool: Pool) -> Member:
+    return await add_owner(ports, pool, "acme")
+
+
+async def invite(ports: Ports, owner: Member, email: Email = ADA) -> str:
+    """The token of an invitation."""
+    return (await invitations.invite(ports, owner, email, "member"))[1]
+
+
+async def claim(ports: Ports) -> Mail:
+    [mail] = await mails.claim_due(ports, 10)
+    return mail
+
+
+async def prepared(ports: Ports, mail: Mail) -> tuple[Mail, Letter]:
+    """`mail` ready to be sent."""
+    found = await mails.prepare(ports, mail)
+    assert not isinstance(found, Ended)
+    return found
+
+
+async def row(pool: Pool) -> tuple[Any, ...]:
+    """What became of the one mail: its outcome, why, and what is left of its token."""
+    [found] = await run_sql(pool, "select outcome, last_failure, token from mails")
+    return found
+
+
+async def test_the_mail_brings_the_link_to_the_invited_address(ports: Ports, owner: Member, sent: FakeMailTransport) -> None:
+    token = await invite(ports, owner)
+    await deliver(ports)
+    [letter] = sent.letters
+    assert letter.to == ADA
+    assert letter.subject == "You are invited to Acme - Gatehouse"
+    assert f"\n{BASE_URL}/invitations/accept?token={token}\n" in letter.text
+    for words in ("owner@acme.example", "a member", "Acme", "21 March 2026 at 15:09 UTC"):
+        assert words in letter.text
+
+
+async def test_the_token_is_kept_sealed_until_the_mail_is_out(ports: Ports, owner: Member, pool: Pool) -> None:
+    token = await invite(ports, owner)
+    _, _, stored = await row(pool)
+    assert token.encode() not in stored
+    await deliver(ports)
+    assert await row(pool) == (Outcome.SENT, None, None)
+
+
+async def test_a_refused_invitation_sends_nothing(ports: Ports, owner: Member, pool: Pool) -> None:
+    await invite(ports, owner)
+    with pytest.raises(invitations.InvitationAlreadySent):
+        await invite(ports, owner)
+    assert await run_sql(pool, "select count(*) from mails") == [(1,)]
+
+
+@pytest.mark.parametrize("end", ["accepted", "declined", "cancelled", "deleted"])
+async def test_what_is_over_is_not_mailed_any_more(ports: Ports, owner: Member, sent: FakeMailTransport, pool: Pool, end: str) -> None:
+    token = await invite(ports, owner)
+    match end:
+        case "accepted":
+            await invitations.accept(ports, Anonymous(), token)
+        case "declined":
+            await invitations.decline(ports, Anonymous(), token)
+        case "cancelled":
+            [(id_,)] = await run_sql(pool, "select id from invitations")
+            await invitations.cancel(ports, owner, id_)
+        case "deleted":
+            await run_sql(pool, "delete from organizations")
+    await deliver(ports)
+    assert sent.letters == []
+    assert await row(pool) == (Outcome.DROPPED, None, None)
+
+
+@pytest.mark.parametrize("marked", [False, True])
+async def test_an_invitation_that_expired_on_the_way_is_given_up(
+    ports: Ports, owner: Member, sent: FakeMailTransport, pool: Pool, clock: FakeClock, marked: bool
+) -> None:
+    await invite(ports, owner)
+    clock.advance(WEEK)
+    if marked:
+        await invitations.sweep(ports, new_id())
+    await deliver(ports)
+    assert sent.letters == []
+    assert await row(pool) == (Outcome.GIVEN_UP, mails.TOO_LATE, None)
+
+
+async def test_a_token_whose_seal_is_broken_cannot_be_mailed(ports: Ports, owner: Member, sent: FakeMailTransport, pool: Pool) -> None:
+    await invite(ports, owner)
+    await run_sql(pool, "update mails set token = 'x'")
+    await deliver(ports)
+    assert sent.letters == []
+    outcome, reason, _ = await row(pool)
+    assert outcome == Outcome.GIVEN_UP
+    assert "link is lost" in reason
+
+
+async def test_a_second_attempt_says_what_the_first_said(ports: Ports, owner: Member, clock: FakeClock) -> None:
+    token = await invite(ports, owner)
+    first, letter = await prepared(ports, await claim(ports))
+    clock.advance(HOUR)
+    assert await mails.failed(ports, first, "421 try later", 0.5)
+    clock.advance(HOUR)
+    _, again = await prepared(ports, await claim(ports))
+    assert link(letter) == link(again) == token
+    assert letter.message_id == again.message_id
+
+
+# The limit per recipient
+
+
+async def test_an_address_gets_so_many_invitations_an_hour_whoever_sends_them(
+    ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock
+) -> None:
+    owners = [await add_owner(ports, pool, f"org-{number}") for number in range(8)]
+    for owner in owners[:6]:
+        await invite(ports, owner)
+        clock.advance(timedelta(minutes=1))
+    await deliver(ports)
+    assert len(sent.letters) == 5
+    await invite(ports, owners[0], Email("eve@example.com"))
+    await deliver(ports)
+    assert [letter.to for letter in sent.letters].count(Email("eve@example.com")) == 1
+    # The sixth is still an invitation: the own list has it.
+    assert await run_sql(pool, "select count(*) from invitations where status = 'pending' and email = %s", ADA) == [(6,)]
+    clock.advance(HOUR)
+    await invite(ports, owners[6])
+    await deliver(ports)
+    assert len(sent.letters) == 7
+
+
+async def test_invitations_do_not_use_up_the_mails_of_the_account(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+    await add_account(ports)
+    for number in range(6):
+        await invite(ports, await add_owner(ports, pool, f"org-{number}"))
+    await deliver(ports)
+    for _ in range(6):
+        await accounts.forgot_password(ports, Anonymous(), ADA)
+        await deliver(ports)
+    subjects = [letter.subject for letter in sent.letters]
+    assert subjects.count("Choose a new password - Gatehouse") == 5
+    assert sum(subject.startswith("You are invited") for subject in subjects) == 5
+
+
+async def test_mails_of_the_account_do_not_use_up_invitations(ports: Ports, owner: Member, sent: FakeMailTransport) -> None:
+    await add_account(ports)
+    for _ in range(6):
+        await accounts.forgot_password(ports, Anonymous(), ADA)
+        await deliver(ports)
+    await invite(ports, owner)
+    await deliver(ports)
+    assert sent.letters[-1].subject == "You are invited to Acme - Gatehouse"
+
+
+async def test_a_mail_that_was_let_through_is_counted_once_and_stays_so(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    owners = [await add_owner(ports, pool, f"org-{number}") for number in range(6)]
+    await invite(ports, owners[0])
+    first, _ = await prepared(ports, await claim(ports))
+    await mails.failed(ports, first, "421 try later", 0.5)
+    for owner in owners[1:]:
+        await invite(ports, owner)
+    others = [await mails.prepare(ports, mail) for mail in await mails.claim_due(ports, 10)]
+    assert [isinstance(found, Ended) for found in others].count(True) == 1
+    clock.advance(timedelta(seconds=10))
+    await prepared(ports, await claim(ports))
+
+
+@pytest.mark.slow
+async def test_mailers_that_prepare_at_once_keep_to_the_limit(ports: Ports, pool: Pool) -> None:
+    for number in range(12):
+        await invite(ports, await add_owner(ports, pool, f"org-{number}"))
+    claimed = await mails.claim_due(ports, 12)
+    found = await everyone(12, lambda number: mails.prepare(ports, claimed[number]))
+    assert sum(not isinstance(one, Ended) for one in found) == 5

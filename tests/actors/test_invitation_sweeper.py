@@ -1,0 +1,146 @@
+"""Invitations expire by themselves, in bounded batches, each once, whatever number of processes looks after them (organizations.md section
+3; security.md N-9)."""
+
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+import structlog
+import trio
+
+import actors.invitation_sweeper
+from actors.invitation_sweeper import invitation_sweeper
+from adapters.postgres.pool import Pool
+from core import invitations
+from core.access import SYSTEM, Role
+from core.invitations import Invitation, InvitationStatus
+from core.values import Email, digest, new_id
+from ports import Ports
+from tests.builders import add_organization, everyone, run_sql
+from tests.fakes.outside import FakeClock, FakeMetrics
+from tests.waiting import PATIENCE, eventually
+
+
+async def invite(ports: Ports, org: UUID, count: int, expires_at: datetime, name: str = "late") -> list[UUID]:
+    """So many invitations that expire then."""
+    made = [
+        Invitation(
+            id=new_id(),
+            org_id=org,
+            email=Email(f"{name}-{number}@example.com"),
+            role=Role.MEMBER,
+            invited_by=new_id(),
+            status=InvitationStatus.PENDING,
+            token_hash=digest(str(new_id())),
+            expires_at=expires_at,
+            created_at=expires_at - timedelta(days=7),
+        )
+        for number in range(count)
+    ]
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        for one in made:
+            await tx.invitations.add(one)
+    return [one.id for one in made]
+
+
+async def expired(pool: Pool) -> set[UUID]:
+    return {id_ for (id_,) in await run_sql(pool, "select id from invitations where status = 'expired'")}
+
+
+async def recorded(pool: Pool) -> list[tuple[Any, ...]]:
+    return await run_sql(
+        pool, "select org_id, action, target_type, target_id, actor_id, address, details from audit_log order by target_id"
+    )
+
+
+async def test_what_is_past_its_time_expires_in_the_name_of_the_system(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    acme, other = await add_organization(pool, "acme"), await add_organization(pool, "acme-two", "suspended")
+    late = [await invite(ports, org, 1, clock.now(), org.hex) for org in (acme, other)]
+    await invite(ports, acme, 1, clock.now() + timedelta(microseconds=1), "in-time")
+    assert await invitations.sweep(ports, new_id()) == 2
+    assert await expired(pool) == {late[0][0], late[1][0]}
+    assert await recorded(pool) == sorted(
+        [
+            (
+                org,
+                "invitation.expired",
+                "invitation",
+                str(id_),
+                None,
+                None,
+                {"invited_email": f"{org.hex}-0@example.com", "role": "member"},
+            )
+            for org, [id_] in zip((acme, other), late, strict=True)
+        ],
+        key=lambda entry: entry[3],
+    )
+    assert await run_sql(pool, "select count(*), count(distinct target_id) from events where name = 'invitation.expired'") == [(2, 2)]
+
+
+async def test_nothing_to_do_is_nothing_done(ports: Ports, pool: Pool) -> None:
+    assert await invitations.sweep(ports, new_id()) == 0
+    assert await recorded(pool) == []
+
+
+async def test_a_backlog_expires_in_batches(ports: Ports, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(invitations, "BATCH", 4)
+    late = await invite(ports, await add_organization(pool, "acme"), 10, clock.now())
+    assert await invitations.sweep(ports, new_id()) == 10
+    assert await expired(pool) == set(late)
+    assert len(await recorded(pool)) == 10
+
+
+async def test_one_process_at_a_time_sweeps(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    one, other = new_id(), new_id()
+    assert await invitations.sweep(ports, one) == 0
+    await invite(ports, await add_organization(pool, "acme"), 1, clock.now())
+    assert await invitations.sweep(ports, other) is None
+    assert await expired(pool) == set()
+    clock.advance(invitations.LEASE - timedelta(seconds=1))
+    assert await invitations.sweep(ports, one) == 1  # goes on as long as it lives
+    clock.advance(timedelta(seconds=1))
+    assert await invitations.sweep(ports, other) is None
+    clock.advance(invitations.LEASE)
+    assert await invitations.sweep(ports, other) == 0
+
+
+@pytest.mark.slow
+async def test_each_invitation_expires_once_however_many_sweep(
+    ports: Ports, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(invitations, "BATCH", 7)
+    # A lease that is over as soon as it is taken: they get in each other's way as much as they can.
+    monkeypatch.setattr(invitations, "LEASE", timedelta())
+    orgs = [await add_organization(pool, slug) for slug in ("acme", "acme-two", "acme-three")]
+    late = [id_ for org in orgs for id_ in await invite(ports, org, 20, clock.now(), org.hex)]
+    swept = await everyone(8, lambda _: invitations.sweep(ports, new_id()))
+    left = await invitations.sweep(ports, new_id())
+    assert sum(count or 0 for count in [*swept, left]) == 60
+    assert await expired(pool) == set(late)
+    assert [UUID(entry[3]) for entry in await recorded(pool)] == sorted(late)
+    assert await run_sql(pool, "select count(*) from events") == [(60,)]
+
+
+async def test_the_actors_of_several_processes_tell_what_they_did(
+    ports: Ports, pool: Pool, clock: FakeClock, metrics: FakeMetrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actors.invitation_sweeper, "PERIOD", 0.01)
+    org = await add_organization(pool, "acme")
+    await invite(ports, org, 3, clock.now())
+
+    async def all_expired() -> bool:
+        return len(await expired(pool)) == 5
+
+    with structlog.testing.capture_logs() as log, trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            for _ in range(4):
+                nursery.start_soon(invitation_sweeper, ports)
+            await eventually(lambda: log)
+            await invite(ports, org, 2, clock.now(), "later")
+            await eventually(all_expired)
+            await eventually(lambda: len(log) > 1)
+            nursery.cancel_scope.cancel()
+    assert [(line["event"], line["count"]) for line in log] == [("invitations_expired", 3), ("invitations_expired", 2)]
+    assert {job for job, _ in metrics.jobs} == {"invitation_expiry"}
+    assert len(await recorded(pool)) == 5
