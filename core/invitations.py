@@ -59,7 +59,7 @@ class NoSuchInvitation(NotFound):
 
 
 class NotOpen(Invalid):
-    """There is no such invitation, or it was answered or cancelled already. Ask for a new one."""
+    """There is no such invitation, or it was answered or cancelled already. Unless you have accepted it, ask for a new one."""
 
 
 class InvitationExpired(Invalid):

@@ -6,7 +6,9 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
@@ -100,6 +102,10 @@ class Browser:
         before = self._driver.find_element(By.TAG_NAME, "html").id
         button.click()
         self.wait_until(lambda: self._driver.find_element(By.TAG_NAME, "html").id != before)
+
+    def tab(self) -> None:
+        """Go on to the next thing that the keyboard can reach."""
+        ActionChains(self._driver).send_keys(Keys.TAB).perform()
 
     def wait_until(self, condition: Any) -> None:
         WebDriverWait(self._driver, PATIENCE, ignored_exceptions=[Exception]).until(lambda _: condition())
