@@ -17,7 +17,8 @@ from quart_trio import QuartTrio
 from adapters.postgres.pool import Pool
 from entrypoints.http.app import describe
 from ports import Ports
-from tests.builders import Answer, Api, add_account, add_member, add_organization, run_sql, sign_in
+from tests.builders import Answer, Api, run_sql
+from tests.http.paths import add_ruler, filled
 
 INVENTORY = Path(__file__).parents[3] / "shared" / "spec" / "endpoints.json"
 
@@ -42,9 +43,6 @@ ADDITIVE = {
 ADDED_FIELDS = {
     "organization-select": {"expires_in": "decisions, point 51"},
 }
-
-# What stands for a variable of a path, where a request to it must come further than the path: the organization of `token`.
-PATH_VALUES = {"org_slug": "acme", "org_id": str(uuid4())}
 
 Row = dict[str, Any]
 _numbers = itertools.count()
@@ -106,10 +104,6 @@ needs_inventory = pytest.mark.skipif(
 )
 
 
-def address(path: str) -> str:
-    return re.sub(r"\{([^}]+)\}", lambda found: PATH_VALUES.get(found[1], "nothing-there"), path)
-
-
 def sample(operation: Row) -> dict[str, Any]:
     """A body that is well formed, with an address that nobody has."""
     schema = operation["requestBody"]["content"]["application/json"]["schema"]
@@ -125,12 +119,8 @@ def item_of(schema: Row) -> Row:
 
 @pytest.fixture
 async def token(ports: Ports, pool: Pool) -> str:
-    """Of somebody who may do everything: a platform owner who also owns the organization that paths name."""
-    account = await add_account(ports, is_platform_owner=True)
-    made = await add_organization(pool, PATH_VALUES["org_slug"])
-    [(org,)] = await run_sql(pool, "update organizations set id = %s where id = %s returning id", PATH_VALUES["org_id"], made)
-    await add_member(pool, org, account.id, "owner")
-    return (await sign_in(ports, account)).access_token
+    """Of somebody who may do everything, so that requests come further than the door."""
+    return (await add_ruler(ports, pool))[1]
 
 
 def token_for(row: Row, token: str) -> str | None:
@@ -201,10 +191,10 @@ async def test_it_wants_a_token(api: Api, row: Row, found: tuple[str, str, Row])
     bodies = [None, b"{", b"[]", json.dumps(sample(operation)).encode()] if has_body(row, operation) else [None, b"{"]
     for body in bodies:
         for headers in ({}, {"Authorization": "Basic eDp5"}, {"X-Api-Key": "sk_x"}, {"Content-Type": "text/plain"}):
-            answer = await api.call(method, address(path), raw=body, headers=headers)
+            answer = await api.call(method, filled(path), raw=body, headers=headers)
             assert (answer.status, answer.code) == (401, "UNAUTHORIZED")
             assert answer.headers["WWW-Authenticate"] == "Bearer"
-    refused = await api.call(method, address(path), token="not.a.token")
+    refused = await api.call(method, filled(path), token="not.a.token")
     assert (refused.status, refused.code) == (401, "JWT_ERROR")
 
 
@@ -212,7 +202,7 @@ async def test_it_wants_a_token(api: Api, row: Row, found: tuple[str, str, Row])
 @each(lambda row, _: row["auth"] == "none")
 async def test_it_is_public(api: Api, row: Row, found: tuple[str, str, Row]) -> None:
     method, path, operation = found
-    answer = await api.call(method, address(path), {} if has_body(row, operation) else None)
+    answer = await api.call(method, filled(path), {} if has_body(row, operation) else None)
     assert answer.status not in (401, 403)
 
 
@@ -225,7 +215,7 @@ JUNK = [b"{", b"not json", b"[]", b"null", b"5", b'"x"', b"\xff", b'{"a": 1, "a"
 async def test_it_refuses_junk(api: Api, token: str, row: Row, found: tuple[str, str, Row]) -> None:
     method, path, _ = found
     for body in JUNK:
-        answer = await api.call(method, address(path), raw=body, token=token_for(row, token))
+        answer = await api.call(method, filled(path), raw=body, token=token_for(row, token))
         assert (answer.status, answer.code) == (400, "BAD_REQUEST"), body
 
 
@@ -241,7 +231,7 @@ async def test_it_refuses_wrong_types(api: Api, token: str, row: Row, found: tup
         kinds = {schema.get("type"), *(option.get("type") for option in schema.get("anyOf", ()))}
         for kind, value in (("boolean", True), ("integer", 5), ("array", [["x"]]), ("object", {"a": {}}), ("string", "x\x00")):
             if kind not in kinds or (kind == "string" and schema.get("format") != "password"):
-                answer = await api.call(method, address(path), {**sample(operation), name: value}, token=token_for(row, token))
+                answer = await api.call(method, filled(path), {**sample(operation), name: value}, token=token_for(row, token))
                 assert (answer.status, answer.code) == (400, "BAD_REQUEST"), (name, value)
 
 
@@ -257,7 +247,7 @@ async def test_it_wants_its_required_fields(api: Api, token: str, row: Row, foun
     for name in required:
         body = sample(operation)
         del body[name]
-        answer = await api.call(method, address(path), body, token=token_for(row, token))
+        answer = await api.call(method, filled(path), body, token=token_for(row, token))
         assert (answer.status, answer.code) == (400, "BAD_REQUEST")
         assert name in answer.json["error"]
 
@@ -269,7 +259,7 @@ async def test_it_wants_json(api: Api, token: str, row: Row, found: tuple[str, s
     method, path, operation = found
     body = json.dumps(sample(operation)).encode()
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/xml", ""):
-        answer = await api.call(method, address(path), raw=body, headers={"Content-Type": kind}, token=token_for(row, token))
+        answer = await api.call(method, filled(path), raw=body, headers={"Content-Type": kind}, token=token_for(row, token))
         assert (answer.status, answer.code) == (415, "UNSUPPORTED_MEDIA_TYPE"), kind
 
 
@@ -280,7 +270,7 @@ async def test_it_ignores_unknown_fields(api: Api, pool: Pool, token: str, row: 
     method, path, operation = found
 
     async def send(extra: dict[str, Any]) -> Answer:
-        return await api.call(method, address(path), {**sample(operation), **extra}, token=token_for(row, token))
+        return await api.call(method, filled(path), {**sample(operation), **extra}, token=token_for(row, token))
 
     usual = await send({})
     await run_sql(pool, "update organizations set status = 'active'")  # as it was: one that is suspended is not suspended twice
