@@ -1,0 +1,121 @@
+"""Every route as everybody: the answers are those of the table, and whoever is refused has changed nothing."""
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.pool import Pool
+from core.access import OrganizationStatus, Role, may
+from entrypoints.http.access import Access, access_of
+from tests.access.calls import Request, call, prepare, routes
+from tests.access.state import put_back, state
+from tests.access.table import REQUESTS, read_matrix
+from tests.access.world import Caller, World
+from tests.builders import Answer, Api
+from tests.http.test_every_endpoint import EXISTING, needs_inventory, plain
+
+pytestmark = pytest.mark.slow
+
+TABLE = read_matrix()
+CODES = {"401": "UNAUTHORIZED", "403": "FORBIDDEN", "403*": "ORGANIZATION_NOT_ACTIVE"}
+
+
+@pytest.mark.parametrize("route", TABLE)
+async def test_it_answers_as_the_table_says(route: str, api: Api, pool: Pool, world: World) -> None:
+    request = REQUESTS.get(route, Request())
+    wrong: list[str] = []
+    now = world.state
+    for name, expected in TABLE[route].items():
+        caller = world.callers[name]
+        if request.given:
+            await prepare(pool, request, caller)
+            now = await state(pool)
+        answer = await call(api, route, request, caller)
+        after = await state(pool)
+        if got_wrong := difference(answer, expected):
+            wrong.append(f"as {name}: {got_wrong}")
+        if answer.status >= 400 and after != now:
+            wrong.append(f"as {name}: it was refused with {answer.status}, and yet changed {sorted(after ^ now)}")
+        await put_back(pool, after, world.state)
+        now = world.state
+    assert not wrong, f"{route}\n" + "\n".join(wrong)
+
+
+def difference(answer: Answer, expected: str) -> str | None:
+    """What is wrong with an answer, if something is."""
+    code = answer.json["error_code"] if answer.status >= 400 and answer.headers["Content-Type"] == "application/json" else None
+    if str(answer.status) == expected[:3] and code in (None, CODES.get(expected, code)):
+        return None
+    said = answer.json["error"] if code else answer.text[:200]
+    return f"the table says {expected}, the answer is {answer.status} {code or ''}: {said}"
+
+
+# The table against what else says who may call what: the routes, their decorators, the documents.
+
+# Routes that refuse what is done in an organization that is not active, although no path names it; and where it is named instead.
+ORGANIZATION_NOT_IN_THE_PATH = {
+    "POST /api/auth/refresh": "the context of the session (decisions, point 48)",
+    "POST /api/invitations/accept": "the invitation (decisions, point 49)",
+    "POST /app/invitations/accept": "the invitation",
+}
+
+
+async def test_every_route_is_in_the_table(app: QuartTrio) -> None:
+    existing = {route for route, _ in routes(app)}
+    missing, gone = sorted(existing - TABLE.keys()), sorted(TABLE.keys() - existing)
+    assert not missing, f"These routes have no row in tests/access/table.py, which says who may call what: {missing}"
+    assert not gone, f"tests/access/table.py has rows of routes that do not exist: {gone}"
+    assert REQUESTS.keys() <= TABLE.keys(), "tests/access/table.py has requests for routes that have no row"
+
+
+async def test_the_table_agrees_with_the_decorators(app: QuartTrio, world: World) -> None:
+    wrong = []
+    for route, view in routes(app):
+        for name, expected in TABLE.get(route, {}).items():
+            refusal = refused_at_the_door(access_of(view), world.callers[name])
+            if refusal is None and expected == "403*" and route in ORGANIZATION_NOT_IN_THE_PATH:
+                continue
+            if (refusal or "") != (expected if expected in CODES else ""):
+                wrong.append(f"{route} as {name}: the table says {expected}, its decorator {refusal or 'lets in'}")
+    assert not wrong, "\n".join(wrong)
+
+
+def refused_at_the_door(access: Access, caller: Caller) -> str | None:
+    """What the access decorator of a route refuses this caller with, as the table writes it; None if it lets the caller in."""
+    if access.security is None:
+        return None
+    if caller.session is None:
+        return None if access.optional else "401"
+    if access.name == "platform_owner":
+        return None if caller.is_platform_owner else "403"
+    if access.capability is not None:
+        if caller.role is None or not may(caller.role, access.capability):
+            return "403"
+        if caller.at.organization.status is not OrganizationStatus.ACTIVE and not access.inactive:
+            return "403*"
+    return "403" if caller.impersonated and not access.impersonated else None
+
+
+@needs_inventory
+def test_the_table_agrees_with_the_documents() -> None:
+    """With the Who column, and with the rule that an organization must be active (identity.md section 5.2)."""
+    by_path = {plain(route): row for route, row in TABLE.items()}
+    wrong = []
+    for documented, _ in EXISTING:
+        name = f"{documented['method']} {plain(documented['path'])}"
+        row = by_path.get(name)
+        if row is None:
+            continue  # the method is not written, or the route is not in the table, which another test says
+        let_in = {caller for caller, expected in row.items() if expected not in CODES}
+        want = {role.value: role.value in documented["roles"] for role in Role} if documented["roles"] else {}
+        if documented["auth"] == "platform_owner_jwt":
+            want = {caller: caller == "platform" for caller in row}
+        elif documented["auth"] == "jwt":
+            want["anonymous"] = False
+        elif documented["auth"] == "none":
+            want["anonymous"] = True
+        if documented["org_must_be_active"] and documented["auth"] == "jwt":
+            want |= {"suspended": False, "pending": False}
+        if documented["roles"] and documented["auth"] == "jwt":
+            want |= dict.fromkeys(("stranger", "guest", "foreign", "platform"), False)
+        wrong += [f"{name}: {caller} {'may' if right else 'may not'}" for caller, right in want.items() if (caller in let_in) != right]
+    assert not wrong, f"The documents say otherwise: {wrong}"
