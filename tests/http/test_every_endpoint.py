@@ -37,6 +37,9 @@ ADDITIVE = {
     "GET /api/organizations/{}": "decisions, point 205",
     "PATCH /api/organizations/{}": "decisions, point 206",
     "DELETE /api/organizations/{}": "decisions, point 206",
+    "GET /app/invitations/accept": "decisions, point 196: the page that shows an invitation where there is no frontend",
+    "POST /app/invitations/accept": "decisions, point 176: its form",
+    "POST /app/invitations/decline": "decisions, point 176: its other form",
 }
 
 # What answers have besides the fields that the documents name, and why: by the id of the row.
