@@ -194,12 +194,9 @@ async def test_a_slug_that_cannot_be_one_is_refused_before_anything_is_asked(por
         await organizations.create(ports, nobody, slug, "Acme")
 
 
-async def test_where_the_first_tier_is_gone_the_built_in_limits_hold(ports: Ports, pool: Pool) -> None:
-    await run_sql(pool, "update tiers set name = 'gratis' where name = 'free'")
-    try:
-        organization, _ = await organizations.create(ports, await person_of(ports, await add_account(ports)), "acme", "Acme")
-    finally:
-        await run_sql(pool, "update tiers set name = 'free' where name = 'gratis'")
+async def test_where_the_first_tier_is_gone_the_built_in_limits_hold(ports: Ports, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(organizations, "FIRST_TIER", "gone")
+    organization, _ = await organizations.create(ports, await person_of(ports, await add_account(ports)), "acme", "Acme")
     assert (organization.tier, organization.user_limit) == (None, Limit(5, LimitSource.DEFAULT))
 
 

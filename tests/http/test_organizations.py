@@ -11,9 +11,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.pool import Pool
 from core import organizations
-from core.access import SYSTEM
 from core.accounts import Account
-from core.organizations import Tier
 from core.policy import Policy
 from ports import Ports
 from tests.builders import (
@@ -147,46 +145,49 @@ async def test_only_whoever_has_proved_an_address_creates_one(api: Api, ports: P
 SLUGS = ["", "-", "a-", "-a", "a--b", "A", "Acme", "a_b", "a b", " acme", "acme ", "a.b", "ä", "a" * 64, "acme\n", "api", "admin", "select"]
 
 
-@pytest.mark.parametrize("slug", SLUGS)
-async def test_a_slug_that_cannot_be_one_is_refused(api: Api, ports: Ports, pool: Pool, slug: str) -> None:
+async def test_a_slug_that_cannot_be_one_is_refused(api: Api, ports: Ports, pool: Pool) -> None:
     _, token = await add_person(ports, pool, "ada")
-    answer = await api.post("/api/organizations", {"slug": slug, "name": "Acme"}, token=token)
-    assert (answer.status, answer.code) == (400, "BAD_REQUEST")
+    for slug in SLUGS:
+        answer = await api.post("/api/organizations", {"slug": slug, "name": "Acme"}, token=token)
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), slug
     assert await run_sql(pool, "select * from organizations") == []
 
 
-@pytest.mark.parametrize("slug", ["a", "7", "a1-b2-c3", "a" * 63])
-async def test_a_slug_as_it_should_be(api: Api, ports: Ports, pool: Pool, slug: str) -> None:
+async def test_a_slug_as_it_should_be(api: Api, ports: Ports, pool: Pool) -> None:
     _, token = await add_person(ports, pool, "ada")
-    assert (await api.post("/api/organizations", {"slug": slug, "name": "Acme"}, token=token)).json["organization"]["slug"] == slug
+    for slug in ("a", "7", "a1-b2-c3", "a" * 63):
+        assert (await api.post("/api/organizations", {"slug": slug, "name": "Acme"}, token=token)).json["organization"]["slug"] == slug
 
 
 NAMES = ["", " ", "\u2003", "x" * 101, "a\x00b", "a\nb", "name\n", "\u202egnp.exe", "\x85"]
 
 
-@pytest.mark.parametrize("name", NAMES)
-async def test_a_name_that_cannot_be_one_is_refused(api: Api, ports: Ports, pool: Pool, name: str) -> None:
+async def test_a_name_that_cannot_be_one_is_refused(api: Api, ports: Ports, pool: Pool) -> None:
     _, token = await add_person(ports, pool, "ada")
-    answer = await api.post("/api/organizations", {"slug": "acme", "name": name}, token=token)
-    assert (answer.status, answer.code) == (400, "BAD_REQUEST")
-    assert '"name"' in answer.json["error"]
+    for name in NAMES:
+        answer = await api.post("/api/organizations", {"slug": "acme", "name": name}, token=token)
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), name
+        assert '"name"' in answer.json["error"]
+    assert await run_sql(pool, "select * from organizations") == []
 
 
-@pytest.mark.parametrize("name", ["x", "x" * 100, f"  {'x' * 100}  ", "Zoë & Söhne 株式会社 <b>"])
-async def test_a_name_is_any_text_of_a_hundred_characters(api: Api, ports: Ports, pool: Pool, name: str) -> None:
+async def test_a_name_is_any_text_of_a_hundred_characters(api: Api, ports: Ports, pool: Pool) -> None:
     _, token = await add_person(ports, pool, "ada")
-    answer = await api.post("/api/organizations", {"slug": "acme", "name": name}, token=token)
-    assert answer.json["organization"]["name"] == name.strip()
+    for number, name in enumerate(["x", "x" * 100, f"  {'x' * 100}  ", "Zoë & Söhne 株式会社 <b>"]):
+        answer = await api.post("/api/organizations", {"slug": f"acme-{number}", "name": name}, token=token)
+        assert answer.json["organization"]["name"] == name.strip()
 
 
-@pytest.mark.parametrize("status", ["active", *NOT_ACTIVE])
-async def test_a_slug_is_taken_whoever_has_it(api: Api, ports: Ports, pool: Pool, status: str) -> None:
-    org = await add_organization(pool, "acme", status)
+async def test_a_slug_is_taken_whoever_has_it_and_whatever_its_status(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
     _, own = await add_person(ports, pool, "ada", org, "owner")
     _, strange = await add_person(ports, pool, "eve")
-    answers = [await api.post("/api/organizations", {"slug": "acme", "name": "Acme"}, token=token) for token in (own, strange)]
+    answers = []
+    for status in ("active", *NOT_ACTIVE):
+        await set_status(pool, status)
+        answers += [await api.post("/api/organizations", {"slug": "acme", "name": "Acme"}, token=token) for token in (own, strange)]
     assert {(answer.status, answer.code) for answer in answers} == {(400, "BAD_REQUEST")}
-    assert answers[0].json["error"] == answers[1].json["error"]
+    assert len({answer.json["error"] for answer in answers}) == 1
     assert await run_sql(pool, "select count(*) from memberships") == [(1,)]
 
 
@@ -233,13 +234,14 @@ async def test_everybody_lists_their_own_organizations_whatever_the_status(api: 
     assert (await api.get("/api/organizations", token=other)).json == []
 
 
-@pytest.mark.parametrize("status", ["active", *NOT_ACTIVE])
 @pytest.mark.parametrize("role", ROLES)
-async def test_every_member_reads_it_whatever_its_status(api: Api, ports: Ports, pool: Pool, role: str, status: str) -> None:
-    org = await add_organization(pool, "acme", status)
+async def test_every_member_reads_it_whatever_its_status(api: Api, ports: Ports, pool: Pool, role: str) -> None:
+    org = await add_organization(pool, "acme")
     _, token = await add_person(ports, pool, "ada", org, role)
-    answer = await api.get(ACME, token=token)
-    assert (answer.status, answer.json["id"], answer.json["status"]) == (200, str(org), status)
+    for status in ("active", *NOT_ACTIVE):
+        await set_status(pool, status)
+        answer = await api.get(ACME, token=token)
+        assert (answer.status, answer.json["id"], answer.json["status"]) == (200, str(org), status)
 
 
 async def test_it_shows_every_field_and_reasons_to_the_platform_only(api: Api, ports: Ports, pool: Pool) -> None:
@@ -277,10 +279,8 @@ async def test_a_limit_is_the_organizations_or_the_tiers_or_five(api: Api, ports
         return list((await api.get(ACME, token=token)).json["limits"].values())
 
     assert await limits() == [100, "tier", 3, "tier"]
-    async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.tiers.put(tier := Tier(UUID(int=9), "tiny", "Tiny", 0, 1, 0))
-    await run_sql(pool, "update organizations set tier_id = %s, max_users = 0", tier.id)
-    assert await limits() == [0, "organization", 0, "tier"]
+    await run_sql(pool, "update organizations set tier_id = (select id from tiers where name = 'professional'), max_users = 0")
+    assert await limits() == [0, "organization", 10, "tier"]
     await run_sql(pool, "update organizations set tier_id = null, max_users = null")
     assert await limits() == [5, "default", 5, "default"]
 
@@ -345,16 +345,17 @@ async def test_a_token_of_another_organization_is_only_context(
 # An organization that is not active
 
 
-@pytest.mark.parametrize("status", NOT_ACTIVE)
 @pytest.mark.parametrize("role", ROLES)
-async def test_nothing_but_reading_is_open_while_it_is_not_active(api: Api, ports: Ports, pool: Pool, role: str, status: str) -> None:
-    org = await add_organization(pool, "acme", status)
+async def test_nothing_but_reading_is_open_while_it_is_not_active(api: Api, ports: Ports, pool: Pool, role: str) -> None:
+    org = await add_organization(pool, "acme")
     _, token = await add_person(ports, pool, "ada", org, role)
-    for method, path, body in REQUESTS[1:]:
-        answer = await api.call(method, path, body, token=token)
-        lacks = {"PATCH": ("member",), "DELETE": ("admin", "member"), "POST": ()}[method]
-        # The role is judged before the status (decisions, point 16).
-        assert (answer.status, answer.code) == (403, "FORBIDDEN" if role in lacks else "ORGANIZATION_NOT_ACTIVE")
+    for status in NOT_ACTIVE:
+        await set_status(pool, status)
+        for method, path, body in REQUESTS[1:]:
+            answer = await api.call(method, path, body, token=token)
+            lacks = {"PATCH": ("member",), "DELETE": ("admin", "member"), "POST": ()}[method]
+            # The role is judged before the status (decisions, point 16).
+            assert (answer.status, answer.code) == (403, "FORBIDDEN" if role in lacks else "ORGANIZATION_NOT_ACTIVE")
     assert await run_sql(pool, "select name from organizations") == [("Acme",)]
 
 
@@ -433,12 +434,12 @@ CHANGES: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("body", CHANGES, ids=str)
-async def test_a_change_that_makes_no_sense_is_refused(api: Api, ports: Ports, pool: Pool, body: Any) -> None:
+async def test_a_change_that_makes_no_sense_is_refused(api: Api, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     _, token = await add_person(ports, pool, "ada", org, "owner")
-    answer = await api.patch(ACME, body, token=token)
-    assert (answer.status, answer.code) == (400, "BAD_REQUEST")
+    for body in CHANGES:
+        answer = await api.patch(ACME, body, token=token)
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), body
     assert await run_sql(pool, "select name, device_trust_days, status from organizations") == [("Acme", 30, "active")]
     assert await log(pool) == []
 
@@ -760,6 +761,7 @@ async def live_tokens(pool: Pool) -> int:
     return int(count)
 
 
+@pytest.mark.slow
 async def test_twenty_selections_at_once_leave_one_refresh_token(api: Api, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     ada = await add_account(ports)
@@ -773,6 +775,7 @@ async def test_twenty_selections_at_once_leave_one_refresh_token(api: Api, ports
     assert {answer.status for answer in refreshed} <= {200, 401}
 
 
+@pytest.mark.slow
 async def test_selections_of_different_organizations_at_once_all_come_to_an_end(api: Api, ports: Ports, pool: Pool) -> None:
     """No common lock but the session's own rows: whoever loses the race for the refresh token tries again with the next one."""
     ada = await add_account(ports)
@@ -785,6 +788,7 @@ async def test_selections_of_different_organizations_at_once_all_come_to_an_end(
     assert await run_sql(pool, "select count(distinct generation), max(generation) from refresh_tokens") == [(21, 21)]
 
 
+@pytest.mark.slow
 async def test_selections_and_refreshes_at_once_leave_one_refresh_token(api: Api, ports: Ports, pool: Pool) -> None:
     org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     ada = await add_account(ports)
