@@ -697,6 +697,23 @@ async def test_an_answered_invitation_is_as_good_as_unknown(acme: Tenant, api: A
     assert await acme.statuses() == before
 
 
+@pytest.mark.parametrize("how", ["demoted", "removed"])
+async def test_an_invitation_dies_with_the_right_to_send_it(
+    acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport, how: str
+) -> None:
+    made = await acme.invite(by="admin")
+    path = f"/api/organizations/{acme.slug}/members/{acme.people['admin'].id}"
+    if how == "demoted":
+        assert (await api.patch(path, {"role": "member"}, token=acme.token("owner"))).status == 200
+    else:
+        assert (await api.post(path, token=acme.token("owner"))).status == 200
+    await deliver(ports)
+    assert sent.letters == []
+    assert refused(await accept(api, made["token"])) == BAD
+    assert await acme.statuses() == {EMAIL: "cancelled"}
+    assert (await acme.entry("invitation.revoked"))["target_id"] == made["invitation"]["id"]
+
+
 async def test_tokens_of_one_kind_open_nothing_of_another(acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport) -> None:
     await accounts.register(ports, Anonymous(), Email("grace@example.com"), "correct horse battery staple")
     await accounts.forgot_password(ports, Anonymous(), Email("grace@example.com"))
