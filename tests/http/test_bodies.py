@@ -1,6 +1,7 @@
 """Request bodies: what is JSON, what is not, and how strictly fields are read (security.md G-3, N-3 to N-5; decisions, points 3 to 5)."""
 
 import json
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -10,8 +11,22 @@ from pydantic import ValidationError
 from quart_trio import QuartTrio
 
 from core.errors import Invalid
-from core.values import Email, EmailInvalid
-from entrypoints.http.bodies import MAX_BODY, Body, BodyInvalid, BodyNotAnObject, EmailAddress, PasswordText, Text, decode
+from core.values import KEEP, Email, EmailInvalid
+from entrypoints.http.bodies import (
+    MAX_BODY,
+    Body,
+    BodyInvalid,
+    BodyNotAnObject,
+    EmailAddress,
+    Name,
+    PasswordText,
+    Reason,
+    Shown,
+    Text,
+    Timestamp,
+    decode,
+    maybe,
+)
 from ports import Ports
 from tests.builders import Api, add_account
 from tests.http.direct import ask
@@ -298,3 +313,61 @@ async def test_nothing_is_assigned_that_was_not_asked_for(api: Api, ports: Ports
         account = await read.accounts.by_email(Email("eve@example.com"))
     assert account is not None
     assert (account.is_platform_owner, account.email_verified_at) == (False, None)
+
+
+# Names, reasons, times, and fields that may be left out
+
+
+class Named(Body):
+    name: Name
+    reason: Reason
+
+
+@pytest.mark.parametrize(("field", "most"), [("name", 100), ("reason", 500)])
+def test_names_and_reasons_are_trimmed_and_bounded(field: str, most: int) -> None:
+    def read(text: Any) -> object:
+        return getattr(Named.model_validate({"name": "x", "reason": "x", field: text}), field)
+
+    assert read("  a b\u2003") == "a b"
+    assert read(" " * 1000 + "x" * most) == "x" * most
+    for text in ("", " ", "\u3000", "x" * (most + 1), "x\x00", "x\n", "\tx", "a\x85b", "\u202ex", None, 5, ["x"]):
+        with pytest.raises(ValidationError):
+            read(text)
+    described = Named.model_json_schema()["properties"][field]
+    assert (described["type"], described["minLength"], described["maxLength"]) == ("string", 1, most)
+
+
+class Timed(Shown):
+    at: Timestamp
+    until: Timestamp | None
+
+
+@pytest.mark.parametrize(
+    ("at", "shown"),
+    [
+        (datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC), "2026-03-14T15:09:26.535897Z"),
+        (datetime(1970, 1, 1, tzinfo=UTC), "1970-01-01T00:00:00Z"),
+        (datetime(2026, 3, 14, 1, tzinfo=timezone(timedelta(hours=2))), "2026-03-13T23:00:00Z"),
+    ],
+)
+def test_a_time_is_shown_in_utc_with_z(at: datetime, shown: str) -> None:
+    """decisions, point 24."""
+    assert Timed(at=at, until=at).model_dump() == {"at": shown, "until": shown}
+    assert Timed(at=at, until=None).model_dump()["until"] is None
+    assert Timed.model_json_schema(mode="serialization")["properties"]["at"]["format"] == "date-time"
+
+
+class Changed(Body):
+    name: Name = maybe()
+    days: int = maybe(ge=1, le=90)
+
+
+def test_a_field_that_may_be_left_out_is_kept_then_and_is_never_null() -> None:
+    assert dict(Changed.model_validate({})) == {"name": KEEP, "days": KEEP}
+    assert Changed.model_validate({"days": 90}).days == 90
+    for body in ({"name": None}, {"days": None}, {"days": 0}, {"days": 91}, {"days": True}, {"days": "5"}, {"days": 5.0}, {"name": ""}):
+        with pytest.raises(ValidationError):
+            Changed.model_validate(body)
+    schema = Changed.model_json_schema()
+    assert "required" not in schema
+    assert not any("default" in field or "anyOf" in field for field in schema["properties"].values())
