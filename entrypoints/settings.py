@@ -77,6 +77,9 @@ class Settings(BaseSettings):
     access_token_ttl: int = Field(900, ge=1, le=86400)
     refresh_token_ttl: int = Field(30 * 86400, ge=1, le=TEN_YEARS)
     session_absolute_ttl: int = Field(90 * 86400, ge=1, le=TEN_YEARS)
+    verification_ttl: int = Field(86400, ge=1, le=TEN_YEARS)
+    reset_ttl: int = Field(3600, ge=1, le=TEN_YEARS)
+    invitation_ttl: int = Field(7 * 86400, ge=1, le=TEN_YEARS)
     argon2_memory_kib: int = Field(19456, ge=8, le=4 * 1024 * 1024)
     argon2_time_cost: int = Field(2, ge=1, le=100)
     argon2_parallelism: int = Field(1, ge=1, le=16)
@@ -200,6 +203,9 @@ class Settings(BaseSettings):
             access_token_ttl=timedelta(seconds=self.access_token_ttl),
             refresh_token_ttl=timedelta(seconds=self.refresh_token_ttl),
             session_absolute_ttl=timedelta(seconds=self.session_absolute_ttl),
+            verification_ttl=timedelta(seconds=self.verification_ttl),
+            reset_ttl=timedelta(seconds=self.reset_ttl),
+            invitation_ttl=timedelta(seconds=self.invitation_ttl),
             account_guess_limit=self.account_guess_limit,
             mails_per_recipient=self.mails_per_recipient,
             invitations_per_day=self.invitations_per_day,
