@@ -1,4 +1,4 @@
-"""Who may call what, and that no tenant learns of another: the access matrix and the leak test, which every change of the interface extends.
+"""Who may call what, and that no tenant learns of another: the access matrix and the leak test, which every new route extends.
 
 A new route gets a row in `MATRIX` (table.py), with the status for each kind of caller, and, where a bare call would not succeed, a request
 in `REQUESTS`; without a row the tests say which one is missing, and the leak test takes the route up by itself. A new kind of thing gets a

@@ -3,11 +3,20 @@
 import pytest
 
 from adapters.postgres.pool import Pool
+from core.policy import Policy
 from ports import Ports
 from tests.access.state import put_back, state
 from tests.access.world import World, make_world
+from tests.builders import make_ports
+from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 
 _made: list[World] = []
+
+
+@pytest.fixture
+async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics) -> Ports:
+    """The usual, but for guesses: the same person calls more often here than anybody may guess."""
+    return await make_ports(pool, clock, sent, metrics, Policy(account_guess_limit=1_000_000))
 
 
 @pytest.fixture

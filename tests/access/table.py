@@ -103,7 +103,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /auth/reset-password": Request(form={"token": "{reset_token}", "new_password": "another good password"}),
     "POST /api/auth/resend-verification": Request({"email": "{own_email}"}),
     "PATCH /api/user": Request({"email": "moved@anywhere.example"}),
-    "POST /api/user/set-password": Request({"new_password": "another good password"}, given="update users set password_hash = null"),
+    "POST /api/user/set-password": Request(
+        {"new_password": "another good password"}, given="update users set password_hash = null where id = '{own_id}'"
+    ),
     "POST /api/user/change-password": Request({"current_password": "{password}", "new_password": "another good password"}),
     "POST /api/auth/login": Request({"email": "{own_email}", "password": "{password}"}),
     "POST /api/auth/refresh": Request({"refresh_token": "{refresh_token}"}),
@@ -118,12 +120,16 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /app/invitations/accept": Request(query={"token": "{invitation_token}"}),
     "POST /app/invitations/accept": Request(form={"token": "{invitation_token}"}),
     "POST /app/invitations/decline": Request(form={"token": "{invitation_token}"}),
-    "POST /api/platform/organizations/<org_id>/approve": Request({}, given="update organizations set status = 'pending'"),
+    "POST /api/platform/organizations/<org_id>/approve": Request(
+        {}, given="update organizations set status = 'pending' where id = '{org_id}'"
+    ),
     "POST /api/platform/organizations/<org_id>/reject": Request(
-        {"reason": "not a company"}, given="update organizations set status = 'pending'"
+        {"reason": "not a company"}, given="update organizations set status = 'pending' where id = '{org_id}'"
     ),
     "POST /api/platform/organizations/<org_id>/suspend": Request({}),
-    "POST /api/platform/organizations/<org_id>/activate": Request({}, given="update organizations set status = 'suspended'"),
+    "POST /api/platform/organizations/<org_id>/activate": Request(
+        {}, given="update organizations set status = 'suspended' where id = '{org_id}'"
+    ),
     "PATCH /api/platform/organizations/<org_id>/tier": Request({"tier_id": "{tier_id}", "max_users": 7}),
     "GET /assets/<name>": Request(things={"name": asset_url("icon.svg").removeprefix("/assets/")}),
 }

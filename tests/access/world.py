@@ -69,6 +69,7 @@ class World:
 
     home: Tenant
     rival: Tenant
+    both: Account  # a member of either
     callers: Mapping[str, Caller]
     state: State = field(repr=False)
     state_without_home: State = field(repr=False)  # what it would be if the home organization and its people did not exist
@@ -89,8 +90,10 @@ async def make_world(ports: Ports, pool: Pool) -> World:
         replace((await _people_of(ports, pending))[0], name="pending"),
     ]
     stranger_session, steward_session = await sign_in(ports, stranger), await sign_in(ports, steward)
+    await sign_in(ports, both, rival.organization.id)
     without_home = await state(pool)
     home = await _add_tenant(ports, pool, "aurora", {"both": (both, Role.ADMIN)}, invites=rival.people["further"].email)
+    await sign_in(ports, both, home.organization.id)
     guest = home.people["guest"]
     callers += [
         *await _people_of(ports, home, "", steward),
@@ -103,7 +106,7 @@ async def make_world(ports: Ports, pool: Pool) -> World:
         Caller(name="foreign-stranger", at=rival, account=stranger, session=stranger_session),
         Caller(name="foreign-anonymous", at=rival),
     ]
-    return World(home, rival, {caller.name: caller for caller in callers}, await state(pool), without_home)
+    return World(home, rival, both, {caller.name: caller for caller in callers}, await state(pool), without_home)
 
 
 def _own(account: Account, session: SignedIn) -> Mapping[str, str]:
