@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from core import events, guesses
@@ -50,6 +50,20 @@ class Account:
     def is_usable(self) -> bool:
         """Whether anybody may sign in to it at all (security.md A-4)."""
         return self.deactivated_at is None and self.anonymized_at is None
+
+
+@dataclass(frozen=True, slots=True)
+class AccountSummary:
+    """Of an account, what is shown beside what belongs to it."""
+
+    id: str
+    email: str
+    is_platform_owner: bool
+    created_at: datetime
+
+
+# What is shown where the account does not exist any more (organizations.md section 2.3).
+GONE: Final = AccountSummary("unknown", "deleted-user@unknown", is_platform_owner=False, created_at=datetime.fromtimestamp(0, UTC))
 
 
 class EmailTaken(Conflict):

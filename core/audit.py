@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from core import accounts
 from core.errors import Invalid
 from core.events import AUDIT_ACTIONS, Target
 from core.values import Listed, parse_id
@@ -34,7 +35,8 @@ class Actor:
 
 SYSTEM: Final = Actor("system", "system@internal")  # a job of the service, or a command of the operator
 ANONYMOUS: Final = Actor("anonymous", "anonymous@internal")  # whoever was not signed in, as is who accepts an invitation by its link
-GONE: Final = Actor("unknown", "deleted-user@unknown")
+GONE: Final = Actor(accounts.GONE.id, accounts.GONE.email)
+NOBODY: Final = {nobody.id: nobody for nobody in (SYSTEM, ANONYMOUS)}  # there is an id in the log, and no account
 
 
 def actor(user_id: UUID | None, account: Actor | None, address: str | None) -> Actor:
@@ -70,6 +72,7 @@ class Filter:
     target_type: str | None = None
     target_id: str | None = None
     actor_id: UUID | None = None
+    nobody: Actor | None = None  # one of NOBODY
 
 
 def wanted(*, action: str | None, target_type: Target | None, target_id: str | None, actor_id: str | None) -> Filter | None:
@@ -79,17 +82,18 @@ def wanted(*, action: str | None, target_type: Target | None, target_id: str | N
     """
     if target_id is not None and target_type is None:
         raise TargetTypeRequired
-    by = parse_id(actor_id) if actor_id is not None else None
-    if actor_id is not None and by is None:
+    by, nobody = (parse_id(actor_id), NOBODY.get(actor_id)) if actor_id is not None else (None, None)
+    if actor_id is not None and by is None and nobody is None:
         return None
     if action is None and target_type not in (Target.DOMAIN, Target.BRANDING):
-        return Filter(target_type=target_type, target_id=target_id, actor_id=by)
+        return Filter(target_type=target_type, target_id=target_id, actor_id=by, nobody=nobody)
     # What an action is about is known, so the actions alone say which entries, as long as no id has to be looked for.
     kinds = [kind for kind in AUDIT_ACTIONS.values() if action in (None, kind.name) and target_type in (None, *_found_as(kind))]
     if not kinds:
         return None
     written = kinds[0].target if target_id is not None else None
-    return Filter(actions=frozenset(kind.name for kind in kinds), target_type=written, target_id=target_id, actor_id=by)
+    actions = frozenset(kind.name for kind in kinds)
+    return Filter(actions=actions, target_type=written, target_id=target_id, actor_id=by, nobody=nobody)
 
 
 def _found_as(kind: Kind) -> tuple[Target, ...]:
@@ -97,7 +101,7 @@ def _found_as(kind: Kind) -> tuple[Target, ...]:
     return (kind.target, Target(area)) if area in (Target.DOMAIN, Target.BRANDING) else (kind.target,)
 
 
-async def page(ports: Ports, caller: Member, filter_: Filter | None, page: Page) -> Listed[Entry]:
+async def listed(ports: Ports, caller: Member, filter_: Filter | None, page: Page) -> Listed[Entry]:
     """Entries of the organization that `caller` acts in, the newest first."""
     if filter_ is None:
         return Listed([], 0)

@@ -4,7 +4,6 @@ and 4.6; decisions, points 236 to 240)."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -17,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from core.access import Person
+    from core.accounts import AccountSummary
     from core.organizations import Organization, Tier
-    from core.values import Email, Keep, Listed
+    from core.values import Keep, Listed
     from ports import Ports
     from ports.storage import Transaction
 
@@ -38,21 +38,11 @@ class NotInThisStatus(Invalid):
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
-    """The owner of an organization, as far as the account still exists."""
-
-    id: UUID
-    email: Email
-    is_platform_owner: bool
-    created_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Governed:
-    """An organization as the platform's list shows it."""
+class ListedOrganization:
+    """An organization and who owns it."""
 
     organization: Organization
-    owner: Owner | None
+    owner: AccountSummary
 
 
 async def tiers(ports: Ports) -> list[Tier]:
@@ -73,7 +63,9 @@ async def put_tiers(ports: Ports, wanted: Collection[Tier]) -> None:
             await tx.tiers.put(tier)
 
 
-async def listed(ports: Ports, status: OrganizationStatus | None, tier_id: UUID | None, *, limit: int, offset: int) -> Listed[Governed]:
+async def listed(
+    ports: Ports, status: OrganizationStatus | None, tier_id: UUID | None, *, limit: int, offset: int
+) -> Listed[ListedOrganization]:
     """Those with this status and tier, the newest first, and how many there are."""
     async with ports.storage.reading() as read:
         return await read.organizations.governed(status, tier_id, limit, offset)

@@ -17,6 +17,7 @@ from uuid import UUID
 
 from core import accounts, events, members, organizations
 from core.access import SYSTEM, Capability, OrganizationStatus, Person, Role, RoleInsufficient
+from core.accounts import AccountSummary
 from core.errors import Invalid, Limited, NotFound, OrganizationNotActive, refuse
 from core.mails import MailKind, new_mail
 from core.members import AlreadyAMember
@@ -120,20 +121,11 @@ class Invitation:
 
 
 @dataclass(frozen=True, slots=True)
-class Inviter:
-    """Who invited, as far as the account still exists."""
-
-    id: UUID
-    email: Email
-    created_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Invited:
-    """An invitation as its list shows it."""
+class ListedInvitation:
+    """An invitation and who made it."""
 
     invitation: Invitation
-    inviter: Inviter | None
+    inviter: AccountSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +148,7 @@ def invitable(role: str) -> Role:
 # What an organization does
 
 
-async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple[Invited, str]:
+async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple[ListedInvitation, str]:
     """An invitation, and its token, which nobody gets to see again: it goes to the invited address (organizations.md section 4.7).
 
     One that is past its time and still pending makes room for the new one (decisions, point 198). Raises OwnerNotInvited, RoleUnknown,
@@ -193,10 +185,11 @@ async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple
         await tx.invitations.add(invitation)
         await tx.mails.queue(new_mail(MailKind.INVITATION, email, now, token=token))
         tx.record(events.invited(invitation))
-    return Invited(invitation, Inviter(inviter.id, inviter.email, inviter.created_at)), token
+    made_by = AccountSummary(str(inviter.id), inviter.email, inviter.is_platform_owner, inviter.created_at)
+    return ListedInvitation(invitation, made_by), token
 
 
-async def page(ports: Ports, caller: Member, status: InvitationStatus | None, page: Page) -> Listed[Invited]:
+async def listed(ports: Ports, caller: Member, status: InvitationStatus | None, page: Page) -> Listed[ListedInvitation]:
     """The organization's invitations with this status, the newest first. One that is past its time is shown as expired."""
     async with ports.storage.reading() as read:
         return await read.invitations.page(caller.acts_in.id, status, page, ports.clock.now())

@@ -1,8 +1,9 @@
-"""Every question asked of storage, on one page.
+"""Every question asked of storage, on one page on purpose: who writes a use case sees all there is to ask, and all that is locked.
 
 A transaction exposes repositories; leaving its block commits, and any exception, cancellation included, rolls it back. Every method
-is one statement (`renew` alone is several), named for the question it answers. "Now" is always a parameter. Times are UTC. Every method
-may raise core.errors.StorageDown. Lock order everywhere: organization, membership, account, then the rest (security.md Z-6).
+is one statement, named for the question it answers; the exceptions are `Sealed.renew`, `Housekeeping.sweep` and `AuditRead.page`, which
+say so. "Now" is always a parameter. Times are UTC. Every method may raise core.errors.StorageDown. Lock order everywhere: organization,
+membership, account, then the rest (security.md Z-6).
 """
 
 from collections.abc import Collection
@@ -15,11 +16,11 @@ from core.access import Caller, OrganizationStatus, Role, Standing
 from core.accounts import Account
 from core.audit import Entry, Filter
 from core.events import Event
-from core.governance import Governed
+from core.governance import ListedOrganization
 from core.guesses import Allowance, Secret
 from core.housekeeping import Sealed as SealedKind
 from core.housekeeping import Sweep
-from core.invitations import Invitation, InvitationStatus, Invited, Offer
+from core.invitations import Invitation, InvitationStatus, ListedInvitation, Offer
 from core.limits import Bucket
 from core.mails import Mail, MailKind, Outcome
 from core.members import ListedMember
@@ -143,8 +144,8 @@ class Sessions(SessionsRead, Protocol):
     async def end_all(self, user_id: UUID, now: datetime) -> None: ...
     async def end_others(self, user_id: UUID, kept: UUID, now: datetime) -> None: ...
 
-    async def end_in(self, org_id: UUID, user_id: UUID, now: datetime) -> int:
-        """End the person's sessions whose context is this organization (security.md S-4); how many it were."""
+    async def end_in(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
+        """End the person's sessions whose context is this organization (security.md S-4)."""
         ...
 
     async def select(self, session_id: UUID, org_id: UUID, new_hash: bytes, now: datetime, expires_at: datetime) -> datetime | None:
@@ -194,7 +195,9 @@ class OrganizationsRead(Protocol):
         """Those that the person is a member of, whatever their status, by slug."""
         ...
 
-    async def governed(self, status: OrganizationStatus | None, tier_id: UUID | None, limit: int, offset: int) -> Listed[Governed]:
+    async def governed(
+        self, status: OrganizationStatus | None, tier_id: UUID | None, limit: int, offset: int
+    ) -> Listed[ListedOrganization]:
         """Those with this status and tier, the newest first, with their owners."""
         ...
 
@@ -222,8 +225,8 @@ class Organizations(OrganizationsRead, Protocol):
         """Remove a locked organization and what hangs on it; a tombstone tells Sweep.DELETED_ORGANIZATIONS to remove the records of it."""
         ...
 
-    async def purge(self, org_id: UUID, limit: int) -> int:
-        """Remove at most `limit` records (audit entries, totals, events) of a deleted organization; how many it were."""
+    async def purge(self, org_id: UUID, limit: int) -> None:
+        """Remove at most `limit` records (audit entries, totals, events, logins) of a deleted organization."""
         ...
 
 
@@ -240,9 +243,11 @@ class MembersRead(Protocol):
 
 
 class Members(MembersRead, Protocol):
-    """Memberships, changed. The organization is locked before any of these."""
+    """Memberships, changed. The organization is locked before any of these, but for `lock` where only sessions follow."""
 
-    async def lock(self, org_id: UUID, user_id: UUID) -> Membership | None: ...
+    async def lock(self, org_id: UUID, user_id: UUID) -> Membership | None:
+        """The membership, locked until the transaction ends."""
+        ...
 
     async def add(self, membership: Membership) -> None:
         """Also counts it. Raises AlreadyAMember."""
@@ -264,7 +269,7 @@ class Confirmations(Protocol):
 class InvitationsRead(Protocol):
     """Invitations, looked at. In the first three, one that is pending past its time is shown as expired."""
 
-    async def page(self, org_id: UUID, status: InvitationStatus | None, page: Page, now: datetime) -> Listed[Invited]:
+    async def page(self, org_id: UUID, status: InvitationStatus | None, page: Page, now: datetime) -> Listed[ListedInvitation]:
         """Those of the organization with this status, the newest first."""
         ...
 
@@ -308,7 +313,7 @@ class Invitations(InvitationsRead, Protocol):
 
 class AuditRead(Protocol):
     async def page(self, org_id: UUID, wanted: Filter, page: Page) -> Listed[Entry]:
-        """The organization's entries, the newest first."""
+        """The organization's entries, the newest first. Two statements: how many there are, and those of the page."""
         ...
 
 
@@ -389,6 +394,7 @@ class Housekeeping(Protocol):
         """Remove at most `limit` rows that were past their use at `before`; how many it were. What is in use now is left alone.
 
         Records of a deleted organization are past their use at once, its tombstone when it is older than `before` and nothing is left.
+        Accounts take two statements: one locks them, and another judges again what is locked.
         """
         ...
 
@@ -482,8 +488,8 @@ class Transaction(Protocol):
     def record(self, event: Event) -> None:
         """Have the event's row, and its audit entry if it has one, written with the caller's name, address and agent.
 
-        All of a transaction's are written together when its block ends, in this order, so `of_person` means the memberships as they are
-        then. Last, because the totals of the log are what transactions of one organization may have to wait for.
+        All of a transaction's are written together when its block ends, in this order, so `of_person` means the confirmed memberships as
+        they are then. Last, because the totals of the log are what transactions of one organization may have to wait for.
         """
         ...
 

@@ -1,13 +1,14 @@
 """Invitations."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import ClassVar, Final
+from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.statements import Repository, Row
 from core.access import Role
-from core.invitations import Invitation, InvitationAlreadySent, InvitationStatus, Invited, Inviter, Offer
+from core.accounts import GONE, AccountSummary
+from core.invitations import Invitation, InvitationAlreadySent, InvitationStatus, ListedInvitation, Offer
 from core.values import Email, Listed, Page
 
 # In the order in which `to_invitation` reads them.
@@ -21,15 +22,16 @@ SELECT: Final = f"select {COLUMNS} from invitations i "
 OFFER: Final = f"""
     select {COLUMNS_NOW}, o.slug, o.name, u.email
     from invitations i join organizations o on o.id = i.org_id left join users u on u.id = i.invited_by """
-# How many match, on each row of the page; the outer join gives one row where the page is empty.
-PAGE: Final = f"""
-    with matching as not materialized (select {COLUMNS_NOW} from invitations i where i.org_id = %(org_id)s),
-    wanted as not materialized (select * from matching where %(status)s::text is null or status = %(status)s),
-    page as (select * from wanted order by created_at desc, id desc limit %(limit)s offset %(offset)s)
-    select counted.total, {COLUMNS}, u.id, u.email, u.created_at
-    from (select count(*) as total from wanted) counted
-    left join (page i left join users u on u.id = i.invited_by) on true
-    order by i.created_at desc, i.id desc"""
+NEWEST_FIRST: Final = "order by i.created_at desc, i.id desc"
+# What is stored of those that are shown with a status, one condition for each part that an index has in the order of the page.
+STORED: Final[Mapping[InvitationStatus | None, Sequence[LiteralString]]] = {
+    None: ("true",),
+    InvitationStatus.PENDING: ("i.status = 'pending' and i.expires_at > %(now)s",),
+    InvitationStatus.EXPIRED: ("i.status = 'expired'", "i.status = 'pending' and i.expires_at <= %(now)s"),
+    InvitationStatus.ACCEPTED: ("i.status = 'accepted'",),
+    InvitationStatus.REJECTED: ("i.status = 'rejected'",),
+    InvitationStatus.CANCELLED: ("i.status = 'cancelled'",),
+}
 
 
 def to_invitation(row: Row) -> Invitation:
@@ -51,9 +53,9 @@ def to_offer(row: Row) -> Offer:
     return Offer(to_invitation(row), slug, name, None if inviter is None else Email(inviter))
 
 
-def to_invited(row: Row) -> Invited:
+def to_listed(row: Row) -> ListedInvitation:
     inviter = row[WIDTH:]
-    return Invited(to_invitation(row), None if inviter[0] is None else Inviter(inviter[0], Email(inviter[1]), inviter[2]))
+    return ListedInvitation(to_invitation(row), GONE if inviter[0] is None else AccountSummary(str(inviter[0]), *inviter[1:]))
 
 
 class Invitations(Repository):
@@ -61,9 +63,9 @@ class Invitations(Repository):
 
     constraints: ClassVar = {"invitations_one_pending": InvitationAlreadySent}
 
-    async def page(self, org_id: UUID, status: InvitationStatus | None, page: Page, now: datetime) -> Listed[Invited]:
-        rows = await self._all(lambda row: row, PAGE, org_id=org_id, status=status, limit=page.limit, offset=page.offset, now=now)
-        return Listed([to_invited(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+    async def page(self, org_id: UUID, status: InvitationStatus | None, page: Page, now: datetime) -> Listed[ListedInvitation]:
+        rows = await self._all(lambda row: row, _page(STORED[status]), org_id=org_id, limit=page.limit, offset=page.offset, now=now)
+        return Listed([to_listed(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
     async def offers_to(self, email: Email, now: datetime) -> list[Offer]:
         return await self._all(
@@ -165,3 +167,25 @@ class Invitations(Repository):
             now=now,
             limit=limit,
         )
+
+
+def _page(parts: Sequence[LiteralString]) -> LiteralString:
+    """The page of the invitations that any of these conditions holds for, with how many they are on each row of it.
+
+    The outer join gives one row where the page is empty.
+    """
+    totals = " + ".join([f"(select count(*) from invitations i where i.org_id = %(org_id)s and {part})" for part in parts])
+    newest = " union all ".join(
+        [
+            f"""
+        (select i.* from invitations i where i.org_id = %(org_id)s and {part} {NEWEST_FIRST} limit %(limit)s + %(offset)s)"""
+            for part in parts
+        ]
+    )
+    return f"""
+    with found as ({newest}),
+    page as (select * from found i {NEWEST_FIRST} limit %(limit)s offset %(offset)s)
+    select counted.total, {COLUMNS_NOW}, u.id, u.email, u.is_platform_owner, u.created_at
+    from (select {totals} as total) counted
+    left join (page i left join users u on u.id = i.invited_by) on true
+    {NEWEST_FIRST}"""

@@ -11,9 +11,10 @@ from adapters.postgres.tiers import COLUMNS as TIER_COLUMNS
 from adapters.postgres.tiers import to_tier
 from adapters.postgres.tombstones import removing_records
 from core.access import OrganizationStatus
-from core.governance import Governed, Owner
+from core.accounts import GONE, AccountSummary
+from core.governance import ListedOrganization
 from core.organizations import Membership, Organization, SlugTaken
-from core.values import Email, Listed, Slug
+from core.values import Listed, Slug
 
 # In the order in which `to_organization` reads them; the tier comes last.
 COLUMNS: Final = (
@@ -58,9 +59,9 @@ def to_organization(row: Row) -> Organization:
     )
 
 
-def to_governed(row: Row) -> Governed:
+def to_listed(row: Row) -> ListedOrganization:
     owner = row[WIDTH:]
-    return Governed(to_organization(row), None if owner[0] is None else Owner(owner[0], Email(owner[1]), owner[2], owner[3]))
+    return ListedOrganization(to_organization(row), GONE if owner[0] is None else AccountSummary(str(owner[0]), *owner[1:]))
 
 
 class Organizations(Repository):
@@ -81,9 +82,11 @@ class Organizations(Repository):
             user_id=user_id,
         )
 
-    async def governed(self, status: OrganizationStatus | None, tier_id: UUID | None, limit: int, offset: int) -> Listed[Governed]:
+    async def governed(
+        self, status: OrganizationStatus | None, tier_id: UUID | None, limit: int, offset: int
+    ) -> Listed[ListedOrganization]:
         rows = await self._all(lambda row: row, GOVERNED, status=status, tier_id=tier_id, limit=limit, offset=offset)
-        return Listed([to_governed(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+        return Listed([to_listed(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
     # "for no key update": writers of the organization wait, while rows that merely point to it still come in.
     async def lock(self, org_id: UUID) -> Organization | None:

@@ -71,7 +71,7 @@ async def entries(org_slug: str, query_args: AuditQuery) -> AuditLog:
         action=query_args.action, target_type=query_args.target_type, target_id=query_args.target_id, actor_id=query_args.actor_id
     )
     page = query_args.wanted()
-    found = await audit.page(ports(), acting_member(), wanted, page)
+    found = await audit.listed(ports(), acting_member(), wanted, page)
     return AuditLog(logs=[_shown(entry) for entry in found.items], pagination=pagination(page, found.total))
 
 

@@ -1,9 +1,8 @@
 """Tiers and the lifecycle of organizations, for platform owners (organizations.md section 4.6)."""
 
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from functools import wraps
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 from uuid import UUID
 
 from pydantic import Field
@@ -12,7 +11,8 @@ from quart_schema import validate_querystring, validate_request, validate_respon
 
 from core import governance
 from core.access import OrganizationStatus
-from core.governance import Governed, Owner
+from core.accounts import AccountSummary
+from core.governance import ListedOrganization
 from core.organizations import Organization, Tier
 from core.values import KEEP, Keep, parse_id
 from entrypoints.http.access import platform_owner
@@ -103,7 +103,7 @@ class TierName(Shown):
     display_name: str
 
 
-class ListedOrganization(Shown):
+class OrganizationListed(Shown):
     """An organization with its owner and its tier."""
 
     organization: GovernedOrganization
@@ -111,10 +111,10 @@ class ListedOrganization(Shown):
     tier: TierName | None
 
 
-class ListedOrganizations(Shown):
+class OrganizationsListed(Shown):
     """Part of the list of organizations, and how many match altogether."""
 
-    organizations: list[ListedOrganization]
+    organizations: list[OrganizationListed]
     total: int
 
 
@@ -131,35 +131,29 @@ class OrganizationsQuery(Query):
 @platform_owner
 @refuses(400, 404)
 @validate_querystring(OrganizationsQuery)
-@validate_response(ListedOrganizations)
-async def organizations(query_args: OrganizationsQuery) -> ListedOrganizations:
+@validate_response(OrganizationsListed)
+async def organizations(query_args: OrganizationsQuery) -> OrganizationsListed:
     """Organizations of all statuses, the newest first."""
     tier_id = None
     if query_args.tier_id is not None:
         tier_id = parse_id(query_args.tier_id)
         if tier_id is None:
-            return ListedOrganizations(organizations=[], total=0)
+            return OrganizationsListed(organizations=[], total=0)
     listed = await governance.listed(ports(), query_args.status, tier_id, limit=query_args.limit, offset=query_args.offset)
-    return ListedOrganizations(organizations=[_listed(governed) for governed in listed.items], total=listed.total)
+    return OrganizationsListed(organizations=[_listed(one) for one in listed.items], total=listed.total)
 
 
-def _listed(governed: Governed) -> ListedOrganization:
-    tier = governed.organization.tier
-    return ListedOrganization(
-        organization=_organization(governed.organization),
-        owner=_owner(governed.owner),
+def _listed(listed: ListedOrganization) -> OrganizationListed:
+    tier = listed.organization.tier
+    return OrganizationListed(
+        organization=_organization(listed.organization),
+        owner=_owner(listed.owner),
         tier=TierName(id=tier.id, name=tier.name, display_name=tier.display_name) if tier else None,
     )
 
 
-# organizations.md section 2.3.
-NO_OWNER: Final = OwnerShown(id="unknown", email="deleted-user@unknown", is_platform_owner=False, created_at=datetime.fromtimestamp(0, UTC))
-
-
-def _owner(owner: Owner | None) -> OwnerShown:
-    if owner is None:
-        return NO_OWNER
-    return OwnerShown(id=str(owner.id), email=owner.email, is_platform_owner=owner.is_platform_owner, created_at=owner.created_at)
+def _owner(owner: AccountSummary) -> OwnerShown:
+    return OwnerShown(id=owner.id, email=owner.email, is_platform_owner=owner.is_platform_owner, created_at=owner.created_at)
 
 
 def _organization(organization: Organization) -> GovernedOrganization:

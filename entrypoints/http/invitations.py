@@ -2,7 +2,7 @@
 invitation's mail leads to."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Annotated, Final
 from urllib.parse import urlencode
 from uuid import UUID
@@ -14,7 +14,7 @@ from quart_schema import validate_querystring, validate_request, validate_respon
 from core import invitations
 from core.access import Capability, Role
 from core.errors import Invalid
-from core.invitations import Invitation, InvitationStatus, Invited, Offer
+from core.invitations import Invitation, InvitationStatus, ListedInvitation, Offer
 from core.values import Email
 from entrypoints.http.access import anyone, member, person, person_if_present
 from entrypoints.http.bodies import Body, EmailAddress, Nothing, Shown, Text, Timestamp
@@ -83,8 +83,8 @@ class NewInvitation(Body):
 @validate_response(InvitationMade)
 async def invite(org_slug: str, data: NewInvitation) -> InvitationMade:
     """Invite somebody by e-mail. Whoever may not manage roles invites members only."""
-    invited, token = await invitations.invite(ports(), acting_member(), Email(data.email), data.role)
-    return InvitationMade(**dict(_listed(invited)), token=token)
+    made, token = await invitations.invite(ports(), acting_member(), Email(data.email), data.role)
+    return InvitationMade(**dict(_listed(made)), token=token)
 
 
 class InvitationsQuery(PageQuery):
@@ -100,9 +100,9 @@ class InvitationsQuery(PageQuery):
 @validate_response(list[InvitationListed])
 async def invitations_page(org_slug: str, query_args: InvitationsQuery) -> tuple[list[InvitationListed], int, dict[str, str]]:
     """List the organization's invitations, the newest first; the header X-Total-Count has how many there are."""
-    found = await invitations.page(ports(), acting_member(), query_args.status, query_args.wanted())
+    found = await invitations.listed(ports(), acting_member(), query_args.status, query_args.wanted())
     # With the status: quart-schema forgets the headers of a pair.
-    return [_listed(invited) for invited in found.items], 200, {"X-Total-Count": str(found.total)}
+    return [_listed(one) for one in found.items], 200, {"X-Total-Count": str(found.total)}
 
 
 @routes.post("/api/organizations/<org_slug>/invitations/<invitation_id>")
@@ -124,15 +124,11 @@ async def accept_for(org_slug: str, invitation_id: str) -> Nothing:
     return Nothing()
 
 
-def _listed(invited: Invited) -> InvitationListed:
-    inviter = invited.inviter
+def _listed(listed: ListedInvitation) -> InvitationListed:
+    inviter = listed.inviter
     return InvitationListed(
-        invitation=_show(invited.invitation),
-        inviter=GONE if inviter is None else InviterShown(id=str(inviter.id), email=inviter.email, created_at=inviter.created_at),
+        invitation=_show(listed.invitation), inviter=InviterShown(id=inviter.id, email=inviter.email, created_at=inviter.created_at)
     )
-
-
-GONE: Final = InviterShown(id="unknown", email="deleted-user@unknown", created_at=datetime(1970, 1, 1, tzinfo=UTC))
 
 
 def _show(invitation: Invitation) -> InvitationShown:

@@ -10,7 +10,8 @@ import pytest
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.access import SYSTEM, Role
-from core.invitations import Invitation, InvitationAlreadySent, InvitationStatus, Invited, Inviter, Offer
+from core.accounts import GONE, AccountSummary
+from core.invitations import Invitation, InvitationAlreadySent, InvitationStatus, ListedInvitation, Offer
 from core.values import Email, Page, digest
 from tests.adapters.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, in_another_task, is_locked, within
 from tests.builders import add_organization, everyone, run_sql
@@ -70,14 +71,14 @@ async def test_every_field_of_an_invitation_comes_back_from_every_question(stora
         assert await tx.invitations.offers_to(ADA, NOW) == [offer]
     async with storage.reading() as read:
         found = await read.invitations.page(org, None, ALL, NOW)
-    assert (found.items, found.total) == ([Invited(one, Inviter(grace.id, grace.email, grace.created_at))], 1)
+    assert (found.items, found.total) == ([ListedInvitation(one, AccountSummary(str(grace.id), grace.email, False, grace.created_at))], 1)
 
 
 async def test_an_inviter_who_is_gone_is_nobody(storage: Postgres, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     one = await invite(storage, invitation(org))
     async with storage.reading() as read:
-        assert (await read.invitations.page(org, None, ALL, NOW)).items == [Invited(one, None)]
+        assert (await read.invitations.page(org, None, ALL, NOW)).items == [ListedInvitation(one, GONE)]
         assert await read.invitations.offers_to(ADA, NOW) == [Offer(one, "acme", "Acme", None)]
 
 
@@ -136,7 +137,7 @@ async def test_a_final_status_is_shown_by_every_question(storage: Postgres, pool
         assert await tx.invitations.pending(org, ADA) is None
         assert await tx.invitations.offers_to(ADA, NOW) == []
         assert await tx.invitations.offer(one.token_hash, NOW) == Offer(ended, "acme", "Acme", None)
-        assert (await tx.invitations.page(org, status, ALL, NOW)).items == [Invited(ended, None)]
+        assert (await tx.invitations.page(org, status, ALL, NOW)).items == [ListedInvitation(ended, GONE)]
         assert (await tx.invitations.page(org, PENDING, ALL, NOW)).items == []
     assert await run_sql(pool, "select ended_at from invitations") == [(NOW,)]
 
@@ -164,8 +165,8 @@ async def test_what_is_past_its_time_is_shown_as_expired_and_stored_as_pending(s
     in_time = await invite(storage, invitation(org, EVE, expires_at=NOW + MICROSECOND))
     shown = replace(late, status=EXPIRED)
     async with storage.transaction(by=SYSTEM) as tx:
-        assert (await tx.invitations.page(org, EXPIRED, ALL, NOW)).items == [Invited(shown, None)]
-        assert (await tx.invitations.page(org, PENDING, ALL, NOW)).items == [Invited(in_time, None)]
+        assert (await tx.invitations.page(org, EXPIRED, ALL, NOW)).items == [ListedInvitation(shown, GONE)]
+        assert (await tx.invitations.page(org, PENDING, ALL, NOW)).items == [ListedInvitation(in_time, GONE)]
         offer = await tx.invitations.offer(late.token_hash, NOW)
         assert offer is not None
         assert offer.invitation == shown
