@@ -2,13 +2,14 @@
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any, TypeVar
 from uuid import UUID
 
+import outcome
 import trio
 import trio.testing
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -32,6 +33,7 @@ from entrypoints.http.app import Edge
 from ports import Ports
 from ports.observe import Clock, Metrics
 from ports.outside import Letter, MailTransport
+from tests.waiting import eventually
 
 T = TypeVar("T")
 
@@ -256,13 +258,14 @@ async def add_organization(pool: Pool, slug: str, status: str = "active") -> UUI
     return org
 
 
-async def add_member(pool: Pool, org: UUID, user: UUID, role: str = "member") -> None:
-    """A membership in the database, which its member has not confirmed."""
+async def add_member(pool: Pool, org: UUID, user: UUID, role: str = "member", *, confirmed: bool = False) -> None:
+    """A membership in the database."""
     insert = """
         with added as (
-            insert into memberships (id, org_id, user_id, role, created_at) values (%s, %s, %s, %s, now()) returning org_id)
+            insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
+            values (%s, %s, %s, %s, now(), case when %s then now() end) returning org_id)
         update organizations set member_count = member_count + 1 where id = (select org_id from added)"""
-    await run_sql(pool, insert, new_id(), org, user, role)
+    await run_sql(pool, insert, new_id(), org, user, role, confirmed)
 
 
 async def everyone(count: int, act: Callable[[int], Awaitable[T]]) -> list[T]:
@@ -280,3 +283,33 @@ async def everyone(count: int, act: Callable[[int], Awaitable[T]]) -> list[T]:
         await trio.testing.wait_all_tasks_blocked()
         start.set()
     return results
+
+
+async def meanwhile(pool: Pool, changes: Sequence[tuple[str, Any]], act: Callable[[], Awaitable[T]]) -> T:
+    """What `act` ends with that begins while these changes, statements with their parameters, are under way, and has to wait for them.
+
+    It has seen nothing of them before it waited, so what it finds afterwards is what it finds on asking again.
+    """
+    ended: list[outcome.Outcome[T]] = []
+    seen = trio.Event()
+
+    async def change(task_status: trio.TaskStatus[int]) -> None:
+        async with pool.connection() as connection, connection.transaction():
+            for statement, parameters in changes:
+                await connection.execute(statement, parameters)
+            task_status.started(connection.info.backend_pid)
+            await seen.wait()
+
+    async def come_second() -> None:
+        ended.append(await outcome.acapture(act))
+
+    async def it_waits() -> bool:
+        assert not ended, f"it did not wait: {ended}"
+        return bool(await run_sql(pool, "select pid from pg_stat_activity where %s = any (pg_blocking_pids(pid))", changing))
+
+    async with trio.open_nursery() as nursery:
+        changing = await nursery.start(change)
+        nursery.start_soon(come_second)
+        await eventually(it_waits, "whoever comes second waits for a lock that the first one holds")
+        seen.set()
+    return ended[0].unwrap()

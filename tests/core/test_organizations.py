@@ -8,12 +8,10 @@ from uuid import UUID
 
 import pytest
 import trio
-import trio.testing
 
 from adapters.postgres.pool import Pool
 from core import access, organizations, sessions
 from core.access import (
-    SYSTEM,
     AddressNotVerified,
     Capability,
     Member,
@@ -27,11 +25,12 @@ from core.access import (
     RoleInsufficient,
 )
 from core.accounts import Account
-from core.errors import Limited, OrganizationNotActive, SessionEnded
+from core.errors import Limited, OrganizationNotActive, Refusal, SessionEnded
 from core.organizations import Limit, LimitSource, Membership, NothingToChange, Organization, Tier
 from core.values import Slug, SlugInvalid, SlugReserved
 from ports import Ports
-from tests.builders import add_account, add_member, add_organization, run_sql, sign_in
+from tests.adapters.rows import in_another_task
+from tests.builders import add_account, add_member, add_organization, meanwhile, run_sql, sign_in
 from tests.fakes.outside import FakeClock
 
 NOW = datetime(2026, 3, 14, tzinfo=UTC)
@@ -137,27 +136,17 @@ async def test_what_was_allowed_at_the_edge_is_asked_again_in_the_transaction(po
     assert await run_sql(pool, "select count(*) from refresh_tokens") == [(1,)]
 
 
-@pytest.mark.parametrize("act", ACTS)
-async def test_a_change_that_is_under_way_is_waited_for(ports: Ports, pool: Pool, act: str) -> None:
-    """The suspension commits first; whoever came later finds it, though the edge had let them in."""
-    org = await add_organization(pool, "acme")
-    caller = await owner_of(ports, pool, org)
-    refused: list[BaseException] = []
+SUSPENSION = ("update organizations set status = 'suspended'", OrganizationNotActive)
+REMOVAL = ("delete from memberships", NotOfThisOrganization)
 
-    async def try_it() -> None:
-        try:
-            await ACTS[act](ports, caller)
-        except OrganizationNotActive as refusal:
-            refused.append(refusal)
 
-    async with trio.open_nursery() as nursery, ports.storage.transaction(by=SYSTEM) as tx:
-        organization = await tx.organizations.lock(org)
-        assert organization is not None
-        nursery.start_soon(try_it)
-        await trio.testing.wait_all_tasks_blocked(0.02)
-        assert refused == []
-        await tx.organizations.save(replace(organization, status=OrganizationStatus.SUSPENDED))
-    assert len(refused) == 1
+@pytest.mark.parametrize(("act", "change"), [("update", SUSPENSION), ("delete", SUSPENSION), *((act, REMOVAL) for act in ACTS)])
+async def test_a_change_that_is_under_way_is_waited_for(ports: Ports, pool: Pool, act: str, change: tuple[str, type[Refusal]]) -> None:
+    """It commits first; whoever came later finds what it left, though the edge had let them in."""
+    caller = await owner_of(ports, pool, await add_organization(pool, "acme"))
+    statement, refusal = change
+    with pytest.raises(refusal):
+        await meanwhile(pool, [(statement, ())], lambda: ACTS[act](ports, caller))
 
 
 async def test_an_address_that_is_not_proved_any_more_founds_nothing(ports: Ports, pool: Pool) -> None:
@@ -219,23 +208,32 @@ async def test_a_session_that_has_ended_selects_nothing(ports: Ports, pool: Pool
     assert await run_sql(pool, "select count(*) from refresh_tokens where generation > 1") == [(0,)]
 
 
+async def test_an_organization_that_is_being_deleted_is_not_selected(ports: Ports, pool: Pool) -> None:
+    caller = await owner_of(ports, pool, await add_organization(pool, "acme"))
+    with pytest.raises(OrganizationNotFound):
+        await meanwhile(pool, [("delete from organizations", ())], lambda: sessions.select(ports, caller))
+    assert await run_sql(pool, "select org_id from sessions") == [(None,)]
+
+
+async def test_who_selects_an_organization_waits_for_nobody_who_changes_it(ports: Ports, pool: Pool) -> None:
+    """However many members it has, all may come at the same time."""
+    org = await add_organization(pool, "acme")
+    caller = await owner_of(ports, pool, org)
+    async with pool.connection() as connection, connection.transaction():
+        await connection.execute("select 1 from organizations for update")
+        with trio.fail_after(5):
+            membership, _ = await in_another_task(lambda: sessions.select(ports, caller))
+    assert membership.org_id == org
+
+
 async def test_a_refresh_that_is_under_way_is_waited_for_and_then_its_token_is_rotated_out(ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     caller = await owner_of(ports, pool, org)
-    selected: list[Membership] = []
-
-    async def select() -> None:
-        selected.append((await sessions.select(ports, caller))[0])
-
-    async with trio.open_nursery() as nursery, pool.connection() as connection, connection.transaction():
-        # What a refresh does, stopped before its end.
-        await connection.execute("update refresh_tokens set rotated_at = now()")
-        add = "insert into refresh_tokens (token_hash, session_id, generation, created_at) select 'next', id, 2, now() from sessions"
-        await connection.execute(add)
-        nursery.start_soon(select)
-        await trio.testing.wait_all_tasks_blocked(0.02)
-        assert selected == []
-    assert [membership.org_id for membership in selected] == [org]
+    # What a refresh does, stopped before its end.
+    rotated = "update refresh_tokens set rotated_at = now()"
+    added = "insert into refresh_tokens (token_hash, session_id, generation, created_at) select 'next', id, 2, now() from sessions"
+    membership, _ = await meanwhile(pool, [(rotated, ()), (added, ())], lambda: sessions.select(ports, caller))
+    assert membership.org_id == org
     tokens = await run_sql(pool, "select generation, rotated_at is null from refresh_tokens order by generation")
     assert tokens == [(1, False), (2, False), (3, True)]
 

@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-import trio
 
 from adapters.postgres.pool import Pool
 from core.access import SYSTEM, Role
@@ -17,9 +16,8 @@ from core.invitations import Invitation, InvitationStatus
 from core.organizations import Membership
 from core.values import Email, digest, new_id
 from ports import Ports
-from tests.builders import Answer, Api, SignedIn, add_account, add_organization, everyone, impersonate, run_sql, sign_in
+from tests.builders import Answer, Api, SignedIn, add_account, add_organization, everyone, impersonate, meanwhile, run_sql, sign_in
 from tests.fakes.outside import FakeClock
-from tests.waiting import eventually
 
 CAST: Mapping[str, Role] = {"owner": Role.OWNER, "admin": Role.ADMIN, "deputy": Role.ADMIN, "member": Role.MEMBER, "further": Role.MEMBER}
 
@@ -496,7 +494,8 @@ CALLS: dict[str, Callable[[Tenancy, Team, str, str], Awaitable[Answer]]] = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-async def test_nobody_from_outside_gets_in(tenancy: Tenancy, acme: Team, twin: Team, call: str) -> None:
+async def test_nobody_from_outside_gets_in(tenancy: Tenancy, call: str) -> None:
+    acme, twin = [await tenancy.team(slug, {"owner": Role.OWNER, "member": Role.MEMBER}) for slug in ("acme", "twin")]
     steward = await add_account(tenancy.ports, "steward@example.com", None, is_platform_owner=True)
     outside = [(await sign_in(tenancy.ports, account)).access_token for account in (steward, twin.people["owner"])]
     before = await tenancy.everything()
@@ -760,25 +759,10 @@ SECOND: dict[str, tuple[str, str, str, int]] = {
 @pytest.mark.parametrize("name", SECOND)
 async def test_a_write_that_comes_second_obeys_what_came_first(tenancy: Tenancy, acme: Team, name: str) -> None:
     first, caller, call, status = SECOND[name]
-    answers: list[Answer] = []
-    waiting = "select true from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-
-    async def come_second() -> None:
-        answers.append(await CALLS[call](tenancy, acme, acme.token(caller), acme.id("member")))
-
-    async def hold() -> None:
-        async with tenancy.pool.connection() as connection, connection.transaction():
-            await connection.execute("select 1 from organizations where id = %s for no key update", (acme.org,))
-            held.set()
-            await done.wait()
-            await connection.execute(first, {person: account.id for person, account in acme.people.items()})
-
-    held, done = trio.Event(), trio.Event()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(hold)
-        await held.wait()
-        nursery.start_soon(come_second)
-        await eventually(lambda: run_sql(tenancy.pool, waiting), "the request waits for the organization")
-        done.set()
-    assert [answer.status for answer in answers] == [status]
+    changes = [
+        ("select 1 from organizations where id = %s for no key update", (acme.org,)),
+        (first, {person: account.id for person, account in acme.people.items()}),
+    ]
+    answer = await meanwhile(tenancy.pool, changes, lambda: CALLS[call](tenancy, acme, acme.token(caller), acme.id("member")))
+    assert answer.status == status
     assert await tenancy.log(acme) == []
