@@ -120,6 +120,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /app/invitations/accept": Request(query={"token": "{invitation_token}"}),
     "POST /app/invitations/accept": Request(form={"token": "{invitation_token}"}),
     "POST /app/invitations/decline": Request(form={"token": "{invitation_token}"}),
+    f"GET {ORG}/audit-log": Request(query={"target_type": "user"}),  # without it there is no asking for a target
     "POST /api/platform/organizations/<org_id>/approve": Request(
         {}, given="update organizations set status = 'pending' where id = '{org_id}'"
     ),

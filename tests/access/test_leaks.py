@@ -18,16 +18,13 @@ from entrypoints.http.app import describe
 from tests.access.calls import Request, call, prepare
 from tests.access.state import State, put_back, state
 from tests.access.table import REQUESTS, read_matrix
-from tests.access.world import Caller, World
+from tests.access.world import World
 from tests.builders import Answer, Api
 
 pytestmark = pytest.mark.slow
 
 # Who tries to learn something of the home organization: everybody of the rival one, and people of neither.
 SPIES = ("foreign-owner", "foreign-admin", "foreign-member", "foreign-as-owner", "foreign-stranger", "foreign-anonymous")
-
-# Fields that no route has, or should have: what stands in the path, or in the token, is what counts (security.md T-1, N-5).
-SMUGGLED = ("org_id", "org_slug", "user_id", "organization_id", "id", "role", "status")
 
 TABLE = read_matrix()
 INTERFACE = describe()["paths"]
@@ -53,10 +50,11 @@ def texts(value: Any) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """What is the home organization's alone: its rows, and the texts in them by the column that they stand in."""
+    """What is the home organization's alone: its rows, the texts in them by the column that they stand in, and what no row holds."""
 
     rows: State
     texts: Mapping[str, str]
+    unwritten: Mapping[str, str]  # passwords and tokens, of which there are only hashes
 
     @classmethod
     def of(cls, world: World) -> "Secrets":
@@ -69,7 +67,8 @@ class Secrets:
             for text in texts(value)
             if text not in known
         }
-        return cls(rows, found)
+        unwritten = {text.lower(): name for name, text in world.home.things.items() if text.lower() not in known | found.keys()}
+        return cls(rows, found, unwritten)
 
     def found_in(self, said: str, *sent: str) -> list[str]:
         """What of it was said. What was sent may come back, with the texts that are part of it: it tells the sender nothing."""
@@ -77,14 +76,15 @@ class Secrets:
         for one in sent:
             heard = heard.replace(one.lower(), "")
         echoed = " ".join(sent).lower()
-        return [f"{column}: {text}" for text, column in self.texts.items() if text in (heard if text in echoed else said)]
+        all_of_it = [*self.texts.items(), *self.unwritten.items()]
+        return [f"{column}: {text}" for text, column in all_of_it if text in (heard if text in echoed else said)]
+
+    def ids(self) -> list[str]:
+        return [text for text in self.texts if _ID.fullmatch(text)]
 
     def of_each_kind(self) -> list[str]:
         """One text of each column."""
         return list({column: text for text, column in self.texts.items()}.values())
-
-    def ids(self) -> list[str]:
-        return [text for text in self.texts if _ID.fullmatch(text)]
 
 
 def everything_said(answer: Answer) -> str:
@@ -102,24 +102,28 @@ class Attempt:
     where: str = "nothing of it"
 
 
-def attempts(route: str, world: World, secrets: Secrets) -> Iterator[Attempt]:
-    """The request as it should be, and then with what is the home organization's in every place that takes a text."""
+def attempts(route: str, spy: str, world: World, secrets: Secrets) -> Iterator[Attempt]:
+    """The request as it should be, and then with what is the home organization's in every place that takes a text.
+
+    Who comes furthest, the owner, tries every id and a text of every kind; the others what has a name among the things, of which a request
+    to the home organization would be made. Nobody sends what is a secret by itself, such as the token of an invitation.
+    """
     plain = REQUESTS.get(route, Request())
     yield Attempt(plain)
     variables = re.findall(r"<([a-z_]+)>", route)
     if variables:
         theirs = {name: world.home.things.get(name, world.home.things["org_id"]) for name in variables}
         yield Attempt(replace(plain, things={**plain.things, **theirs}), tuple(theirs.values()), "all of the path")
-    for name in variables:
-        for value in (world.home.things["org_slug"], str(world.both.id), *secrets.ids()):
-            yield Attempt(replace(plain, things={**plain.things, name: value}), (value,), f"<{name}>")
-    one_of_each = secrets.of_each_kind()
-    for start in range(0, len(one_of_each), len(SMUGGLED)):
-        smuggled = dict(zip(SMUGGLED, one_of_each[start:] + one_of_each, strict=False))
-        yield Attempt(smuggling(plain, route, smuggled), tuple(smuggled.values()), "fields that do not exist")
-    natural = {name: world.home.things[name] for name in SMUGGLED if name in world.home.things}
-    yield Attempt(smuggling(plain, route, natural), tuple(natural.values()), "fields that do not exist")
-    for value in (str(world.both.id), *one_of_each):
+    named = {name: text for name, text in world.home.things.items() if text in secrets.texts}
+    yield Attempt(smuggling(route, plain, named), tuple(named.values()), "fields that do not exist")
+    # Of somebody who belongs to both, too: what is done to this person in one organization must not be done in the other.
+    values = [str(world.both.id), *named.values()]
+    if spy == "foreign-owner":
+        values = list(dict.fromkeys([*values, *secrets.ids(), *secrets.of_each_kind()]))
+    for value in values:
+        if _ID.fullmatch(value) or value == world.home.things["org_slug"]:
+            for name in variables:
+                yield Attempt(replace(plain, things={**plain.things, name: value}), (value,), f"<{name}>")
         for name in fields_of_query(route):
             yield Attempt(replace(plain, query={**plain.query, name: value}), (value,), f"?{name}=")
         for name in fields_of_body(route):
@@ -128,8 +132,16 @@ def attempts(route: str, world: World, secrets: Secrets) -> Iterator[Attempt]:
             yield Attempt(replace(plain, form={**(plain.form or {}), name: value}), (value,), f"form.{name}")
 
 
-def smuggling(plain: Request, route: str, smuggled: Mapping[str, str]) -> Request:
-    """The request with these fields wherever it may have any."""
+def smuggling(route: str, plain: Request, named: Mapping[str, str]) -> Request:
+    """The request with fields that it does not have: what stands in the path, or in the token, is what counts (security.md T-1, N-5)."""
+    fields = {
+        "id": named["user_id"],
+        "organization_id": named["org_id"],
+        "organization": named["org_slug"],
+        "email": named["own_email"],
+        **named,
+    }
+    smuggled = {name: text for name, text in fields.items() if name not in {*fields_of_query(route), *fields_of_body(route)}}
     body = plain.body if route.startswith("GET") or plain.form else {**smuggled, **(plain.body or {})}
     form = None if plain.form is None else {**smuggled, **plain.form}
     return replace(plain, query={**smuggled, **plain.query}, body=body, form=form)
@@ -163,11 +175,11 @@ class Tried:
     after: State | None
 
 
-async def try_all(route: str, caller: Caller, world: World, secrets: Secrets, before: State, api: Api, pool: Pool) -> list[Tried]:
-    """All attempts of a caller, each in the same world."""
+async def try_all(route: str, spy: str, world: World, secrets: Secrets, before: State, api: Api, pool: Pool) -> list[Tried]:
+    """All attempts of a spy, each in the same world."""
     tried = []
-    for attempt in attempts(route, world, secrets):
-        answer = await call(api, route, attempt.request, caller)
+    for attempt in attempts(route, spy, world, secrets):
+        answer = await call(api, route, attempt.request, world.callers[spy])
         after = await state(pool) if answer.status < 400 and route not in LOOKS_ONLY else None
         if after is not None:
             await put_back(pool, after, before)
@@ -180,10 +192,9 @@ async def test_nothing_of_another_tenant_comes_out_or_changes(route: str, api: A
     secrets = Secrets.of(world)
     leaks: list[str] = []
     for spy in SPIES:
-        caller = world.callers[spy]
-        await prepare(pool, REQUESTS.get(route, Request()), caller)
+        await prepare(pool, REQUESTS.get(route, Request()), world.callers[spy])
         before = await state(pool)
-        for tried in await try_all(route, caller, world, secrets, before, api, pool):
+        for tried in await try_all(route, spy, world, secrets, before, api, pool):
             sent = tried.attempt.sent
             found = [f"the answer {tried.answer.status} says {text}" for text in secrets.found_in(everything_said(tried.answer), *sent)]
             if tried.after is not None:
@@ -230,7 +241,7 @@ async def test_the_answers_are_those_of_a_world_without_the_other_tenant(route: 
         for there in (world.state_without_home, world.state):
             await put_back(pool, await state(pool), there)
             await prepare(pool, REQUESTS.get(route, Request()), world.callers[spy])
-            heard.append(await try_all(route, world.callers[spy], world, secrets, await state(pool), api, pool))
+            heard.append(await try_all(route, spy, world, secrets, await state(pool), api, pool))
         for alone, beside in zip(*heard, strict=True):
             where = beside.attempt.where
             if outcome(route, alone.answer) != outcome(route, beside.answer) and not TOLD_ON_PURPOSE.keys() & {where, f"{route} {where}"}:

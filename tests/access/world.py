@@ -81,7 +81,7 @@ async def make_world(ports: Ports, pool: Pool) -> World:
     stranger = await _add_person(ports, "stranger@nowhere.example")
     # Two organizations know this person; what either knows of the other is what must not come out.
     both = await _add_person(ports, "both@between.example")
-    rival = await _add_tenant(ports, pool, "borealis", {"both": (both, Role.MEMBER)})
+    rival = await _add_tenant(ports, pool, "borealis", both=both)
     suspended = await _add_tenant(ports, pool, "dormant", status=OrganizationStatus.SUSPENDED)
     pending = await _add_tenant(ports, pool, "unborn", status=OrganizationStatus.PENDING)
     callers = [
@@ -92,7 +92,7 @@ async def make_world(ports: Ports, pool: Pool) -> World:
     stranger_session, steward_session = await sign_in(ports, stranger), await sign_in(ports, steward)
     await sign_in(ports, both, rival.organization.id)
     without_home = await state(pool)
-    home = await _add_tenant(ports, pool, "aurora", {"both": (both, Role.ADMIN)}, invites=rival.people["further"].email)
+    home = await _add_tenant(ports, pool, "aurora", both=both, invites=rival.people["further"].email)
     await sign_in(ports, both, home.organization.id)
     guest = home.people["guest"]
     callers += [
@@ -146,19 +146,18 @@ async def _add_tenant(
     ports: Ports,
     pool: Pool,
     slug: str,
-    shared: Mapping[str, tuple[Account, Role]] | None = None,
     *,
+    both: Account | None = None,
     status: OrganizationStatus = OrganizationStatus.ACTIVE,
     invites: Email | None = None,
 ) -> Tenant:
     """An organization with something in every table that can hold a tenant's things. Every text in it has the slug in it.
 
-    `shared` are further people who exist already; `invites` is one more address that it has invited.
+    `both` is a member who exists already, `invites` one more address that it has invited.
     """
     now = ports.clock.now()
     people = {name: await _add_person(ports, f"{name}@{slug}.example") for name in (*Role, "further", "guest")}
-    roles = {people[role]: role for role in Role} | {people["further"]: Role.MEMBER}
-    roles |= dict((shared or {}).values())
+    roles = {people[role]: role for role in Role} | {people["further"]: Role.MEMBER} | ({both: Role.MEMBER} if both else {})
     sessions = {name: await sign_in(ports, people[name], agent=f"{slug} telephone") for name in ("further", "owner")}
     secrets = {name: str(new_id()) for name in ("invitation_token", "reset_token", "verification_token")}
     owner, further = people["owner"], people["further"]
