@@ -7,7 +7,7 @@ Sources: organizations.md sections 6.1 and 6.3; the added names are those of dec
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -99,8 +99,8 @@ AUDIT_ACTIONS: Mapping[str, Kind] = MappingProxyType(
 class Event:
     """Something that happened, ready to be recorded in the transaction that made it happen.
 
-    It is told to the organization `org_id`; or else to every organization that the person `of_person` belongs to; or else, and
-    where there is none, to the platform's own log (an entry without organization). `details` go into the audit entry, `data` into
+    It is told to the organization `org_id`; or else to every organization in which the person `of_person` has confirmed the membership; or
+    else, and where there is none, to the platform's own log (an entry without organization). `details` go into the audit entry, `data` into
     the payload of webhooks, where None is the details again; neither ever holds a secret (security.md L-3).
     """
 
@@ -199,14 +199,19 @@ def organization_approved(org_id: UUID, tier: str) -> Event:
     return Event(CATALOGUE["organization.approved"], str(org_id), org_id=org_id, details={"tier": tier})
 
 
-def organization_rejected(org_id: UUID, reason: str) -> Event:
+def organization_rejected(org_id: UUID) -> Event:
     """A pending organization was turned away."""
-    return Event(CATALOGUE["organization.rejected"], str(org_id), org_id=org_id, details={"reason": reason})
+    return Event(CATALOGUE["organization.rejected"], str(org_id), org_id=org_id)
 
 
-def organization_suspended(org_id: UUID, reason: str | None) -> Event:
+def organization_suspended(org_id: UUID) -> Event:
     """An active organization was stopped."""
-    return Event(CATALOGUE["organization.suspended"], str(org_id), org_id=org_id, details={"reason": reason})
+    return Event(CATALOGUE["organization.suspended"], str(org_id), org_id=org_id)
+
+
+def for_the_platform(event: Event, reason: str | None) -> Event:
+    """The same for the platform's own log, with the reason: organizations are not told it (decisions, point 207), and it outlives them."""
+    return replace(event, org_id=None, details={"reason": reason})
 
 
 def organization_activated(org_id: UUID) -> Event:

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from ports import Ports
     from ports.storage import Transaction
 
-# What an organization gets that is approved without a word about its tier (organizations.md section 3).
-FREE = "free"
-
 
 class TierNotFound(NotFound):
     """There is no such tier. GET /api/platform/tiers lists those there are."""
@@ -78,15 +75,18 @@ async def find(ports: Ports, org_id: UUID) -> Organization:
 
 
 async def approve(ports: Ports, caller: Person, org_id: UUID, tier_id: UUID | None) -> Organization:
-    """Let a pending organization begin, on this tier or else the free one.
+    """Let a pending organization begin: on this tier, or else the one that it has, or else the free one (organizations.md section 3).
 
     Raises OrganizationNotFound, NotAPlatformOwner, TierNotFound, NotInThisStatus.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization = await _enter(tx, caller, org_id)
-        tier = await (tx.tiers.by_name(FREE) if tier_id is None else tx.tiers.by_id(tier_id)) or refuse(TierNotFound)
-        _require(organization, OrganizationStatus.PENDING)
+        if tier_id is None:
+            tier = organization.tier or await tx.tiers.by_name(organizations.FIRST_TIER) or refuse(TierNotFound)
+        else:
+            tier = await tx.tiers.by_id(tier_id) or refuse(TierNotFound)
+        _require(organization, OrganizationStatus.PENDING)  # an unknown tier comes first (decisions, point 16)
         approved = replace(organization, status=OrganizationStatus.ACTIVE, tier=tier, approved_at=now, updated_at=now)
         await tx.organizations.save(approved)
         tx.record(events.organization_approved(approved.id, tier.name))
@@ -100,11 +100,12 @@ async def reject(ports: Ports, caller: Person, org_id: UUID, reason: str) -> Org
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization = await _enter(tx, caller, org_id)
-        _require(organization, OrganizationStatus.PENDING)
+        organization = await _enter(tx, caller, org_id, OrganizationStatus.PENDING)
         rejected = replace(organization, status=OrganizationStatus.REJECTED, rejected_reason=reason, updated_at=now)
         await tx.organizations.save(rejected)
-        tx.record(events.organization_rejected(rejected.id, reason))
+        told = events.organization_rejected(rejected.id)
+        tx.record(told)
+        tx.record(events.for_the_platform(told, reason))
     return rejected
 
 
@@ -115,11 +116,12 @@ async def suspend(ports: Ports, caller: Person, org_id: UUID, reason: str | None
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization = await _enter(tx, caller, org_id)
-        _require(organization, OrganizationStatus.ACTIVE)
+        organization = await _enter(tx, caller, org_id, OrganizationStatus.ACTIVE)
         suspended = replace(organization, status=OrganizationStatus.SUSPENDED, suspended_reason=reason, updated_at=now)
         await tx.organizations.save(suspended)
-        tx.record(events.organization_suspended(suspended.id, reason))
+        told = events.organization_suspended(suspended.id)
+        tx.record(told)
+        tx.record(events.for_the_platform(told, reason))
     return suspended
 
 
@@ -127,8 +129,7 @@ async def activate(ports: Ports, caller: Person, org_id: UUID) -> Organization:
     """Let a suspended organization go on. Raises OrganizationNotFound, NotAPlatformOwner, NotInThisStatus."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization = await _enter(tx, caller, org_id)
-        _require(organization, OrganizationStatus.SUSPENDED)
+        organization = await _enter(tx, caller, org_id, OrganizationStatus.SUSPENDED)
         activated = replace(organization, status=OrganizationStatus.ACTIVE, suspended_reason=None, updated_at=now)
         await tx.organizations.save(activated)
         tx.record(events.organization_activated(activated.id))
@@ -181,15 +182,21 @@ def _terms(organization: Organization) -> dict[str, object]:
     }
 
 
-async def _enter(tx: Transaction, caller: Person, org_id: UUID) -> Organization:
-    """The organization, locked, if the caller is a platform owner now, who stays one until the transaction ends (security.md Z-5, Z-6)."""
+async def _enter(tx: Transaction, caller: Person, org_id: UUID, *allowed: OrganizationStatus) -> Organization:
+    """The organization, locked, if the caller is a platform owner now, who stays one until the transaction ends (security.md Z-5, Z-6), and
+    if its status is one of those that are allowed, where any are named.
+
+    Raises OrganizationNotFound, NotAPlatformOwner, NotInThisStatus.
+    """
     organization = await tx.organizations.lock(org_id) or refuse(OrganizationNotFound)
     if not await tx.accounts.lock_platform_owner(caller.user_id):
         raise NotAPlatformOwner
+    _require(organization, *(allowed or OrganizationStatus))
     return organization
 
 
 def _require(organization: Organization, *allowed: OrganizationStatus) -> None:
+    """Raises NotInThisStatus."""
     if organization.status not in allowed:
         *others, last = allowed
         raise NotInThisStatus(organization.status, f"{', '.join(others)} and {last}" if others else str(last))

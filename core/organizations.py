@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from core import access, events
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
 # What holds where neither the organization nor its tier says anything (decisions, points 154 and 155).
 DEFAULT_LIMIT = 5
-# Of a new organization: what it is given until a platform owner decides otherwise, and for how long it trusts a device.
-FIRST_TIER = "free"
-DEVICE_TRUST_DAYS = 30
+FIRST_TIER = "free"  # until a platform owner gives it another one (organizations.md section 3)
+DEVICE_TRUST_DAYS = 30  # of a new organization
 # How much of the records of an organization goes in the transaction that deletes it: all of them, unless it is a large one.
 PURGED_AT_ONCE = 10_000
 
@@ -124,7 +123,7 @@ class Membership:
 async def enter(tx: Transaction, caller: Member, capability: Capability, *, inactive: bool = False) -> tuple[Organization, Membership]:
     """The organization that `caller` acts in and the caller's membership, both locked, if the caller may still do this (security.md Z-5).
 
-    The first statement of every transaction that changes something of an organization: its row comes first in the order of locks.
+    With this begins every change that a member makes: the row of the organization comes first in the order of locks.
     Raises what access.require raises.
     """
     organization = await tx.organizations.lock(caller.acts_in.id) or refuse(OrganizationNotFound)
@@ -203,23 +202,19 @@ async def current(ports: Ports, caller: Member) -> Organization:
 
 async def update(ports: Ports, caller: Member, *, name: str | Keep = KEEP, device_trust_days: int | Keep = KEEP) -> Organization:
     """The organization with what its managers may change of it. Raises NothingToChange, and what `enter` raises."""
-    wanted = {field: value for field, value in (("name", name), ("device_trust_days", device_trust_days)) if value is not KEEP}
+    given: dict[str, Any] = {"name": name, "device_trust_days": device_trust_days}
+    wanted = {field: value for field, value in given.items() if value is not KEEP}
     if not wanted:
         raise NothingToChange
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await enter(tx, caller, Capability.ORGANIZATION_MANAGE)
-        old = {field: getattr(organization, field) for field in wanted}
-        changes = {field: (old[field], new) for field, new in wanted.items() if old[field] != new}
-        if changes:
-            organization = replace(
-                organization,
-                name=organization.name if name is KEEP else name,
-                device_trust_days=organization.device_trust_days if device_trust_days is KEEP else device_trust_days,
-                updated_at=ports.clock.now(),
-            )
-            await tx.organizations.save(organization)
-            tx.record(events.organization_updated(organization.id, changes))
-    return organization
+        old, _ = await enter(tx, caller, Capability.ORGANIZATION_MANAGE)
+        changes = {field: (getattr(old, field), value) for field, value in wanted.items() if value != getattr(old, field)}
+        if not changes:
+            return old
+        new = replace(old, **wanted, updated_at=ports.clock.now())
+        await tx.organizations.save(new)
+        tx.record(events.organization_updated(new.id, changes))
+    return new
 
 
 async def delete(ports: Ports, caller: Member) -> None:

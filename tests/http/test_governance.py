@@ -277,6 +277,13 @@ async def test_an_approved_organization_is_active_on_the_free_tier(platform: Pla
     assert (await platform.listed())["organizations"][0]["organization"] == approved
 
 
+async def test_an_approval_without_a_tier_leaves_the_one_that_was_set_before(platform: Platform, pool: Pool) -> None:
+    org = await add_organization(pool, "acme", "pending")
+    await platform.done("tier", org, {"tier_id": PROFESSIONAL})
+    assert (await platform.done("approve", org))["tier_id"] == PROFESSIONAL
+    assert (await log_of(pool, org))[-1] == ("organization.approved", {"tier": "professional"})
+
+
 async def test_an_approval_names_the_tier_to_begin_on(platform: Platform, pool: Pool) -> None:
     for number, (body, tier) in enumerate([({}, FREE), ({"tier_id": None}, FREE), ({"tier_id": PROFESSIONAL}, PROFESSIONAL)]):
         org = await add_organization(pool, f"o{number}", "pending")
@@ -457,9 +464,9 @@ async def test_every_change_is_in_the_log_of_the_organization(platform: Platform
     await platform.done("reject", doomed, {"reason": "spam"})
     assert await log_of(pool, org) == [
         ("organization.approved", {"tier": "professional"}),
-        ("organization.suspended", {"reason": "unpaid"}),
+        ("organization.suspended", {}),
         ("organization.activated", {}),
-        ("organization.suspended", {"reason": None}),
+        ("organization.suspended", {}),
         (
             "organization.tier.updated",
             {
@@ -475,17 +482,42 @@ async def test_every_change_is_in_the_log_of_the_organization(platform: Platform
             },
         ),
     ]
-    assert await log_of(pool, doomed) == [("organization.rejected", {"reason": "spam"})]
+    assert await log_of(pool, doomed) == [("organization.rejected", {})]
     assert await run_sql(
-        pool, "select distinct target_type, target_id = org_id::text, actor_id, impersonator_id, success from audit_log"
+        pool,
+        "select distinct target_type, target_id = org_id::text, actor_id, impersonator_id, success from audit_log where org_id is not null",
     ) == [("organization", True, platform.account.id, None, True)]
+
+
+async def test_a_reason_is_told_to_the_platforms_own_log_only_and_outlives_the_organization(platform: Platform, pool: Pool) -> None:
+    """decisions, point 207: reasons are for platform owners, so neither the log of the organization nor its webhooks have them."""
+    org, doomed = await add_organization(pool, "acme"), await add_organization(pool, "doomed", "pending")
+    await platform.done("suspend", org, {"reason": "unpaid"})
+    await platform.done("activate", org)
+    await platform.done("suspend", org)
+    await platform.done("reject", doomed, {"reason": "spam"})
+    told = [
+        ("organization.suspended", str(org), {"reason": "unpaid"}),
+        ("organization.suspended", str(org), {"reason": None}),
+        ("organization.rejected", str(doomed), {"reason": "spam"}),
+    ]
+    of_platform = "select name, target_id, data from events where org_id is null order by created_at"
+    assert await run_sql(pool, of_platform) == told
+    for table in ("audit_log", "events", "audit_totals"):
+        assert not await run_sql(pool, f"select 1 from {table} t where org_id is not null and t::text ~ 'unpaid|spam'")  # noqa: S608
+    for one in (org, doomed):
+        assert (await platform.do("delete", one)).status == 204
+    kept = await run_sql(pool, "select action, target_id, details, actor_id from audit_log where org_id is null order by created_at")
+    assert [entry[:3] for entry in kept[:3]] == told
+    assert [entry[0] for entry in kept[3:]] == ["organization.deleted"] * 2
+    assert {entry[3] for entry in kept} == {platform.account.id}
 
 
 async def test_an_entry_names_address_and_agent(platform: Platform, app: QuartTrio, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     answer = await ask(app, "POST", f"{LIST}/{org}/suspend", headers=[(b"user-agent", b"console/1.0")], token=platform.token)
     assert answer.status == 200
-    assert await run_sql(pool, "select address, agent from audit_log") == [(PEER, "console/1.0")]
+    assert await run_sql(pool, "select distinct address, agent from audit_log") == [(PEER, "console/1.0")]
 
 
 # Who may, and which refusal comes first
