@@ -25,6 +25,7 @@ from core import mails, signing_keys
 from core.access import SYSTEM, Claims
 from core.accounts import Account, Origin
 from core.mails import Ended
+from core.organizations import Tier
 from core.policy import Policy
 from core.sessions import Session
 from core.signing_keys import SigningKey
@@ -40,6 +41,11 @@ T = TypeVar("T")
 BASE_URL = "http://gatehouse.test"
 PASSWORD = "correct horse battery staple"
 EMAIL = "ada@example.com"
+
+# The tiers of every database, and their ids as the interface shows them.
+FREE_ID, PROFESSIONAL_ID = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
+FREE = Tier(UUID(FREE_ID), "free", "Free", 3, 100, 0)
+PROFESSIONAL = Tier(UUID(PROFESSIONAL_ID), "professional", "Professional", 10, 1000, 0)
 
 
 def make_edge(**changes: Any) -> Edge:

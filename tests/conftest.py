@@ -2,8 +2,10 @@
 
 import os
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, cast
 
+import psycopg
 import pytest
 from quart_trio import QuartTrio
 
@@ -11,7 +13,7 @@ from adapters.postgres.pool import Pool
 from entrypoints.http.app import Edge, create_app
 from ports import Ports
 from tests import database
-from tests.builders import Api, make_edge, make_ports
+from tests.builders import FREE, PROFESSIONAL, Api, make_edge, make_ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 
 if TYPE_CHECKING:
@@ -53,6 +55,22 @@ def conninfo(worker_database: database.Database) -> Iterator[str]:
     """An empty, migrated database; emptied again afterwards."""
     yield worker_database.conninfo
     worker_database.empty()
+
+
+@pytest.fixture
+def tiers_put_back(conninfo: str) -> Iterator[None]:
+    """For tests that write tiers: these come from a migration, and nothing else puts them as they were."""
+    yield
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        connection.execute("delete from organizations")
+        connection.execute("delete from tiers where id not in (%s, %s)", (FREE.id, PROFESSIONAL.id))
+        for tier in (FREE, PROFESSIONAL):
+            connection.execute(
+                """
+                update tiers set display_name = %(display_name)s, default_max_services = %(default_max_services)s,
+                                 default_max_users = %(default_max_users)s, price_cents = %(price_cents)s where id = %(id)s""",
+                asdict(tier),
+            )
 
 
 @pytest.fixture

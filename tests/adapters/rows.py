@@ -1,6 +1,7 @@
 """What the tests of the repositories store, short ways to store it, and the times it is about."""
 
-from collections.abc import Awaitable, Callable
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -57,6 +58,22 @@ async def is_locked(pool: Pool, table: str, condition: str, *parameters: object,
             return not await (await connection.execute(query, parameters)).fetchall()
 
     return await in_another_task(look)
+
+
+async def plan_nodes(pool: Pool, statement: str, parameters: Mapping[str, object], mode: str) -> list[dict[str, Any]]:
+    """Every node of the plan by which the statement was executed; `mode` is which plans a prepared statement may have."""
+    async with pool.connection() as connection:
+        await connection.execute(f"set plan_cache_mode = {mode}")
+        [[explained]] = await connection.rows("explain (analyze, format json) " + statement, parameters)
+        await connection.execute("reset plan_cache_mode")
+    plan = (json.loads(explained) if isinstance(explained, str) else explained)[0]["Plan"]
+
+    def below(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        yield node
+        for child in node.get("Plans", ()):
+            yield from below(child)
+
+    return [*below(plan)]
 
 
 def account(email: str = ADA, **changes: Any) -> Account:

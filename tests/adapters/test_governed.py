@@ -1,8 +1,6 @@
 """The platform's list of organizations: what each row shows, and how little of a large table a page reads."""
 
-import json
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -11,7 +9,7 @@ from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.access import OrganizationStatus
 from core.accounts import GONE, AccountSummary
-from tests.adapters.rows import ADA, EVE, NOW, account, add
+from tests.adapters.rows import ADA, EVE, NOW, account, add, plan_nodes
 from tests.builders import add_member, add_organization, run_sql
 
 
@@ -39,24 +37,6 @@ async def test_an_empty_page_still_knows_the_total(storage: Postgres, pool: Pool
     async with storage.reading() as read:
         listed = await read.organizations.governed(OrganizationStatus.ACTIVE, None, 50, 7)
     assert (listed.items, listed.total) == ([], 2)
-
-
-async def plan_of(pool: Pool, mode: str, **parameters: object) -> list[dict[str, Any]]:
-    """Every node of the plan, as it was executed; `mode` is which plans a prepared statement may have."""
-    nodes: list[dict[str, Any]] = []
-
-    def walk(node: dict[str, Any]) -> None:
-        nodes.append(node)
-        for child in node.get("Plans", ()):
-            walk(child)
-
-    async with pool.connection() as connection:
-        await connection.execute(f"set plan_cache_mode = {mode}")
-        rows = await connection.rows("explain (analyze, format json) " + GOVERNED, parameters)
-        await connection.execute("reset plan_cache_mode")
-    [[explained]] = rows
-    walk((json.loads(explained) if isinstance(explained, str) else explained)[0]["Plan"])
-    return nodes
 
 
 @pytest.mark.slow
@@ -92,7 +72,7 @@ async def test_of_ten_thousand_organizations_a_page_reads_the_owners_of_those_it
     await run_sql(pool, "analyze users, organizations, memberships, tiers")
     for mode in ("force_generic_plan", "force_custom_plan"):
         for status, tier in ((None, None), ("pending", None)):
-            nodes = await plan_of(pool, mode, status=status, tier_id=tier, limit=50, offset=0)
+            nodes = await plan_nodes(pool, GOVERNED, {"status": status, "tier_id": tier, "limit": 50, "offset": 0}, mode)
             read = [node["Actual Rows"] * node["Actual Loops"] for node in nodes if node.get("Relation Name") in ("memberships", "users")]
             assert sum(read) <= 200, (mode, status)
             if status is None:

@@ -1,10 +1,8 @@
 """Every statement about tiers, and putting those there that the settings want (decisions, point 239)."""
 
-from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from uuid import UUID, uuid4
 
-import psycopg
 import pytest
 
 from adapters.postgres.pool import Pool
@@ -14,27 +12,12 @@ from core.access import SYSTEM
 from core.organizations import Tier
 from ports import Ports
 from tests.adapters.rows import within
-from tests.builders import add_organization, everyone
+from tests.builders import FREE, PROFESSIONAL, add_organization, everyone
 
-FREE = Tier(UUID("00000000-0000-4000-8000-000000000001"), "free", "Free", 3, 100, 0)
-PROFESSIONAL = Tier(UUID("00000000-0000-4000-8000-000000000002"), "professional", "Professional", 10, 1000, 0)
 GOLD = Tier(UUID("00000000-0000-4000-8000-000000000003"), "gold", "Gold", 50, 500, 49_00)
 
 
-@pytest.fixture
-def conninfo(conninfo: str) -> Iterator[str]:
-    """Tiers come from a migration, so that nothing else puts them as they were."""
-    yield conninfo
-    with psycopg.connect(conninfo, autocommit=True) as connection:
-        connection.execute("delete from organizations")
-        connection.execute("delete from tiers where id not in (%s, %s)", (FREE.id, PROFESSIONAL.id))
-        for tier in (FREE, PROFESSIONAL):
-            connection.execute(
-                """
-                update tiers set display_name = %(display_name)s, default_max_services = %(default_max_services)s,
-                                 default_max_users = %(default_max_users)s, price_cents = %(price_cents)s where id = %(id)s""",
-                asdict(tier),
-            )
+pytestmark = pytest.mark.usefixtures("tiers_put_back")
 
 
 async def everything(storage: Postgres) -> list[Tier]:

@@ -21,6 +21,7 @@ from core.values import Email, new_id
 from ports import Ports
 from tests.builders import (
     EMAIL,
+    FREE,
     Answer,
     Api,
     SignedIn,
@@ -422,6 +423,7 @@ async def test_a_query_that_means_nothing_is_refused(acme: Tenant, query: str) -
 
 async def test_an_inviter_whose_account_is_gone_is_shown_as_such(acme: Tenant, pool: Pool) -> None:
     made = await acme.invite(by="admin")
+    await run_sql(pool, "delete from memberships where role = 'admin'")
     await run_sql(pool, "delete from users where email = 'admin@acme.example'")
     [listed] = (await acme.listed()).json
     assert listed["invitation"]["invited_by"] == made["invitation"]["invited_by"]
@@ -760,6 +762,7 @@ async def test_an_organization_that_is_not_active_is_not_joined_but_can_be_decli
     assert await acme.statuses() == {EMAIL: "rejected"}
 
 
+@pytest.mark.usefixtures("tiers_put_back")
 @pytest.mark.parametrize("source", ["organization", "tier", "default"])
 async def test_no_more_join_than_there_are_seats(acme: Tenant, api: Api, pool: Pool, source: str) -> None:
     seats = 5 if source == "default" else 4  # three of them taken
@@ -767,15 +770,11 @@ async def test_no_more_join_than_there_are_seats(acme: Tenant, api: Api, pool: P
         case "organization":
             await acme.allow(seats)
         case "tier":
-            tier = uuid4()
-            await run_sql(pool, "insert into tiers values (%s, 'small', 'Small', 3, %s, 0)", tier, seats)
-            await run_sql(pool, "update organizations set tier_id = %s where id = %s", tier, acme.org)
+            await run_sql(pool, "update tiers set default_max_users = %s where id = %s", seats, FREE.id)
         case "default":
             await run_sql(pool, "update organizations set tier_id = null where id = %s", acme.org)
     made = [await acme.invite(f"{number}@example.com") for number in range(4)]  # the limit is looked at by acceptances only
     answers = [await accept(api, one["token"]) for one in made]
-    await run_sql(pool, "update organizations set tier_id = null where id = %s", acme.org)
-    await run_sql(pool, "delete from tiers where name = 'small'")
     free = seats - 3
     assert [answer.status for answer in answers] == [200] * free + [400] * (4 - free)
     assert refused(answers[-1]) == FULL
