@@ -13,12 +13,23 @@ from quart_trio import QuartTrio
 from adapters.postgres.pool import Pool
 from core.accounts import Account
 from ports import Ports
-from tests.builders import Answer, Api, add_account, add_member, add_organization, everyone, impersonate, meanwhile, run_sql, sign_in
+from tests.builders import (
+    FREE_ID,
+    PROFESSIONAL_ID,
+    Answer,
+    Api,
+    add_account,
+    add_member,
+    add_organization,
+    everyone,
+    impersonate,
+    meanwhile,
+    run_sql,
+    sign_in,
+)
 from tests.fakes.outside import FakeClock
 from tests.http.direct import PEER, ask
 
-FREE = "00000000-0000-4000-8000-000000000001"
-PROFESSIONAL = "00000000-0000-4000-8000-000000000002"
 LIST = "/api/platform/organizations"
 STATUSES = ("pending", "active", "suspended", "rejected")
 NOWHERE = uuid4()
@@ -61,7 +72,7 @@ ACTIONS = {
     "tier": ("PATCH", LIST + "/{}/tier"),
     "delete": ("DELETE", LIST + "/{}"),
 }
-BODIES: dict[str, Any] = {"reject": {"reason": "a reason"}, "tier": {"tier_id": PROFESSIONAL}}
+BODIES: dict[str, Any] = {"reject": {"reason": "a reason"}, "tier": {"tier_id": PROFESSIONAL_ID}}
 
 
 @pytest.fixture
@@ -96,7 +107,7 @@ async def test_there_are_two_tiers_to_begin_with(platform: Platform) -> None:
     answer = await platform.api.get("/api/platform/tiers", token=platform.token)
     assert answer.json == [
         {
-            "id": FREE,
+            "id": FREE_ID,
             "name": "free",
             "display_name": "Free",
             "default_max_services": 3,
@@ -104,7 +115,7 @@ async def test_there_are_two_tiers_to_begin_with(platform: Platform) -> None:
             "price_cents": 0,
         },
         {
-            "id": PROFESSIONAL,
+            "id": PROFESSIONAL_ID,
             "name": "professional",
             "display_name": "Professional",
             "default_max_services": 10,
@@ -131,7 +142,7 @@ async def test_an_organization_is_listed_with_its_owner_and_its_tier(platform: P
                     "slug": "acme",
                     "name": "Acme",
                     "status": "active",
-                    "tier_id": FREE,
+                    "tier_id": FREE_ID,
                     "max_services": None,
                     "max_users": None,
                     "created_at": "2026-01-02T03:04:05Z",
@@ -146,7 +157,7 @@ async def test_an_organization_is_listed_with_its_owner_and_its_tier(platform: P
                     "is_platform_owner": False,
                     "created_at": ports.clock.now().isoformat().replace("+00:00", "Z"),
                 },
-                "tier": {"id": FREE, "name": "free", "display_name": "Free"},
+                "tier": {"id": FREE_ID, "name": "free", "display_name": "Free"},
             }
         ],
         "total": 1,
@@ -183,19 +194,19 @@ async def test_the_newest_come_first(platform: Platform, pool: Pool) -> None:
 async def test_the_list_is_filtered_by_status_and_tier(platform: Platform, pool: Pool) -> None:
     made = {status: await add_organization(pool, f"o-{status}", status) for status in STATUSES}
     for status in ("active", "pending"):
-        await run_sql(pool, "update organizations set tier_id = %s where id = %s", PROFESSIONAL, made[status])
+        await run_sql(pool, "update organizations set tier_id = %s where id = %s", PROFESSIONAL_ID, made[status])
     for status in STATUSES:
         assert await platform.slugs(f"?status={status}") == [f"o-{status}"]
-    assert set(await platform.slugs(f"?tier_id={PROFESSIONAL}")) == {"o-active", "o-pending"}
-    assert set(await platform.slugs(f"?tier_id={FREE}")) == {"o-suspended", "o-rejected"}
-    assert await platform.listed(f"?tier_id={PROFESSIONAL}&status=suspended") == {"organizations": [], "total": 0}
-    answer = await platform.listed(f"?tier_id={PROFESSIONAL}&status=active&unknown=1")
+    assert set(await platform.slugs(f"?tier_id={PROFESSIONAL_ID}")) == {"o-active", "o-pending"}
+    assert set(await platform.slugs(f"?tier_id={FREE_ID}")) == {"o-suspended", "o-rejected"}
+    assert await platform.listed(f"?tier_id={PROFESSIONAL_ID}&status=suspended") == {"organizations": [], "total": 0}
+    answer = await platform.listed(f"?tier_id={PROFESSIONAL_ID}&status=active&unknown=1")
     assert ([item["organization"]["slug"] for item in answer["organizations"]], answer["total"]) == (["o-active"], 1)
 
 
 async def test_a_tier_that_does_not_exist_matches_nothing(platform: Platform, pool: Pool) -> None:
     await add_organization(pool, "acme")
-    for tier_id in (str(NOWHERE), "", "free", "1", FREE.replace("-", ""), f"{{{FREE}}}", FREE + "0", "%27%20or%201=1", "x" * 500):
+    for tier_id in (str(NOWHERE), "", "free", "1", FREE_ID.replace("-", ""), f"{{{FREE_ID}}}", FREE_ID + "0", "%27%20or%201=1", "x" * 500):
         assert await platform.listed(f"?tier_id={tier_id}") == {"organizations": [], "total": 0}, tier_id
 
 
@@ -265,7 +276,7 @@ async def test_an_approved_organization_is_active_on_the_free_tier(platform: Pla
         "slug": "acme",
         "name": "Acme",
         "status": "active",
-        "tier_id": FREE,
+        "tier_id": FREE_ID,
         "max_services": None,
         "max_users": None,
         "created_at": "2026-01-01T00:00:00Z",
@@ -279,13 +290,13 @@ async def test_an_approved_organization_is_active_on_the_free_tier(platform: Pla
 
 async def test_an_approval_without_a_tier_leaves_the_one_that_was_set_before(platform: Platform, pool: Pool) -> None:
     org = await add_organization(pool, "acme", "pending")
-    await platform.done("tier", org, {"tier_id": PROFESSIONAL})
-    assert (await platform.done("approve", org))["tier_id"] == PROFESSIONAL
+    await platform.done("tier", org, {"tier_id": PROFESSIONAL_ID})
+    assert (await platform.done("approve", org))["tier_id"] == PROFESSIONAL_ID
     assert (await log_of(pool, org))[-1] == ("organization.approved", {"tier": "professional"})
 
 
 async def test_an_approval_names_the_tier_to_begin_on(platform: Platform, pool: Pool) -> None:
-    for number, (body, tier) in enumerate([({}, FREE), ({"tier_id": None}, FREE), ({"tier_id": PROFESSIONAL}, PROFESSIONAL)]):
+    for number, (body, tier) in enumerate([({}, FREE_ID), ({"tier_id": None}, FREE_ID), ({"tier_id": PROFESSIONAL_ID}, PROFESSIONAL_ID)]):
         org = await add_organization(pool, f"o{number}", "pending")
         assert (await platform.done("approve", org, body))["tier_id"] == tier
 
@@ -379,8 +390,8 @@ async def test_limits_stay_where_they_are_left_out_and_go_where_they_are_null(pl
     org = await add_organization(pool, "acme")
 
     async def change(**body: Any) -> tuple[Any, ...]:
-        changed = await platform.done("tier", org, {"tier_id": PROFESSIONAL, **body})
-        assert changed["tier_id"] == PROFESSIONAL
+        changed = await platform.done("tier", org, {"tier_id": PROFESSIONAL_ID, **body})
+        assert changed["tier_id"] == PROFESSIONAL_ID
         return changed["max_services"], changed["max_users"]
 
     assert await change() == (None, None)
@@ -389,15 +400,15 @@ async def test_limits_stay_where_they_are_left_out_and_go_where_they_are_null(pl
     assert await change() == (7, 0)
     assert await change(max_services=None) == (None, 0)
     assert await change(max_services=2**31 - 1, max_users=None) == (2**31 - 1, None)
-    assert (await platform.done("tier", org, {"tier_id": FREE}))["max_services"] == 2**31 - 1
-    assert await run_sql(pool, "select max_services, max_users, tier_id::text from organizations") == [(2**31 - 1, None, FREE)]
+    assert (await platform.done("tier", org, {"tier_id": FREE_ID}))["max_services"] == 2**31 - 1
+    assert await run_sql(pool, "select max_services, max_users, tier_id::text from organizations") == [(2**31 - 1, None, FREE_ID)]
 
 
 async def test_a_limit_is_a_whole_number_that_is_not_negative(platform: Platform, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     bad: list[Any] = [-1, 2**31, 10**18, 1.5, "5", True, [], {}]
     for field, value in itertools.product(("max_services", "max_users"), bad):
-        answer = await platform.do("tier", org, {"tier_id": FREE, field: value})
+        answer = await platform.do("tier", org, {"tier_id": FREE_ID, field: value})
         assert (answer.status, answer.code) == (400, "BAD_REQUEST"), (field, value)
         assert f'"{field}"' in answer.json["error"]
     assert await log_of(pool, org) == []
@@ -406,7 +417,7 @@ async def test_a_limit_is_a_whole_number_that_is_not_negative(platform: Platform
 @pytest.mark.parametrize(("action", "status"), [("approve", "pending"), ("tier", "active")])
 async def test_a_malformed_tier_is_refused(platform: Platform, pool: Pool, action: str, status: str) -> None:
     org = await add_organization(pool, "acme", status)
-    bad: list[Any] = ["", "free", FREE.replace("-", ""), f" {FREE}", FREE + "\n", f"{{{FREE}}}", 5, True, [FREE], {}]
+    bad: list[Any] = ["", "free", FREE_ID.replace("-", ""), f" {FREE_ID}", FREE_ID + "\n", f"{{{FREE_ID}}}", 5, True, [FREE_ID], {}]
     for tier_id in bad:
         answer = await platform.do(action, org, {"tier_id": tier_id})
         assert (answer.status, answer.code) == (400, "BAD_REQUEST"), tier_id
@@ -455,12 +466,12 @@ async def test_an_organization_of_any_status_can_be_deleted(platform: Platform, 
 
 async def test_every_change_is_in_the_log_of_the_organization(platform: Platform, app: QuartTrio, pool: Pool) -> None:
     org, doomed = await add_organization(pool, "acme", "pending"), await add_organization(pool, "doomed", "pending")
-    await platform.done("approve", org, {"tier_id": PROFESSIONAL})
+    await platform.done("approve", org, {"tier_id": PROFESSIONAL_ID})
     await platform.done("suspend", org, {"reason": "unpaid"})
     await platform.done("activate", org)
     await platform.done("suspend", org)
-    await platform.done("tier", org, {"tier_id": PROFESSIONAL, "max_users": 5})
-    await platform.done("tier", org, {"tier_id": FREE, "max_users": None, "max_services": 0})
+    await platform.done("tier", org, {"tier_id": PROFESSIONAL_ID, "max_users": 5})
+    await platform.done("tier", org, {"tier_id": FREE_ID, "max_users": None, "max_services": 0})
     await platform.done("reject", doomed, {"reason": "spam"})
     assert await log_of(pool, org) == [
         ("organization.approved", {"tier": "professional"}),
@@ -622,11 +633,11 @@ async def test_members_see_which_limit_holds_and_where_it_comes_from(platform: P
 
     await platform.done("approve", org)
     assert await limits() == (100, "tier")
-    await platform.done("tier", org, {"tier_id": PROFESSIONAL})
+    await platform.done("tier", org, {"tier_id": PROFESSIONAL_ID})
     assert await limits() == (1000, "tier")
-    await platform.done("tier", org, {"tier_id": PROFESSIONAL, "max_users": 1})
+    await platform.done("tier", org, {"tier_id": PROFESSIONAL_ID, "max_users": 1})
     assert await limits() == (1, "organization")
-    await platform.done("tier", org, {"tier_id": FREE, "max_users": None})
+    await platform.done("tier", org, {"tier_id": FREE_ID, "max_users": None})
     assert await limits() == (100, "tier")
     await run_sql(pool, "update organizations set tier_id = null")
     assert await limits() == (5, "default")
@@ -669,7 +680,7 @@ def ends(done: Sequence[Change]) -> set[tuple[str, str]]:
             for before, had, left in reached
             for change in set(left)
             for action, status, tier in [change]
-            if status == AFTERWARDS.get((action, before)) and tier == {"approve": had or FREE, "tier": PROFESSIONAL}.get(action, had)
+            if status == AFTERWARDS.get((action, before)) and tier == {"approve": had or FREE_ID, "tier": PROFESSIONAL_ID}.get(action, had)
         }
     return {(status, tier) for status, tier, _ in reached}
 
