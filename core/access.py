@@ -202,7 +202,7 @@ def person(claims: Claims, standing: Standing | None, *, address: str | None, ag
     """The person that `claims` and the database together describe.
 
     Raises SessionEnded when the session, or the account, is no longer live; NotAMember when the token names an organization that
-    the person does not belong to any more, unless `anywhere` is true (ending one's own session must always be possible).
+    the person does not belong to any more, unless `anywhere` is true (the organization is only context: decisions, point 54).
     """
     if standing is None:
         raise SessionEnded

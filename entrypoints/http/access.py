@@ -132,9 +132,10 @@ anyone = AccessDecorator(Access("anyone"), _as_anybody)
 # Load balancers and scrapers must always get an answer (organizations.md section 4.11).
 operations = AccessDecorator(Access("operations", limited=False), _as_anybody)
 person = AccessDecorator(Access("person", "bearer"), _as_person)
-verified_person = AccessDecorator(Access("verified_person", "bearer", verified=True), _as_person)
-# Ending one's own session must work even where the organization of the token does not let its holder in any more.
+# The organization of a token is only context (decisions, point 54): what is beside all organizations, ending one's own session above all,
+# must work even where that one does not let its holder in any more.
 person_anywhere = AccessDecorator(Access("person_anywhere", "bearer"), partial(_as_person, anywhere=True))
+verified_person = AccessDecorator(Access("verified_person", "bearer", verified=True), partial(_as_person, anywhere=True))
 # Whoever sends no token is anybody; one that is sent must be good.
 person_if_present = AccessDecorator(Access("person_if_present", "bearer", optional=True), _as_person_if_present)
 platform_owner = AccessDecorator(Access("platform_owner", "bearer", impersonated=False), _as_platform_owner)

@@ -16,7 +16,7 @@ from core.access import Capability, Role
 from core.errors import Invalid
 from core.invitations import Invitation, InvitationStatus, ListedInvitation, Offer
 from core.values import Email
-from entrypoints.http.access import anyone, member, person, person_if_present
+from entrypoints.http.access import anyone, member, person_anywhere, person_if_present
 from entrypoints.http.bodies import Body, EmailAddress, Nothing, Shown, Text, Timestamp
 from entrypoints.http.context import acting_member, caller, page_response, ports, served, signed_in
 from entrypoints.http.forms import read_form
@@ -168,7 +168,7 @@ class InvitationOffered(Shown):
 
 
 @routes.get("/api/invitations")
-@person
+@person_anywhere
 @refuses(404)
 @validate_response(list[InvitationOffered])
 async def offers() -> list[InvitationOffered]:

@@ -8,7 +8,7 @@ from quart_schema import validate_request, validate_response
 from core import organizations, sessions
 from core.access import Capability, OrganizationStatus, Role
 from core.organizations import LimitSource, Membership, Organization
-from entrypoints.http.access import member, person, verified_person
+from entrypoints.http.access import member, person_anywhere, verified_person
 from entrypoints.http.bodies import Body, Name, Shown, Text, Timestamp, maybe
 from entrypoints.http.context import acting_member, no_content, ports, signed_in
 from entrypoints.http.openapi import describes, refuses
@@ -97,7 +97,7 @@ async def create(data: NewOrganization) -> OwnOrganization:
 
 
 @routes.get("/api/organizations")
-@person
+@person_anywhere
 @validate_response(list[OwnOrganization])
 async def own_organizations() -> list[OwnOrganization]:
     """The organizations that you are a member of."""
