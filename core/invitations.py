@@ -83,12 +83,8 @@ class InvitedIsUnknown(Invalid):
     """There is no account with this address yet, so that nobody can accept for it. The link in the mail makes one."""
 
 
-class InvitedIsNotActive(Invalid):
-    """The account with this address is not active, so that it cannot become a member."""
-
-
-class InvitedIsUnproved(Invalid):
-    """The account with this address has not proved that the address is its own. Verify it, or reset the password, and accept again."""
+class InvitedCannotJoin(Invalid):
+    """The account with this address cannot join as it is. Verify the address or reset the password; if neither helps, ask the operator."""
 
 
 class InvitationStatus(StrEnum):
@@ -159,7 +155,7 @@ async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple
     token = str(new_id())  # the contract wants the form of a UUID: 122 bits from the operating system
     async with ports.storage.transaction(by=caller) as tx:
         organization, membership = await organizations.enter(tx, caller, Capability.MEMBERS_MANAGE)
-        _require_reach(membership.role, invited_to)
+        _require_grantable(invited_to, membership)
         limit = await tx.invitations.nth_newest(organization.id, ports.policy.invitations_per_day)
         if limit is not None and limit + DAY > now:
             raise TooManyInvitations((limit + DAY - now).total_seconds())
@@ -200,15 +196,12 @@ async def cancel(ports: Ports, caller: Member, invitation_id: UUID) -> None:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.enter(tx, caller, Capability.MEMBERS_MANAGE)
-        invitation = await tx.invitations.by_id(organization.id, invitation_id)
-        if invitation is None or not invitation.is_pending:
-            raise NoSuchInvitation
-        expired = await _expire(tx, invitation, now)
-        if not expired:
+        invitation = await _pending(tx, organization, invitation_id, now)
+        if invitation is not None:
             if not await tx.invitations.end(organization.id, invitation.id, InvitationStatus.CANCELLED, now):
                 raise NoSuchInvitation
             tx.record(events.invitation_revoked(invitation))
-    if expired:
+    if invitation is None:
         raise NoSuchInvitation
 
 
@@ -220,20 +213,25 @@ async def accept_for(ports: Ports, caller: Member, invitation_id: UUID) -> None:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, membership = await organizations.enter(tx, caller, Capability.MEMBERS_MANAGE)
-        invitation = await tx.invitations.by_id(organization.id, invitation_id)
-        if invitation is None or not invitation.is_pending:
-            raise NoSuchInvitation
-        expired = await _expire(tx, invitation, now)
-        if not expired:
-            _require_reach(membership.role, invitation.role)
+        invitation = await _pending(tx, organization, invitation_id, now)
+        if invitation is not None:
+            _require_grantable(invitation.role, membership)
             await _admit(tx, organization, invitation, now, on_behalf=True)
-    if expired:
+    if invitation is None:
         raise NoSuchInvitation
 
 
-def _require_reach(own: Role, role: Role) -> None:
-    """Raises RoleInsufficient where somebody of the role `own` may make nobody a member of that role (decisions, point 190)."""
-    if role in members.out_of_reach(own):
+async def _pending(tx: Transaction, organization: Organization, invitation_id: UUID, now: datetime) -> Invitation | None:
+    """The organization's pending invitation with this id. Where it is past its time it is marked, which has to be committed, and None."""
+    invitation = await tx.invitations.by_id(organization.id, invitation_id)
+    if invitation is None or not invitation.is_pending or await _expire(tx, invitation, now):
+        return None
+    return invitation
+
+
+def _require_grantable(role: Role, membership: Membership) -> None:
+    """Raises RoleInsufficient where this member may not give the role (decisions, point 190)."""
+    if role not in members.grantable(membership.role):
         raise RoleInsufficient
 
 
@@ -241,7 +239,8 @@ def _require_reach(own: Role, role: Role) -> None:
 
 
 async def offers(ports: Ports, caller: Person) -> list[Offer]:
-    """What the caller is invited to and can still accept; nothing while the address is not proved to be theirs (security.md R-4)."""
+    """What the caller is invited to and can still answer, even if accepting has to wait until the organization is active; nothing while the
+    address is not proved to be theirs (security.md R-4)."""
     if not caller.email_verified:
         return []
     async with ports.storage.reading() as read:
@@ -340,24 +339,24 @@ async def _admit(
     What accepts may be anybody who knows the token, the inviter for one. So it proves nothing about the mailbox, verifies nothing and
     deletes nothing (security.md A-7, R-3), and only a person who signed in, or whose account has no other life, takes part by it (R-5).
 
-    Raises AlreadyAMember, TeamFull, InvitedIsUnknown, InvitedIsAnother, InvitedIsNotActive, InvitedIsUnproved, InvitationExpired.
+    Raises AlreadyAMember, TeamFull, InvitedIsUnknown, InvitedIsAnother, InvitedCannotJoin, InvitationExpired.
     """
     known = await tx.accounts.by_email(invitation.email)
     if known is not None and await tx.members.lock(organization.id, known.id) is not None:
         raise AlreadyAMember
     if organization.member_count >= organization.user_limit.value:
         raise TeamFull
-    account, born = await accounts.find_or_add(tx, invitation.email, now)
-    if born and on_behalf:
-        raise InvitedIsUnknown
+    if on_behalf:
+        account, born = await tx.accounts.lock_by_email(invitation.email) or refuse(InvitedIsUnknown), False
+    else:
+        account, born = await accounts.find_or_add(tx, invitation.email, now)
     if person is not None and account.id != person.user_id:  # the address has changed hands since the token was read
         raise InvitedIsAnother
-    if not account.is_usable:
-        raise InvitedIsNotActive
-    if account.email_verified_at is None and account.first_verified_at is not None:
-        # Somebody gave a living account, with its sessions, this address and never showed that it is theirs: until they do, it gives no
-        # invitations (A-9), or whoever squats on an address would be let in by the person who really has it.
-        raise InvitedIsUnproved
+    # Somebody may have given a living account, with its sessions, this address and never shown that it is theirs: until they do, it gives
+    # no invitations (A-9), or whoever squats on an address would be let in by the person who really has it.
+    unproved = account.email_verified_at is None and account.first_verified_at is not None
+    if unproved or not account.is_usable:  # which of them is nothing that whoever knows the token should learn
+        raise InvitedCannotJoin
     if not await tx.invitations.end(organization.id, invitation.id, InvitationStatus.ACCEPTED, now):
         raise InvitationExpired
     confirmed = born or person is not None

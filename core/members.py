@@ -85,13 +85,11 @@ def assignable(role: str) -> Role:
     raise RoleUnknown
 
 
-def out_of_reach(role: Role | None) -> frozenset[Role]:
-    """The roles that somebody of this role, or without any, may not invite to (R-4; decisions, point 190)."""
+def grantable(role: Role | None) -> frozenset[Role]:
+    """The roles that somebody of this role, or without any, may make others have (security.md R-4; decisions, point 190)."""
     if role is None or not access.may(role, Capability.MEMBERS_MANAGE):
-        return frozenset(Role)
-    if not access.may(role, Capability.ROLES_MANAGE):
-        return frozenset(Role) - {Role.MEMBER}
-    return frozenset({Role.OWNER})
+        return frozenset()
+    return frozenset({Role.ADMIN, Role.MEMBER}) if access.may(role, Capability.ROLES_MANAGE) else frozenset({Role.MEMBER})
 
 
 async def listed(ports: Ports, caller: Member, role: Role | None, page: Page) -> tuple[Listed[ListedMember], Limit]:
@@ -169,5 +167,5 @@ async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID) -
 
 async def _void_invitations(tx: Transaction, org_id: UUID, user_id: UUID, role: Role | None, now: datetime) -> None:
     """Revoke what the person has invited to and could not any more, being of this role now, or of none (security.md R-4)."""
-    for invitation in await tx.invitations.void(org_id, user_id, out_of_reach(role), now):
+    for invitation in await tx.invitations.void(org_id, user_id, frozenset(Role) - grantable(role), now):
         tx.record(events.invitation_revoked(invitation))

@@ -16,6 +16,7 @@ from adapters.postgres.pool import Pool
 from core import accounts, invitations
 from core.access import SYSTEM, Anonymous, Member, OrganizationContext, OrganizationStatus, Role, RoleInsufficient
 from core.accounts import Account, Origin
+from core.invitations import InvitedCannotJoin
 from core.organizations import Membership
 from core.values import Email, new_id
 from ports import Ports
@@ -38,116 +39,6 @@ from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.http.direct import change_ports
 
 WEEK = timedelta(days=7)
-CAST: Mapping[str, Role] = {"owner": Role.OWNER, "admin": Role.ADMIN, "member": Role.MEMBER}
-
-
-@dataclass(slots=True)
-class Tenant:
-    """An organization, with an owner, an admin and a member who are signed in."""
-
-    api: Api
-    ports: Ports
-    pool: Pool
-    org: UUID
-    slug: str
-    people: dict[str, Account] = field(default_factory=dict)
-    sessions: dict[str, SignedIn] = field(default_factory=dict)
-
-    @property
-    def path(self) -> str:
-        return f"/api/organizations/{self.slug}/invitations"
-
-    def token(self, name: str) -> str:
-        return self.sessions[name].access_token
-
-    async def add(self, name: str, account: Account, role: Role) -> None:
-        now = self.ports.clock.now()
-        async with self.ports.storage.transaction(by=SYSTEM) as tx:
-            await tx.members.add(Membership(id=new_id(), org_id=self.org, user_id=account.id, role=role, created_at=now, confirmed_at=now))
-        self.people[name] = account
-        self.sessions[name] = await sign_in(self.ports, account)
-
-    async def try_invite(self, email: str = EMAIL, role: str = "member", by: str = "owner") -> Answer:
-        return await self.api.post(self.path, {"email": email, "role": role}, token=self.token(by))
-
-    async def invite(self, email: str = EMAIL, role: str = "member", by: str = "owner") -> dict[str, Any]:
-        """The answer to an invitation that is made."""
-        answer = await self.try_invite(email, role, by)
-        assert answer.status == 200, answer.text
-        made: dict[str, Any] = answer.json
-        return made
-
-    async def listed(self, query: str = "", by: str = "owner") -> Answer:
-        return await self.api.get(f"{self.path}{query}", token=self.token(by))
-
-    async def statuses(self) -> dict[str, str]:
-        """What became of the invitations, as it is stored, by address; of several for one address the newest."""
-        rows = await run_sql(self.pool, "select email, status from invitations where org_id = %s order by created_at", self.org)
-        return dict(rows)
-
-    async def members(self) -> dict[str, tuple[str, bool]]:
-        """Role, and whether the membership is confirmed, by address."""
-        rows = await run_sql(
-            self.pool,
-            "select u.email, m.role, m.confirmed_at is not null from memberships m join users u on u.id = m.user_id where m.org_id = %s",
-            self.org,
-        )
-        [(count,)] = await run_sql(self.pool, "select member_count from organizations where id = %s", self.org)
-        assert count == len(rows)
-        return {email: (role, confirmed) for email, role, confirmed in rows}
-
-    async def log(self) -> list[dict[str, Any]]:
-        """The audit log."""
-        columns = ("action", "target_type", "target_id", "actor_id", "impersonator_id", "address", "details")
-        rows = await run_sql(self.pool, f"select {', '.join(columns)} from audit_log where org_id = %s", self.org)  # noqa: S608
-        return [dict(zip(columns, row, strict=True)) for row in rows]
-
-    async def entry(self, action: str) -> dict[str, Any]:
-        """The one entry of this action."""
-        [found] = [entry for entry in await self.log() if entry["action"] == action]
-        return found
-
-    async def told(self) -> list[tuple[str, str, dict[str, Any]]]:
-        """The events, which webhooks are to tell: name, target, data."""
-        rows = await run_sql(self.pool, "select name, target_id, data from events where org_id = %s", self.org)
-        return [(name, target, data) for name, target, data in rows]
-
-    async def actions(self) -> Counter[str]:
-        """How often the log and the webhooks were told what, which must be the same."""
-        actions = Counter(entry["action"] for entry in await self.log())
-        assert actions == Counter(name for name, _, _ in await self.told())
-        return actions
-
-    async def allow(self, seats: int) -> None:
-        await run_sql(self.pool, "update organizations set max_users = %s where id = %s", seats, self.org)
-
-    async def become(self, status: str) -> None:
-        await run_sql(self.pool, "update organizations set status = %s where id = %s", status, self.org)
-
-
-class Tenants:
-    """Makes them."""
-
-    def __init__(self, api: Api, ports: Ports, pool: Pool) -> None:
-        self._parts = api, ports, pool
-
-    async def add(self, slug: str = "acme", status: str = "active", cast: Mapping[str, Role] = CAST) -> Tenant:
-        api, ports, pool = self._parts
-        tenant = Tenant(api, ports, pool, await add_organization(pool, slug, status), slug)
-        for name, role in cast.items():
-            await tenant.add(name, await add_account(ports, f"{name}@{slug}.example", None), role)
-        return tenant
-
-
-@pytest.fixture
-def tenants(api: Api, ports: Ports, pool: Pool) -> Tenants:
-    return Tenants(api, ports, pool)
-
-
-@pytest.fixture
-async def acme(tenants: Tenants) -> Tenant:
-    return await tenants.add()
-
 
 async def accept(api: Api, secret: str, **options: Any) -> Answer:
     return await api.post("/api/invitations/accept", {"token": secret}, **options)
@@ -272,7 +163,7 @@ async def test_an_organization_that_is_not_active_invites_nobody(tenants: Tenant
     tenant = await tenants.add(status=status)
     assert refused(await tenant.try_invite()) == INACTIVE
     assert refused(await tenant.listed()) == INACTIVE
-    for path in (f"{tenant.path}/{uuid4()}", f"{tenant.path}/{uuid4()}/accept"):
+    for path in (f"{tenant.invitations}/{uuid4()}", f"{tenant.invitations}/{uuid4()}/accept"):
         assert refused(await tenant.api.post(path, token=tenant.token("owner"))) == INACTIVE
 
 
@@ -303,7 +194,7 @@ async def test_an_address_is_invited_once_at_a_time_by_each_organization(acme: T
 async def test_an_expired_invitation_makes_room_and_is_marked(acme: Tenant, api: Api, clock: FakeClock) -> None:
     first = await acme.invite()
     clock.advance(WEEK - timedelta(microseconds=1))
-    acme.sessions["owner"] = await sign_in(acme.ports, acme.people["owner"])
+    await acme.sign_in("owner")
     assert refused(await acme.try_invite()) == BAD
     clock.advance(timedelta(microseconds=1))
     second = await acme.invite()
@@ -319,16 +210,16 @@ async def test_an_expired_invitation_makes_room_and_is_marked(acme: Tenant, api:
 async def test_an_answered_invitation_makes_room(acme: Tenant, api: Api, answer: str) -> None:
     made = await acme.invite()
     if answer == "cancel":
-        assert (await api.post(f"{acme.path}/{made['invitation']['id']}", token=acme.token("owner"))).status == 200
+        assert (await api.post(f"{acme.invitations}/{made['invitation']['id']}", token=acme.token("owner"))).status == 200
     else:
         assert (await decline(api, made["token"])).status == 200
     assert (await acme.try_invite()).status == 200
 
 
 async def test_who_impersonates_invites_in_the_name_of_both(acme: Tenant, ports: Ports, api: Api) -> None:
-    steward = await add_account(ports, "steward@platform.example", None, is_platform_owner=True)
+    steward = await add_platform_owner(ports)
     token = await impersonate(ports, steward, acme.people["owner"])
-    assert (await api.post(acme.path, {"email": EMAIL, "role": "member"}, token=token)).status == 200
+    assert (await api.post(acme.invitations, {"email": EMAIL, "role": "member"}, token=token)).status == 200
     [entry] = await acme.log()
     assert (entry["actor_id"], entry["impersonator_id"]) == (acme.people["owner"].id, steward.id)
 
@@ -342,7 +233,7 @@ async def test_an_organization_invites_so_many_a_day_whatever_becomes_of_them(
 ) -> None:
     limit_to(app, ports, 3)
     made = await acme.invite("1@example.com")
-    assert (await api.post(f"{acme.path}/{made['invitation']['id']}", token=acme.token("owner"))).status == 200
+    assert (await api.post(f"{acme.invitations}/{made['invitation']['id']}", token=acme.token("owner"))).status == 200
     clock.advance(timedelta(minutes=5))
     await acme.invite("2@example.com", by="admin")
     await acme.invite("3@example.com")
@@ -353,7 +244,7 @@ async def test_an_organization_invites_so_many_a_day_whatever_becomes_of_them(
     assert (await acme.try_invite("3@example.com")).status == 429
     assert (await (await tenants.add("acme-two")).try_invite("4@example.com")).status == 200
     clock.advance(timedelta(seconds=24 * 3600 - 301))
-    acme.sessions["owner"] = await sign_in(ports, acme.people["owner"])
+    await acme.sign_in("owner")
     assert (await acme.try_invite("4@example.com")).headers["Retry-After"] == "1"
     clock.advance(timedelta(seconds=1))
     await acme.invite("4@example.com")
@@ -400,12 +291,12 @@ async def test_the_list_is_newest_first_with_inviters_in_pages_and_hashes_for_to
 async def test_the_list_shows_one_status_if_asked_to(acme: Tenant, api: Api, clock: FakeClock) -> None:
     late = await acme.invite("expired@example.com")
     clock.advance(WEEK)
-    acme.sessions["owner"] = await sign_in(acme.ports, acme.people["owner"])
+    await acme.sign_in("owner")
     made = {status: await acme.invite(f"{status}@example.com") for status in ("pending", "accepted", "rejected", "cancelled")}
     made["expired"] = late  # nobody has marked it
     await accept(api, made["accepted"]["token"])
     await decline(api, made["rejected"]["token"])
-    await api.post(f"{acme.path}/{made['cancelled']['invitation']['id']}", token=acme.token("owner"))
+    await api.post(f"{acme.invitations}/{made['cancelled']['invitation']['id']}", token=acme.token("owner"))
     for status, one in made.items():
         answer = await acme.listed(f"?status={status}")
         assert answer.json == [{"invitation": one["invitation"] | {"status": status}, "inviter": one["inviter"]}]
@@ -435,15 +326,15 @@ async def test_invitations_of_one_organization_are_nothing_to_another(acme: Tena
     made = (await acme.invite())["invitation"]
     assert (await other.listed()).json == []
     assert (await other.listed()).headers["X-Total-Count"] == "0"
-    for path in (f"{other.path}/{made['id']}", f"{other.path}/{made['id']}/accept"):
+    for path in (f"{other.invitations}/{made['id']}", f"{other.invitations}/{made['id']}/accept"):
         foreign, unknown = (
             await api.post(path, token=other.token("owner")),
-            await api.post(f"{other.path}/{uuid4()}", token=other.token("owner")),
+            await api.post(f"{other.invitations}/{uuid4()}", token=other.token("owner")),
         )
         assert refused(foreign) == MISSING
         assert foreign.json["error"] == unknown.json["error"]
     assert await acme.statuses() == {EMAIL: "pending"}
-    for call in (acme.path, f"{acme.path}/{made['id']}", f"{acme.path}/{made['id']}/accept"):
+    for call in (acme.invitations, f"{acme.invitations}/{made['id']}", f"{acme.invitations}/{made['id']}/accept"):
         assert refused(await api.post(call, {"email": "x@example.com", "role": "member"}, token=other.token("owner"))) == FORBIDDEN
     assert await acme.actions() == Counter(["user.invited"])
     assert await other.actions() == Counter()
@@ -455,7 +346,7 @@ async def test_invitations_of_one_organization_are_nothing_to_another(acme: Tena
 @pytest.mark.parametrize("by", ["owner", "admin"])
 async def test_a_cancelled_invitation_is_over(acme: Tenant, api: Api, by: str) -> None:
     made = await acme.invite(role="admin")
-    path = f"{acme.path}/{made['invitation']['id']}"
+    path = f"{acme.invitations}/{made['invitation']['id']}"
     answer = await api.post(path, token=acme.token(by))
     assert (answer.status, answer.json) == (200, {})
     assert await acme.statuses() == {EMAIL: "cancelled"}
@@ -471,13 +362,13 @@ async def test_a_cancelled_invitation_is_over(acme: Tenant, api: Api, by: str) -
 
 async def test_a_member_cancels_nothing(acme: Tenant, api: Api) -> None:
     made = await acme.invite()
-    assert refused(await api.post(f"{acme.path}/{made['invitation']['id']}", token=acme.token("member"))) == FORBIDDEN
+    assert refused(await api.post(f"{acme.invitations}/{made['invitation']['id']}", token=acme.token("member"))) == FORBIDDEN
 
 
 @pytest.mark.parametrize("id_", ["x", "1", "{}", "%00", "5E0C3A0C-7C1B-4B7E-9D53-2F5E8B0C7A11"])
 @pytest.mark.parametrize("suffix", ["", "/accept"])
 async def test_an_id_that_is_none_is_not_found(acme: Tenant, api: Api, id_: str, suffix: str) -> None:
-    assert refused(await api.post(f"{acme.path}/{id_}{suffix}", token=acme.token("owner"))) == MISSING
+    assert refused(await api.post(f"{acme.invitations}/{id_}{suffix}", token=acme.token("owner"))) == MISSING
 
 
 @pytest.mark.parametrize("suffix", ["", "/accept"])
@@ -489,7 +380,7 @@ async def test_what_is_past_its_time_is_not_pending_and_gets_marked(
     clock.advance(WEEK)
     token = (await sign_in(ports, acme.people["admin"])).access_token
     for _ in range(2):
-        assert refused(await api.post(f"{acme.path}/{made['invitation']['id']}{suffix}", token=token)) == MISSING
+        assert refused(await api.post(f"{acme.invitations}/{made['invitation']['id']}{suffix}", token=token)) == MISSING
     assert await acme.statuses() == {EMAIL: "expired"}
     assert await acme.actions() == Counter(["user.invited", "invitation.expired"])
 
@@ -528,7 +419,7 @@ async def test_the_own_list_has_only_what_can_still_be_answered(
     clock.advance(WEEK)
     cancelling = await tenants.add("acme-two")
     made = await cancelling.invite()
-    await api.post(f"{cancelling.path}/{made['invitation']['id']}", token=cancelling.token("owner"))
+    await api.post(f"{cancelling.invitations}/{made['invitation']['id']}", token=cancelling.token("owner"))
     await decline(api, (await (await tenants.add("acme-three")).invite())["token"])
     ada = await sign_in(ports, account)
     assert (await own(api, ada)).json == []
@@ -661,12 +552,12 @@ async def test_a_token_that_is_sent_must_be_good(acme: Tenant, api: Api, answer:
 
 
 async def test_who_impersonates_accepts_nothing(acme: Tenant, api: Api, ports: Ports) -> None:
-    steward = await add_account(ports, "steward@platform.example", None, is_platform_owner=True)
+    steward = await add_platform_owner(ports)
     ada = await add_account(ports, EMAIL, None)
     made = await acme.invite()
     for secret in (made["token"], made["invitation"]["token"]):
         assert refused(await accept(api, secret, token=await impersonate(ports, steward, ada))) == FORBIDDEN
-    on_behalf = f"{acme.path}/{made['invitation']['id']}/accept"
+    on_behalf = f"{acme.invitations}/{made['invitation']['id']}/accept"
     assert refused(await api.post(on_behalf, token=await impersonate(ports, steward, acme.people["owner"]))) == FORBIDDEN
     assert await acme.statuses() == {EMAIL: "pending"}
 
@@ -690,7 +581,7 @@ async def test_an_answered_invitation_is_as_good_as_unknown(acme: Tenant, api: A
     made = [await acme.invite(f"{number}@example.com") for number in range(3)]
     await accept(api, made[0]["token"])
     await decline(api, made[1]["token"])
-    await api.post(f"{acme.path}/{made[2]['invitation']['id']}", token=acme.token("owner"))
+    await api.post(f"{acme.invitations}/{made[2]['invitation']['id']}", token=acme.token("owner"))
     before = await acme.statuses()
     for one in made:
         again = await answer(api, one["token"])
@@ -795,7 +686,7 @@ async def test_an_invitation_that_found_no_seat_is_still_good(acme: Tenant, api:
 async def test_somebody_who_became_a_member_otherwise_is_one_already(acme: Tenant, api: Api, ports: Ports, signed_in: bool) -> None:
     ada = await add_account(ports, EMAIL, None)
     made = await acme.invite(role="admin")
-    await acme.add("ada", ada, Role.MEMBER)
+    await acme.join("ada", ada, Role.MEMBER)
     options = {"token": acme.token("ada")} if signed_in else {}
     assert refused(await accept(api, made["token"], **options)) == BAD
     assert (await acme.members())[EMAIL] == ("member", True)
@@ -805,7 +696,7 @@ async def test_a_deactivated_account_joins_nothing(acme: Tenant, api: Api, ports
     await add_account(ports, EMAIL, None, deactivated_at=clock.now())
     made = await acme.invite()
     assert refused(await accept(api, made["token"])) == BAD
-    assert refused(await api.post(f"{acme.path}/{made['invitation']['id']}/accept", token=acme.token("owner"))) == BAD
+    assert refused(await api.post(f"{acme.invitations}/{made['invitation']['id']}/accept", token=acme.token("owner"))) == BAD
     assert EMAIL not in await acme.members()
     assert await acme.statuses() == {EMAIL: "pending"}
 
@@ -817,10 +708,25 @@ async def test_an_address_that_was_taken_over_without_proof_joins_nothing(acme: 
     assert (await api.patch("/api/user", {"email": EMAIL}, token=squatter.access_token)).status == 200
     for options in ({}, {"token": squatter.access_token}):
         assert refused(await accept(api, made["token"], **options)) == BAD
-    assert refused(await api.post(f"{acme.path}/{made['invitation']['id']}/accept", token=acme.token("owner"))) == BAD
+    assert refused(await api.post(f"{acme.invitations}/{made['invitation']['id']}/accept", token=acme.token("owner"))) == BAD
     assert await acme.statuses() == {EMAIL: "pending"}
     await run_sql(pool, "update users set email_verified_at = now() where email = %s", EMAIL)
     assert (await accept(api, made["token"])).status == 200
+
+
+async def test_what_is_wrong_with_an_account_is_not_told(acme: Tenant, api: Api, ports: Ports, pool: Pool) -> None:
+    ada = await add_account(ports, EMAIL, None)
+    made = await acme.invite()
+    told = []
+    for change in (
+        "email_verified_at = null",
+        "email_verified_at = now(), deactivated_at = now()",
+        "deactivated_at = null, anonymized_at = now()",
+    ):
+        await run_sql(pool, f"update users set {change} where id = %s", ada.id)  # noqa: S608
+        answer = await accept(api, made["token"])
+        told.append((*refused(answer), answer.json["error"]))
+    assert told == [(*BAD, InvitedCannotJoin.__doc__)] * 3
 
 
 async def test_role_address_and_organization_come_from_the_invitation_alone(acme: Tenant, tenants: Tenants, api: Api) -> None:
@@ -840,19 +746,19 @@ async def test_role_address_and_organization_come_from_the_invitation_alone(acme
 async def test_a_manager_accepts_for_somebody_who_has_an_account(acme: Tenant, api: Api, ports: Ports, by: str, role: str) -> None:
     ada = await add_account(ports, EMAIL, None)
     made = await acme.invite(role=role)
-    answer = await api.post(f"{acme.path}/{made['invitation']['id']}/accept", token=acme.token(by))
+    answer = await api.post(f"{acme.invitations}/{made['invitation']['id']}/accept", token=acme.token(by))
     assert (answer.status, answer.json) == (200, {})
     assert (await acme.members())[EMAIL] == (role, False)
     assert await acme.actions() == Counter(["user.invited", "invitation.accepted", "user.joined"])
     accepted, joined = await acme.entry("invitation.accepted"), await acme.entry("user.joined")
     assert accepted["actor_id"] == joined["actor_id"] == acme.people[by].id
     assert joined["target_id"] == str(ada.id)
-    assert refused(await api.post(f"{acme.path}/{made['invitation']['id']}/accept", token=acme.token(by))) == MISSING
+    assert refused(await api.post(f"{acme.invitations}/{made['invitation']['id']}/accept", token=acme.token(by))) == MISSING
 
 
 async def test_only_the_owner_makes_an_admin_of_somebody(acme: Tenant, api: Api, ports: Ports) -> None:
     await add_account(ports, EMAIL, None)
-    path = f"{acme.path}/{(await acme.invite(role='admin'))['invitation']['id']}/accept"
+    path = f"{acme.invitations}/{(await acme.invite(role='admin'))['invitation']['id']}/accept"
     assert refused(await api.post(path, token=acme.token("admin"))) == FORBIDDEN
     assert refused(await api.post(path, token=acme.token("member"))) == FORBIDDEN
     assert await acme.statuses() == {EMAIL: "pending"}
@@ -860,7 +766,7 @@ async def test_only_the_owner_makes_an_admin_of_somebody(acme: Tenant, api: Api,
 
 async def test_nobody_accepts_for_somebody_without_an_account(acme: Tenant, api: Api, pool: Pool) -> None:
     made = await acme.invite()
-    assert refused(await api.post(f"{acme.path}/{made['invitation']['id']}/accept", token=acme.token("owner"))) == BAD
+    assert refused(await api.post(f"{acme.invitations}/{made['invitation']['id']}/accept", token=acme.token("owner"))) == BAD
     assert await acme.statuses() == {EMAIL: "pending"}
     assert await run_sql(pool, "select count(*) from users where email = %s", EMAIL) == [(0,)]
 
@@ -869,7 +775,7 @@ async def test_seats_count_for_managers_too(acme: Tenant, api: Api, ports: Ports
     await add_account(ports, EMAIL, None)
     await acme.allow(3)
     made = await acme.invite()
-    assert refused(await api.post(f"{acme.path}/{made['invitation']['id']}/accept", token=acme.token("owner"))) == FULL
+    assert refused(await api.post(f"{acme.invitations}/{made['invitation']['id']}/accept", token=acme.token("owner"))) == FULL
 
 
 # Declining
@@ -935,7 +841,7 @@ async def test_one_of_many_acceptances_of_one_invitation_wins(acme: Tenant, api:
                 return await accept(api, made["token"])
             case 1:
                 return await accept(api, made["invitation"]["token"], token=ada.access_token if ada else None)
-        return await api.post(f"{acme.path}/{made['invitation']['id']}/accept", token=acme.token("owner"))
+        return await api.post(f"{acme.invitations}/{made['invitation']['id']}/accept", token=acme.token("owner"))
 
     answers = await everyone(20, act)
     assert sorted(answer.status for answer in answers)[:2] in ([200, 400], [200, 404])
@@ -958,7 +864,7 @@ async def test_one_of_many_different_answers_to_one_invitation_wins(acme: Tenant
                     return await accept(api, made["token"])
                 case 1:
                     return await decline(api, made["token"])
-            return await api.post(f"{acme.path}/{made['invitation']['id']}", token=acme.token("admin"))
+            return await api.post(f"{acme.invitations}/{made['invitation']['id']}", token=acme.token("admin"))
 
         answers = await everyone(21, act)
         assert sorted(answer.status for answer in answers).count(200) == 1
@@ -978,7 +884,7 @@ async def test_an_expired_invitation_ends_once_whoever_finds_it(acme: Tenant, ap
     for number in range(5):
         made = await acme.invite(f"{number}@example.com")
         clock.advance(WEEK)
-        acme.sessions["owner"] = await sign_in(ports, acme.people["owner"])
+        await acme.sign_in("owner")
         before = await acme.actions()
 
         async def act(turn: int, made: dict[str, Any] = made) -> int | None:
@@ -986,7 +892,7 @@ async def test_an_expired_invitation_ends_once_whoever_finds_it(acme: Tenant, ap
                 case 0:
                     return (await accept(api, made["token"])).status
                 case 1:
-                    return (await api.post(f"{acme.path}/{made['invitation']['id']}", token=acme.token("owner"))).status
+                    return (await api.post(f"{acme.invitations}/{made['invitation']['id']}", token=acme.token("owner"))).status
                 case 2:
                     return (await decline(api, made["token"])).status
             await invitations.sweep(ports, new_id())
