@@ -9,6 +9,15 @@ from adapters.postgres.statements import Repository
 from adapters.postgres.tombstones import removing_records
 from core.housekeeping import Sweep
 
+# Self-registered with a password, never proved, member of nothing (security.md A-7).
+NEVER_VERIFIED: Final = """
+    u.first_verified_at is null and u.created_at < %(before)s and u.origin = 'platform' and u.password_hash is not null
+    and u.deactivated_at is null and u.anonymized_at is null and not u.is_platform_owner
+    and not exists (select 1 from memberships m where m.user_id = u.id)"""
+# A statement looks at memberships as they were when it began, also where it comes to lock the account later; and whoever was made a member
+# in between must stay. So the accounts are locked first, which keeps memberships of them from being added, and judged again by another
+# statement, which sees those that there are.
+LOCK_NEVER_VERIFIED: Final = f"select u.id from users u where {NEVER_VERIFIED} limit %(limit)s for update of u skip locked"
 # What each sweep removes: rows that were past their use at %(before)s, at most %(limit)s of them. Rows that somebody is using this
 # moment are left for the next round.
 SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
@@ -33,14 +42,7 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.EVENTS: """
         delete from events where id in (
             select id from events where created_at < %(before)s limit %(limit)s for update skip locked)""",
-    # Self-registered with a password, never proved, member of nothing (security.md A-7).
-    Sweep.UNVERIFIED_ACCOUNTS: """
-        delete from users where id in (
-            select u.id from users u
-            where u.first_verified_at is null and u.created_at < %(before)s and u.origin = 'platform' and u.password_hash is not null
-              and u.deactivated_at is null and u.anonymized_at is null and not u.is_platform_owner
-              and not exists (select 1 from memberships m where m.user_id = u.id)
-            limit %(limit)s for update of u skip locked)""",
+    Sweep.UNVERIFIED_ACCOUNTS: f"delete from users u where u.id = any(%(locked)s) and {NEVER_VERIFIED}",
     # What is still written of a deleted organization is told by somebody who saw it alive, so its tombstone stays for a while.
     Sweep.DELETED_ORGANIZATIONS: f"""
         {removing_records("select id from deleted_organizations")},
@@ -50,8 +52,9 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
                 left join lateral (
                     select org_id from audit_log where org_id = d.id order by created_at desc, id desc limit 1) l on true
                 left join lateral (select org_id from events where org_id = d.id order by name limit 1) e on true
+                left join lateral (select org_id from login_events where org_id = d.id order by created_at desc limit 1) s on true
                 left join lateral (select org_id from audit_totals where org_id = d.id order by action, target_type limit 1) t on true
-                where d.deleted_at < %(before)s and l.org_id is null and e.org_id is null and t.org_id is null
+                where d.deleted_at < %(before)s and l.org_id is null and e.org_id is null and s.org_id is null and t.org_id is null
                 limit %(limit)s - (select count(*) from records))
             returning 1)
         select 1 from records union all select 1 from buried""",
@@ -79,4 +82,7 @@ class Housekeeping(Repository):
     """ports.storage.Housekeeping."""
 
     async def sweep(self, what: Sweep, before: datetime, limit: int) -> int:
+        if what is Sweep.UNVERIFIED_ACCOUNTS:
+            locked = await self._all(lambda row: row[0], LOCK_NEVER_VERIFIED, before=before, limit=limit)
+            return await self._run(SWEEPS[what], before=before, locked=locked)
         return await self._run(SWEEPS[what], before=before, limit=limit)

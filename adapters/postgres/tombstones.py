@@ -27,11 +27,19 @@ def removing_records(of: LiteralString) -> LiteralString:
                     order by name limit %(limit)s for update skip locked) e
                 limit %(limit)s - (select count(*) from of_log)))
             returning 1),
+        of_logins as (
+            delete from login_events where id = any(array(
+                select l.id from gone cross join lateral (
+                    select id from login_events where org_id = gone.id
+                    order by created_at desc limit %(limit)s for update skip locked) l
+                limit %(limit)s - (select count(*) from of_log) - (select count(*) from of_events)))
+            returning 1),
         of_totals as (
             delete from audit_totals where (org_id, action, target_type) in (
                 select t.org_id, t.action, t.target_type from gone cross join lateral (
                     select org_id, action, target_type from audit_totals where org_id = gone.id
                     order by action, target_type limit %(limit)s for update skip locked) t
-                limit %(limit)s - (select count(*) from of_log) - (select count(*) from of_events))
+                limit %(limit)s - (select count(*) from of_log) - (select count(*) from of_events) - (select count(*) from of_logins))
             returning 1),
-        records as (select 1 from of_log union all select 1 from of_events union all select 1 from of_totals)"""
+        records as (
+            select 1 from of_log union all select 1 from of_events union all select 1 from of_logins union all select 1 from of_totals)"""

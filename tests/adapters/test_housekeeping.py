@@ -4,10 +4,11 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 from psycopg import sql
 
-from adapters.postgres.housekeeping import SWEEPS
+from adapters.postgres.housekeeping import LOCK_NEVER_VERIFIED, SWEEPS
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres, Transaction
 from core import events, housekeeping
@@ -20,7 +21,7 @@ from core.signing_keys import SigningKey
 from core.values import Email, digest
 from ports import Ports
 from tests.adapters.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, begin, in_another_task, mail, session, within
-from tests.builders import add_member, add_organization, everyone, run_sql
+from tests.builders import add_member, add_organization, everyone, meanwhile, run_sql
 from tests.fakes.outside import FakeClock
 
 # Leases
@@ -170,6 +171,33 @@ async def test_a_sweep_leaves_alone_what_somebody_is_using(storage: Postgres, po
     assert await run_sql(pool, "select email from users") == [("1@example.com",)]
 
 
+async def test_whoever_is_made_a_member_while_the_sweep_looks_is_not_purged(
+    storage: Postgres, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweep has begun to look before the membership is there, and comes to lock the account after it."""
+    ada = await add(storage, account(email_verified_at=None, created_at=NOW - 8 * DAY))
+    org = await add_organization(pool, "acme")
+    halted = LOCK_NEVER_VERIFIED.replace(" limit ", " and pg_advisory_xact_lock_shared(1) is not null limit ")
+    assert halted != LOCK_NEVER_VERIFIED
+    monkeypatch.setattr("adapters.postgres.housekeeping.LOCK_NEVER_VERIFIED", halted)
+    added = """
+        with added as (
+            insert into memberships (id, org_id, user_id, role, created_at) values (gen_random_uuid(), %s, %s, 'member', now()))
+        update organizations set member_count = member_count + 1"""
+    changes: list[tuple[str, Any]] = [("select pg_advisory_xact_lock(1)", ()), (added, (org, ada.id))]
+    sweep = Sweep.UNVERIFIED_ACCOUNTS
+    assert await meanwhile(pool, changes, lambda: within(storage, lambda tx: tx.housekeeping.sweep(sweep, NOW, 100))) == 0
+    assert await run_sql(pool, "select user_id from memberships") == [(ada.id,)]
+    assert await run_sql(pool, "select member_count from organizations") == [(1,)]
+
+
+async def test_no_membership_goes_uncounted_with_its_account(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    await add_member(pool, await add_organization(pool, "acme"), ada.id)
+    with pytest.raises(psycopg.errors.ForeignKeyViolation):
+        await run_sql(pool, "delete from users")
+
+
 # Deleted organizations
 
 
@@ -180,8 +208,8 @@ async def bury(pool: Pool, when: datetime) -> UUID:
     return org
 
 
-async def leave_records(pool: Pool, org: UUID | None, entries: int = 1, told: int = 1, totals: int = 1) -> None:
-    """Audit entries, events and totals of an organization, whether or not there is one."""
+async def leave_records(pool: Pool, org: UUID | None, entries: int = 1, told: int = 1, totals: int = 1, logins: int = 0) -> None:
+    """Audit entries, events, totals and logins of an organization, whether or not there is one."""
     log = """
         insert into audit_log (id, org_id, action, target_type, target_id, details, created_at)
         select gen_random_uuid(), %s, 'x', 'user', 'x', '{}', now() from generate_series(1, %s)"""
@@ -193,40 +221,48 @@ async def leave_records(pool: Pool, org: UUID | None, entries: int = 1, told: in
     if org is not None:
         sums = "select %s, 'x' || n, 'user', 1 from generate_series(1, %s) n"
         await run_sql(pool, f"insert into audit_totals (org_id, action, target_type, total) {sums}", org, totals)
+    signed_in = """
+        insert into login_events (id, user_id, org_id, provider, success, created_at)
+        select gen_random_uuid(), id, %s, 'x', true, now() from users, generate_series(1, %s)"""
+    await run_sql(pool, signed_in, org, logins)
 
 
-async def records_of(pool: Pool, org: UUID | None) -> tuple[int, int, int]:
-    """How many audit entries, events and totals there are of an organization, or of the platform itself."""
+async def records_of(pool: Pool, org: UUID | None) -> tuple[int, int, int, int]:
+    """How many audit entries, events, totals and logins there are of an organization, or of the platform itself."""
     [(entries,)] = await run_sql(pool, "select count(*) from audit_log where org_id is not distinct from %s", org)
     [(told,)] = await run_sql(pool, "select count(*) from events where org_id is not distinct from %s", org)
     [(totals,)] = await run_sql(pool, "select count(*) from audit_totals where org_id is not distinct from %s", org)
-    return entries, told, totals
+    [(logins,)] = await run_sql(pool, "select count(*) from login_events where org_id is not distinct from %s", org)
+    return entries, told, totals, logins
 
 
 async def test_the_records_of_a_deleted_organization_go_at_once_and_nobody_elses(storage: Postgres, pool: Pool) -> None:
+    await add(storage, account())
     gone, twin = await bury(pool, NOW), await add_organization(pool, "acme")
     for org in (gone, twin, None):
-        await leave_records(pool, org, 3, 2, 1)
-    assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.DELETED_ORGANIZATIONS, NOW, 100)) == 6
-    assert await records_of(pool, gone) == (0, 0, 0)
-    assert await records_of(pool, twin) == (3, 2, 1)
-    assert await records_of(pool, None) == (3, 2, 0)
+        await leave_records(pool, org, 3, 2, 1, 4)
+    assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.DELETED_ORGANIZATIONS, NOW, 100)) == 10
+    assert await records_of(pool, gone) == (0, 0, 0, 0)
+    assert await records_of(pool, twin) == (3, 2, 1, 4)
+    assert await records_of(pool, None) == (3, 2, 0, 4)
 
 
 async def test_a_batch_of_records_is_bounded_over_all_deleted_organizations(storage: Postgres, pool: Pool) -> None:
+    await add(storage, account())
     gone = [await bury(pool, NOW - 2 * DAY) for _ in range(3)]
     for org in gone:
-        await leave_records(pool, org, 4, 3, 2)
+        await leave_records(pool, org, 3, 2, 2, 2)
     swept = []
     while count := await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.DELETED_ORGANIZATIONS, NOW, 5)):
         swept.append(count)
     assert swept == [5, 5, 5, 5, 5, 4, 1]  # 27 records and 3 tombstones
-    assert [await records_of(pool, org) for org in gone] == [(0, 0, 0)] * 3
+    assert [await records_of(pool, org) for org in gone] == [(0, 0, 0, 0)] * 3
     assert await run_sql(pool, "select count(*) from deleted_organizations") == [(0,)]
 
 
-@pytest.mark.parametrize("left", [(1, 0, 0), (0, 1, 0), (0, 0, 1)])
-async def test_a_tombstone_stays_while_anything_is_left(storage: Postgres, pool: Pool, left: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize("left", [(1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)])
+async def test_a_tombstone_stays_while_anything_is_left(storage: Postgres, pool: Pool, left: tuple[int, int, int, int]) -> None:
+    await add(storage, account())
     org = await bury(pool, NOW - 2 * DAY)
     await leave_records(pool, org, *left)
     assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.DELETED_ORGANIZATIONS, NOW, 100)) == 1
@@ -242,7 +278,7 @@ async def test_what_is_written_of_an_organization_as_it_goes_is_removed_for_a_da
         await leave_records(pool, org)
         clock.advance(12 * HOUR)
         assert await housekeeping.sweep(ports, holder) == {"deleted_organizations": 3}
-        assert await records_of(pool, org) == (0, 0, 0)
+        assert await records_of(pool, org) == (0, 0, 0, 0)
     clock.advance(SECOND)
     assert await housekeeping.sweep(ports, holder) == {"deleted_organizations": 1}
     assert await run_sql(pool, "select * from deleted_organizations") == []
@@ -255,7 +291,7 @@ async def test_records_that_somebody_is_writing_are_left_for_the_next_round(stor
         await connection.execute("select 1 from audit_log where org_id = %s limit 1 for update", (org,))
         swept = await in_another_task(lambda: within(storage, lambda tx: tx.housekeeping.sweep(Sweep.DELETED_ORGANIZATIONS, NOW, 100)))
     assert swept == 1
-    assert await records_of(pool, org) == (1, 0, 0)
+    assert await records_of(pool, org) == (1, 0, 0, 0)
 
 
 @pytest.mark.slow

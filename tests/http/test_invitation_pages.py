@@ -102,7 +102,7 @@ async def test_no_header_changes_where_the_link_leads(app: QuartTrio, header: by
 
 NO_TOKENS = [
     *("", "x", "0", "//evil.example", "ß", UNKNOWN.replace("-", ""), f" {UNKNOWN}", f"{UNKNOWN}x"),
-    *(f"{UNKNOWN}&", f"{{{UNKNOWN}}}", f"{UNKNOWN}\r\nX: y"),
+    *(UNKNOWN.upper(), f"{UNKNOWN}&", f"{{{UNKNOWN}}}", f"{UNKNOWN}\r\nX: y"),
 ]
 
 
@@ -116,11 +116,6 @@ async def test_a_link_without_a_proper_token_leads_nowhere(api: Api, token: str)
 
 async def test_a_link_without_any_token_leads_nowhere(api: Api) -> None:
     assert is_error_page(await api.get(LINK, headers=HTML))
-
-
-async def test_a_token_in_capitals_is_one(api: Api) -> None:
-    token = UNKNOWN.upper()
-    assert (await look(api, token, LINK)).headers["Location"].endswith(f"?token={token}")
 
 
 # The page
@@ -151,6 +146,7 @@ async def test_the_page_is_for_the_browser_that_asked_for_it_alone(api: Api, tok
 
 
 async def test_an_inviter_who_is_gone_is_not_named(api: Api, token: str, pool: Pool) -> None:
+    await run_sql(pool, "delete from memberships")
     await run_sql(pool, "delete from users")
     answer = await look(api, token)
     assert answer.status == 200

@@ -29,6 +29,10 @@ update organizations o set
 alter table organizations alter column updated_at set not null;
 create index organizations_by_age on organizations (created_at desc, id desc);
 
+-- Every membership is counted, so none goes by itself when an account does: whoever deletes the account must count them out first.
+alter table memberships
+    drop constraint memberships_user_id_fkey,
+    add constraint memberships_user_id_fkey foreign key (user_id) references users on delete no action;
 -- Confirmed: the member took part in it, so that the organization has a say about the account (the terms of security.md).
 alter table memberships add column confirmed_at timestamptz;
 create index memberships_by_age on memberships (org_id, created_at, id);
@@ -49,6 +53,7 @@ create table invitations (
 );
 create unique index invitations_one_pending on invitations (org_id, email) where status = 'pending';
 create index invitations_by_age on invitations (org_id, created_at desc, id desc);
+create index invitations_by_status on invitations (org_id, status, created_at desc, id desc);
 create index invitations_of_inviter on invitations (org_id, invited_by) where status = 'pending';
 create index invitations_of_email on invitations (email) where status = 'pending';
 create index invitations_expiring on invitations (expires_at) where status = 'pending';
@@ -56,24 +61,31 @@ create index invitations_expiring on invitations (expires_at) where status = 'pe
 alter table sessions add column impersonator_id uuid references users on delete cascade;
 create index sessions_of_impersonator on sessions (impersonator_id) where impersonator_id is not null;
 
--- What is written in passing (a session's context, events, audit entries) does not point to the organization: a foreign key would lock
--- its row, after the account's and so against the order of locks, and millions of rows would have to go in the transaction that deletes
--- it. A tombstone tells the housekeeper what to remove. ops/decisions/0005.
+-- What is written in passing (a session's context, logins, events, audit entries) does not point to the organization: a foreign key would
+-- lock its row, after the account's and so against the order of locks, and millions of rows would have to go in the transaction that
+-- deletes it. A tombstone tells the housekeeper what to remove. Nor does an account point to where it was born: a deletion would lock such
+-- accounts in any order; what stays is an id that belongs to nobody, ever. ops/decisions/0005.
 alter table sessions drop constraint sessions_org_id_fkey;
+alter table login_events drop constraint login_events_org_id_fkey;
 alter table events drop constraint events_org_id_fkey;
 alter table audit_log drop constraint audit_log_org_id_fkey;
+alter table users drop constraint users_origin_org_id_fkey;
+drop index sessions_of_organization;  -- only the foreign key looked for sessions by their organization alone
 create table deleted_organizations (
     id          uuid primary key,
     deleted_at  timestamptz not null
 );
--- By name, because no other index has that order: whoever asks for it gets this one, whatever the planner expects to find.
+-- What the housekeeper finds them by. Each has an order that no other index has: whoever asks for it gets this one, whatever the planner
+-- expects to find.
 create index events_of_organization on events (org_id, name) where org_id is not null;
+create index login_events_of_organization on login_events (org_id, created_at desc) where org_id is not null;
 
 -- One index for each way of reading the log; newest first.
 create index audit_log_by_target on audit_log (org_id, target_type, target_id, created_at desc, id desc);
 create index audit_log_by_target_type on audit_log (org_id, target_type, created_at desc, id desc);
 create index audit_log_by_action on audit_log (org_id, action, created_at desc, id desc);
 create index audit_log_by_actor on audit_log (org_id, actor_id, created_at desc, id desc);
+create index audit_log_by_nobody on audit_log (org_id, created_at desc, id desc) where actor_id is null;
 -- How many entries each organization has, kept by whoever adds them.
 create table audit_totals (
     org_id       uuid not null,
@@ -84,7 +96,3 @@ create table audit_totals (
 );
 insert into audit_totals (org_id, action, target_type, total)
 select org_id, action, target_type, count(*) from audit_log where org_id is not null group by org_id, action, target_type;
-
--- What points to an organization and goes, or is cut loose, with it.
-create index users_of_origin on users (origin_org_id) where origin_org_id is not null;
-create index login_events_of_organization on login_events (org_id, created_at desc) where org_id is not null;
