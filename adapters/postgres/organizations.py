@@ -22,7 +22,18 @@ COLUMNS: Final = (
     f"o.approved_at, o.rejected_reason, o.suspended_reason, {TIER_COLUMNS}"
 )
 WIDTH: Final = 19
-SELECT: Final = f"select {COLUMNS} from organizations o left join tiers t on t.id = o.tier_id "
+OF_TIER: Final = "left join tiers t on t.id = o.tier_id"
+SELECT: Final = f"select {COLUMNS} from organizations o {OF_TIER} "
+# The lock comes first, and the tier is looked up for the row that it gave: where a statement waits for a lock, it reads that row again and
+# no other, and so would join what the organization is now with the tier that it had before.
+LOCKED: Final = """
+    with o as materialized (
+        select id, slug, name, status, tier_id, max_services, max_users, device_trust_days, member_count, created_at, updated_at,
+               approved_at, rejected_reason, suspended_reason
+        from organizations where id = """
+LOCK: Final = f"""
+        for no key update)
+    select {COLUMNS} from o {OF_TIER}"""
 # How many match, on each row of the page; the outer join gives one row where the page is empty. The owner is looked up for each row of
 # the page: as a plain join, every membership there is would be read to find the owners of these few.
 GOVERNED: Final = f"""
@@ -32,7 +43,7 @@ GOVERNED: Final = f"""
     page as (select * from matching order by created_at desc, id desc limit %(limit)s offset %(offset)s)
     select counted.total, {COLUMNS}, u.id, u.email, u.is_platform_owner, u.created_at
     from (select count(*) as total from matching) counted
-    left join (page o left join tiers t on t.id = o.tier_id
+    left join (page o {OF_TIER}
                left join lateral (
                    select a.id, a.email, a.is_platform_owner, a.created_at
                    from memberships m join users a on a.id = m.user_id
@@ -77,7 +88,7 @@ class Organizations(Repository):
             lambda row: (to_organization(row), to_membership(row[WIDTH:])),
             f"""
             select {COLUMNS}, {MEMBERSHIP_COLUMNS}
-            from memberships m join organizations o on o.id = m.org_id left join tiers t on t.id = o.tier_id
+            from memberships m join organizations o on o.id = m.org_id {OF_TIER}
             where m.user_id = %(user_id)s order by o.slug""",
             user_id=user_id,
         )
@@ -90,12 +101,12 @@ class Organizations(Repository):
 
     # "for no key update": writers of the organization wait, while rows that merely point to it still come in.
     async def lock(self, org_id: UUID) -> Organization | None:
-        return await self._one(to_organization, SELECT + "where o.id = %(org_id)s for no key update of o", org_id=org_id)
+        return await self._one(to_organization, LOCKED + "%(org_id)s" + LOCK, org_id=org_id)
 
     async def lock_of_invitation(self, token_hash: bytes) -> Organization | None:
         return await self._one(
             to_organization,
-            SELECT + "where o.id = (select org_id from invitations where token_hash = %(token_hash)s) for no key update of o",
+            LOCKED + "(select org_id from invitations where token_hash = %(token_hash)s)" + LOCK,
             token_hash=token_hash,
         )
 
@@ -131,8 +142,8 @@ class Organizations(Repository):
             now=now,
         )
 
-    async def purge(self, org_id: UUID, limit: int) -> int:
-        return await self._run(f"{removing_records('select %(org_id)s::uuid as id')} select 1 from records", org_id=org_id, limit=limit)
+    async def purge(self, org_id: UUID, limit: int) -> None:
+        await self._run(f"{removing_records('select %(org_id)s::uuid as id')} select 1 from records", org_id=org_id, limit=limit)
 
 
 def _changeable(organization: Organization) -> dict[str, object]:
