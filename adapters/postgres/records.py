@@ -15,9 +15,10 @@ class Records(Repository):
 
     async def add(self, events: Sequence[Event], caller: Caller, now: datetime) -> None:
         person = caller if isinstance(caller, Person) else None
-        # Told to the event's organization, or to each of the person's, or, where there is none, to the platform's own log. Events of
-        # one transaction are a microsecond apart, so that the log has them in their order. The totals are counted in the order of their
-        # key, so that no two transactions wait for each other.
+        # Told to the event's organization, or to each in which the person has confirmed the membership (one that merely added somebody
+        # learns nothing about the account: security.md R-5), or, where there is none, to the platform's own log. Events of one transaction
+        # are a microsecond apart, so that the log has them in their order. The totals are counted in the order of their key, so that no two
+        # transactions wait for each other.
         await self._run(
             """
             with happened as (
@@ -29,7 +30,8 @@ class Records(Repository):
             told as (
                 select number, org_id from happened where org_id is not null
                 union all
-                select h.number, m.org_id from happened h join memberships m on m.user_id = h.of_person where h.org_id is null),
+                select h.number, m.org_id from happened h join memberships m on m.user_id = h.of_person
+                where h.org_id is null and m.confirmed_at is not null),
             logs as (
                 select h.*, t.org_id as log from happened h left join told t on t.number = h.number),
             audited as (

@@ -55,18 +55,33 @@ async def test_what_concerns_a_person_is_told_to_each_of_their_organizations(sto
     await add(storage, ada := account(), eve := account(EVE))
     one, two, other = [await add_organization(pool, slug) for slug in ("one", "two", "other")]
     for org in (one, two):
-        await add_member(pool, org, ada.id)
-    await add_member(pool, other, eve.id)
+        await add_member(pool, org, ada.id, confirmed=True)
+    await add_member(pool, other, eve.id, confirmed=True)
     async with storage.transaction(by=SYSTEM) as tx:
         tx.record(events.password_changed(ada.id, "reset"))
     assert {row[0] for row in await run_sql(pool, AUDIT)} == {row[0] for row in await run_sql(pool, TOLD)} == {one, two}
     assert len(await run_sql(pool, AUDIT)) == len(await run_sql(pool, TOLD)) == 2
 
 
+async def test_an_organization_that_only_added_a_person_is_told_nothing_of_their_account(storage: Postgres, pool: Pool) -> None:
+    """It has no say about the account before the member takes part in it (security.md R-5)."""
+    await add(storage, ada := account())
+    joined, added = [await add_organization(pool, slug) for slug in ("joined", "added")]
+    await add_member(pool, added, ada.id)
+    async with storage.transaction(by=SYSTEM) as tx:
+        tx.record(events.password_changed(ada.id, "reset"))
+    assert [row[0] for row in await run_sql(pool, AUDIT)] == [row[0] for row in await run_sql(pool, TOLD)] == [None]
+    await add_member(pool, joined, ada.id, confirmed=True)
+    async with storage.transaction(by=SYSTEM) as tx:
+        tx.record(events.password_changed(ada.id, "reset"))
+    assert {row[0] for row in await run_sql(pool, AUDIT)} == {row[0] for row in await run_sql(pool, TOLD)} == {None, joined}
+    assert await totals(pool) == {(joined, "security.password.changed", "user"): 1}
+
+
 async def test_a_named_organization_goes_before_those_of_the_person(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     one, two = [await add_organization(pool, slug) for slug in ("one", "two")]
-    await add_member(pool, one, ada.id)
+    await add_member(pool, one, ada.id, confirmed=True)
     async with storage.transaction(by=SYSTEM) as tx:
         tx.record(events.Event(events.CATALOGUE["user.removed"], str(ada.id), org_id=two, of_person=ada.id))
     assert [row[0] for row in await run_sql(pool, AUDIT)] == [two]
@@ -102,7 +117,7 @@ async def test_records_of_one_transaction_are_a_microsecond_apart_in_their_order
     ada = await add(storage, account())
     one, two = [await add_organization(pool, slug) for slug in ("one", "two")]
     for org in (one, two):
-        await add_member(pool, org, ada.id)
+        await add_member(pool, org, ada.id, confirmed=True)
     async with storage.transaction(by=SYSTEM) as tx:
         tx.record(happened("user.invited", one))
         tx.record(events.signed_up(ada.id))
@@ -159,8 +174,8 @@ async def test_what_concerns_a_person_counts_in_each_of_their_organizations(stor
     await add(storage, ada := account(), eve := account(EVE))
     one, two, other = [await add_organization(pool, slug) for slug in ("one", "two", "other")]
     for org in (one, two):
-        await add_member(pool, org, ada.id)
-    await add_member(pool, other, eve.id)
+        await add_member(pool, org, ada.id, confirmed=True)
+    await add_member(pool, other, eve.id, confirmed=True)
     async with storage.transaction(by=SYSTEM) as tx:
         tx.record(events.password_changed(ada.id, "set"))
         tx.record(events.password_changed(ada.id, "change"))
@@ -217,7 +232,7 @@ async def test_twenty_people_of_the_same_organizations_all_count(storage: Postgr
     organizations = [await add_organization(pool, f"org-{number}") for number in range(5)]
     for number, person in enumerate(people):  # the rows of their memberships lie in different orders
         for org in organizations if number % 2 else organizations[::-1]:
-            await add_member(pool, org, person.id)
+            await add_member(pool, org, person.id, confirmed=True)
     await everyone(20, recorder(storage, lambda number: [events.password_changed(people[number].id, "change")]))
     assert await totals(pool) == {(org, "security.password.changed", "user"): 100 for org in organizations}
 
@@ -229,7 +244,7 @@ async def test_twenty_who_record_anything_anywhere_all_count(storage: Postgres, 
     dice = random.Random(7)  # noqa: S311
     for person in people:
         for org in dice.sample(organizations, dice.randrange(6)):
-            await add_member(pool, org, person.id)
+            await add_member(pool, org, person.id, confirmed=True)
     names = dice.sample(sorted(events.AUDIT_ACTIONS), 8)
 
     def choose(_: int) -> list[Event]:

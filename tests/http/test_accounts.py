@@ -314,7 +314,7 @@ async def test_password_endpoints_need_a_token(api: Api, path: str, body: dict[s
 async def test_every_password_change_is_recorded_with_its_method(api: Api, ports: Ports, sent: FakeMailTransport, pool: Pool) -> None:
     account = await add_account(ports)
     org = await add_organization(pool, "acme")
-    await add_member(pool, org, account.id)
+    await add_member(pool, org, account.id, confirmed=True)
     token = (await api.login()).json["access_token"]
     await api.post(
         "/api/user/change-password",

@@ -41,8 +41,8 @@ class World(NamedTuple):
 async def world(ports: Ports, pool: Pool) -> World:
     owner, other = await add_account(ports, "owner@example.com"), await add_account(ports, "other@example.com")
     org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
-    await add_member(pool, org, owner.id, "owner")
-    await add_member(pool, twin, other.id, "owner")
+    await add_member(pool, org, owner.id, "owner", confirmed=True)
+    await add_member(pool, twin, other.id, "owner", confirmed=True)
     return World(org, owner, (await sign_in(ports, owner)).access_token, twin, other, (await sign_in(ports, other)).access_token)
 
 
@@ -136,6 +136,13 @@ async def test_who_was_not_signed_in_is_anonymous_with_an_address(api: Api, worl
     assert (entry["ip_address"], entry["user_agent"]) == ("203.0.113.9", "tests/1.0")
 
 
+async def test_whoever_has_no_account_is_found_by_the_id_that_the_log_shows(api: Api, world: World, record: Record) -> None:
+    for action, by in (("invitation.declined", PERSON), ("invitation.expired", SYSTEM), ("user.invited", acting(world.owner))):
+        await record(action, by=by)
+    for query, found in (("anonymous", ["invitation.declined"]), ("system", ["invitation.expired"]), ("unknown", [])):
+        assert [entry["action"] for entry in await logs(api, world, f"?actor_id={query}")] == found
+
+
 async def test_a_request_without_agent_has_none(api: Api, world: World, record: Record) -> None:
     await record("invitation.declined", by=Anonymous(address="203.0.113.9"))
     [entry] = await logs(api, world)
@@ -169,7 +176,7 @@ async def test_one_reads_the_log_also_while_impersonating(api: Api, ports: Ports
 
 
 async def test_a_change_of_password_is_in_the_log_of_each_of_ones_organizations(api: Api, world: World, pool: Pool) -> None:
-    await add_member(pool, world.twin, world.owner.id)
+    await add_member(pool, world.twin, world.owner.id, confirmed=True)
     await api.post(
         "/api/user/change-password",
         {"current_password": PASSWORD, "new_password": "another good password"},
@@ -318,7 +325,10 @@ FILTERS = [
     ("actor_id=00000000-0000-0000-0000-000000000000", []),
     ("actor_id=not-an-id", []),
     ("actor_id=", []),
-    ("actor_id=system", []),
+    ("actor_id=system", ["domain.verified"]),
+    ("actor_id=system&action=domain.set", []),
+    ("actor_id=anonymous", []),
+    ("actor_id=unknown", []),
     ("action=user.joined&target_type=user", ["user.joined", "user.joined"]),
     ("action=user.joined&target_type=plan", []),
     ("action=domain.set&target_type=domain", ["domain.set"]),
