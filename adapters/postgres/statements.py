@@ -1,4 +1,4 @@
-"""How every repository runs its statements: one method, one statement, rows into values by a function of their kind."""
+"""How every repository runs its statements: as a rule one method, one statement, rows into values by a function of their kind."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, LiteralString, TypeVar

@@ -92,6 +92,25 @@ async def test_entries_of_one_instant_have_an_order_that_pages_keep(storage: Pos
         assert ids == sorted(ids, key=str, reverse=True)
 
 
+async def test_whoever_has_no_account_can_be_asked_for(storage: Postgres, pool: Pool) -> None:
+    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    for where, caller in product((org, twin), (PERSON, Anonymous(address="203.0.113.9"), SYSTEM)):
+        async with storage.transaction(by=caller) as tx:
+            for action in ("user.invited", "user.joined"):
+                tx.record(Event(CATALOGUE[action], "t1", org_id=where))
+    for nobody in (ANONYMOUS, SYSTEM_ACTOR):
+        for wanted, count in (
+            (Filter(), 2),
+            (Filter(actions=frozenset({"user.joined"})), 1),
+            (Filter(target_type="user", target_id="t1"), 2),
+            (Filter(target_type="user", target_id="t2"), 0),
+            (Filter(target_type="plan"), 0),
+        ):
+            listed = await read(storage, org, replace(wanted, nobody=nobody))
+            assert [(entry.org_id, entry.actor) for entry in listed.items] == [(org, nobody)] * count
+            assert listed.total == count
+
+
 ACTIONS = ["user.invited", "user.joined", "plan.created", "domain.set", "domain.verified"]
 TARGETS = ["t1", "t2"]
 
@@ -135,7 +154,8 @@ GENERATED = """
            case when is_rare then 'domain.set' when mod(n, 5) = 0 then 'plan.created' else 'user.invited' end,
            case when is_rare then 'organization' when mod(n, 5) = 0 then 'plan' else 'user' end,
            case when mod(n, 3000) = 1 then 'busy' else md5(mod(n, 20000)::text) end,
-           case when is_rare then %(rare)s when mod(n, 2) = 0 then %(frequent)s else md5(mod(n, 5000)::text)::uuid end,
+           case when is_rare then %(rare)s when mod(n, 2) = 0 then %(frequent)s when mod(n, 10001) = 0 then null
+                else md5(mod(n, 5000)::text)::uuid end,
            '203.0.113.9', '{}', now() - n * interval '1 second'
     from generate_series(1, 120000) n, lateral (select n = any(%(few)s) as is_rare) l"""
 COUNTED = """
@@ -187,6 +207,9 @@ LARGE = {
     Filter(actor_id=FREQUENT): 39_998,
     Filter(actor_id=RARE): 3,
     Filter(actor_id=UUID(int=9)): 0,
+    Filter(nobody=SYSTEM_ACTOR): 0,
+    Filter(nobody=ANONYMOUS): 4,
+    Filter(actions=ACTION, nobody=ANONYMOUS): 3,
     Filter(actions=ACTION, actor_id=RARE): 0,
     Filter(actions=DOMAIN, actor_id=RARE): 3,
     Filter(target_type="user", actor_id=RARE): 0,

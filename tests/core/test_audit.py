@@ -66,10 +66,17 @@ def test_a_target_needs_its_type() -> None:
     assert "target_type" in refusal.value.message
 
 
-@pytest.mark.parametrize("malformed", ["", "x", "system", "unknown", str(USER).upper(), f"{{{USER}}}", USER.hex, f" {USER}"])
+@pytest.mark.parametrize("malformed", ["", "x", "System", "system ", "unknown", str(USER).upper(), f"{{{USER}}}", USER.hex, f" {USER}"])
 def test_a_malformed_actor_is_nobody(malformed: str) -> None:
     assert asked(actor_id=malformed) is None
     assert asked(actor_id=str(USER)) == Filter(actor_id=USER)
+
+
+@pytest.mark.parametrize("nobody", [SYSTEM, ANONYMOUS])
+def test_whoever_has_no_account_is_asked_for_by_the_id_that_the_log_shows(nobody: Actor) -> None:
+    assert asked(actor_id=nobody.id) == Filter(nobody=nobody)
+    assert asked("user.invited", actor_id=nobody.id) == Filter(actions=frozenset({"user.invited"}), nobody=nobody)
+    assert asked("x", actor_id=nobody.id) is None
 
 
 def test_an_actor_is_the_account_as_it_is_today() -> None:
