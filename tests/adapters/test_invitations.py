@@ -1,5 +1,6 @@
 """Every statement about invitations: each field, each status, each order, each lock, and that it touches no other organization."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
@@ -7,12 +8,15 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
+from adapters.postgres.driver import connect
+from adapters.postgres.invitations import Invitations
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.access import SYSTEM, Role
 from core.accounts import GONE, AccountSummary
 from core.invitations import Invitation, InvitationAlreadySent, InvitationStatus, ListedInvitation, Offer
 from core.values import Email, Page, digest
+from tests import database
 from tests.adapters.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, in_another_task, is_locked, within
 from tests.builders import add_organization, everyone, run_sql
 
@@ -202,6 +206,19 @@ async def test_a_page_of_a_status_counts_that_status_only(storage: Postgres, poo
         assert (await read.invitations.page(org, InvitationStatus.ACCEPTED, Page(1, 3), NOW)).total == 0
 
 
+async def test_what_has_expired_comes_in_one_order_whether_or_not_the_sweeper_has_come_by(storage: Postgres, pool: Pool) -> None:
+    org, other = await two(pool)
+    made = [invitation(org, f"{age}@example.com", created_at=NOW - age * SECOND, expires_at=NOW) for age in range(7)]
+    await invite(storage, *made, invitation(org, EVE), invitation(other, expires_at=NOW))
+    for swept in (made[1], made[2], made[5]):
+        assert await end(storage, swept, EXPIRED)
+    async with storage.reading() as read:
+        for number, expected in ((1, made[:3]), (2, made[3:6]), (3, made[6:]), (4, [])):
+            found = await read.invitations.page(org, EXPIRED, Page(number, 3), NOW)
+            assert [one.invitation for one in found.items] == [replace(one, status=EXPIRED) for one in expected]
+            assert found.total == 7
+
+
 async def test_somebody_is_offered_what_every_organization_invites_to_newest_first(storage: Postgres, pool: Pool) -> None:
     org, other = await two(pool)
     await invite(storage, invitation(org, created_at=NOW - 2 * DAY), invitation(other, created_at=NOW - DAY), invitation(other, EVE))
@@ -296,3 +313,47 @@ async def test_invitations_go_with_their_organization(storage: Postgres, pool: P
     kept = await invite(storage, invitation(other))
     await within(storage, lambda tx: tx.organizations.delete(org, NOW))
     assert await statuses(pool) == {kept.id: "pending"}
+
+
+# Many invitations. In one organization nearly all have come to nothing; what few are left there are as quick to find.
+
+ORG = UUID(int=1)
+GENERATED = """
+    insert into invitations (id, org_id, email, role, invited_by, status, token_hash, expires_at, created_at, ended_at)
+    select gen_random_uuid(), case when mod(n, 4) = 0 then %(org)s else md5(mod(n, 100)::text)::uuid end, n || '@example.com', 'member',
+           gen_random_uuid(), status, decode(md5(n::text), 'hex'), %(now)s + (n - 39990) * interval '1 second',
+           %(now)s - n * interval '1 second', case when status = 'pending' then null else %(now)s end
+    from generate_series(1, 40000) n, lateral (
+        select case when n > 39980 then 'pending' when n > 39960 then 'accepted' when mod(n, 8) = 0 then 'rejected' else 'expired' end
+        as status) s"""
+TOTALS = {None: 10_000, PENDING: 3, EXPIRED: 4_997, InvitationStatus.ACCEPTED: 5, InvitationStatus.REJECTED: 4_995}
+
+
+@pytest.fixture(scope="module")
+def many(server: str) -> Iterator[str]:
+    """A database for this file alone: so many rows would slow down whoever uses it afterwards."""
+    with database.Database(server) as own:
+        with psycopg.connect(own.conninfo, autocommit=True) as connection:
+            connection.execute("set synchronous_commit = on")  # or vacuum would not take the rows for settled yet
+            connection.execute("set session_replication_role = replica")  # no foreign keys
+            connection.execute(GENERATED, {"org": ORG, "now": NOW})
+            connection.execute("vacuum analyze invitations")
+        yield own.conninfo
+
+
+READ = "select seq_scan, coalesce(idx_tup_fetch, 0) from pg_stat_xact_user_tables where relname = 'invitations'"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plans", ["force_custom_plan", "force_generic_plan"])
+async def test_a_page_of_many_invitations_reads_little_more_than_itself(many: str, plans: str) -> None:
+    async with await connect(many, timeout=5) as connection:
+        await connection.run(f"set plan_cache_mode = {plans}")
+        for status in (None, *InvitationStatus):
+            async with connection.transaction():
+                [before] = await connection.rows(READ)
+                found = await Invitations(connection).page(ORG, status, ALL, NOW)
+                [after] = await connection.rows(READ)
+            total = TOTALS.get(status, 0)
+            assert (found.total, len(found.items)) == (total, min(total, 50))
+            assert (after[0] - before[0], after[1] - before[1] <= 100) == (0, True), status
