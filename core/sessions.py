@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core import access, events, guesses, organizations, signing_keys
-from core.access import Capability, Claims, OrganizationStatus, Role
+from core.access import Capability, Claims, OrganizationNotFound, OrganizationStatus, Role
 from core.accounts import check_password_length
-from core.errors import Limited, OrganizationNotActive, Refusal, SessionEnded, Unauthenticated
+from core.errors import Limited, OrganizationNotActive, Refusal, SessionEnded, Unauthenticated, refuse
 from core.guesses import Secret
 from core.values import Email, digest, new_id, new_secret
 
@@ -264,11 +264,17 @@ async def select(ports: Ports, caller: Member) -> tuple[Membership, TokenPair]:
 
     The new pair says so; the refresh token before it is used up by this. The session keeps its end and, if somebody else is behind it, its
     impersonator (security.md S-3, I-3); nobody has signed in. Raises SessionEnded, and what organizations.enter raises.
+
+    Nothing of the organization changes, so its row is not locked, or its members would wait for each other. The membership is enough:
+    whoever removes it holds it before they end the sessions of this organization. A suspension acts on every request of the session.
     """
     now, refresh_token = ports.clock.now(), new_secret()
     lasts_until = now + ports.policy.refresh_token_ttl
     async with ports.storage.transaction(by=caller) as tx:
-        organization, membership = await organizations.enter(tx, caller, Capability.ORGANIZATION_VIEW)
+        membership = await tx.members.lock(caller.acts_in.id, caller.user_id)
+        organization = await tx.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)
+        access.require(organizations.standing(organization, membership), Capability.ORGANIZATION_VIEW)
+        assert membership is not None, "who is no member is refused"
         for _ in range(LOST_RACES):
             ends_at = await tx.sessions.select(caller.session_id, organization.id, digest(refresh_token), now, lasts_until)
             if ends_at is not None:

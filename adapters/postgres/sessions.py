@@ -17,11 +17,13 @@ LIVE: Final = """
     join users u on u.id = s.user_id
     left join users i on i.id = s.impersonator_id
     left join (organizations o join memberships m on m.org_id = o.id) on o.id = %(org_id)s and m.user_id = u.id"""
-IS_LIVE: Final = """
+# Somebody acts as somebody else only while that is theirs to do (security.md I-3).
+MAY_IMPERSONATE: Final = """
+    (s.impersonator_id is null
+     or i.is_platform_owner and i.deactivated_at is null and i.anonymized_at is null and not u.is_platform_owner)"""
+IS_LIVE: Final = f"""
     where s.id = %(session_id)s and s.user_id = %(user_id)s and s.ended_at is null and s.expires_at > %(now)s
-      and u.deactivated_at is null and u.anonymized_at is null
-      and (s.impersonator_id is null
-           or i.is_platform_owner and i.deactivated_at is null and i.anonymized_at is null and not u.is_platform_owner)"""
+      and u.deactivated_at is null and u.anonymized_at is null and {MAY_IMPERSONATE}"""
 STANDING_IN: Final = f"""
     {STANDING}, a.id, a.slug, a.status, am.role, am.confirmed_at is not null {LIVE}
     left join organizations a on a.slug = %(slug)s
@@ -106,7 +108,7 @@ class Sessions(Repository):
         # is seen here (the condition is read again after the wait), and no new token comes into being behind its back.
         return await self._one(
             to_refreshed,
-            """
+            f"""
             with spent as (
                 update refresh_tokens t set rotated_at = %(now)s
                 from sessions s join users u on u.id = s.user_id
@@ -114,8 +116,7 @@ class Sessions(Repository):
                 left join users i on i.id = s.impersonator_id
                 where t.token_hash = %(old_hash)s and t.rotated_at is null and s.id = t.session_id
                   and s.ended_at is null and s.expires_at > %(now)s and u.deactivated_at is null and u.anonymized_at is null
-                  and (s.impersonator_id is null
-                       or i.is_platform_owner and i.deactivated_at is null and i.anonymized_at is null and not u.is_platform_owner)
+                  and {MAY_IMPERSONATE}
                   and (s.org_id is null or o.status = 'active'
                        and exists (select 1 from memberships m where m.org_id = s.org_id and m.user_id = s.user_id))
                 returning t.session_id, t.generation, u.email, u.email_verified_at, o.slug),
@@ -165,8 +166,8 @@ class Sessions(Repository):
             now=now,
         )
 
-    async def end_in(self, org_id: UUID, user_id: UUID, now: datetime) -> int:
-        return await self._run(
+    async def end_in(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
+        await self._run(
             "update sessions set ended_at = %(now)s where org_id = %(org_id)s and user_id = %(user_id)s and ended_at is null",
             org_id=org_id,
             user_id=user_id,
