@@ -129,7 +129,9 @@ def to_message(letter: Letter, sender: Address) -> EmailMessage:
     try:
         message["From"] = sender
         message["To"] = Address(addr_spec=letter.to)
-        message["Subject"] = letter.subject
+        # The library decodes what looks like an encoded word (RFC 2047) when a header is set, and some versions of it then write the line
+        # breaks that were in there: a name such as "=?utf-8?q?x=0D=0ABcc:...?=" would add headers (E-4).
+        message["Subject"] = letter.subject.replace("=?", "= ?")
         message["Date"] = letter.date.astimezone(UTC)
         message["Message-ID"] = letter.message_id
         # RFC 3834 section 5: nobody's holiday notice should answer this.

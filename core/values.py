@@ -24,13 +24,13 @@ _LOCAL = re.compile(r"[a-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[a-z0-9!#$%&'*+/=?^_`{|}~
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 
 
-# Controls (C0, C1), bidirectional overrides and lone surrogates: PostgreSQL and XML refuse some of them, and people cannot see the
-# others (security.md N-5).
-_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# Controls (C0, C1), Unicode's own line breaks, bidirectional overrides and lone surrogates: PostgreSQL, XML and the headers of mails refuse
+# some of them, and people cannot see the others (security.md E-4, N-5).
+_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def is_plain(text: str) -> bool:
-    """Whether the text holds no control characters, bidirectional overrides or lone surrogates."""
+    """Whether the text holds no control characters, line breaks, bidirectional overrides or lone surrogates."""
     return _FORBIDDEN.search(text) is None
 
 

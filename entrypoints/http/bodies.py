@@ -2,6 +2,7 @@
 
 import json
 import math
+import unicodedata
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any, NoReturn
@@ -119,7 +120,7 @@ class Body(BaseModel):
 
 
 def maybe(**limits: Any) -> Any:
-    """The default of a field that may be left out, but not null. It is KEEP then, whatever its type says, for the use case to see."""
+    """The default of a field that may be left out, and null only if its type says so. It is KEEP then, for the use case to see."""
     return Field(default=KEEP, json_schema_extra=_without_default, **limits)
 
 
@@ -149,6 +150,14 @@ def _trimmed(most: int) -> Callable[[str], str]:
     return trim
 
 
+def _readable(name: str) -> str:
+    if "=?" in name:
+        raise ValueError('it must not hold "=?", with which mail programs begin an encoded word')
+    if not any(unicodedata.category(letter)[0] in "LNPS" for letter in name):
+        raise ValueError("it must have a character that can be seen")
+    return name
+
+
 def _described(most: int) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "minLength": 1, "maxLength": most})
 
@@ -162,7 +171,7 @@ def _id(value: Any) -> UUID:
 
 Text = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_plain)]
 # What people call a thing, and why they did something: trimmed, and not empty then (decisions, point 21).
-Name = Annotated[str, AfterValidator(_trimmed(100)), _described(100)]
+Name = Annotated[str, AfterValidator(_trimmed(100)), AfterValidator(_readable), _described(100)]
 Reason = Annotated[str, AfterValidator(_trimmed(500)), _described(500)]
 # Passwords are compared as they come, so nothing but their length is judged, and that by the use case.
 PasswordText = Annotated[str, Field(max_length=MAX_TEXT), WithJsonSchema({"type": "string", "format": "password"})]

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from email import message_from_bytes, policy
 from functools import partial
 from pathlib import Path
 
@@ -183,6 +184,20 @@ def test_whatever_the_text_is_the_raw_message_is_ascii_with_short_lines(text: st
 def test_a_nul_in_a_body_is_refused(letter: Letter) -> None:
     with pytest.raises(MailRefused, match="NUL"):
         to_message(letter, parse_sender(SENDER))
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["=?utf-8?q?x=0D=0ABcc:_evil@evil.example=0D=0A=0D=0Ahello?=", "=?utf-8?b?YQ0KQmNjOiBl?=", "=?utf-8?b?YQBi?=", "=?utf-8?q?=E2=80=AE?="],
+)
+@pytest.mark.parametrize("around", ["{}", "You are invited to {} - Gatehouse", "Zo\u00eb, {}"])
+def test_what_looks_like_an_encoded_word_is_not_decoded_into_the_header(word: str, around: str) -> None:
+    subject = around.format(word)
+    raw = to_message(replace(LETTER, subject=subject), parse_sender(SENDER)).as_bytes()
+    head = message_from_bytes(raw, policy=policy.default)
+    assert (head["Bcc"], head.get_body(("plain",)) is not None) == (None, True)
+    assert head["Subject"] == subject.replace("=?", "= ?")
+    assert b"\0" not in raw
 
 
 # -- by SMTP -----------------------------------------------------------------------------------------------------------

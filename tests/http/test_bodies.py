@@ -337,6 +337,13 @@ def test_names_and_reasons_are_trimmed_and_bounded(field: str, most: int) -> Non
     assert (described["type"], described["minLength"], described["maxLength"]) == ("string", 1, most)
 
 
+@pytest.mark.parametrize("name", ["=?utf-8?q?x?=", "a =?", "\u200b", "\u00ad\u200d", "x\u2028y"])
+def test_a_name_that_mail_programs_would_decode_or_that_nobody_can_see_is_refused(name: str) -> None:
+    with pytest.raises(ValidationError):
+        Named(name=name, reason="x")
+    assert Named(name="A=B ? Ünïcödé 😀", reason="=?").name == "A=B ? Ünïcödé 😀"
+
+
 class Timed(Shown):
     at: Timestamp
     until: Timestamp | None
