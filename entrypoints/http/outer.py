@@ -395,11 +395,13 @@ def _normalize(scope: Scope, seen: dict[bytes, bytes]) -> Refused | None:
         raw = scope["raw_path"] = b"/" + path
         scope["path"] = unquote(raw.decode("ascii", "replace"))
     if raw[-1:] == b"/" and len(raw) > 1 and raw[-2:] != b"//":
-        # Not where the slash is an encoded one, nor where it is doubled: those are other paths, and there is nothing at them.
+        # Not where it is doubled: that is another path, and there is nothing at it.
         scope["raw_path"] = raw[:-1]
         scope["path"] = scope["path"][:-1]
-    if not scope["path"].isprintable():
-        return Refused(404, SENTENCES[404])  # N-5: NUL, control characters, bidi overrides
+    # No address of ours has an encoded slash: taken for a slash, it would walk around the rules by path of a proxy in front. N-5: nor NUL,
+    # control characters, bidi overrides.
+    if b"%2f" in raw.lower() or not scope["path"].isprintable():
+        return Refused(404, SENTENCES[404])
     return None
 
 

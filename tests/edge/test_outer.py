@@ -268,7 +268,6 @@ async def test_a_websocket_is_closed() -> None:
         (b"/api/user//", "/api/user//"),  # a doubled slash is another path, and there is nothing there
         (b"//api/user", "//api/user"),
         (b"//", "//"),
-        (b"/api/user%2F", "/api/user/"),
         (b"/caf%C3%A9/", "/café"),
         (b"http://test/api/user", "/api/user"),
         (b"HTTP://TEST/api/user/", "/api/user"),
@@ -290,6 +289,13 @@ async def test_the_path_by_which_routes_are_looked_up(raw: bytes, path: str) -> 
 async def test_a_target_that_is_no_path_of_ours_is_refused(raw: bytes) -> None:
     app = Asked()
     assert (await ask(app, "GET", raw.decode(), raw_path=raw)).error == (400, "BAD_REQUEST")
+    assert app.scopes == []
+
+
+@pytest.mark.parametrize("raw", [b"/api%2fuser", b"/api/user%2F", b"/%2F", b"/api/organizations/acme%2Fmembers"])
+async def test_an_encoded_slash_is_not_a_slash_and_nothing_is_there(raw: bytes) -> None:
+    app = Asked()
+    assert (await ask(app, "GET", unquote(raw.decode()), raw_path=raw)).error == (404, "NOT_FOUND")
     assert app.scopes == []
 
 
