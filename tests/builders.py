@@ -22,8 +22,9 @@ from adapters.letters import Letters
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from core import mails, signing_keys
-from core.access import SYSTEM, Claims
+from core.access import SYSTEM, Claims, Role
 from core.accounts import Account, Origin
+from core.invitations import Invitation, InvitationStatus
 from core.mails import Ended
 from core.organizations import Tier
 from core.policy import Policy
@@ -197,6 +198,11 @@ async def add_account(
     return account
 
 
+async def add_platform_owner(ports: Ports, email: str = "steward@platform.example") -> Account:
+    """Somebody who governs the platform, and signs in nowhere by a password."""
+    return await add_account(ports, email, None, is_platform_owner=True)
+
+
 @dataclass(frozen=True, slots=True)
 class SignedIn:
     """A live session and its tokens."""
@@ -272,6 +278,34 @@ async def add_member(pool: Pool, org: UUID, user: UUID, role: str = "member", *,
             values (%s, %s, %s, %s, now(), case when %s then now() end) returning org_id)
         update organizations set member_count = member_count + 1 where id = (select org_id from added)"""
     await run_sql(pool, insert, new_id(), org, user, role, confirmed)
+
+
+async def add_person(ports: Ports, pool: Pool, name: str, org: UUID | None = None, role: str = "member") -> tuple[Account, str]:
+    """A new account, a member of the organization if one is given, and a token of it without context."""
+    account = await add_account(ports, f"{name}@example.com", None)
+    if org is not None:
+        await add_member(pool, org, account.id, role)
+    return account, (await sign_in(ports, account)).access_token
+
+
+async def add_invitation(ports: Ports, org: UUID, email: str = EMAIL, role: Role = Role.MEMBER, **changes: Any) -> Invitation:
+    """An invitation in the database, pending and without a mail, from somebody who has no account unless another is named."""
+    now = ports.clock.now()
+    plain = Invitation(
+        id=new_id(),
+        org_id=org,
+        email=Email(email),
+        role=role,
+        invited_by=new_id(),
+        status=InvitationStatus.PENDING,
+        token_hash=digest(new_secret()),
+        expires_at=now + timedelta(days=7),
+        created_at=now,
+    )
+    invitation = replace(plain, **changes)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.invitations.add(invitation)
+    return invitation
 
 
 async def everyone(count: int, act: Callable[[int], Awaitable[T]]) -> list[T]:

@@ -20,8 +20,11 @@ from tests.builders import (
     Answer,
     Api,
     add_account,
+    add_invitation,
     add_member,
     add_organization,
+    add_person,
+    add_platform_owner,
     everyone,
     impersonate,
     run_sql,
@@ -38,14 +41,6 @@ ROLES = ["owner", "admin", "member"]
 
 async def token_of(ports: Ports, account: Account, org: UUID | None = None) -> str:
     return (await sign_in(ports, account, org)).access_token
-
-
-async def add_person(ports: Ports, pool: Pool, name: str, org: UUID | None = None, role: str = "member") -> tuple[Account, str]:
-    """A new account, a member of the organization if one is given, and a token of it without context."""
-    account = await add_account(ports, f"{name}@example.com", None)
-    if org is not None:
-        await add_member(pool, org, account.id, role)
-    return account, await token_of(ports, account)
 
 
 async def set_status(pool: Pool, status: str) -> None:
@@ -114,7 +109,7 @@ async def test_its_creator_is_a_confirmed_member(api: Api, ports: Ports, pool: P
 
 async def test_what_an_impersonator_creates_its_owner_has_yet_to_take_part_in(api: Api, ports: Ports, pool: Pool) -> None:
     ada, own = await add_person(ports, pool, "ada")
-    support = await add_account(ports, "support@example.com", None, is_platform_owner=True)
+    support = await add_platform_owner(ports)
     token = await impersonate(ports, support, ada)
     assert (await api.post("/api/organizations", {"slug": "acme", "name": "Acme"}, token=token)).status == 200
     assert await run_sql(pool, "select actor_id, impersonator_id from audit_log") == [(ada.id, support.id)]
@@ -302,7 +297,7 @@ async def test_nobody_else_reaches_it(api: Api, ports: Ports, pool: Pool, method
     await add_person(ports, pool, "ada", org, "owner")
     twins_owner, _ = await add_person(ports, pool, "eve", twin, "owner")
     stranger = await add_account(ports, "stranger@example.com", None)
-    boss = await add_account(ports, "boss@example.com", None, is_platform_owner=True)
+    boss = await add_platform_owner(ports)
     before = await run_sql(pool, "select * from organizations order by slug")
     for account, context in ((stranger, None), (twins_owner, None), (twins_owner, twin), (boss, None)):
         answer = await api.call(method, path, body, token=await token_of(ports, account, context))
@@ -510,10 +505,7 @@ async def add_tenant(api: Api, ports: Ports, pool: Pool, slug: str) -> tuple[UUI
     org = await add_organization(pool, slug)
     _, token = await add_person(ports, pool, f"owner-of-{slug}", org, "owner")
     await add_person(ports, pool, f"member-of-{slug}", org)
-    invitation = """
-        insert into invitations (id, org_id, email, role, invited_by, status, token_hash, expires_at, created_at)
-        select gen_random_uuid(), %s, 'x@example.com', 'member', gen_random_uuid(), 'pending', %s, now(), now()"""
-    await run_sql(pool, invitation, org, slug.encode())
+    await add_invitation(ports, org)
     await api.patch(f"/api/organizations/{slug}", {"name": "Renamed"}, token=token)
     return org, token
 
@@ -582,7 +574,7 @@ async def test_the_slug_of_a_deleted_organization_is_free(api: Api, ports: Ports
 async def test_nobody_deletes_it_for_somebody_else(api: Api, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     ada, _ = await add_person(ports, pool, "ada", org, "owner")
-    support = await add_account(ports, "support@example.com", None, is_platform_owner=True)
+    support = await add_platform_owner(ports)
     token = await impersonate(ports, support, ada)
     answer = await api.delete(ACME, token=token)
     assert (answer.status, answer.code) == (403, "FORBIDDEN")
@@ -670,7 +662,7 @@ async def test_selecting_gives_a_pair_that_says_so(api: Api, ports: Ports, pool:
 
 async def test_a_platform_owner_who_is_a_member_is_shown_as_one(api: Api, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
-    boss = await add_account(ports, "boss@example.com", None, is_platform_owner=True)
+    boss = await add_platform_owner(ports)
     await add_member(pool, org, boss.id)
     answer = await api.post(f"{ACME}/select", token=await token_of(ports, boss))
     assert answer.json["user"]["is_platform_owner"] is True
@@ -723,7 +715,7 @@ async def test_it_is_no_login(api: Api, ports: Ports, pool: Pool, metrics: FakeM
 async def test_it_confirms_a_membership_but_not_for_somebody_else(api: Api, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     ada, token = await add_person(ports, pool, "ada", org)
-    support = await add_account(ports, "support@example.com", None, is_platform_owner=True)
+    support = await add_platform_owner(ports)
     assert (await api.post(f"{ACME}/select", token=await impersonate(ports, support, ada))).status == 200
     assert await run_sql(pool, "select confirmed_at from memberships") == [(None,)]
     assert (await api.post(f"{ACME}/select", token=token)).status == 200
@@ -756,7 +748,7 @@ async def test_an_impersonator_stays_one_and_gains_no_time(api: Api, ports: Port
     """security.md I-3."""
     org = await add_organization(pool, "acme")
     ada, _ = await add_person(ports, pool, "ada", org, "owner")
-    support = await add_account(ports, "support@example.com", None, is_platform_owner=True)
+    support = await add_platform_owner(ports)
     token = await impersonate(ports, support, ada)
     clock.advance(timedelta(minutes=14))
     selected = (await api.post(f"{ACME}/select", token=token)).json
