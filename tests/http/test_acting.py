@@ -16,7 +16,18 @@ from core.limits import LOGIN
 from entrypoints.http.access import View, access_of, member, person, person_if_present, platform_owner
 from entrypoints.http.context import caller
 from ports import Ports
-from tests.builders import PASSWORD, Answer, Api, add_account, add_member, add_organization, impersonate, run_sql, sign_in
+from tests.builders import (
+    PASSWORD,
+    Answer,
+    Api,
+    add_account,
+    add_member,
+    add_organization,
+    add_platform_owner,
+    impersonate,
+    run_sql,
+    sign_in,
+)
 from tests.fakes.outside import FakeClock
 from tests.http.direct import PEER, ask
 
@@ -220,7 +231,7 @@ async def test_a_call_that_is_refused_confirms_nothing(app: QuartTrio, ports: Po
 
 
 async def test_an_impersonator_confirms_nothing_for_the_member(app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]) -> None:
-    support, ada = await add_account(ports, "support@example.com", is_platform_owner=True), await add_account(ports)
+    support, ada = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
     org = await add_organization(pool, "acme")
     await add_member(pool, org, ada.id)
     token = await impersonate(ports, support, ada, org)
@@ -233,7 +244,7 @@ async def test_an_impersonator_confirms_nothing_for_the_member(app: QuartTrio, p
 
 
 async def test_only_platform_owners_reach_what_is_theirs(app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]) -> None:
-    platform = await add_account(ports, "platform@example.com", is_platform_owner=True)
+    platform = await add_platform_owner(ports, "platform@example.com")
     owner, org = await add_account(ports), await add_organization(pool, "acme")
     await add_member(pool, org, owner.id, "owner")
     assert await status(app, "/test/platform") == UNAUTHORIZED
@@ -288,7 +299,7 @@ async def test_a_token_that_is_sent_must_be_good(app: QuartTrio, ports: Ports, p
 async def test_an_impersonator_is_the_person_but_for_what_only_the_person_may(
     app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]
 ) -> None:
-    support, ada = await add_account(ports, "support@example.com", is_platform_owner=True), await add_account(ports)
+    support, ada = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
     org = await add_organization(pool, "acme")
     await add_member(pool, org, ada.id, "owner")
     own, token = (await sign_in(ports, ada)).access_token, await impersonate(ports, support, ada, org)
@@ -319,7 +330,7 @@ async def test_an_impersonator_is_the_person_but_for_what_only_the_person_may(
 async def test_an_impersonation_ends_with_the_right_to_it(
     app: QuartTrio, api: Api, ports: Ports, pool: Pool, seen: list[Any], change: str
 ) -> None:
-    support, ada = await add_account(ports, "support@example.com", is_platform_owner=True), await add_account(ports)
+    support, ada = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
     org = await add_organization(pool, "acme")
     await add_member(pool, org, ada.id, "owner")
     behind = await sign_in(ports, ada, org, impersonator=support)
@@ -337,7 +348,7 @@ async def test_an_impersonation_ends_with_the_right_to_it(
 async def test_a_refresh_keeps_the_impersonator_and_the_end(
     app: QuartTrio, api: Api, ports: Ports, pool: Pool, clock: FakeClock, seen: list[Any]
 ) -> None:
-    support, ada = await add_account(ports, "support@example.com", is_platform_owner=True), await add_account(ports)
+    support, ada = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
     behind = await sign_in(ports, ada, impersonator=support)
     began = clock.now()
     clock.advance(timedelta(minutes=50))
@@ -359,7 +370,7 @@ CHANGES = {
 
 
 async def test_an_impersonator_changes_neither_password_nor_address(api: Api, ports: Ports, pool: Pool) -> None:
-    support, ada = await add_account(ports, "support@example.com", is_platform_owner=True), await add_account(ports)
+    support, ada = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
     token = await impersonate(ports, support, ada)
     before = await run_sql(pool, "select * from users order by id")
     for (method, path), body in CHANGES.items():
@@ -374,7 +385,7 @@ async def test_an_impersonator_changes_neither_password_nor_address(api: Api, po
 
 
 async def test_an_impersonator_can_sign_out_alone(api: Api, ports: Ports) -> None:
-    support, ada = await add_account(ports, "support@example.com", is_platform_owner=True), await add_account(ports)
+    support, ada = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
     own, theirs = (await sign_in(ports, ada)).access_token, (await sign_in(ports, support)).access_token
     token = await impersonate(ports, support, ada)
     assert (await api.post("/api/auth/logout", token=token)).status == 200
@@ -382,7 +393,7 @@ async def test_an_impersonator_can_sign_out_alone(api: Api, ports: Ports) -> Non
 
 
 async def test_what_an_impersonator_does_is_recorded_with_both_names(app: QuartTrio, api: Api, ports: Ports, pool: Pool) -> None:
-    support, ada = await add_account(ports, "support@example.com", is_platform_owner=True), await add_account(ports)
+    support, ada = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
     org = await add_organization(pool, "acme")
     await add_member(pool, org, ada.id, "owner")
     token = await impersonate(ports, support, ada, org)

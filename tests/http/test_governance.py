@@ -21,6 +21,7 @@ from tests.builders import (
     add_account,
     add_member,
     add_organization,
+    add_platform_owner,
     everyone,
     impersonate,
     meanwhile,
@@ -77,7 +78,7 @@ BODIES: dict[str, Any] = {"reject": {"reason": "a reason"}, "tier": {"tier_id": 
 
 @pytest.fixture
 async def platform(api: Api, ports: Ports, clock: FakeClock) -> Platform:
-    account = await add_account(ports, "root@example.com", None, is_platform_owner=True)
+    account = await add_platform_owner(ports)
     return Platform(api, account, (await sign_in(ports, account)).access_token, clock)
 
 
@@ -145,6 +146,7 @@ async def test_an_organization_is_listed_with_its_owner_and_its_tier(platform: P
                     "tier_id": FREE_ID,
                     "max_services": None,
                     "max_users": None,
+                    "device_trust_days": 30,
                     "created_at": "2026-01-02T03:04:05Z",
                     "updated_at": "2026-02-03T04:05:06.700000Z",
                     "approved_at": None,
@@ -279,6 +281,7 @@ async def test_an_approved_organization_is_active_on_the_free_tier(platform: Pla
         "tier_id": FREE_ID,
         "max_services": None,
         "max_users": None,
+        "device_trust_days": 30,
         "created_at": "2026-01-01T00:00:00Z",
         "updated_at": now,
         "approved_at": now,

@@ -3,8 +3,7 @@ points 8, 9, 12, 13, 16, 49 and 188 to 198; security.md A-5, A-7, B-5, E-5, L-3,
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -17,7 +16,6 @@ from core import accounts, invitations
 from core.access import SYSTEM, Anonymous, Member, OrganizationContext, OrganizationStatus, Role, RoleInsufficient
 from core.accounts import Account, Origin
 from core.invitations import InvitedCannotJoin
-from core.organizations import Membership
 from core.values import Email, new_id
 from ports import Ports
 from tests.builders import (
@@ -27,7 +25,7 @@ from tests.builders import (
     Api,
     SignedIn,
     add_account,
-    add_organization,
+    add_platform_owner,
     deliver,
     everyone,
     impersonate,
@@ -37,8 +35,10 @@ from tests.builders import (
 )
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.http.direct import change_ports
+from tests.tenants import Tenant, Tenants
 
 WEEK = timedelta(days=7)
+
 
 async def accept(api: Api, secret: str, **options: Any) -> Answer:
     return await api.post("/api/invitations/accept", {"token": secret}, **options)
