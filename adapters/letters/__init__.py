@@ -1,6 +1,6 @@
 """Wording and design of mails: two templates for each kind, text and HTML, around one layout."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -8,10 +8,10 @@ from urllib.parse import urlencode, urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, select_autoescape
 
-from core.access import Role
 from core.invitations import Offer
 from core.mails import Mail, MailKind
 from core.policy import Policy
+from core.words import ROLES, moment
 from ports.outside import Letter
 
 PRODUCT: Final = "Gatehouse"
@@ -32,7 +32,6 @@ SUBJECTS: Final = MappingProxyType(
         MailKind.INVITATION: "You are invited to {organization}",
     }
 )
-ROLES: Final = MappingProxyType({Role.ADMIN: "an administrator", Role.MEMBER: "a member"})
 
 
 class Letters:
@@ -94,9 +93,3 @@ def spoken(time: timedelta) -> str:
         (seconds // length, unit) for length, unit in ((3600, "hour"), (60, "minute"), (1, "second")) if seconds % length == 0
     )
     return f"{count} {unit}{'' if count == 1 else 's'}"
-
-
-def moment(time: datetime) -> str:
-    """A point in time, in words that no reader takes for another one."""
-    time = time.astimezone(UTC)
-    return f"{time.day} {time:%B %Y at %H:%M} UTC"

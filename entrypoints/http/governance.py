@@ -14,11 +14,12 @@ from core.access import OrganizationStatus
 from core.accounts import AccountSummary
 from core.governance import ListedOrganization
 from core.organizations import Organization, Tier
-from core.values import KEEP, Keep, parse_id
+from core.values import parse_id
 from entrypoints.http.access import platform_owner
-from entrypoints.http.bodies import Body, Id, Reason, Shown, Text, Timestamp
+from entrypoints.http.bodies import Body, Id, Reason, Shown, Text, Timestamp, maybe
 from entrypoints.http.context import exchange, no_content, ports, signed_in
 from entrypoints.http.openapi import describes, refuses
+from entrypoints.http.organizations import OrganizationShown, show_organization
 from entrypoints.http.queries import LARGEST, Limit, Offset, Query, path_id
 
 routes = Blueprint("governance", __name__)
@@ -69,19 +70,9 @@ def _tier(tier: Tier) -> TierShown:
     )
 
 
-class GovernedOrganization(Shown):
+class GovernedOrganization(OrganizationShown):
     """An organization as platform owners see it; `max_services` and `max_users` are its own, null where its tier decides."""
 
-    id: UUID
-    slug: str
-    name: str
-    status: OrganizationStatus
-    tier_id: UUID | None
-    max_services: int | None
-    max_users: int | None
-    created_at: Timestamp
-    updated_at: Timestamp
-    approved_at: Timestamp | None
     rejected_reason: str | None
     suspended_reason: str | None
 
@@ -158,16 +149,7 @@ def _owner(owner: AccountSummary) -> OwnerShown:
 
 def _organization(organization: Organization) -> GovernedOrganization:
     return GovernedOrganization(
-        id=organization.id,
-        slug=organization.slug,
-        name=organization.name,
-        status=organization.status,
-        tier_id=organization.tier.id if organization.tier else None,
-        max_services=organization.max_services,
-        max_users=organization.max_users,
-        created_at=organization.created_at,
-        updated_at=organization.updated_at,
-        approved_at=organization.approved_at,
+        **dict(show_organization(organization)),
         rejected_reason=organization.rejected_reason,
         suspended_reason=organization.suspended_reason,
     )
@@ -244,13 +226,8 @@ class TierChange(Body):
     """The tier; and limits of the organization's own, null for those of the tier. A limit that is left out stays as it is."""
 
     tier_id: Id
-    max_services: Maximum | None = None
-    max_users: Maximum | None = None
-
-    def limit(self, name: str) -> int | Keep | None:
-        """What is to become of this limit."""
-        value: int | None = getattr(self, name)
-        return value if name in self.model_fields_set else KEEP
+    max_services: Maximum | None = maybe()
+    max_users: Maximum | None = maybe()
 
 
 @routes.patch("/api/platform/organizations/<org_id>/tier")
@@ -261,7 +238,7 @@ class TierChange(Body):
 async def change_tier(org_id: UUID, data: TierChange) -> Changed:
     """Give an organization another tier, or limits of its own. What it has beyond them stays; more is refused."""
     changed = await governance.change_tier(
-        ports(), signed_in(), org_id, data.tier_id, max_services=data.limit("max_services"), max_users=data.limit("max_users")
+        ports(), signed_in(), org_id, data.tier_id, max_services=data.max_services, max_users=data.max_users
     )
     return Changed(organization=_organization(changed))
 

@@ -1,8 +1,6 @@
 """Invitations, for those who invite and for those who are invited (organizations.md section 4.7), and the pages that the link of an
 invitation's mail leads to."""
 
-import re
-from datetime import UTC
 from typing import Annotated, Final
 from urllib.parse import urlencode
 from uuid import UUID
@@ -15,7 +13,8 @@ from core import invitations
 from core.access import Capability, Role
 from core.errors import Invalid
 from core.invitations import Invitation, InvitationStatus, ListedInvitation, Offer
-from core.values import Email
+from core.values import Email, parse_id
+from core.words import ROLES, moment
 from entrypoints.http.access import anyone, member, person_anywhere, person_if_present
 from entrypoints.http.bodies import Body, EmailAddress, Nothing, Shown, Text, Timestamp
 from entrypoints.http.context import acting_member, caller, page_response, ports, served, signed_in
@@ -25,9 +24,6 @@ from entrypoints.http.pages import render
 from entrypoints.http.queries import PageQuery, path_id
 
 routes = Blueprint("invitations", __name__)
-
-_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-ROLES: Final = {Role.ADMIN: "an administrator", Role.MEMBER: "a member"}
 
 
 # For those who invite
@@ -228,7 +224,7 @@ class LinkIncomplete(Invalid):
 async def follow_link() -> Response:
     """Where the link of an invitation's mail leads: on to the frontend's page, or to our own."""
     token = request.args.get("token", "")
-    if not _UUID.fullmatch(token):
+    if parse_id(token) is None:
         raise LinkIncomplete
     location = f"{served().acceptance_page}?{urlencode({'token': token})}"
     # Said here as well as by the outer layer, because a 301 is kept for ever otherwise (security.md R-7).
@@ -252,7 +248,7 @@ async def invitation_page() -> Response:
         inviter=offer.inviter_email,
         email=invitation.email,
         role=ROLES[invitation.role],
-        until=invitation.expires_at.astimezone(UTC),
+        until=moment(invitation.expires_at),
     )
     return page_response(page)
 

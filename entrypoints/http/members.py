@@ -15,7 +15,7 @@ from entrypoints.http.access import member
 from entrypoints.http.bodies import Body, Id, Message, Shown, Text, Timestamp
 from entrypoints.http.context import acting_member, ports
 from entrypoints.http.openapi import refuses
-from entrypoints.http.organizations import MembershipShown, show_membership
+from entrypoints.http.organizations import MembershipShown, UserShown, show_membership
 from entrypoints.http.queries import PageQuery, Pagination, pagination, path_id
 
 routes = Blueprint("members", __name__)
@@ -25,14 +25,6 @@ class MembersQuery(PageQuery):
     """Which page of the members, and of which role; all of them unless it is given."""
 
     role: Role | None = None
-
-
-class MemberAccount(Shown):
-    """Whose membership it is."""
-
-    id: UUID
-    email: str
-    is_platform_owner: bool
 
 
 class MemberRole(Shown):
@@ -46,7 +38,7 @@ class MemberRole(Shown):
 class MemberShown(Shown):
     """A member."""
 
-    user: MemberAccount
+    user: UserShown
     membership: MemberRole
 
 
@@ -84,7 +76,7 @@ async def page(org_slug: str, query_args: MembersQuery) -> MembersPage:
 def _show(listed: ListedMember) -> MemberShown:
     membership = listed.membership
     return MemberShown(
-        user=MemberAccount(id=listed.user_id, email=listed.email, is_platform_owner=listed.is_platform_owner),
+        user=UserShown(id=listed.user_id, email=listed.email, is_platform_owner=listed.is_platform_owner),
         membership=MemberRole(id=membership.id, role=membership.role, created_at=membership.created_at),
     )
 

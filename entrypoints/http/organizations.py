@@ -32,6 +32,14 @@ class OrganizationShown(Shown):
     approved_at: Timestamp | None
 
 
+class UserShown(Shown):
+    """Whose membership it is."""
+
+    id: UUID
+    email: str
+    is_platform_owner: bool
+
+
 class MembershipShown(Shown):
     """A person in an organization (organizations.md section 2.4)."""
 
@@ -163,18 +171,10 @@ async def delete(org_slug: str) -> Response:
     return no_content()
 
 
-class SelectingUser(Shown):
-    """Who selected an organization."""
-
-    id: UUID
-    email: str
-    is_platform_owner: bool
-
-
 class Selected(Shown):
     """A new pair of tokens, which say in which organization their holder acts."""
 
-    user: SelectingUser
+    user: UserShown
     membership: MembershipShown
     access_token: str
     refresh_token: str
@@ -190,7 +190,7 @@ async def select(org_slug: str) -> Selected:
     me = acting_member()
     membership, pair = await sessions.select(ports(), me)
     return Selected(
-        user=SelectingUser(id=me.user_id, email=me.email, is_platform_owner=me.is_platform_owner),
+        user=UserShown(id=me.user_id, email=me.email, is_platform_owner=me.is_platform_owner),
         membership=show_membership(membership),
         access_token=pair.access_token,
         refresh_token=pair.refresh_token,
