@@ -1,6 +1,5 @@
 """Every statement about organizations but the platform's list: each field, each lock, and that no other organization is touched."""
 
-import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, LiteralString
@@ -17,11 +16,8 @@ from core.access import SYSTEM, OrganizationStatus, Role
 from core.housekeeping import Sweep
 from core.organizations import Membership, Organization, SlugTaken, Tier
 from core.values import Slug
-from tests.adapters.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, in_another_task, is_locked, within
-from tests.builders import add_member, add_organization, everyone, meanwhile, run_sql
-
-FREE = Tier(UUID("00000000-0000-4000-8000-000000000001"), "free", "Free", 3, 100, 0)
-PROFESSIONAL = Tier(UUID("00000000-0000-4000-8000-000000000002"), "professional", "Professional", 10, 1000, 0)
+from tests.adapters.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, in_another_task, is_locked, plan_nodes, within
+from tests.builders import FREE, PROFESSIONAL, add_member, add_organization, everyone, meanwhile, run_sql
 
 
 def organization(slug: str = "acme", **changes: Any) -> Organization:
@@ -282,22 +278,12 @@ async def test_a_purge_waits_for_nobody(storage: Postgres, pool: Pool) -> None:
 
 async def rows_read(pool: Pool, mode: str, limit: int) -> float:
     """How many audit entries and events the database looks at for a sweep, which it then does."""
-    read = 0.0
-
-    def walk(node: dict[str, Any]) -> None:
-        nonlocal read
-        if node.get("Relation Name") in ("audit_log", "events"):
-            looked_at = node["Actual Rows"] + node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
-            read += looked_at * node["Actual Loops"]
-        for child in node.get("Plans", ()):
-            walk(child)
-
-    parameters = {"limit": limit, "before": NOW}
-    async with pool.connection() as connection:
-        await connection.execute(f"set plan_cache_mode = {mode}")
-        [[explained]] = await connection.rows("explain (analyze, format json) " + SWEEPS[Sweep.DELETED_ORGANIZATIONS], parameters)
-        await connection.execute("reset plan_cache_mode")
-    walk((json.loads(explained) if isinstance(explained, str) else explained)[0]["Plan"])
+    nodes = await plan_nodes(pool, SWEEPS[Sweep.DELETED_ORGANIZATIONS], {"limit": limit, "before": NOW}, mode)
+    read: float = sum(
+        (node["Actual Rows"] + node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)) * node["Actual Loops"]
+        for node in nodes
+        if node.get("Relation Name") in ("audit_log", "events")
+    )
     return read
 
 

@@ -16,7 +16,20 @@ from core.access import SYSTEM, Anonymous, Caller, Person
 from core.accounts import Account
 from core.events import CATALOGUE, Event
 from ports import Ports
-from tests.builders import PASSWORD, Answer, Api, add_account, add_member, add_organization, deliver, impersonate, link, run_sql, sign_in
+from tests.builders import (
+    PASSWORD,
+    Answer,
+    Api,
+    add_account,
+    add_member,
+    add_organization,
+    add_platform_owner,
+    deliver,
+    impersonate,
+    link,
+    run_sql,
+    sign_in,
+)
 from tests.fakes.outside import FakeClock, FakeMailTransport
 
 LOG = "/api/organizations/acme/audit-log"
@@ -150,7 +163,7 @@ async def test_a_request_without_agent_has_none(api: Api, world: World, record: 
 
 
 async def test_what_is_done_while_impersonating_names_both_persons(api: Api, ports: Ports, world: World, record: Record) -> None:
-    support = await add_account(ports, "support@example.com", is_platform_owner=True)
+    support = await add_platform_owner(ports, "support@example.com")
     await record("user.invited", by=acting(world.owner, impersonator_id=support.id), details={"role": "member", "impersonator": "forged"})
     [entry] = await logs(api, world)
     assert entry["actor"]["email"] == "owner@example.com"
@@ -158,7 +171,7 @@ async def test_what_is_done_while_impersonating_names_both_persons(api: Api, por
 
 
 async def test_an_impersonator_whose_account_is_gone_is_unknown(api: Api, ports: Ports, world: World, record: Record, pool: Pool) -> None:
-    support = await add_account(ports, "support@example.com", is_platform_owner=True)
+    support = await add_platform_owner(ports, "support@example.com")
     await record("user.invited", by=acting(world.owner, impersonator_id=support.id))
     await run_sql(pool, "delete from users where id = %s", support.id)
     [entry] = await logs(api, world)
@@ -167,7 +180,7 @@ async def test_an_impersonator_whose_account_is_gone_is_unknown(api: Api, ports:
 
 async def test_one_reads_the_log_also_while_impersonating(api: Api, ports: Ports, world: World, record: Record) -> None:
     await record("user.invited")
-    support = await add_account(ports, "support@example.com", is_platform_owner=True)
+    support = await add_platform_owner(ports, "support@example.com")
     answer = await api.get(LOG, token=await impersonate(ports, support, world.owner, world.org))
     assert (answer.status, len(answer.json["logs"])) == (200, 1)
 
