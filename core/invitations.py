@@ -377,12 +377,12 @@ async def _admit(
 # What time does
 
 
-async def sweep(ports: Ports, holder: UUID) -> int | None:
-    """Mark in bounded batches what is past its time: how many it were. None while another holder is at it.
+async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
+    """Mark in bounded batches what is past its time: how many it were, if any. None while another holder is at it.
 
     Nothing relies on it: time is looked at whenever an invitation is.
     """
-    expired = 0
+    expired: dict[str, int] = {}
     while True:
         now = ports.clock.now()
         async with ports.storage.transaction(by=SYSTEM) as tx:
@@ -392,6 +392,7 @@ async def sweep(ports: Ports, holder: UUID) -> int | None:
             batch = await tx.invitations.expire(now, BATCH)
             for invitation in batch:
                 tx.record(events.invitation_expired(invitation))
-        expired += len(batch)
+        if batch:
+            expired["invitations"] = expired.get("invitations", 0) + len(batch)
         if len(batch) < BATCH:
             return expired

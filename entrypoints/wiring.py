@@ -12,14 +12,13 @@ from typing import NoReturn
 import trio
 from pydantic import SecretStr
 
-from actors.housekeeper import housekeeper
-from actors.invitation_sweeper import invitation_sweeper
 from actors.key_reader import key_reader
 from actors.listener import listener
 from actors.mailbox import Mailbox
 from actors.mailer import mailer
 from actors.metrics_refresher import metrics_refresher
 from actors.supervisor import supervise
+from actors.sweeper import sweeper
 from adapters.clock import SystemClock
 from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, generate_key, parse_keys
 from adapters.letters import Letters
@@ -29,6 +28,7 @@ from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from adapters.prometheus import CONTENT_TYPE, PrometheusMetrics
 from adapters.smtp import FolderTransport, SmtpTransport, parse_sender
+from core import housekeeping, invitations
 from entrypoints import logs
 from entrypoints.http.app import Application, Edge, create_app
 from entrypoints.http.outer import Exchange
@@ -216,8 +216,8 @@ def start_actors(nursery: trio.Nursery, wired: Wired) -> None:
         "listener": partial(listener, partial(listen, wired.conninfo), {"mails": mails, "signing_keys": keys}),
         "mailer": partial(mailer, ports, mails),
         "key_reader": partial(key_reader, ports, keys),
-        "housekeeper": partial(housekeeper, ports),
-        "invitation_sweeper": partial(invitation_sweeper, ports),
+        "housekeeper": partial(sweeper, ports, housekeeping.sweep, job="housekeeping", period=180.0),
+        "invitation_sweeper": partial(sweeper, ports, invitations.sweep, job="invitation_expiry", period=60.0),
         "metrics_refresher": partial(metrics_refresher, ports, wired.pool),
     }
     for name, actor in actors.items():

@@ -1,12 +1,13 @@
 """What is past its use goes, what is not stays, and one process at a time does it."""
 
 from datetime import timedelta
+from functools import partial
 
 import pytest
 import structlog
 import trio
 
-from actors.housekeeper import housekeeper
+from actors.sweeper import sweeper
 from adapters.postgres.pool import Pool
 from core import accounts, housekeeping, mails, sessions
 from core.access import SYSTEM, Anonymous
@@ -104,9 +105,9 @@ async def test_the_actor_tells_what_it_removed(ports: Ports, pool: Pool, clock: 
     clock.advance(ports.policy.unverified_purge + timedelta(seconds=1))
     with structlog.testing.capture_logs() as log:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(housekeeper, ports)
+            nursery.start_soon(partial(sweeper, ports, housekeeping.sweep, job="housekeeping", period=60.0))
             await eventually(lambda: log)
             nursery.cancel_scope.cancel()
-    assert log[0]["event"] == "swept"
+    assert (log[0]["event"], log[0]["job"]) == ("swept", "housekeeping")
     assert log[0]["unverified_accounts"] == 1
     assert [job for job, _ in metrics.jobs] == ["housekeeping"]

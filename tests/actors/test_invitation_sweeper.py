@@ -2,6 +2,7 @@
 3; security.md N-9)."""
 
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -9,8 +10,7 @@ import pytest
 import structlog
 import trio
 
-import actors.invitation_sweeper
-from actors.invitation_sweeper import invitation_sweeper
+from actors.sweeper import sweeper
 from adapters.postgres.pool import Pool
 from core import invitations
 from core.access import SYSTEM, Role
@@ -58,7 +58,7 @@ async def test_what_is_past_its_time_expires_in_the_name_of_the_system(ports: Po
     acme, other = await add_organization(pool, "acme"), await add_organization(pool, "acme-two", "suspended")
     late = [await invite(ports, org, 1, clock.now(), org.hex) for org in (acme, other)]
     await invite(ports, acme, 1, clock.now() + timedelta(microseconds=1), "in-time")
-    assert await invitations.sweep(ports, new_id()) == 2
+    assert await invitations.sweep(ports, new_id()) == {"invitations": 2}
     assert await expired(pool) == {late[0][0], late[1][0]}
     assert await recorded(pool) == sorted(
         [
@@ -79,30 +79,30 @@ async def test_what_is_past_its_time_expires_in_the_name_of_the_system(ports: Po
 
 
 async def test_nothing_to_do_is_nothing_done(ports: Ports, pool: Pool) -> None:
-    assert await invitations.sweep(ports, new_id()) == 0
+    assert await invitations.sweep(ports, new_id()) == {}
     assert await recorded(pool) == []
 
 
 async def test_a_backlog_expires_in_batches(ports: Ports, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(invitations, "BATCH", 4)
     late = await invite(ports, await add_organization(pool, "acme"), 10, clock.now())
-    assert await invitations.sweep(ports, new_id()) == 10
+    assert await invitations.sweep(ports, new_id()) == {"invitations": 10}
     assert await expired(pool) == set(late)
     assert len(await recorded(pool)) == 10
 
 
 async def test_one_process_at_a_time_sweeps(ports: Ports, pool: Pool, clock: FakeClock) -> None:
     one, other = new_id(), new_id()
-    assert await invitations.sweep(ports, one) == 0
+    assert await invitations.sweep(ports, one) == {}
     await invite(ports, await add_organization(pool, "acme"), 1, clock.now())
     assert await invitations.sweep(ports, other) is None
     assert await expired(pool) == set()
     clock.advance(invitations.LEASE - timedelta(seconds=1))
-    assert await invitations.sweep(ports, one) == 1  # goes on as long as it lives
+    assert await invitations.sweep(ports, one) == {"invitations": 1}  # goes on as long as it lives
     clock.advance(timedelta(seconds=1))
     assert await invitations.sweep(ports, other) is None
     clock.advance(invitations.LEASE)
-    assert await invitations.sweep(ports, other) == 0
+    assert await invitations.sweep(ports, other) == {}
 
 
 @pytest.mark.slow
@@ -116,16 +116,13 @@ async def test_each_invitation_expires_once_however_many_sweep(
     late = [id_ for org in orgs for id_ in await invite(ports, org, 20, clock.now(), org.hex)]
     swept = await everyone(8, lambda _: invitations.sweep(ports, new_id()))
     left = await invitations.sweep(ports, new_id())
-    assert sum(count or 0 for count in [*swept, left]) == 60
+    assert sum(counts["invitations"] for counts in [*swept, left] if counts) == 60
     assert await expired(pool) == set(late)
     assert [UUID(entry[3]) for entry in await recorded(pool)] == sorted(late)
     assert await run_sql(pool, "select count(*) from events") == [(60,)]
 
 
-async def test_the_actors_of_several_processes_tell_what_they_did(
-    ports: Ports, pool: Pool, clock: FakeClock, metrics: FakeMetrics, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(actors.invitation_sweeper, "PERIOD", 0.01)
+async def test_the_actors_of_several_processes_tell_what_they_did(ports: Ports, pool: Pool, clock: FakeClock, metrics: FakeMetrics) -> None:
     org = await add_organization(pool, "acme")
     await invite(ports, org, 3, clock.now())
 
@@ -135,12 +132,12 @@ async def test_the_actors_of_several_processes_tell_what_they_did(
     with structlog.testing.capture_logs() as log, trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
             for _ in range(4):
-                nursery.start_soon(invitation_sweeper, ports)
+                nursery.start_soon(partial(sweeper, ports, invitations.sweep, job="expiry", period=0.01))
             await eventually(lambda: log)
             await invite(ports, org, 2, clock.now(), "later")
             await eventually(all_expired)
             await eventually(lambda: len(log) > 1)
             nursery.cancel_scope.cancel()
-    assert [(line["event"], line["count"]) for line in log] == [("invitations_expired", 3), ("invitations_expired", 2)]
-    assert {job for job, _ in metrics.jobs} == {"invitation_expiry"}
+    assert [(line["event"], line["job"], line["invitations"]) for line in log] == [("swept", "expiry", 3), ("swept", "expiry", 2)]
+    assert {job for job, _ in metrics.jobs} == {"expiry"}
     assert len(await recorded(pool)) == 5

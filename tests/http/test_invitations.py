@@ -800,7 +800,7 @@ async def test_past_its_time_an_invitation_can_be_declined_until_somebody_marks_
     unmarked, marked = await acme.invite("1@example.com"), await acme.invite("2@example.com")
     clock.advance(WEEK)
     assert (await decline(api, unmarked["token"])).status == 200
-    assert await invitations.sweep(ports, new_id()) == 1
+    assert await invitations.sweep(ports, new_id()) == {"invitations": 1}
     assert refused(await decline(api, marked["token"])) == EXPIRED
     assert await acme.statuses() == {"1@example.com": "rejected", "2@example.com": "expired"}
     assert await acme.actions() == Counter(["user.invited"] * 2 + ["invitation.declined", "invitation.expired"])
