@@ -28,6 +28,7 @@ SPIES = ("foreign-owner", "foreign-admin", "foreign-member", "foreign-as-owner",
 
 TABLE = read_matrix()
 INTERFACE = describe()["paths"]
+# After all others what was changed is put back before the next attempt.
 LOOKS_ONLY = frozenset(route for route in TABLE if route.startswith("GET") and route != "GET /auth/verify-email")
 
 _ID = re.compile(r"[0-9a-f]{8}-.*")
