@@ -1,4 +1,4 @@
-"""Organizations whose people call."""
+"""Organizations whose people call, and a platform owner who governs them."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,9 @@ import pytest
 from adapters.postgres.pool import Pool
 from core.access import Role
 from ports import Ports
-from tests.builders import Api
+from tests.builders import Api, add_platform_owner, sign_in
+from tests.fakes.outside import FakeClock
+from tests.http.platform import Platform
 from tests.tenants import CAST, Tenant, Tenants
 
 
@@ -30,3 +32,9 @@ async def acme(tenants: Tenants, cast: Mapping[str, Role]) -> Tenant:
 @pytest.fixture
 async def twin(tenants: Tenants, cast: Mapping[str, Role]) -> Tenant:
     return await tenants.add("twin", cast=cast)
+
+
+@pytest.fixture
+async def platform(api: Api, ports: Ports, clock: FakeClock) -> Platform:
+    account = await add_platform_owner(ports)
+    return Platform(api, account, (await sign_in(ports, account)).access_token, clock)
