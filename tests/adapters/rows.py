@@ -18,6 +18,7 @@ from core.accounts import Account, Origin
 from core.mails import Mail, MailKind
 from core.sessions import Session
 from core.values import Email, digest
+from tests.waiting import eventually
 
 T = TypeVar("T")
 
@@ -58,6 +59,17 @@ async def is_locked(pool: Pool, table: str, condition: str, *parameters: object,
             return not await (await connection.execute(query, parameters)).fetchall()
 
     return await in_another_task(look)
+
+
+async def somebody_waits(pool: Pool, count: int = 1) -> None:
+    """Return once so many wait for locks, which the caller may be the one to hold."""
+
+    async def look() -> bool:
+        waiting = "select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+        async with pool.connection() as connection:
+            return len(await connection.rows(waiting)) >= count
+
+    await eventually(lambda: in_another_task(look), "somebody waits for a lock")
 
 
 async def plan_nodes(pool: Pool, statement: str, parameters: Mapping[str, object], mode: str) -> list[dict[str, Any]]:

@@ -7,7 +7,6 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 import trio
-import trio.testing
 
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
@@ -15,7 +14,7 @@ from core.access import SYSTEM, Role
 from core.members import AlreadyAMember, ListedMember
 from core.organizations import Membership
 from core.values import Page
-from tests.adapters.rows import ADA, EVE, HOUR, NOW, SECOND, account, add, is_locked, within
+from tests.adapters.rows import ADA, EVE, HOUR, NOW, SECOND, account, add, is_locked, somebody_waits, within
 from tests.builders import add_organization, everyone, run_sql
 
 ALL = Page(1, 50)
@@ -207,7 +206,7 @@ async def test_a_lock_that_waited_sees_what_it_waited_for(storage: Postgres, poo
         await tx.members.remove(org, eve.id)
         for user in (ada.id, eve.id):
             nursery.start_soon(look, user)
-        await trio.testing.wait_all_tasks_blocked()
+        await somebody_waits(pool, 2)
         assert not found
     assert found == {ada.id: replace(mine, role=Role.ADMIN), eve.id: None}
 

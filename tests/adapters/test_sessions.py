@@ -6,14 +6,13 @@ from uuid import uuid4
 
 import pytest
 import trio
-import trio.testing
 
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.access import SYSTEM, OrganizationContext, OrganizationStanding, OrganizationStatus, Role, Standing
 from core.sessions import Presented, Refreshed
 from core.values import digest
-from tests.adapters.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, begin, within
+from tests.adapters.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, begin, somebody_waits, within
 from tests.builders import add_member, add_organization, everyone, run_sql
 
 
@@ -298,7 +297,7 @@ async def test_an_end_that_waits_for_a_rotation_ends_its_successor_too(storage: 
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
         assert await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY)
         nursery.start_soon(within, storage, lambda tx: tx.sessions.end(begun.id, NOW))
-        await trio.testing.wait_all_tasks_blocked()
+        await somebody_waits(pool)
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.sessions.rotate(digest("second"), digest("third"), NOW, NOW + DAY) is None
 
@@ -315,7 +314,7 @@ async def test_a_rotation_that_waits_for_an_end_makes_no_successor(storage: Post
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
         await tx.sessions.end(begun.id, NOW)
         nursery.start_soon(rotate)
-        await trio.testing.wait_all_tasks_blocked()
+        await somebody_waits(pool)
     assert outcome == [None]
     assert await run_sql(pool, "select count(*) from refresh_tokens where token_hash = %s", digest("second")) == [(0,)]
 
