@@ -100,6 +100,13 @@ async def listed(ports: Ports, caller: Member, role: Role | None, page: Page) ->
         return Listed(await read.members.page(organization.id, role, page), total), organization.user_limit
 
 
+async def find(ports: Ports, caller: Member, user_id: UUID) -> None:
+    """Raises MemberNotFound unless this person is a member of the organization that the caller acts in."""
+    async with ports.storage.reading() as read:
+        if not await read.members.exists(caller.acts_in.id, user_id):
+            raise MemberNotFound
+
+
 async def change_role(ports: Ports, caller: Member, user_id: UUID, role: str) -> ListedMember:
     """The member with the new role; nothing happens where it is the one they have (decisions, point 201; security.md R-1).
 

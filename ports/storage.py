@@ -241,6 +241,8 @@ class MembersRead(Protocol):
         """How many have this role. How many there are altogether is Organization.member_count."""
         ...
 
+    async def exists(self, org_id: UUID, user_id: UUID) -> bool: ...
+
 
 class Members(MembersRead, Protocol):
     """Memberships, changed. The organization is locked before any of these, but for `lock` where only sessions follow."""

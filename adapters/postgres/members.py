@@ -56,6 +56,11 @@ class Members(Repository):
             or 0
         )
 
+    async def exists(self, org_id: UUID, user_id: UUID) -> bool:
+        return await self._exists(
+            "select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s", org_id=org_id, user_id=user_id
+        )
+
     async def lock(self, org_id: UUID, user_id: UUID) -> Membership | None:
         return await self._one(
             to_membership,

@@ -1,6 +1,5 @@
 """Tiers and the lifecycle of organizations, for platform owners (organizations.md section 4.6)."""
 
-from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Annotated, Any
 from uuid import UUID
@@ -15,7 +14,7 @@ from core.accounts import AccountSummary
 from core.governance import ListedOrganization
 from core.organizations import Organization, Tier
 from core.values import parse_id
-from entrypoints.http.access import platform_owner
+from entrypoints.http.access import View, platform_owner
 from entrypoints.http.bodies import Body, Id, Reason, Shown, Text, Timestamp, maybe
 from entrypoints.http.context import exchange, no_content, ports, signed_in
 from entrypoints.http.openapi import describes, refuses
@@ -23,8 +22,6 @@ from entrypoints.http.organizations import OrganizationShown, show_organization
 from entrypoints.http.queries import LARGEST, Limit, Offset, Query, path_id
 
 routes = Blueprint("governance", __name__)
-
-View = Callable[..., Awaitable[Any]]
 
 
 def of_an_organization(view: View) -> View:

@@ -1,6 +1,7 @@
 """Members, their roles, and the transfer of ownership (organizations.md section 4.4)."""
 
-from typing import Annotated
+from functools import wraps
+from typing import Annotated, Any
 from uuid import UUID
 
 from pydantic import WithJsonSchema
@@ -11,7 +12,7 @@ from core import members
 from core.access import Capability, Role
 from core.members import ListedMember
 from core.organizations import LimitSource
-from entrypoints.http.access import member
+from entrypoints.http.access import View, member
 from entrypoints.http.bodies import Body, Id, Message, Shown, Text, Timestamp
 from entrypoints.http.context import acting_member, ports
 from entrypoints.http.openapi import refuses
@@ -81,10 +82,22 @@ def _show(listed: ListedMember) -> MemberShown:
     )
 
 
+def of_a_member(view: View) -> View:
+    """For routes of `<user_id>`: that somebody is no member is told before the body is looked at (decisions, point 16)."""
+
+    @wraps(view)
+    async def found(org_slug: str, user_id: str) -> Any:
+        member_id = path_id(user_id)
+        await members.find(ports(), acting_member(), member_id)
+        return await view(org_slug=org_slug, user_id=member_id)
+
+    return found
+
+
 class RoleChange(Body):
     """The role that the member is to have."""
 
-    # Judged by the use case, because who is no member is 404 before it is (decisions, point 16).
+    # Judged by the use case, which knows why somebody cannot be the owner.
     role: Annotated[Text, WithJsonSchema({"type": "string", "enum": [Role.ADMIN.value, Role.MEMBER.value]})]
 
 
@@ -104,11 +117,12 @@ class MemberChanged(Shown):
 
 @routes.patch("/api/organizations/<org_slug>/members/<user_id>")
 @member(Capability.ROLES_MANAGE)
+@of_a_member
 @validate_request(RoleChange)
 @validate_response(MemberChanged)
-async def change_role(org_slug: str, user_id: str, data: RoleChange) -> MemberChanged:
+async def change_role(org_slug: str, user_id: UUID, data: RoleChange) -> MemberChanged:
     """Make a member an admin, or an admin a member. What they may not invite to any more is revoked."""
-    changed = await members.change_role(ports(), acting_member(), path_id(user_id), data.role)
+    changed = await members.change_role(ports(), acting_member(), user_id, data.role)
     return MemberChanged(user=MemberName(id=changed.user_id, email=changed.email), membership=show_membership(changed.membership))
 
 

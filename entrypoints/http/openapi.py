@@ -144,7 +144,7 @@ class Provider(OpenAPIProvider):
                 if access.security is not None:
                     operation["security"] = [{access.security: []}, *([{}] if access.optional else [])]
                 operation["responses"] = {
-                    **_errors(rule, access, operation, getattr(view, _REFUSES, frozenset())),
+                    **_errors(rule, access, operation, getattr(view, _REFUSES, frozenset()), page=is_page(view)),
                     **operation["responses"],
                     **(_answers(description) if description else {}),
                 }
@@ -160,7 +160,7 @@ class Provider(OpenAPIProvider):
         return paths, components
 
 
-def _errors(rule: Rule, access: Access, operation: dict[str, Any], own: frozenset[int]) -> dict[int, Any]:
+def _errors(rule: Rule, access: Access, operation: dict[str, Any], own: frozenset[int], *, page: bool) -> dict[int, Any]:
     statuses = {500, *own}
     if access.security is not None:
         statuses |= {401, 403}
@@ -170,7 +170,9 @@ def _errors(rule: Rule, access: Access, operation: dict[str, Any], own: frozense
         statuses.add(429)
     if rule.arguments:
         statuses.add(404)
-    content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    content: dict[str, Any] = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    if page:
+        content = {PAGE: {"schema": {"type": "string"}}, **content}  # the latter for whoever asks for it
     return {status: {"description": ERRORS[status], "content": content} for status in statuses}
 
 

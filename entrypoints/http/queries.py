@@ -6,7 +6,6 @@ from uuid import UUID
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
 
-from core.errors import NotFound, refuse
 from core.values import Page, parse_id
 from entrypoints.http.bodies import Shown
 
@@ -71,6 +70,12 @@ def pagination(page: Page, total: int) -> Pagination:
     )
 
 
+NOBODY = UUID(int=0)  # which no generator of ours makes
+
+
 def path_id(text: str) -> UUID:
-    """The id that a path names. Raises NotFound, as for an id that nothing has, unless it is a UUID in canonical form (security.md T-4)."""
-    return parse_id(text) or refuse(NotFound)
+    """The id that a path names; where it is not a UUID in canonical form (security.md T-4), one that nothing has.
+
+    So the use case refuses both in one way, and at one time.
+    """
+    return parse_id(text) or NOBODY

@@ -1,5 +1,5 @@
-"""What stands for the variables of paths where a request must come further than the path: an organization, and somebody who may do
-everything there and everywhere."""
+"""What stands for the variables of paths where a request must come further than the path: an organization with a member, and somebody who
+may do everything there and everywhere."""
 
 import re
 from typing import Final
@@ -8,9 +8,9 @@ from uuid import uuid4
 from adapters.postgres.pool import Pool
 from core.accounts import Account
 from ports import Ports
-from tests.builders import add_account, run_sql, sign_in
+from tests.builders import add_account, sign_in
 
-PATH_VALUES: Final = {"org_slug": "acme", "org_id": str(uuid4())}
+PATH_VALUES: Final = {"org_slug": "acme", "org_id": str(uuid4()), "user_id": str(uuid4())}
 NOTHING: Final = "nothing-there"
 
 
@@ -27,15 +27,21 @@ async def add_ruler(ports: Ports, pool: Pool) -> tuple[Account, str]:
 
 
 async def restore(pool: Pool, ruler: Account) -> None:
-    """Have the organization there, active and the ruler's, whatever a request has made of it."""
+    """Have the organization there, active and the ruler's, with its other member, whatever a request has made of it."""
     mend = """
-        with risen as (delete from deleted_organizations where id = %s),
+        with risen as (delete from deleted_organizations where id = %(org_id)s),
         there as (
             insert into organizations (id, slug, name, status, tier_id, member_count, created_at, updated_at)
-            select %s, %s, 'Acme', 'active', id, 1, now(), now() from tiers where name = 'free'
+            select %(org_id)s, %(org_slug)s, 'Acme', 'active', id, 2, now(), now() from tiers where name = 'free'
             on conflict (id) do update set status = 'active'
-            returning id)
+            returning id),
+        known as (
+            insert into users (id, email, origin, created_at, updated_at)
+            values (%(user_id)s, 'member@acme.example', 'platform', now(), now())
+            on conflict (id) do nothing)
         insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
-        select gen_random_uuid(), id, %s, 'owner', now(), now() from there
+        select gen_random_uuid(), there.id, of.user_id, of.role, now(), now()
+        from there, (values (%(ruler)s::uuid, 'owner'), (%(user_id)s::uuid, 'member')) as of (user_id, role)
         on conflict (org_id, user_id) do nothing"""
-    await run_sql(pool, mend, PATH_VALUES["org_id"], PATH_VALUES["org_id"], PATH_VALUES["org_slug"], ruler.id)
+    async with pool.connection() as connection:
+        await connection.execute(mend, {**PATH_VALUES, "ruler": ruler.id})

@@ -201,6 +201,22 @@ async def test_whoever_is_no_member_here_has_no_role_to_change(tenants: Tenants,
     assert await tenants.everything() == before
 
 
+async def test_that_somebody_is_no_member_is_told_before_the_body_is_looked_at(tenants: Tenants, acme: Tenant) -> None:
+    bodies: list[tuple[bytes | None, dict[str, str]]] = [
+        (b"{", {}),
+        (b'{"role": 5}', {}),
+        (b"x", {"Content-Type": "text/plain"}),
+        (None, {}),
+    ]
+    answers = [
+        await tenants.api.call("PATCH", f"{acme.path}/members/{name}", raw=raw, token=acme.token("owner"), headers=headers)
+        for name in (str(new_id()), "xyz", acme.id("admin").upper())
+        for raw, headers in bodies
+    ]
+    assert {(answer.status, answer.code) for answer in answers} == {(404, "NOT_FOUND")}
+    assert len({answer.json["error"] for answer in answers}) == 1, "nobody learns whether the id was malformed or unknown"
+
+
 async def test_a_role_is_changed_in_the_organization_of_the_path_only(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
     await twin.join("both", acme.people["member"])
     assert (await acme.set_role("owner", "member", "admin")).status == 200
