@@ -241,7 +241,9 @@ class MembersRead(Protocol):
         """How many have this role. How many there are altogether is Organization.member_count."""
         ...
 
-    async def exists(self, org_id: UUID, user_id: UUID) -> bool: ...
+    async def exists(self, org_id: UUID, user_id: UUID) -> bool:
+        """Whether this person is a member of the organization."""
+        ...
 
 
 class Members(MembersRead, Protocol):
@@ -287,14 +289,21 @@ class InvitationsRead(Protocol):
         """With the status that is stored, as in the next two."""
         ...
 
-    async def by_token(self, org_id: UUID, token_hash: bytes) -> Invitation | None: ...
-    async def pending(self, org_id: UUID, email: Email) -> Invitation | None: ...
+    async def by_token(self, org_id: UUID, token_hash: bytes) -> Invitation | None:
+        """The one of the organization that has this token, whatever its status."""
+        ...
+
+    async def pending(self, org_id: UUID, email: Email) -> Invitation | None:
+        """The pending one for this address, of which there is one at most; it may be past its time."""
+        ...
 
 
 class Invitations(InvitationsRead, Protocol):
     """Invitations, changed. The organization is locked before any of these but `expire`."""
 
-    async def add(self, invitation: Invitation) -> None: ...
+    async def add(self, invitation: Invitation) -> None:
+        """Raises InvitationAlreadySent."""
+        ...
 
     async def end(self, org_id: UUID, invitation_id: UUID, status: InvitationStatus, now: datetime) -> bool:
         """Give a pending invitation a final status; false where it has one. Exactly one caller wins."""

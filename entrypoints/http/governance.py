@@ -159,7 +159,7 @@ class Changed(Shown):
 
 
 class Approval(Body):
-    """The tier to begin on; the free one where none is named."""
+    """The tier to begin on; where none is named the one that it has, which is the free one unless it was changed."""
 
     tier_id: Id | None = None
 
