@@ -154,6 +154,27 @@ class Database:
         self.drop()
 
 
+def settle(connection: psycopg.Connection, *tables: str) -> None:
+    """Vacuum and analyze until every page is known to be visible to everybody, which is what plans of index-only scans rest on.
+
+    Once is not enough: a vacuum spares what the oldest snapshot might not see yet, and whoever is just connecting to the server has
+    one that counts in all of its databases. For connections that commit at once.
+    """
+    connection.execute("set synchronous_commit = on")  # what is not flushed yet is not visible to everybody either
+    names = sql.SQL(", ").join(map(sql.Identifier, tables))
+    deadline = time.monotonic() + 60
+    while True:
+        connection.execute(sql.SQL("vacuum analyze {}").format(names))
+        unsettled = "select relname, relallvisible, relpages from pg_class where relname = any(%s) and relallvisible < relpages"
+        left = connection.execute(unsettled, [list(tables)]).fetchall()
+        if not left:
+            return
+        if time.monotonic() > deadline:
+            message = f"rows are still not visible to everybody after 60 s: {left}"
+            raise TimeoutError(message)
+        time.sleep(0.05)
+
+
 def _sweep(parent: Path) -> None:
     """Remove what runs that were killed left behind: directories of ours that nobody owns any more."""
     for home in parent.glob(f"{_PREFIX}*"):
