@@ -3,9 +3,11 @@
 import heapq
 import math
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from typing import Final, NoReturn, TypeVar
+from uuid import UUID
 
 import structlog
 import trio
@@ -15,7 +17,7 @@ from actors.mailbox import Mailbox, jittered
 from actors.supervisor import said
 from core import mails
 from core.errors import Outage
-from core.mails import Ended, Mail, Outcome
+from core.mails import Ended, HeldBack, Mail, Outcome
 from ports import Ports
 from ports.outside import Letter, MailRefused
 
@@ -24,6 +26,9 @@ log = structlog.get_logger("mailer")
 T = TypeVar("T")
 
 SLOTS: Final = 8  # letters on their way at once, so that a slow recipient does not hold back others
+# Of these, how many for letters through the servers of organizations, which may be as slow as they like; and for those of one of them.
+OWN_SERVER_SLOTS: Final = 4
+SLOTS_OF_ONE: Final = 2
 POLL: Final = 30.0  # seconds
 OUTAGE_PAUSE: Final = 5.0  # seconds
 GRACE: Final = 5.0  # seconds that a handover which has begun is given to end when the process is stopped
@@ -31,26 +36,71 @@ GRACE: Final = 5.0  # seconds that a handover which has begun is given to end wh
 
 async def mailer(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS) -> NoReturn:
     """Send mails for ever; `inbox` is posted to when there may be some."""
-    retries = _Retries()
+    retries, turns = _Retries(), _Turns()
     async with trio.open_nursery() as attempts:
         while True:
             pause = POLL
-            # Only as many as can start now: a mail that is claimed and then waits would use up its lease.
-            if free := slots - len(attempts.child_tasks):
-                try:
-                    # Prepared in the order in which they were asked for, since a later reset link cancels an earlier one.
-                    claimed = await mails.claim_due(ports, free)
-                    for mail in claimed:
-                        prepared = await _prepare(ports, mail, retries)
-                        if prepared is not None:
-                            attempts.start_soon(_attempt, ports, *prepared, inbox, retries)
-                    if claimed:
-                        inbox.post()  # more may be due, and slots are left where there was nothing to send
-                except Outage as outage:
-                    # Not for the supervisor, whose restart would cut off letters that are on their way.
-                    log.warning("mails_not_claimed", outage=said(outage))
-                    pause = OUTAGE_PAUSE
+            try:
+                # Only when it can start now: a mail that is claimed and then waits would use up its lease. One at a time, since the server
+                # that it goes through is known when it is prepared, and decides what may be claimed next.
+                while len(attempts.child_tasks) < slots and (mail := await _claim(ports, turns)):
+                    prepared = await _prepare(ports, mail, retries)
+                    if prepared is not None:
+                        turns.begin(prepared[0])
+                        attempts.start_soon(_attempt, ports, *prepared, inbox, retries, turns)
+            except Outage as outage:
+                # Not for the supervisor, whose restart would cut off letters that are on their way.
+                log.warning("mails_not_claimed", outage=said(outage))
+                pause = OUTAGE_PAUSE
             await inbox.wait(at_most=min(jittered(pause), retries.next_in()))
+
+
+class _Turns:
+    """Whose mails may be claimed, among the organizations that have mail servers of their own.
+
+    Organizations take turns: one whose mail was begun waits until all others with mails due have had one begun, too. By age alone, which
+    is the order of the queue, the one with the longest backlog would come first until that is gone, and a slow server makes one.
+    """
+
+    def __init__(self) -> None:
+        self._begun: Counter[UUID] = Counter()
+        self._had: set[UUID] = set()  # a turn in this round
+
+    def held_back(self) -> HeldBack:
+        return HeldBack(frozenset(self._had | self._busy), self._is_full)
+
+    def next_round(self) -> bool:
+        """After nothing was found to claim: whether another round begins, in which there may be something."""
+        if self._is_full or self._had <= self._busy:
+            return False
+        self._had.clear()
+        return True
+
+    @property
+    def _is_full(self) -> bool:
+        return self._begun.total() >= OWN_SERVER_SLOTS
+
+    @property
+    def _busy(self) -> set[UUID]:
+        return {org_id for org_id, count in self._begun.items() if count >= SLOTS_OF_ONE}
+
+    def begin(self, mail: Mail) -> None:
+        if mail.server is not None:
+            self._begun[mail.server.org_id] += 1
+            self._had.add(mail.server.org_id)
+
+    def end(self, mail: Mail) -> None:
+        if mail.server is not None:
+            self._begun[mail.server.org_id] -= 1
+            self._begun += Counter()  # forgets those that have none any more
+
+
+async def _claim(ports: Ports, turns: _Turns) -> Mail | None:
+    """The next mail to send now, in the order in which they were asked for, since a later reset link cancels an earlier one."""
+    claimed = await mails.claim_due(ports, 1, turns.held_back())
+    if not claimed and turns.next_round():
+        claimed = await mails.claim_due(ports, 1, turns.held_back())
+    return claimed[0] if claimed else None
 
 
 class _Retries:
@@ -95,7 +145,7 @@ async def _prepare(ports: Ports, mail: Mail, retries: _Retries) -> tuple[Mail, L
     return prepared
 
 
-async def _attempt(ports: Ports, mail: Mail, letter: Letter, inbox: Mailbox, retries: _Retries) -> None:
+async def _attempt(ports: Ports, mail: Mail, letter: Letter, inbox: Mailbox, retries: _Retries, turns: _Turns) -> None:
     started = trio.current_time()
     try:
         with _job(mail):
@@ -103,12 +153,13 @@ async def _attempt(ports: Ports, mail: Mail, letter: Letter, inbox: Mailbox, ret
                 retries.add(await _hand_over(ports, mail, letter))
     finally:
         ports.metrics.job_done("mail", trio.current_time() - started)
+        turns.end(mail)
         inbox.post()  # a slot is free, and more may be due
 
 
 async def _hand_over(ports: Ports, mail: Mail, letter: Letter) -> float | None:
     try:
-        await ports.mail.send(letter)
+        await ports.mail.send(letter, mail.server)
     except MailRefused as refusal:
         return await _failed(ports, mail, str(refusal))
     except Exception as defect:

@@ -22,7 +22,7 @@ OTHER = "OTHER"
 UNKNOWN_ROUTE = "(unknown)"
 BACKEND = "postgres"
 LOGIN_FAILURES = ("credentials", "unverified")
-JOB_TYPES = ("mail", "housekeeping", "invitation_expiry")
+JOB_TYPES = ("mail", "housekeeping", "invitation_expiry", "subscription_expiry")
 
 _STATUS_CLASSES = {1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
 _HTTP_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # decisions, point 245

@@ -1,11 +1,12 @@
-"""Mail leaves the house: by SMTP from worker threads, or, where no server is set, as files in a folder."""
+"""Mail leaves the house: by SMTP from worker threads, or, where no server is set, as files in a folder; that of an organization with a
+server of its own through that one."""
 
 import os
 import re
 import smtplib
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC
@@ -14,13 +15,17 @@ from email.errors import HeaderParseError
 from email.headerregistry import Address
 from email.message import EmailMessage
 from email.parser import HeaderParser
-from functools import partial
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, Self
+from types import MappingProxyType
+from typing import IO, Any, Final, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
+from uuid import UUID
 
 import trio
 
+from adapters.egress import Guard, TargetRefused
+from core.smtp import IMPLICIT_TLS, MailServer, Trial
 from core.values import is_plain
 from ports.outside import Letter, MailRefused
 
@@ -30,6 +35,10 @@ CONNECT_TIMEOUT: Final = 10.0  # for each of the server's addresses
 ANSWER_TIMEOUT: Final = 45.0  # for one answer: some servers look for spam before they accept
 # The letter is the server's by then, and a server that is slow to say good-bye must not turn that into a failure.
 GOODBYE_TIMEOUT: Final = 2.0
+# Whoever tries a server out waits for it.
+TRIAL_DEADLINE: Final = 10.0
+TRIALS: Final = 16  # at once
+LONGEST_ANSWERS: Final = 64 * 1024  # bytes that a server may say in one conversation; it may be anybody's
 LONGEST_LINE: Final = 998  # RFC 5322 section 2.1.1
 QUOTED: Final = 120  # characters of a server's answer that are worth keeping
 
@@ -153,7 +162,7 @@ def _encoding(body: str) -> str:
 
 
 class SmtpTransport:
-    """ports.outside.MailTransport over SMTP, with a connection for each letter."""
+    """The platform's server, with a connection for each letter."""
 
     def __init__(
         self,
@@ -173,43 +182,177 @@ class SmtpTransport:
         self._threads = trio.CapacityLimiter(connections)
 
     async def send(self, letter: Letter) -> None:
+        """As ports.outside.MailTransport."""
         message = to_message(letter, self._sender)
-        client = _Client(self._server, self._tls)
-        await self._converse(client, partial(client.deliver, message, letter.to), letter.to)
+        await self._converse(lambda client: client.deliver(message, letter.to), letter.to)
 
     async def check(self) -> None:
         """Connect and sign in, but send nothing. Raises MailRefused."""
-        client = _Client(self._server, self._tls)
-        await self._converse(client, client.visit, "")
+        await self._converse(_Client.visit, "")
 
-    async def _converse(self, client: "_Client", talk: Callable[[], None], recipient: str) -> None:
+    async def _converse(self, talk: "Talk", recipient: str) -> None:
+        client = _Client(self._server, self._tls, [self._server.host])
         try:
             with trio.fail_after(self._exchange_deadline):
-                await trio.to_thread.run_sync(talk, abandon_on_cancel=True, limiter=self._threads)
+                await _hold(client, talk, self._threads)
         except trio.TooSlowError:
             raise MailRefused(f"{self._server}: not finished within {self._exchange_deadline:g} s") from None
         except (OSError, ValueError) as error:  # smtplib's own errors are OSErrors
             # Without its cause, which may show what was sent.
             raise MailRefused(f"{self._server}: {_reason(error, recipient)}") from None
+
+
+class OwnServers:
+    """The servers of organizations. They may be anybody's: they are reached through the guard, and what they say is repeated to nobody."""
+
+    def __init__(
+        self,
+        guard: Guard,
+        *,
+        connections: int = 10,
+        exchange_deadline: float = EXCHANGE_DEADLINE,
+        trial_deadline: float = TRIAL_DEADLINE,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._guard = guard
+        self._tls = tls or ssl.create_default_context()
+        self._exchange_deadline = exchange_deadline
+        self._trial_deadline = trial_deadline
+        self._threads = trio.CapacityLimiter(connections)
+        self._trial_threads = trio.CapacityLimiter(TRIALS)  # no trial takes the thread of a letter
+        self._being_tried: set[UUID] = set()
+
+    async def send(self, letter: Letter, server: MailServer) -> None:
+        """As ports.outside.MailTransport."""
+        message = to_message(letter, Address(display_name=server.from_name or "", addr_spec=server.from_email))
+        try:
+            with trio.fail_after(self._exchange_deadline):
+                await self._converse(server, lambda client: client.deliver(message, letter.to), self._threads)
+        except (TargetRefused, _Failed) as failure:
+            raise MailRefused(f"the organization's server: {failure}") from None
+        except trio.TooSlowError:
+            raise MailRefused(f"the organization's server: not finished within {self._exchange_deadline:g} s") from None
+
+    async def try_out(self, server: MailServer) -> Trial:
+        """As ports.outside.MailTransport."""
+        # One at a time, or a single organization could keep all others from trying theirs.
+        if server.org_id in self._being_tried:
+            return Trial.BUSY
+        self._being_tried.add(server.org_id)
+        try:
+            with trio.fail_after(self._trial_deadline):
+                await self._converse(server, _Client.visit, self._trial_threads)
+        except TargetRefused:
+            # Whether there is such a name is not told: it may be one that only we can see.
+            return Trial.NO_ADDRESS
+        except _Failed as failure:
+            return _TRIALS[failure.stage]
+        except trio.TooSlowError:
+            return Trial.NOT_REACHED
         finally:
-            client.abort()
+            self._being_tried.remove(server.org_id)
+        return Trial.GOOD
+
+    async def _converse(self, server: MailServer, talk: "Talk", threads: trio.CapacityLimiter) -> None:
+        """Raises TargetRefused, _Failed."""
+        addresses = await self._guard.addresses(server.host, server.port)
+        client = _Client(_to_server(server), self._tls, addresses)
+        try:
+            await _hold(client, talk, threads)
+        except (OSError, ValueError) as error:
+            raise _Failed(client.stage, error) from None
+
+
+def _to_server(server: MailServer) -> SmtpServer:
+    return SmtpServer(
+        host=server.host,
+        port=server.port,
+        tls=server.tls and server.port == IMPLICIT_TLS,
+        starttls=server.tls and server.port != IMPLICIT_TLS,
+        username=server.username,
+        password=server.password,
+    )
+
+
+class Dispatch:
+    """ports.outside.MailTransport: each letter the way that it is to go."""
+
+    def __init__(self, platform: "SmtpTransport | FolderTransport", own_servers: OwnServers) -> None:
+        self._platform = platform
+        self._own_servers = own_servers
+
+    async def send(self, letter: Letter, server: MailServer | None = None) -> None:
+        await (self._platform.send(letter) if server is None else self._own_servers.send(letter, server))
+
+    async def try_out(self, server: MailServer) -> Trial:
+        return await self._own_servers.try_out(server)
+
+
+class _Stage(StrEnum):
+    """How far a conversation has come; what it is called when it comes no further."""
+
+    CONNECTING = "it was not reached"
+    ENCRYPTING = "the connection could not be encrypted"
+    SIGNING_IN = "it did not take the user name and the password"
+    SENDING = "it did not take the letter"
+
+
+_TRIALS: Final = MappingProxyType(
+    {
+        _Stage.CONNECTING: Trial.NOT_REACHED,
+        _Stage.ENCRYPTING: Trial.NOT_ENCRYPTED,
+        _Stage.SIGNING_IN: Trial.NOT_SIGNED_IN,
+    }
+)
+
+
+class _Failed(Exception):
+    """A conversation with the server of an organization came no further than that."""
+
+    def __init__(self, stage: _Stage, error: Exception) -> None:
+        code = _code(error)
+        super().__init__(stage.value if code is None else f"{stage.value}: {code}")
+        self.stage = stage
+
+
+def _code(error: Exception) -> int | None:
+    """The number that the server answered with, if it did."""
+    code = -1  # what the library makes of an answer that begins with none
+    match error:
+        case smtplib.SMTPRecipientsRefused():
+            code = next(iter(error.recipients.values()))[0]
+        case smtplib.SMTPResponseException():
+            code = error.smtp_code
+    return code if 200 <= code <= 599 else None
+
+
+async def _hold(client: "_Client", talk: "Talk", threads: trio.CapacityLimiter) -> None:
+    """The conversation, in a thread."""
+    try:
+        await trio.to_thread.run_sync(talk, client, abandon_on_cancel=True, limiter=threads)
+    finally:
+        client.abort()
 
 
 class _Client(smtplib.SMTP):
     """One conversation with the server. It is held in a worker thread, and `abort` ends it from another one."""
 
-    def __init__(self, server: SmtpServer, tls: ssl.SSLContext) -> None:
+    def __init__(self, server: SmtpServer, tls: ssl.SSLContext, addresses: Sequence[str]) -> None:
+        """`addresses` are where to connect, in turn; certificates are compared with the server's host all the same."""
         own_name = socket.gethostname()
         # Without a name of its own the library asks the DNS for one, which can take longer than all the rest.
         super().__init__(local_hostname=own_name if "." in own_name else "[127.0.0.1]", timeout=CONNECT_TIMEOUT)
         self._host = server.host  # what STARTTLS compares the certificate with; the library sets it only when it connects at once
         self._server = server
         self._tls = tls
+        self._addresses = addresses
         self._aborted = False
+        self.stage = _Stage.CONNECTING
 
     def deliver(self, message: EmailMessage, recipient: str) -> None:
         try:
             self._be_let_in()
+            self.stage = _Stage.SENDING
             self.send_message(message, to_addrs=[recipient])
             self._say_goodbye()
         finally:
@@ -227,20 +370,42 @@ class _Client(smtplib.SMTP):
         code, greeting = self.connect(self._server.host, self._server.port)
         if code != 220:
             raise smtplib.SMTPConnectError(code, greeting)
+        self.ehlo_or_helo_if_needed()
         if self._server.starttls:
+            self.stage = _Stage.ENCRYPTING
             self.starttls(context=self._tls)
+            self.ehlo_or_helo_if_needed()
         if self._server.username is not None and self._server.password is not None:
+            self.stage = _Stage.SIGNING_IN
             self.login(self._server.username, self._server.password)
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
-        self.sock = socket.create_connection((host, port), timeout)
+        self.sock = self._connected(port, timeout)
         self.sock.settimeout(ANSWER_TIMEOUT)
         if self._aborted:
             raise TimeoutError
         if self._server.tls:
+            self.stage = _Stage.ENCRYPTING
             self.sock = self._tls.wrap_socket(self.sock, server_hostname=host, do_handshake_on_connect=False)
             self.sock.do_handshake()
+            self.stage = _Stage.CONNECTING  # still: a mail server has something to say first
         return self.sock
+
+    def _connected(self, port: int, timeout: float) -> socket.socket:
+        failure: OSError = TimeoutError()
+        for address in self._addresses:
+            if self._aborted:
+                break
+            try:
+                return socket.create_connection((address, port), timeout)
+            except OSError as error:
+                failure = error
+        raise failure
+
+    def getreply(self) -> tuple[int, bytes]:
+        if self.file is None and self.sock is not None:
+            self.file = _Answers(self.sock.makefile("rb"))
+        return super().getreply()
 
     def _say_goodbye(self) -> None:
         try:
@@ -257,6 +422,28 @@ class _Client(smtplib.SMTP):
         if sock is not None:
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
+
+
+# What is done in a thread with a client.
+Talk = Callable[[_Client], None]
+
+
+class _Answers:
+    """What a server says, as long as it is not more than any server would: the library reads an answer to its end, however long it is."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._left = LONGEST_ANSWERS
+
+    def readline(self, limit: int) -> bytes:
+        line = self._file.readline(limit)
+        self._left -= len(line)
+        if self._left < 0:
+            raise OSError("it said too much")
+        return line
+
+    def close(self) -> None:
+        self._file.close()
 
 
 def _reason(error: Exception, recipient: str) -> str:
@@ -296,7 +483,7 @@ def _quoted(code: int, text: bytes | str, recipient: str) -> str:
 
 
 class FolderTransport:
-    """ports.outside.MailTransport into files, for a house without a mail server: operators read them (decisions, point 30).
+    """Files, for a house without a mail server: operators read them (decisions, point 30).
 
     The names sort by time. A letter that is sent again overwrites itself.
     """
@@ -308,6 +495,7 @@ class FolderTransport:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     async def send(self, letter: Letter) -> None:
+        """As ports.outside.MailTransport."""
         message = to_message(letter, self._sender)
         identity = re.sub(r"[^A-Za-z0-9.-]", "_", letter.message_id.strip("<>").partition("@")[0])
         name = f"{letter.date.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}-{identity}.eml"

@@ -1,7 +1,7 @@
-"""Who calls, and what they may: callers, roles and their capabilities, and the functions that decide.
+"""Who calls, and what they may: callers, roles and their capabilities, API keys and their permissions, and the functions that decide.
 
-`person` turns a token and a row into a person; `require` decides what a person may do in an organization, at the edge and again inside
-the transaction that writes (security.md Z-5).
+`person` turns a token and a row into a person; `require` decides what a person may do in an organization, and `require_permission` what an
+API key may do to its service, at the edge and again inside the transaction that writes (security.md Z-5).
 """
 
 from collections.abc import Mapping
@@ -66,6 +66,20 @@ CAPABILITIES: Final[Mapping[Role, frozenset[Capability]]] = MappingProxyType(
 )
 
 
+class Permission(StrEnum):
+    """What an API key lets its holder do to its service; none implies another one (identity.md section 2.3; security.md K-2)."""
+
+    READ_USERS = "read:users"
+    WRITE_USERS = "write:users"
+    DELETE_USERS = "delete:users"
+    READ_SUBSCRIPTIONS = "read:subscriptions"
+    WRITE_SUBSCRIPTIONS = "write:subscriptions"
+    DELETE_SUBSCRIPTIONS = "delete:subscriptions"
+    READ_ANALYTICS = "read:analytics"
+    READ_SERVICE = "read:service"
+    WRITE_SERVICE = "write:service"
+
+
 class OrganizationStatus(StrEnum):
     """organizations.md section 2.3."""
 
@@ -107,8 +121,34 @@ class OrganizationContext:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceContext:
+    """A service that somebody is signed in to, or that a key is for, and its organization, as they stand now."""
+
+    id: UUID
+    slug: str
+    client_id: UUID
+    is_public: bool  # a mobile or desktop application, which can keep no secret (organizations.md section 2.1)
+    org_id: UUID
+    org_slug: str
+    status: OrganizationStatus  # of the organization
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceKey(Caller):
+    """A program that holds an API key of a service (identity.md section 4.5)."""
+
+    key_id: UUID
+    permissions: frozenset[Permission]
+    service: ServiceContext
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Person(Caller):
-    """A person with a live session; every right is read from the database for this request (security.md J-5)."""
+    """A person with a live session; every right is read from the database for this request (security.md J-5).
+
+    With `service` it is an application that holds the token, which it got by signing the person in to this service: it may do little with
+    it (security.md J-9).
+    """
 
     user_id: UUID
     email: Email
@@ -116,6 +156,7 @@ class Person(Caller):
     session_id: UUID
     is_platform_owner: bool = False
     organization: OrganizationContext | None = None
+    service: ServiceContext | None = None
     impersonator_id: UUID | None = None
 
 
@@ -131,7 +172,8 @@ class Claims:
     """What an access token of ours says (identity.md section 5, rule 4; decisions, point 36).
 
     `org_id` goes beside `org` so that a token of a deleted organization is worth nothing in a later one of the same name
-    (security.md J-6). Times are UTC.
+    (security.md J-6). A token of a service names it, and has its `client_id` for audience; `plan`, `subscription_status` and `features`
+    are the person's there when the token was made (decisions, point 37), and nothing of ours goes by them. Times are UTC.
     """
 
     user_id: UUID
@@ -143,6 +185,11 @@ class Claims:
     expires_at: datetime
     org: str = ""
     org_id: UUID | None = None
+    service: str = ""
+    client_id: UUID | None = None
+    plan: str | None = None
+    subscription_status: str | None = None
+    features: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +205,9 @@ class OrganizationStanding:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What one statement knows of a live session: the person, the organization of the token, if the person is a member of it, and the
-    organization of the path, if that was asked about and exists."""
+    """What one statement knows of a live session: the person, the organization of the token, if the person is a member of it, the
+    organization of the path, if that was asked about and exists; or of a session of an application, its service and whether the person
+    still uses that."""
 
     user_id: UUID
     email: Email
@@ -168,6 +216,8 @@ class Standing:
     organization: OrganizationContext | None
     impersonator_id: UUID | None = None
     acts_in: OrganizationStanding | None = None
+    service: ServiceContext | None = None
+    uses_service: bool = False
 
 
 class NotAMember(Forbidden):
@@ -180,6 +230,21 @@ class NotOfThisOrganization(Forbidden):
 
 class RoleInsufficient(Forbidden):
     """Your role in this organization does not allow this."""
+
+
+class NotAnEndUser(Forbidden):
+    """You do not use the service that this token was issued for any more. Sign in to it again."""
+
+
+class NotForApplications(Forbidden):
+    """A token of an application cannot do this. Do it yourself, signed in to your account."""
+
+
+class PermissionMissing(Forbidden):
+    """This API key does not have the permission for this."""
+
+    def __init__(self, permission: Permission) -> None:
+        super().__init__(f"This API key does not have the permission {permission.value}.")
 
 
 class NotAPlatformOwner(Forbidden):
@@ -201,13 +266,17 @@ class OrganizationNotFound(NotFound):
 def person(claims: Claims, standing: Standing | None, *, address: str | None, agent: str | None, anywhere: bool = False) -> Person:
     """The person that `claims` and the database together describe.
 
-    Raises SessionEnded when the session, or the account, is no longer live; NotAMember when the token names an organization that
-    the person does not belong to any more, unless `anywhere` is true (the organization is only context: decisions, point 54).
+    Raises SessionEnded when the session, the account or the service of the token is no longer live; and unless `anywhere` is true, where
+    the token's organization or service is only context (decisions, point 54): NotAMember when the person does not belong to that
+    organization any more, NotAnEndUser when the person does not use that service any more (decisions, point 52).
     """
     if standing is None:
         raise SessionEnded
     organization = standing.organization if claims.org_id is not None else None
-    if claims.org_id is not None and organization is None and not anywhere:
+    if standing.service is not None:
+        if not standing.uses_service and not anywhere:
+            raise NotAnEndUser
+    elif claims.org_id is not None and organization is None and not anywhere:
         raise NotAMember
     return Person(
         user_id=standing.user_id,
@@ -216,6 +285,7 @@ def person(claims: Claims, standing: Standing | None, *, address: str | None, ag
         session_id=claims.session_id,
         is_platform_owner=standing.is_platform_owner,
         organization=organization,
+        service=standing.service,
         impersonator_id=standing.impersonator_id,
         address=address,
         agent=agent,
@@ -237,6 +307,14 @@ def require(standing: OrganizationStanding | None, capability: Capability, *, in
     if standing.status is not OrganizationStatus.ACTIVE and not inactive:
         raise OrganizationNotActive
     return OrganizationContext(standing.id, standing.slug, standing.status, standing.role)
+
+
+def require_permission(key: ServiceKey, permission: Permission) -> None:
+    """Raises PermissionMissing, OrganizationNotActive, in this order (decisions, point 16)."""
+    if permission not in key.permissions:
+        raise PermissionMissing(permission)
+    if key.service.status is not OrganizationStatus.ACTIVE:
+        raise OrganizationNotActive
 
 
 def may(role: Role, capability: Capability) -> bool:

@@ -106,8 +106,16 @@ class AccountGone(NotFound):
     """The account does not exist any more."""
 
 
-def new_account(email: Email, password_hash: str | None, now: datetime, *, verified: bool = False) -> Account:
-    """An account born on the platform."""
+def new_account(
+    email: Email,
+    password_hash: str | None,
+    now: datetime,
+    *,
+    verified: bool = False,
+    origin: Origin = Origin.PLATFORM,
+    org_id: UUID | None = None,
+) -> Account:
+    """An account born on the platform, or where else `origin` says at the organization `org_id`."""
     proved_at = now if verified else None
     return Account(
         id=new_id(),
@@ -115,8 +123,8 @@ def new_account(email: Email, password_hash: str | None, now: datetime, *, verif
         email_verified_at=proved_at,
         password_hash=password_hash,
         is_platform_owner=False,
-        origin=Origin.PLATFORM,
-        origin_org_id=None,
+        origin=origin,
+        origin_org_id=org_id,
         deactivated_at=None,
         anonymized_at=None,
         created_at=now,
@@ -142,8 +150,9 @@ def check_password_length(password: str) -> None:
         raise PasswordTooLong
 
 
-async def register(ports: Ports, caller: Caller, email: Email, password: str) -> Account:
-    """A new, unverified account, and a mail with a verification link to it (identity.md section 4.1).
+async def register(ports: Ports, caller: Caller, email: Email, password: str, org_slug: str | None = None) -> Account:
+    """A new, unverified account, and a mail with a verification link to it (identity.md section 4.1), in the design of the organization
+    `org_slug`.
 
     Raises EmailTaken and what check_new_password raises.
     """
@@ -152,18 +161,21 @@ async def register(ports: Ports, caller: Caller, email: Email, password: str) ->
     now = ports.clock.now()
     account = new_account(email, password_hash, now)
     async with ports.storage.transaction(by=caller) as tx:
+        org_id = await _design(tx, org_slug)
         await tx.accounts.add(account)
-        await tx.mails.queue(new_mail(MailKind.VERIFY_EMAIL, email, now))
+        await tx.mails.queue(new_mail(MailKind.VERIFY_EMAIL, email, now, org_id=org_id))
         tx.record(events.signed_up(account.id))
     return account
 
 
-async def find_or_add(tx: Transaction, email: Email, now: datetime) -> tuple[Account, bool]:
-    """The account with this address, locked, and whether it was born just now: on the platform, unverified, without a password."""
+async def find_or_add(
+    tx: Transaction, email: Email, now: datetime, *, origin: Origin = Origin.PLATFORM, org_id: UUID | None = None
+) -> tuple[Account, bool]:
+    """The account with this address, locked, and whether it was born just now: there, unverified, without a password."""
     while True:
         if (found := await tx.accounts.lock_by_email(email)) is not None:
             return found, False
-        born = new_account(email, None, now)
+        born = new_account(email, None, now, origin=origin, org_id=org_id)
         if await tx.accounts.add_if_free(born):
             return born, True
         # Somebody else was faster, and has committed by now.
@@ -178,9 +190,12 @@ async def verify_email(ports: Ports, caller: Caller, token: str) -> Email:
     return account.email
 
 
-async def forgot_password(ports: Ports, caller: Caller, email: Email) -> None:
-    """Queue a reset link for whoever has this address; whether anybody has is found out later, by the mailer (security.md B-2)."""
-    await _queue(ports, caller, MailKind.RESET_PASSWORD, email)
+async def forgot_password(ports: Ports, caller: Caller, email: Email, org_slug: str | None = None) -> None:
+    """Queue a reset link for whoever has this address, in the design of the organization `org_slug`.
+
+    Whether anybody has the address is found out later, by the mailer (security.md B-2).
+    """
+    await _queue(ports, caller, MailKind.RESET_PASSWORD, email, org_slug)
 
 
 async def resend_verification(ports: Ports, caller: Caller, email: Email) -> None:
@@ -188,9 +203,18 @@ async def resend_verification(ports: Ports, caller: Caller, email: Email) -> Non
     await _queue(ports, caller, MailKind.VERIFY_EMAIL, email)
 
 
-async def _queue(ports: Ports, caller: Caller, kind: MailKind, email: Email) -> None:
+async def _queue(ports: Ports, caller: Caller, kind: MailKind, email: Email, org_slug: str | None = None) -> None:
     async with ports.storage.transaction(by=caller) as tx:
-        await tx.mails.queue(new_mail(kind, email, ports.clock.now()))
+        org_id = await _design(tx, org_slug)
+        await tx.mails.queue(new_mail(kind, email, ports.clock.now(), org_id=org_id))
+
+
+async def _design(tx: Transaction, org_slug: str | None) -> UUID | None:
+    """Whose design a mail has; an organization that is unknown or not active is passed over in silence (decisions, point 66).
+
+    It is asked for before anything depends on the account, whoever asks (security.md B-2).
+    """
+    return None if org_slug is None else await tx.branding.active(org_slug)
 
 
 async def reset_link_is_live(ports: Ports, token: str) -> bool:
@@ -255,6 +279,7 @@ async def change_email(ports: Ports, caller: Person, email: Email) -> Email:
         await tx.sessions.end_others(account.id, caller.session_id, now)
         await tx.mails.queue(new_mail(MailKind.VERIFY_EMAIL, email, now))
         await tx.mails.queue(new_mail(MailKind.EMAIL_CHANGED, account.email, now))
+        tx.record(events.email_changed(account.id))
     return email
 
 
@@ -302,3 +327,15 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
         await tx.mails.queue(new_mail(MailKind.PASSWORD_CHANGED, locked.email, now))
         tx.record(events.password_changed(locked.id, "change"))
     await guesses.clear(ports, Secret.PASSWORD, account.email)
+
+
+async def erase(tx: Transaction, user_id: UUID) -> None:
+    """Remove a locked account, a member of nothing, for good, with all that is about the person alone (decisions, point 111).
+
+    What organizations did with the person stays in their logs. The address is free from now on; who takes it is somebody else.
+    """
+    await tx.sessions.remove(user_id)
+    await tx.service_users.remove_everywhere(user_id)
+    await tx.logins.remove(user_id)
+    await tx.accounts.remove(user_id)
+    await tx.audit.forget(user_id)  # last, for others may be waiting for the totals that it holds

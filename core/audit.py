@@ -39,9 +39,18 @@ GONE: Final = Actor(accounts.GONE.id, accounts.GONE.email)
 NOBODY: Final = {nobody.id: nobody for nobody in (SYSTEM, ANONYMOUS)}  # there is an id in the log, and no account
 
 
-def actor(user_id: UUID | None, account: Actor | None, address: str | None) -> Actor:
-    """Who did it; `account` is what there is of this user today. Every request has an address, and nothing else does."""
-    if user_id is not None:
+# How a credential is shown that did it by itself, beside its id.
+CREDENTIALS: Final = {"api_key": "api-key@internal"}
+
+
+def actor(actor_id: UUID | None, kind: str | None, account: Actor | None, address: str | None) -> Actor:
+    """Who did it. `kind` says which kind of credential it was, if it was no person; `account` is what there is of a person today.
+
+    Every request has an address, and nothing else does.
+    """
+    if kind is not None:
+        return Actor(str(actor_id), CREDENTIALS[kind])
+    if actor_id is not None:
         return account or GONE
     return SYSTEM if address is None else ANONYMOUS
 

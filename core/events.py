@@ -13,10 +13,20 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from core.values import rfc3339
+
 if TYPE_CHECKING:
-    from core.access import Role
+    from core.access import Role, ServiceContext
+    from core.api_keys import ApiKey
+    from core.branding import Branding
+    from core.domains import Claim
     from core.invitations import Invitation
     from core.organizations import Organization
+    from core.providers import Provider
+    from core.services import Plan, Service
+    from core.smtp import SmtpSettings
+    from core.subscriptions import Subscription
+    from core.values import Domain
 
 
 class Target(StrEnum):
@@ -66,6 +76,7 @@ CATALOGUE: Mapping[str, Kind] = MappingProxyType(
             # section 6.3
             *_kinds("User management", Target.USER, "user.invited", "user.joined", "user.removed", "user.role_updated"),
             *_kinds("User management", Target.USER, "user.anonymized", "user.sessions_revoked", "user.impersonated"),
+            *_kinds("User management", Target.USER, "user.created", "user.email_changed"),
             *_kinds("Service management", Target.SERVICE, "service.created", "service.updated", "service.deleted"),
             *_kinds("Service management", Target.SERVICE, "service.oauth_credentials.updated", "service.client_secret.rotated"),
             *_kinds("Organization management", Target.ORGANIZATION, "organization.created", "organization.updated"),
@@ -101,7 +112,8 @@ class Event:
 
     It is told to the organization `org_id`; or else to every organization in which the person `of_person` has confirmed the membership; or
     else, and where there is none, to the platform's own log (an entry without organization). `details` go into the audit entry, `data` into
-    the payload of webhooks, where None is the details again; neither ever holds a secret (security.md L-3).
+    the payload of webhooks, where None is the details again; neither ever holds a secret (security.md L-3). What happened `by_time` was
+    nobody's doing, whoever came by and noticed.
     """
 
     kind: Kind
@@ -110,16 +122,35 @@ class Event:
     of_person: UUID | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] | None = None
+    by_time: bool = False
 
 
-def signed_up(user_id: UUID) -> Event:
-    """An account came to be through registration (organizations.md section 6.1; without organization, decisions, point 112)."""
-    return Event(CATALOGUE["user.signup.success"], str(user_id))
+def signed_up(user_id: UUID, service: Service | None = None) -> Event:
+    """An account came to be (organizations.md section 6.1). Told to the organization of the service whose API key made it; about one that
+    came by registration no organization hears (decisions, point 112)."""
+    if service is None:
+        return Event(CATALOGUE["user.signup.success"], str(user_id))
+    return Event(CATALOGUE["user.signup.success"], str(user_id), org_id=service.org_id, data={"service_id": str(service.id)})
 
 
-def signed_in(user_id: UUID, provider: str) -> Event:
-    """Full tokens were issued (decisions, point 61); `provider` is `password` or an identity provider's name."""
-    return Event(CATALOGUE["user.login.success"], str(user_id), data={"provider": provider, "service_id": None})
+def user_created(user_id: UUID, service: Service) -> Event:
+    """An API key of the service made an account."""
+    return Event(CATALOGUE["user.created"], str(user_id), org_id=service.org_id, details={"service_slug": service.slug})
+
+
+def email_changed(user_id: UUID, service: Service | None = None) -> Event:
+    """The address of an account was changed: by an API key of the service, or by the person. Neither address is told: it is the log of
+    others."""
+    if service is None:
+        return Event(CATALOGUE["user.email_changed"], str(user_id), of_person=user_id)
+    return Event(CATALOGUE["user.email_changed"], str(user_id), org_id=service.org_id, details={"service_slug": service.slug})
+
+
+def signed_in(user_id: UUID, provider: str, service: ServiceContext | None = None) -> Event:
+    """Full tokens were issued (decisions, point 61); `provider` is `password` or an identity provider's name. Told to the organization of
+    the service, if it was one that the person signed in to (decisions, point 220)."""
+    data = {"provider": provider, "service_id": str(service.id) if service else None}
+    return Event(CATALOGUE["user.login.success"], str(user_id), org_id=service.org_id if service else None, data=data)
 
 
 def password_changed(user_id: UUID, method: str) -> Event:
@@ -150,10 +181,191 @@ def removed(org_id: UUID, user_id: UUID, role: Role) -> Event:
     return Event(CATALOGUE["user.removed"], str(user_id), org_id=org_id, details={"role": role.value})
 
 
+def service_user_removed(org_id: UUID, user_id: UUID, service_slug: str, *, permanently: bool, role: Role | None = None) -> Event:
+    """An API key removed somebody: for good, with the membership of this role if there was one, or from its own service only."""
+    details: dict[str, Any] = {"service_slug": service_slug, "permanently": permanently}
+    return Event(CATALOGUE["user.removed"], str(user_id), org_id=org_id, details=details | ({} if role is None else {"role": role.value}))
+
+
+def sessions_revoked(org_id: UUID, user_id: UUID, count: int) -> Event:
+    """So many sessions of an end user in the organization were ended by its managers."""
+    return Event(CATALOGUE["user.sessions_revoked"], str(user_id), org_id=org_id, details={"sessions_revoked": count})
+
+
+def service_created(service: Service) -> Event:
+    """An organization has a new service."""
+    details = {**_service(service), "service_type": service.service_type.value, "client_id": str(service.client_id)}
+    return Event(CATALOGUE["service.created"], str(service.id), org_id=service.org_id, details=details)
+
+
+def service_updated(old: Service, new: Service) -> Event:
+    """A service was changed: old and new value by the name of the field."""
+    scopes = ("codehost_scopes", "websuite_scopes", "officesuite_scopes")
+    changes = _changes(old, new, "name", "service_type", *scopes, "redirect_uris", "device_activation_uri")
+    return Event(CATALOGUE["service.updated"], str(new.id), org_id=new.org_id, details={**_service(new), "changes": changes})
+
+
+def client_secret_rotated(service: Service) -> Event:
+    """A service has another client secret."""
+    return Event(CATALOGUE["service.client_secret.rotated"], str(service.id), org_id=service.org_id, details=_service(service))
+
+
+def oauth_credentials_updated(service: Service, provider: Provider, client_id: str | None) -> Event:
+    """A service is known to a provider by this name from now on; None is the platform's."""
+    details = {"service_slug": service.slug, "provider": provider.value, "client_id": client_id}
+    return Event(CATALOGUE["service.oauth_credentials.updated"], str(service.id), org_id=service.org_id, details=details)
+
+
+def service_deleted(service: Service) -> Event:
+    """A service is gone."""
+    return Event(CATALOGUE["service.deleted"], str(service.id), org_id=service.org_id, details=_service(service))
+
+
+def _service(service: Service) -> dict[str, str]:
+    return {"service_slug": service.slug, "service_name": service.name}
+
+
+def organization_created(organization: Organization) -> Event:
+    """An organization came to be."""
+    details = {"slug": organization.slug, "name": organization.name, "status": organization.status.value}
+    return Event(CATALOGUE["organization.created"], str(organization.id), org_id=organization.id, details=details)
+
+
+def organization_updated(old: Organization, new: Organization) -> Event:
+    """What members may change of an organization was changed: old and new value by the name of the field."""
+    details = _changes(old, new, "name", "device_trust_days")
+    return Event(CATALOGUE["organization.updated"], str(new.id), org_id=new.id, details=details)
+
+
 def owner_changed(org_id: UUID, old_owner_id: UUID, new_owner_id: UUID) -> Event:
     """The ownership went from one member to another."""
     details = {"old_owner_id": str(old_owner_id), "new_owner_id": str(new_owner_id)}
     return Event(CATALOGUE["organization.owner.changed"], str(org_id), org_id=org_id, details=details)
+
+
+def organization_approved(org_id: UUID, tier: str) -> Event:
+    """A pending organization may begin, on the tier of this name."""
+    return Event(CATALOGUE["organization.approved"], str(org_id), org_id=org_id, details={"tier": tier})
+
+
+def organization_rejected(org_id: UUID) -> Event:
+    """A pending organization was turned away."""
+    return Event(CATALOGUE["organization.rejected"], str(org_id), org_id=org_id)
+
+
+def organization_suspended(org_id: UUID) -> Event:
+    """An active organization was stopped."""
+    return Event(CATALOGUE["organization.suspended"], str(org_id), org_id=org_id)
+
+
+def organization_activated(org_id: UUID) -> Event:
+    """A suspended organization goes on."""
+    return Event(CATALOGUE["organization.activated"], str(org_id), org_id=org_id)
+
+
+def organization_tier_updated(org_id: UUID, old: Mapping[str, object], new: Mapping[str, object]) -> Event:
+    """The tier of an organization, or its own limits, were set: all of them as they were, and as they are."""
+    return Event(CATALOGUE["organization.tier.updated"], str(org_id), org_id=org_id, details={"old": old, "new": new})
+
+
+def for_the_platform(event: Event, reason: str | None) -> Event:
+    """The same for the platform's own log, with the reason: organizations are not told it (decisions, point 207), and it outlives them."""
+    return replace(event, org_id=None, details={"reason": reason})
+
+
+def organization_deleted(organization: Organization) -> Event:
+    """An organization is gone, and its log with it: only the platform's own log can tell (decisions, points 226 and 240)."""
+    return Event(CATALOGUE["organization.deleted"], str(organization.id), details={"slug": organization.slug, "name": organization.name})
+
+
+def smtp_configured(settings: SmtpSettings) -> Event:
+    """An organization's mails go through a server of its own from now on. Neither user name nor password is told."""
+    details = {
+        "host": settings.host,
+        "port": settings.port,
+        "from_email": settings.from_email,
+        "from_name": settings.from_name,
+        "tls": settings.tls,
+        "has_password": settings.has_password,
+    }
+    return Event(CATALOGUE["organization.smtp.configured"], str(settings.org_id), org_id=settings.org_id, details=details)
+
+
+def smtp_removed(settings: SmtpSettings) -> Event:
+    """An organization's mails go through the platform's server again."""
+    details = {"host": settings.host, "port": settings.port}
+    return Event(CATALOGUE["organization.smtp.removed"], str(settings.org_id), org_id=settings.org_id, details=details)
+
+
+def plan_created(plan: Plan, service: Service) -> Event:
+    """A service has a new plan."""
+    details = {
+        **_plan(plan, service),
+        "price_cents": plan.price_cents,
+        "currency": plan.currency,
+        "features": list(plan.features),
+        "billing_price_id": plan.billing_price_id,
+    }
+    return Event(CATALOGUE["plan.created"], str(plan.id), org_id=plan.org_id, details=details)
+
+
+def plan_updated(old: Plan, new: Plan, service: Service) -> Event:
+    """A plan was changed: old and new value by the name of the field."""
+    changes = _changes(old, new, "name", "price_cents", "currency", "features", "billing_price_id")
+    return Event(CATALOGUE["plan.updated"], str(new.id), org_id=new.org_id, details={**_plan(new, service), "changes": changes})
+
+
+def plan_deleted(plan: Plan, service: Service) -> Event:
+    """A plan is gone."""
+    return Event(CATALOGUE["plan.deleted"], str(plan.id), org_id=plan.org_id, details=_plan(plan, service))
+
+
+def _plan(plan: Plan, service: Service) -> dict[str, str]:
+    return {"plan_name": plan.name, "service_id": str(service.id), "service_slug": service.slug}
+
+
+def subscription_created(subscription: Subscription) -> Event:
+    """Somebody was subscribed to a plan."""
+    details = _subscriber(subscription) | _subscription(subscription)
+    return Event(CATALOGUE["subscription.created"], str(subscription.id), org_id=subscription.org_id, details=details)
+
+
+def subscription_updated(old: Subscription, new: Subscription) -> Event:
+    """A subscription was changed: old and new value by the name of the field."""
+    was, is_ = _subscription(old), _subscription(new)
+    changes = {name: {"old": was[name], "new": is_[name]} for name in was if was[name] != is_[name]}
+    return Event(CATALOGUE["subscription.updated"], str(new.id), org_id=new.org_id, details=_subscriber(new) | changes)
+
+
+def subscription_expired(subscription: Subscription) -> Event:
+    """A subscription was found past its period."""
+    changes = {"status": {"old": "active", "new": subscription.status.value}}
+    return Event(
+        CATALOGUE["subscription.updated"],
+        str(subscription.id),
+        org_id=subscription.org_id,
+        details=_subscriber(subscription) | changes,
+        by_time=True,
+    )
+
+
+def subscription_canceled(subscription: Subscription) -> Event:
+    """A subscription was ended; it is what it was before."""
+    details = _subscriber(subscription) | _subscription(subscription)
+    return Event(CATALOGUE["subscription.canceled"], str(subscription.id), org_id=subscription.org_id, details=details)
+
+
+def _subscriber(subscription: Subscription) -> dict[str, Any]:
+    return {"service_id": str(subscription.service_id), "user_id": str(subscription.user_id)}
+
+
+def _subscription(subscription: Subscription) -> dict[str, Any]:
+    return {
+        "plan_id": str(subscription.plan.id),
+        "plan_name": subscription.plan.name,
+        "status": subscription.status.value,
+        "current_period_end": rfc3339(subscription.current_period_end),
+    }
 
 
 def invitation_accepted(invitation: Invitation, user_id: UUID) -> Event:
@@ -174,55 +386,61 @@ def invitation_revoked(invitation: Invitation) -> Event:
 
 def invitation_expired(invitation: Invitation) -> Event:
     """An invitation was found past its time."""
-    return Event(CATALOGUE["invitation.expired"], str(invitation.id), org_id=invitation.org_id, details=_invitation(invitation))
-
-
-def organization_created(organization: Organization) -> Event:
-    """An organization came to be."""
-    details = {"slug": organization.slug, "name": organization.name, "status": organization.status.value}
-    return Event(CATALOGUE["organization.created"], str(organization.id), org_id=organization.id, details=details)
-
-
-def organization_updated(org_id: UUID, changes: Mapping[str, tuple[object, object]]) -> Event:
-    """What members may change of an organization was changed: old and new value by the name of the field."""
-    details = {name: {"old": old, "new": new} for name, (old, new) in changes.items()}
-    return Event(CATALOGUE["organization.updated"], str(org_id), org_id=org_id, details=details)
-
-
-def organization_deleted(organization: Organization) -> Event:
-    """An organization is gone, and its log with it: only the platform's own log can tell (decisions, points 226 and 240)."""
-    return Event(CATALOGUE["organization.deleted"], str(organization.id), details={"slug": organization.slug, "name": organization.name})
-
-
-def organization_approved(org_id: UUID, tier: str) -> Event:
-    """A pending organization may begin, on the tier of this name."""
-    return Event(CATALOGUE["organization.approved"], str(org_id), org_id=org_id, details={"tier": tier})
-
-
-def organization_rejected(org_id: UUID) -> Event:
-    """A pending organization was turned away."""
-    return Event(CATALOGUE["organization.rejected"], str(org_id), org_id=org_id)
-
-
-def organization_suspended(org_id: UUID) -> Event:
-    """An active organization was stopped."""
-    return Event(CATALOGUE["organization.suspended"], str(org_id), org_id=org_id)
-
-
-def for_the_platform(event: Event, reason: str | None) -> Event:
-    """The same for the platform's own log, with the reason: organizations are not told it (decisions, point 207), and it outlives them."""
-    return replace(event, org_id=None, details={"reason": reason})
-
-
-def organization_activated(org_id: UUID) -> Event:
-    """A suspended organization goes on."""
-    return Event(CATALOGUE["organization.activated"], str(org_id), org_id=org_id)
-
-
-def organization_tier_updated(org_id: UUID, old: Mapping[str, object], new: Mapping[str, object]) -> Event:
-    """The tier of an organization, or its own limits, were set: all of them as they were, and as they are."""
-    return Event(CATALOGUE["organization.tier.updated"], str(org_id), org_id=org_id, details={"old": old, "new": new})
+    return Event(
+        CATALOGUE["invitation.expired"], str(invitation.id), org_id=invitation.org_id, details=_invitation(invitation), by_time=True
+    )
 
 
 def _invitation(invitation: Invitation) -> dict[str, str]:
     return {"invited_email": invitation.email, "role": invitation.role.value}
+
+
+def api_key_created(key: ApiKey, service_slug: str) -> Event:
+    """A program can use the service interface from now on (organizations.md section 6.3)."""
+    details = _api_key(key, service_slug) | {
+        "permissions": [permission.value for permission in key.permissions],
+        "expires_at": None if key.expires_at is None else rfc3339(key.expires_at),
+    }
+    return Event(CATALOGUE["api_key.created"], str(key.id), org_id=key.org_id, details=details)
+
+
+def api_key_deleted(key: ApiKey, service_slug: str) -> Event:
+    """A key opens nothing any more."""
+    return Event(CATALOGUE["api_key.deleted"], str(key.id), org_id=key.org_id, details=_api_key(key, service_slug))
+
+
+def _api_key(key: ApiKey, service_slug: str) -> dict[str, Any]:
+    return {"api_key_id": str(key.id), "service_id": str(key.service_id), "service_slug": service_slug, "name": key.name}
+
+
+def domain_set(claim: Claim, replaced: Domain | None) -> Event:
+    """An organization said what its domain is, instead of `replaced` if it had said another one before."""
+    return Event(CATALOGUE["domain.set"], str(claim.org_id), org_id=claim.org_id, details={"domain": claim.domain, "replaced": replaced})
+
+
+def domain_verified(claim: Claim) -> Event:
+    """An organization proved that its domain is its own."""
+    return Event(CATALOGUE["domain.verified"], str(claim.org_id), org_id=claim.org_id, details={"domain": claim.domain})
+
+
+def domain_deleted(claim: Claim) -> Event:
+    """An organization has no domain any more."""
+    return Event(CATALOGUE["domain.deleted"], str(claim.org_id), org_id=claim.org_id, details={"domain": claim.domain})
+
+
+def branding_updated(org_id: UUID, old: Branding, new: Branding) -> Event:
+    """Name, logo or colour of an organization was changed: old and new value by the name of the field."""
+    details = _changes(old, new, "logo_url", "primary_color", "product_name")
+    return Event(CATALOGUE["branding.updated"], str(org_id), org_id=org_id, details=details)
+
+
+def hrd_updated(org_id: UUID, old: Mapping[Domain, Provider], new: Mapping[Domain, Provider]) -> Event:
+    """Where the people of some domains sign in was changed: old and new provider by domain."""
+    changed = sorted(domain for domain in {*old, *new} if old.get(domain) != new.get(domain))
+    domains = {domain: {"old": old.get(domain), "new": new.get(domain)} for domain in changed}
+    return Event(CATALOGUE["hrd.updated"], str(org_id), org_id=org_id, details={"domains": domains})
+
+
+def _changes(old: object, new: object, *fields: str) -> dict[str, dict[str, object]]:
+    # The fields are named, since what comes to be a field later may be a secret.
+    return {name: {"old": was, "new": is_} for name in fields if (was := getattr(old, name)) != (is_ := getattr(new, name))}

@@ -1,17 +1,26 @@
-"""Removing what is past its use (security.md N-9). Nothing relies on it: expiry is checked at every use."""
+"""Removing what is past its use (security.md N-9), and how whatever sweeps does it little by little. Nothing relies on it: expiry is
+checked at every use.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from core.access import SYSTEM
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from uuid import UUID
 
     from ports import Ports
+    from ports.storage import Transaction
+
+    # Does one batch in this transaction, at this time, and says how many it were: fewer than a whole batch were the last.
+    Batch = Callable[[Transaction, datetime], Awaitable[int]]
 
 BATCH = 1000
 # An ended session is kept for a while, so that its refresh tokens are still recognised as reused rather than unknown.
@@ -21,6 +30,8 @@ FINISHED_MAILS_KEPT = timedelta(days=7)
 EVENTS_KEPT = timedelta(days=30)
 # Who was told of a change before an organization was deleted may still write of it for a moment.
 TOMBSTONES_KEPT = timedelta(days=1)
+# A login of yesterday may still be on its way.
+LOGIN_TOTALS_APART = timedelta(days=1)
 # Longer than one batch can take, and than the pause between two sweeps, so that one process goes on doing it while it lives.
 LEASE = timedelta(minutes=5)
 
@@ -36,7 +47,9 @@ class Sweep(StrEnum):
     MAILS = "mails"
     EVENTS = "events"
     UNVERIFIED_ACCOUNTS = "unverified_accounts"
-    DELETED_ORGANIZATIONS = "deleted_organizations"  # last, since a large one takes minutes
+    LOGIN_TOTALS = "login_totals"  # which are put together, not removed
+    DELETED_SERVICES = "deleted_services"  # these two last, since a large one takes minutes
+    DELETED_ORGANIZATIONS = "deleted_organizations"
 
 
 class Sealed(StrEnum):
@@ -44,32 +57,48 @@ class Sealed(StrEnum):
 
     SIGNING_KEYS = "signing_keys.private_key"
     MAIL_TOKENS = "mails.token"
+    OAUTH_CREDENTIALS = "oauth_credentials.client_secret"
+    SMTP_PASSWORDS = "smtp_settings.password"
+
+
+async def in_batches(
+    ports: Ports, holder: UUID, lease: str, length: timedelta, size: int, batches: Mapping[str, Batch]
+) -> dict[str, int] | None:
+    """Do all of this, a transaction for each batch of this size, while `holder` has the lease: how many of what, where there were any.
+
+    None while another holder is at it.
+    """
+    done: dict[str, int] = {}
+    for what, batch in batches.items():
+        count = size
+        while count >= size:
+            async with ports.storage.transaction(by=SYSTEM) as tx:
+                now = ports.clock.now()
+                # With each batch, since a large backlog may take longer than a lease.
+                if not await tx.leases.take(lease, holder, now, now + length):
+                    return done or None
+                count = await batch(tx, now)
+            if count:
+                done[what] = done.get(what, 0) + count
+    return done
 
 
 async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
     """Remove in bounded batches all that is past its use: how many of what. None while another holder is at it."""
-    now = ports.clock.now()
+    started = ports.clock.now()
     kept = {
         Sweep.SESSIONS: ENDED_SESSIONS_KEPT,
         Sweep.MAILS: FINISHED_MAILS_KEPT,
         Sweep.EVENTS: EVENTS_KEPT,
         Sweep.UNVERIFIED_ACCOUNTS: ports.policy.unverified_purge,
+        Sweep.LOGIN_TOTALS: LOGIN_TOTALS_APART,
         Sweep.DELETED_ORGANIZATIONS: TOMBSTONES_KEPT,
     }
-    removed: dict[str, int] = {}
-    for what in Sweep:
-        before = now - kept.get(what, timedelta())
-        count = BATCH
-        while count >= BATCH:
-            async with ports.storage.transaction(by=SYSTEM) as tx:
-                # With each batch, since a large backlog may take longer than a lease.
-                taken = ports.clock.now()
-                if not await tx.leases.take("housekeeper", holder, taken, taken + LEASE):
-                    return removed or None
-                count = await tx.housekeeping.sweep(what, before, BATCH)
-            if count:
-                removed[what] = removed.get(what, 0) + count
-    return removed
+
+    async def batch(what: Sweep, tx: Transaction, _: datetime) -> int:
+        return await tx.housekeeping.sweep(what, started - kept.get(what, timedelta()), BATCH)
+
+    return await in_batches(ports, holder, "housekeeper", LEASE, BATCH, {what: partial(batch, what) for what in Sweep})
 
 
 async def reencrypt(ports: Ports) -> int:

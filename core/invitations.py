@@ -15,8 +15,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from core import accounts, events, members, organizations
-from core.access import SYSTEM, Capability, OrganizationStatus, Person, Role, RoleInsufficient
+from core import accounts, events, housekeeping, members, organizations
+from core.access import Capability, OrganizationStatus, Person, Role, RoleInsufficient
 from core.accounts import AccountSummary
 from core.errors import Invalid, Limited, NotFound, OrganizationNotActive, refuse
 from core.mails import MailKind, new_mail
@@ -26,6 +26,7 @@ from core.values import digest, new_id
 
 if TYPE_CHECKING:
     from core.access import Caller, Member
+    from core.branding import Design
     from core.organizations import Organization
     from core.values import Email, Listed, Page
     from ports import Ports
@@ -179,7 +180,7 @@ async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple
             created_at=now,
         )
         await tx.invitations.add(invitation)
-        await tx.mails.queue(new_mail(MailKind.INVITATION, email, now, token=token))
+        await tx.mails.queue(new_mail(MailKind.INVITATION, email, now, token=token, org_id=organization.id))
         tx.record(events.invited(invitation))
     made_by = AccountSummary(str(inviter.id), inviter.email, inviter.is_platform_owner, inviter.created_at)
     return ListedInvitation(invitation, made_by), token
@@ -254,6 +255,13 @@ async def look(ports: Ports, token: str) -> Offer:
     if not offer.invitation.is_pending:
         raise InvitationExpired if offer.invitation.status is InvitationStatus.EXPIRED else NotOpen
     return offer
+
+
+async def design(ports: Ports, token: str) -> Design | None:
+    """How pages about this invitation look, be it still open or not; None where they look like the platform's own."""
+    async with ports.storage.reading() as read:
+        offer = await read.invitations.offer(digest(token), ports.clock.now())
+        return None if offer is None else await read.branding.design(offer.invitation.org_id)
 
 
 async def accept(ports: Ports, caller: Caller, token: str) -> Organization:
@@ -382,17 +390,11 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
 
     Nothing relies on it: time is looked at whenever an invitation is.
     """
-    expired: dict[str, int] = {}
-    while True:
-        now = ports.clock.now()
-        async with ports.storage.transaction(by=SYSTEM) as tx:
-            # With each batch, since a large backlog may take longer than a lease.
-            if not await tx.leases.take(SWEEPER, holder, now, now + LEASE):
-                return expired or None
-            batch = await tx.invitations.expire(now, BATCH)
-            for invitation in batch:
-                tx.record(events.invitation_expired(invitation))
-        if batch:
-            expired["invitations"] = expired.get("invitations", 0) + len(batch)
-        if len(batch) < BATCH:
-            return expired
+
+    async def batch(tx: Transaction, now: datetime) -> int:
+        expired = await tx.invitations.expire(now, BATCH)
+        for invitation in expired:
+            tx.record(events.invitation_expired(invitation))
+        return len(expired)
+
+    return await housekeeping.in_batches(ports, holder, SWEEPER, LEASE, BATCH, {"invitations": batch})

@@ -23,7 +23,9 @@ from core.one_time_tokens import Purpose
 from core.values import Email, digest, new_id
 
 if TYPE_CHECKING:
+    from core.branding import Design
     from core.invitations import Offer
+    from core.smtp import MailServer
     from ports import Ports
     from ports.outside import Letter
     from ports.storage import Transaction
@@ -43,6 +45,8 @@ class MailKind(StrEnum):
 # organization can use up what somebody may need to get back into the own account.
 ACCOUNT_MAILS = frozenset({MailKind.VERIFY_EMAIL, MailKind.RESET_PASSWORD})
 INVITATIONS = frozenset({MailKind.INVITATION})
+# What an organization writes itself, and sends through a server of its own if it has one. Never a mail of an account (security.md E-1).
+OF_ORGANIZATIONS = frozenset({MailKind.INVITATION})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,10 @@ class Mail:
     attempts: int = 0
     token: str | None = field(default=None, repr=False)
     token_at: datetime | None = None  # when the token was prepared, which counts against the limit of its recipient
+    org_id: UUID | None = None  # the organization that it speaks for, or whose design alone it has: its kind tells (E-1)
     offer: Offer | None = None  # what a prepared invitation invites to
+    server: MailServer | None = None  # the organization's own, which a prepared mail goes through; None is the platform's
+    design: Design | None = None  # how a prepared mail looks, if not like one of the platform's own
 
 
 class Outcome(StrEnum):
@@ -77,6 +84,16 @@ class Ended:
     reason: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """Mails that wait, because the servers that they go through are kept busy enough: those of these organizations, or of all."""
+
+    organizations: frozenset[UUID] = frozenset()
+    every_own_server: bool = False
+
+
+NOTHING_HELD_BACK = HeldBack()
+
 # Long enough for the whole exchange with a slow mail server, so that no second worker starts while the first is still at it.
 LEASE = timedelta(seconds=120)
 MAX_ATTEMPTS = 24
@@ -85,9 +102,9 @@ MAX_LOST_CLAIMS = 10
 TOO_LATE = "its link expired before it could be sent"
 
 
-def new_mail(kind: MailKind, address: Email, now: datetime, *, token: str | None = None) -> Mail:
+def new_mail(kind: MailKind, address: Email, now: datetime, *, token: str | None = None, org_id: UUID | None = None) -> Mail:
     """A mail that is due at once; with its token, if that exists already."""
-    return Mail(id=new_id(), kind=kind, address=address, created_at=now, due_at=now, token=token)
+    return Mail(id=new_id(), kind=kind, address=address, created_at=now, due_at=now, token=token, org_id=org_id)
 
 
 def backoff(attempts: int, spread: float) -> timedelta:
@@ -99,11 +116,11 @@ def backoff(attempts: int, spread: float) -> timedelta:
     return timedelta(seconds=min(5 * 2 ** (attempts - 1), 3600) * (0.75 + spread / 2))
 
 
-async def claim_due(ports: Ports, limit: int) -> list[Mail]:
+async def claim_due(ports: Ports, limit: int, held_back: HeldBack = NOTHING_HELD_BACK) -> list[Mail]:
     """At most `limit` mails to send now, each leased to the caller: if nothing is heard of it, it falls due again."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        return await tx.mails.claim(now, now + LEASE, limit)
+        return await tx.mails.claim(now, now + LEASE, limit, held_back)
 
 
 async def prepare(ports: Ports, mail: Mail) -> tuple[Mail, Letter] | Ended:
@@ -114,6 +131,10 @@ async def prepare(ports: Ports, mail: Mail) -> tuple[Mail, Letter] | Ended:
         if isinstance(prepared, Ended):
             await tx.mails.finish(mail, prepared.outcome, now, reason=prepared.reason)
             return prepared
+        if mail.org_id is not None:
+            prepared = replace(prepared, design=await tx.branding.design(mail.org_id))
+            if mail.kind in OF_ORGANIZATIONS:
+                prepared = replace(prepared, server=await tx.smtp.server(mail.org_id))
     return prepared, ports.letters.compose(prepared)
 
 
@@ -155,7 +176,9 @@ async def _with_token(ports: Ports, tx: Transaction, mail: Mail, purpose: Purpos
             return None
         await tx.one_time_tokens.void(account.id, purpose)
     token = str(new_id())  # the contract wants the form of a UUID: 122 bits from the operating system
-    await tx.one_time_tokens.add(digest(token), purpose, account.id, account.email, created_at=mail.created_at, expires_at=now + ttl)
+    await tx.one_time_tokens.add(
+        digest(token), purpose, account.id, account.email, created_at=mail.created_at, expires_at=now + ttl, org_id=mail.org_id
+    )
     return replace(mail, token=token) if await tx.mails.keep_token(mail, token, now) else None
 
 

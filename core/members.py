@@ -144,10 +144,18 @@ async def remove(ports: Ports, caller: Member, user_id: UUID) -> None:
             raise OwnersRemoval
         # Whoever ends several sessions of a person holds the person's account, so that no two of them wait for each other's rows.
         await tx.accounts.lock(user_id)
-        await tx.members.remove(organization.id, user_id)
-        await tx.sessions.end_in(organization.id, user_id, now)
         tx.record(events.removed(organization.id, user_id, target.role))
-        await _void_invitations(tx, organization.id, user_id, None, now)
+        await end(tx, target, now)
+
+
+async def end(tx: Transaction, membership: Membership, now: datetime) -> None:
+    """End a locked membership, whose member's account is locked, and what the member had by it: sessions in the organization, invitations.
+
+    Whoever ends it says so, before this.
+    """
+    await tx.members.remove(membership.org_id, membership.user_id)
+    await tx.sessions.end_in(membership.org_id, membership.user_id, now)
+    await _void_invitations(tx, membership.org_id, membership.user_id, None, now)
 
 
 async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID) -> None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core import access, events
 from core.access import AddressNotVerified, Capability, OrganizationNotFound, OrganizationStanding, OrganizationStatus, Role
 from core.errors import Invalid, SessionEnded, refuse
-from core.values import KEEP, Keep, Slug, new_id
+from core.values import KEEP, Keep, Slug, given, new_id
 
 if TYPE_CHECKING:
     from core.access import Member, Person
@@ -202,18 +202,16 @@ async def current(ports: Ports, caller: Member) -> Organization:
 
 async def update(ports: Ports, caller: Member, *, name: str | Keep = KEEP, device_trust_days: int | Keep = KEEP) -> Organization:
     """The organization with what its managers may change of it. Raises NothingToChange, and what `enter` raises."""
-    given: dict[str, Any] = {"name": name, "device_trust_days": device_trust_days}
-    wanted = {field: value for field, value in given.items() if value is not KEEP}
+    wanted = given(name=name, device_trust_days=device_trust_days)
     if not wanted:
         raise NothingToChange
     async with ports.storage.transaction(by=caller) as tx:
         old, _ = await enter(tx, caller, Capability.ORGANIZATION_MANAGE)
-        changes = {field: (getattr(old, field), value) for field, value in wanted.items() if value != getattr(old, field)}
-        if not changes:
-            return old
-        new = replace(old, **wanted, updated_at=ports.clock.now())
-        await tx.organizations.save(new)
-        tx.record(events.organization_updated(new.id, changes))
+        new = replace(old, **wanted)
+        if new != old:
+            new = replace(new, updated_at=ports.clock.now())
+            await tx.organizations.save(new)
+            tx.record(events.organization_updated(old, new))
     return new
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,4 +22,5 @@ class Policy:
     invitation_ttl: timedelta = timedelta(days=7)
     invitations_per_day: int = 1000  # of one organization
     auto_approve_organizations: bool = False
+    key_environment: Literal["live", "test"] | None = None  # what API keys begin with, besides `sk` (decisions, point 104)
     common_passwords: frozenset[str] = frozenset()  # none but the length rule is promised by the interface

@@ -8,19 +8,23 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core import access, events, guesses, organizations, signing_keys
-from core.access import Capability, Claims, OrganizationNotFound, OrganizationStatus, Role
+from core.access import Capability, Claims, NotForApplications, OrganizationNotFound, OrganizationStatus, Person, Role
 from core.accounts import check_password_length
-from core.errors import Limited, OrganizationNotActive, Refusal, SessionEnded, Unauthenticated, refuse
+from core.errors import Invalid, Limited, OrganizationNotActive, Refusal, SessionEnded, Unauthenticated, refuse
 from core.guesses import Secret
+from core.services import ServiceNotFound
+from core.subscriptions import Entitlement
 from core.values import Email, digest, new_id, new_secret
 
 if TYPE_CHECKING:
-    from core.access import Caller, Member, Person
+    from core.access import Caller, Member, ServiceContext
     from core.organizations import Membership
     from ports import Ports
+    from ports.storage import Reading, Transaction
 
 # More than can happen: each time, another request has renewed the tokens of the same session at the very same moment.
 LOST_RACES = 100
+NOTHING = Entitlement()
 
 
 class CredentialsInvalid(Unauthenticated):
@@ -39,6 +43,10 @@ class RefreshTokenReused(RefreshTokenInvalid):
     """The refresh token was used before, so its session was ended. Sign in again."""
 
 
+class NeedsCodeFlow(Invalid):
+    """People sign in to a mobile or desktop application in the browser, with PKCE, and not by handing it their password."""
+
+
 class MembershipEnded(access.NotAMember):
     """You are not a member of this organization any more. Sign in again."""
 
@@ -55,6 +63,7 @@ class Session:
     address: str | None
     agent: str | None
     impersonator_id: UUID | None = None
+    service: ServiceContext | None = None  # what it is a session of, where an application has its tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +86,16 @@ class Refreshed:
     ends_at: datetime
     org_id: UUID | None
     org_slug: str | None
+    service: ServiceContext | None
+    entitlement: Entitlement  # what the person has of it
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSessions:
+    """How many sessions somebody has somewhere, and when the last of them began, in UTC."""
+
+    count: int
+    last_created_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +109,21 @@ class Presented:
     org_id: UUID | None
     organization_status: OrganizationStatus | None
     role: Role | None
+    service_id: UUID | None
+    uses_service: bool  # which is there, and the person uses it
 
 
 async def authenticate(ports: Ports, token: str, *, address: str | None, agent: str | None, anywhere: bool = False) -> Person:
     """Who presents this access token; one statement reads everything the request will be judged by (security.md J-4, J-5).
 
-    Raises TokenInvalid, TokenExpired, SessionEnded, NotAMember.
+    Raises TokenInvalid, TokenExpired, SessionEnded, NotAMember, NotAnEndUser.
     """
     claims = await signing_keys.read_token(ports, token)
     async with ports.storage.reading() as read:
-        standing = await read.sessions.standing(claims.session_id, claims.user_id, claims.org_id, ports.clock.now())
+        if claims.client_id is None:
+            standing = await read.sessions.standing(claims.session_id, claims.user_id, claims.org_id, ports.clock.now())
+        else:
+            standing = await read.sessions.standing_with(claims.client_id, claims.session_id, claims.user_id, ports.clock.now())
     return access.person(claims, standing, address=address, agent=agent, anywhere=anywhere)
 
 
@@ -109,9 +133,12 @@ async def authenticate_in(
     """Who presents this access token, acting in the organization of that slug with this capability; again one statement reads it all.
 
     Any other organization that the token names is mere context (decisions, point 54). Being here confirms the membership, the first
-    time (the terms of security.md). Raises what authenticate and access.require raise.
+    time (the terms of security.md). Raises what authenticate and access.require raise, and NotForApplications.
     """
     claims = await signing_keys.read_token(ports, token)
+    if claims.client_id is not None:  # an application's token never qualifies, wherever it points to (security.md J-9)
+        await authenticate(ports, token, address=address, agent=agent)
+        raise NotForApplications
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         standing = await read.sessions.standing_in(slug, claims.session_id, claims.user_id, claims.org_id, now)
@@ -126,11 +153,12 @@ async def authenticate_in(
     return access.member(found, organization)
 
 
-async def login(ports: Ports, caller: Caller, email: Email, password: str) -> TokenPair:
-    """Tokens for the right password (identity.md section 4.1).
+async def login(ports: Ports, caller: Caller, email: Email, password: str, service: ServiceContext | None = None) -> TokenPair:
+    """Tokens for the right password (identity.md section 4.1); with `service`, tokens of that service, which the person then uses.
 
     An unknown address, an account that may not sign in and a wrong password are one answer at one price (security.md B-1, B-2).
-    Raises CredentialsInvalid, EmailNotVerified, TooManyGuesses, Limited when too many hashes are waiting.
+    Raises CredentialsInvalid, EmailNotVerified, TooManyGuesses, Limited when too many hashes are waiting, and what service_to_sign_in_to
+    raises when the service has been closed meanwhile.
     """
     check_password_length(password)
     await guesses.charge(ports, Secret.PASSWORD, email)
@@ -151,22 +179,72 @@ async def login(ports: Ports, caller: Caller, email: Email, password: str) -> To
     old_hash = usable.password_hash or ""
     new_hash = await ports.passwords.hash(password) if ports.passwords.is_outdated(old_hash) else None
     now = ports.clock.now()
-    refresh_token = new_secret()
-    session = _begin(ports, usable.id, caller, now)
-    async with ports.storage.transaction(by=caller) as tx:
+    refresh_token, entitlement = new_secret(), NOTHING
+    session = new_session(ports, usable.id, caller, service, now)
+    person = Person(
+        user_id=usable.id,
+        email=usable.email,
+        email_verified=True,
+        session_id=session.id,
+        service=service,
+        address=caller.address,
+        agent=caller.agent,
+    )
+    async with ports.storage.transaction(by=person) as tx:  # whoever knows the password does it
         # What was read before the hash is read again under the lock: a reset or a deactivation may have come in between.
         if not await tx.accounts.lock_for_login(usable.id, old_hash):
             raise CredentialsInvalid
         if new_hash is not None:
             await tx.accounts.set_password(usable.id, new_hash, now)
+        if service is not None:
+            if not await tx.end_users.add(service.id, usable.id, now, signed_in=True):
+                raise ServiceNotFound
+            await _open_service(tx, service.org_slug, service.slug)  # as it is after the time that the hash took
+            entitlement = await tx.subscriptions.entitlement(service.id, usable.id, now)
         await tx.sessions.begin(session, digest(refresh_token))
-        await tx.logins.succeeded(usable.id, session.id, "password", now, caller.address, caller.agent)
-        tx.record(events.signed_in(usable.id, "password"))
+        await tx.logins.succeeded(session, "password")
+        tx.record(events.signed_in(usable.id, "password", service))
     await guesses.clear(ports, Secret.PASSWORD, email)
-    return _pair(ports, session.id, usable.id, usable.email, verified=True, ends_at=session.ends_at, now=now, refresh_token=refresh_token)
+    if service is not None:  # a member who signs in to a service of the organization takes part in it (the terms of security.md)
+        async with ports.storage.counting() as at_once:
+            await at_once.members.confirm(service.org_id, usable.id, now)
+    return _pair(
+        ports,
+        session.id,
+        usable.id,
+        usable.email,
+        verified=True,
+        ends_at=session.ends_at,
+        now=now,
+        refresh_token=refresh_token,
+        service=service,
+        entitlement=entitlement,
+    )
 
 
-def _begin(ports: Ports, user_id: UUID, caller: Caller, now: datetime) -> Session:
+async def service_to_sign_in_to(ports: Ports, org_slug: str, service_slug: str) -> ServiceContext:
+    """The service that somebody may sign in to with a password (decisions, point 57).
+
+    Raises OrganizationNotFound, OrganizationNotActive, ServiceNotFound, NeedsCodeFlow, in this order.
+    """
+    async with ports.storage.reading() as read:
+        return await _open_service(read, org_slug, service_slug)
+
+
+async def _open_service(read: Reading | Transaction, org_slug: str, service_slug: str) -> ServiceContext:
+    service = await read.services.context(org_slug, service_slug)
+    status = service.status if service else await read.organizations.status(org_slug) or refuse(OrganizationNotFound)
+    if status is not OrganizationStatus.ACTIVE:
+        raise OrganizationNotActive
+    if service is None:
+        raise ServiceNotFound
+    if service.is_public:
+        raise NeedsCodeFlow
+    return service
+
+
+def new_session(ports: Ports, user_id: UUID, caller: Caller, service: ServiceContext | None, now: datetime) -> Session:
+    """A session that begins now, of a service if one is given."""
     ends_at = now + ports.policy.session_absolute_ttl
     return Session(
         id=new_id(),
@@ -176,6 +254,7 @@ def _begin(ports: Ports, user_id: UUID, caller: Caller, now: datetime) -> Sessio
         ends_at=ends_at,
         address=caller.address,
         agent=caller.agent,
+        service=service,
     )
 
 
@@ -191,8 +270,14 @@ def _pair(
     refresh_token: str,
     org: str = "",
     org_id: UUID | None = None,
+    service: ServiceContext | None = None,
+    entitlement: Entitlement = NOTHING,
 ) -> TokenPair:
-    """The pair to hand out; an access token never outlives the session's absolute end."""
+    """The pair to hand out; an access token never outlives the session's absolute end.
+
+    With `service` it is one of that service, and says what the person has of it (decisions, point 37). Nothing is read here: the refresh
+    token is the only one that there is by now, and must not get lost.
+    """
     expires_at = min(now + ports.policy.access_token_ttl, ends_at)
     claims = Claims(
         user_id=user_id,
@@ -202,8 +287,13 @@ def _pair(
         token_id=new_id(),
         issued_at=now,
         expires_at=expires_at,
-        org=org,
-        org_id=org_id,
+        org=service.org_slug if service else org,
+        org_id=service.org_id if service else org_id,
+        service=service.slug if service else "",
+        client_id=service.client_id if service else None,
+        plan=entitlement.plan,
+        subscription_status=entitlement.status,
+        features=entitlement.features,
     )
     ports.metrics.token_issued()
     return TokenPair(ports.tokens.sign(claims), refresh_token, int(expires_at.timestamp()) - int(now.timestamp()))
@@ -233,6 +323,8 @@ async def refresh(ports: Ports, caller: Caller, refresh_token: str) -> TokenPair
         refresh_token=successor,
         org=rotated.org_slug or "",
         org_id=rotated.org_id,
+        service=rotated.service,
+        entitlement=rotated.entitlement,
     )
 
 
@@ -252,7 +344,9 @@ def _why_not(token: Presented | None, grace_began: datetime) -> Refusal:
     if token.rotated_at is not None:
         raced = token.is_previous and token.rotated_at >= grace_began
         return RefreshTokenInvalid() if raced else RefreshTokenReused()
-    if token.org_id is not None and token.role is None:
+    if token.service_id is not None and not token.uses_service:
+        return RefreshTokenInvalid()
+    if token.service_id is None and token.org_id is not None and token.role is None:
         return MembershipEnded()
     if token.organization_status not in (None, OrganizationStatus.ACTIVE):
         return OrganizationNotActive()

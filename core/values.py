@@ -1,4 +1,4 @@
-"""Small values that every area uses: addresses, slugs, pages, digests, identifiers, secrets, and the mark for "leave as it is"."""
+"""Small values that every area uses: addresses, slugs, pages, batches, digests, identifiers, secrets, and the mark for "leave as it is"."""
 
 import enum
 import hashlib
@@ -6,9 +6,10 @@ import re
 import secrets
 import unicodedata
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, Self, TypeVar
+from datetime import UTC, datetime
+from typing import Any, Final, Generic, Self, TypeVar
 
 from core.errors import Invalid
 
@@ -34,6 +35,37 @@ def is_plain(text: str) -> bool:
     return _FORBIDDEN.search(text) is None
 
 
+def plain(text: str) -> str:
+    """The text with a question mark for each of these."""
+    return _FORBIDDEN.sub("?", text)
+
+
+def is_host_name(text: str) -> bool:
+    """Whether hosts can have this name, in lower case and A-labels. Addresses of IPv4 look like one, too."""
+    # RFC 1035 section 2.3.4, less what only the wire has
+    return len(text) <= 253 and all(_LABEL.fullmatch(label) for label in text.split("."))
+
+
+class DomainInvalid(Invalid):
+    """The domain is not valid. It must be a name such as example.com, of two parts at least."""
+
+
+class Domain(str):
+    """The name of a domain in canonical form: lower-case A-labels, two at least; two spellings of one domain are equal."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The canonical form of `text`. Raises DomainInvalid."""
+        name = _a_labels(text)
+        labels = name.split(".")
+        # A last label of digits is an IPv4 address in disguise; a single label is a host name, not a domain.
+        if len(labels) < 2 or labels[-1].isdigit() or not is_host_name(name):
+            raise DomainInvalid
+        return cls(name)
+
+
 class Email(str):
     """An e-mail address in canonical form: trimmed, lower-case, its domain in A-labels; two spellings of one mailbox are equal.
 
@@ -53,14 +85,26 @@ class Email(str):
         # "=?" begins an encoded word (RFC 2047), which no header can carry as an address (E-4).
         if not _LOCAL.fullmatch(local) or "=?" in local:
             raise EmailInvalid
-        ascii_domain = _a_labels(domain)
-        labels = ascii_domain.split(".")
-        # A last label of digits is an IPv4 address in disguise; a single label is a host name, not a domain.
-        if len(labels) < 2 or labels[-1].isdigit() or not all(_LABEL.fullmatch(label) for label in labels):
-            raise EmailInvalid
+        try:
+            ascii_domain = Domain.parse(domain)
+        except DomainInvalid:
+            raise EmailInvalid from None
         if len(local) + 1 + len(ascii_domain) > 254:  # RFC 5321 section 4.5.3.1.3, less the angle brackets
             raise EmailInvalid
         return cls(f"{local}@{ascii_domain}")
+
+    @classmethod
+    def parse_part(cls, text: str) -> str:
+        """What to look for in addresses if people look for `text`: labels of domains are in their ASCII form there, each as a whole."""
+        local, at, domain = text.strip().lower().rpartition("@")
+        try:
+            return f"{local}{at}{_a_labels(domain)}"
+        except DomainInvalid:
+            return f"{local}{at}{domain}"
+
+    @property
+    def domain(self) -> Domain:
+        return Domain(self.rpartition("@")[2])
 
 
 def _a_labels(domain: str) -> str:
@@ -70,13 +114,13 @@ def _a_labels(domain: str) -> str:
     # Full-width and compatibility letters would fold into another, existing domain (CVE-2026-73420), and the codec of the standard
     # library (IDNA 2003) folds the sharp s into "ss": whatever does not survive the way there and back is refused.
     if unicodedata.normalize("NFKC", domain) != domain:
-        raise EmailInvalid
+        raise DomainInvalid
     try:
         encoded = lowered.encode("idna")
         if encoded.decode("idna") != lowered:
-            raise EmailInvalid
+            raise DomainInvalid
     except UnicodeError:
-        raise EmailInvalid from None
+        raise DomainInvalid from None
     return encoded.decode("ascii")
 
 
@@ -134,6 +178,43 @@ class Listed(Generic[T]):
     total: int
 
 
+class Batches(Generic[T]):
+    """A list that the interface leaves without a maximum, read little by little (security.md N-6): an asynchronous iterator of its batches.
+
+    `read` gets the last item of the batch before, None for the first, and how many may follow it; it should take its own connection to the
+    database and give it back. With `limit` there are no more items than that.
+    """
+
+    def __init__(self, read: Callable[[T | None, int], Awaitable[Sequence[T]]], limit: int | None = None, *, size: int = 500) -> None:
+        self._read = read
+        self._size = size
+        self._left = limit
+        self._last: T | None = None
+        self._ended = limit == 0
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Sequence[T]:
+        batch = await self.following()
+        if not batch:
+            raise StopAsyncIteration
+        return batch
+
+    async def following(self) -> Sequence[T]:
+        """The next batch; empty after the last one, where `anext` with a default trips over a fault of Python 3.11."""
+        if self._ended:
+            return ()
+        wanted = self._size if self._left is None else min(self._size, self._left)
+        batch = await self._read(self._last, wanted)
+        if self._left is not None:
+            self._left -= len(batch)
+        self._ended = len(batch) < wanted or self._left == 0
+        if batch:
+            self._last = batch[-1]
+        return batch
+
+
 class Keep(enum.Enum):
     """The default of an optional change: absent differs from null."""
 
@@ -143,12 +224,22 @@ class Keep(enum.Enum):
 KEEP: Final = Keep.KEEP
 
 
+def given(**fields: object) -> dict[str, Any]:
+    """Those of the fields that are not to be kept, by name."""
+    return {name: value for name, value in fields.items() if value is not KEEP}
+
+
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def parse_id(text: str) -> uuid.UUID | None:
     """The identifier that `text` is in canonical form, the only one that counts (security.md T-4); None if it is none."""
     return uuid.UUID(text) if _ID.fullmatch(text) else None
+
+
+def rfc3339(time: datetime) -> str:
+    """A time as answers and records have it, in UTC with Z (decisions, point 24)."""
+    return time.astimezone(UTC).isoformat().removesuffix("+00:00") + "Z"
 
 
 def new_id() -> uuid.UUID:

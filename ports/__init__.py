@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from core.policy import Policy
 from ports.crypto import Passwords, Tokens
 from ports.observe import Clock, Metrics
-from ports.outside import Letters, MailTransport
+from ports.outside import Letters, MailTransport, TxtRecords
 from ports.storage import Storage
 
 
@@ -18,6 +18,7 @@ class Ports:
     tokens: Tokens
     letters: Letters
     mail: MailTransport
+    dns: TxtRecords
     clock: Clock
     metrics: Metrics
     policy: Policy

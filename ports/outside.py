@@ -1,10 +1,12 @@
-"""The world beyond the process: mail, for now."""
+"""The world beyond the process: mail and the DNS, for now."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
 from core.mails import Mail
+from core.smtp import MailServer, Trial
 from core.values import Email
 
 
@@ -38,10 +40,28 @@ class MailRefused(Exception):
 class MailTransport(Protocol):
     """Where letters leave the house."""
 
-    async def send(self, letter: Letter) -> None:
-        """Hand the letter over. Raises MailRefused. Returns within 60 s.
+    async def send(self, letter: Letter, server: MailServer | None = None) -> None:
+        """Hand the letter over: to the server of an organization, which is then who it is from, or to the platform's.
+
+        Raises MailRefused, whose text repeats nothing that the server of an organization said. Returns within 60 s.
 
         A line break or another control character in a header is refused before anything is sent (security.md E-4). Cancellation
         leaves it open whether the letter went out.
+        """
+        ...
+
+    async def try_out(self, server: MailServer) -> Trial:
+        """Connect to the server of an organization and sign in, but send nothing. Returns within 15 s."""
+        ...
+
+
+class TxtRecords(Protocol):
+    """What the owners of domains publish."""
+
+    async def texts(self, name: str) -> Collection[str]:
+        """The texts of the TXT records at this name, none where there are none. Returns within 6 s. Raises core.domains.DnsFailed.
+
+        A text of several parts is put together. The name is a full one: nothing is added to it. Only the resolvers that the operator
+        chose are asked, so whoever gives the name does not choose whom we talk to (security.md W-1).
         """
         ...

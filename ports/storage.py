@@ -1,35 +1,49 @@
 """Every question asked of storage, on one page on purpose: who writes a use case sees all there is to ask, and all that is locked.
 
 A transaction exposes repositories; leaving its block commits, and any exception, cancellation included, rolls it back. Every method
-is one statement, named for the question it answers; the exceptions are `Sealed.renew`, `Housekeeping.sweep` and `AuditRead.page`, which
-say so. "Now" is always a parameter. Times are UTC. Every method may raise core.errors.StorageDown. Lock order everywhere: organization,
-membership, account, then the rest (security.md Z-6).
+is one statement, named for the question it answers; the exceptions are `Sealed.renew`, `Housekeeping.sweep`, `Sessions.remove` and
+`AuditRead.page`, which say so. "Now" is always a parameter. Times are UTC. Every method may raise core.errors.StorageDown. Lock order
+everywhere: organization, membership, account, then the rest (security.md Z-6).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.access import Caller, OrganizationStatus, Role, Standing
+from core.access import Caller, OrganizationStatus, Role, ServiceContext, Standing
 from core.accounts import Account
+from core.analytics import Days, LoginsOfDay, LoginsOfProvider, LoginsOfService, RecentLogin, Use
+from core.api_keys import ApiKey, KeyStanding
 from core.audit import Entry, Filter
+from core.branding import Branding as Chosen
+from core.branding import Design
+from core.domains import Claim
+from core.end_users import EndUser, LinkedIdentity, ListedEndUser, UsedService
 from core.events import Event
 from core.governance import ListedOrganization
 from core.guesses import Allowance, Secret
+from core.home_realm import Realm, Route
 from core.housekeeping import Sealed as SealedKind
 from core.housekeeping import Sweep
 from core.invitations import Invitation, InvitationStatus, ListedInvitation, Offer
 from core.limits import Bucket
-from core.mails import Mail, MailKind, Outcome
+from core.mails import NOTHING_HELD_BACK, HeldBack, Mail, MailKind, Outcome
 from core.members import ListedMember
+from core.oauth_credentials import Credentials
 from core.one_time_tokens import Purpose
 from core.organizations import Membership, Organization, Tier
+from core.origins import Ties
 from core.platform import Figures
-from core.sessions import Presented, Refreshed, Session
+from core.providers import Provider
+from core.service_users import ServiceUser
+from core.services import ListedService, Plan, Service, ServiceType
+from core.sessions import LiveSessions, Presented, Refreshed, Session
 from core.signing_keys import SigningKey
-from core.values import Email, Listed, Page
+from core.smtp import MailServer, SmtpSettings
+from core.subscriptions import Entitlement, SubscribedPlan, Subscription, SubscriptionStatus
+from core.values import Domain, Email, Listed, Page
 
 
 class AccountsRead(Protocol):
@@ -90,6 +104,97 @@ class Accounts(AccountsRead, Protocol):
         """Whether the account is a platform owner in good standing, which it then stays until the transaction ends."""
         ...
 
+    async def ties(self, user_id: UUID, org_id: UUID) -> Ties:
+        """What ties a locked account to this organization, and what it is tied to besides."""
+        ...
+
+    async def remove(self, user_id: UUID) -> None:
+        """Remove a locked account, with its one-time tokens, identities, sessions and logins; what is counted is removed before."""
+        ...
+
+
+class BrandingRead(Protocol):
+    """What organizations have chosen for their mails and pages, looked at."""
+
+    async def of(self, org_id: UUID) -> Chosen | None: ...
+
+    async def design(self, org_id: UUID) -> Design | None:
+        """Of this organization, if it is active."""
+        ...
+
+    async def design_of_link(self, token_hash: bytes, purpose: Purpose) -> Design | None:
+        """Of the organization that the mail with this token speaks for, if it is active; whether the token is good is another question."""
+        ...
+
+
+class Branding(BrandingRead, Protocol):
+    """The same, changed. The organization is locked before `put`."""
+
+    async def active(self, slug: str) -> UUID | None:
+        """The organization that a mail may name: the active one of this slug."""
+        ...
+
+    async def put(self, org_id: UUID, chosen: Chosen, now: datetime) -> None: ...
+
+
+class DomainsRead(Protocol):
+    """The domains of organizations, looked at."""
+
+    async def of(self, org_id: UUID) -> Claim | None: ...
+
+
+class Domains(DomainsRead, Protocol):
+    """The same, changed. The organization is locked before any of these."""
+
+    async def put(self, claim: Claim) -> None:
+        """In the place of what the organization has claimed before."""
+        ...
+
+    async def prove(self, org_id: UUID, now: datetime) -> Claim:
+        """The claim, proved. Raises DomainTaken where another organization has proved the same."""
+        ...
+
+    async def remove(self, org_id: UUID) -> None: ...
+
+
+class HomeRealmRead(Protocol):
+    """Where the people of domains sign in, looked at."""
+
+    async def routes(self, org_id: UUID) -> list[Route]:
+        """By domain. One is verified if it is the organization that `of` would ask for its domain."""
+        ...
+
+    async def of(self, domain: Domain) -> Realm | None:
+        """By the route that an active organization has for it, if what it has proved is this domain, or the nearest one above it that
+        anybody has proved."""
+        ...
+
+
+class HomeRealm(HomeRealmRead, Protocol):
+    """The same, changed. The organization is locked before this."""
+
+    async def replace(self, org_id: UUID, routes: Mapping[Domain, Provider]) -> None:
+        """Have these and no others."""
+        ...
+
+
+class OAuthCredentialsRead(Protocol):
+    """What services are known by at identity providers, looked at. The secrets are sealed."""
+
+    async def of(self, org_id: UUID, service_id: UUID, provider: Provider) -> Credentials | None: ...
+
+
+class OAuthCredentials(OAuthCredentialsRead, Protocol):
+    """The same, changed. The organization is locked before any of these."""
+
+    async def put(self, org_id: UUID, service_id: UUID, credentials: Credentials, client_secret: str) -> None:
+        """In the place of those that the service has at this provider. The service is the organization's."""
+        ...
+
+    async def remove(self, org_id: UUID, service_id: UUID, provider: Provider) -> bool:
+        """Whether there were any."""
+        ...
+
 
 class OneTimeTokensRead(Protocol):
     async def is_live(self, token_hash: bytes, purpose: Purpose, now: datetime) -> bool: ...
@@ -99,8 +204,18 @@ class OneTimeTokens(OneTimeTokensRead, Protocol):
     """Tokens of mails: kept as SHA-256, looked up by purpose and hash, good once (security.md A-5)."""
 
     async def add(
-        self, token_hash: bytes, purpose: Purpose, user_id: UUID, email: Email, *, created_at: datetime, expires_at: datetime
-    ) -> None: ...
+        self,
+        token_hash: bytes,
+        purpose: Purpose,
+        user_id: UUID,
+        email: Email,
+        *,
+        created_at: datetime,
+        expires_at: datetime,
+        org_id: UUID | None = None,
+    ) -> None:
+        """`org_id` is the organization whose design the page has that the token leads to."""
+        ...
 
     async def newer_exists(self, user_id: UUID, purpose: Purpose, created_at: datetime) -> bool:
         """Whether there is an unused token that was asked for later than that."""
@@ -127,6 +242,14 @@ class SessionsRead(Protocol):
         """The same, with the organization of that slug, and what the person is in it, as `acts_in`."""
         ...
 
+    async def standing_with(self, client_id: UUID, session_id: UUID, user_id: UUID, now: datetime) -> Standing | None:
+        """The same for a session of an application: its service, which has this client id and is there, and whether the person uses it."""
+        ...
+
+    async def live_in(self, org_id: UUID, user_id: UUID, now: datetime) -> LiveSessions:
+        """What `Sessions.end_in` would end."""
+        ...
+
 
 class Sessions(SessionsRead, Protocol):
     """Sessions and their refresh tokens, which are kept as SHA-256."""
@@ -144,8 +267,15 @@ class Sessions(SessionsRead, Protocol):
     async def end_all(self, user_id: UUID, now: datetime) -> None: ...
     async def end_others(self, user_id: UUID, kept: UUID, now: datetime) -> None: ...
 
-    async def end_in(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
-        """End the person's sessions whose context is this organization (security.md S-4)."""
+    async def end_in(self, org_id: UUID, user_id: UUID, now: datetime) -> int:
+        """End the person's live sessions in this organization, those of its services too; how many they were (security.md S-4)."""
+        ...
+
+    async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:
+        """Remove the sessions of a locked account, or those of this service, with all that is known of their refresh tokens.
+
+        Two statements, the first of them until there is nothing more for it to do.
+        """
         ...
 
     async def select(self, session_id: UUID, org_id: UUID, new_hash: bytes, now: datetime, expires_at: datetime) -> datetime | None:
@@ -160,14 +290,42 @@ class Sessions(SessionsRead, Protocol):
 class Logins(Protocol):
     """The lasting record of logins (identity.md section 2.8)."""
 
-    async def succeeded(
-        self, user_id: UUID, session_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None
-    ) -> None: ...
+    async def succeeded(self, session: Session, provider: str) -> None:
+        """The login that began this session. One to a service also counts in the totals of its day."""
+        ...
+
+    async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:
+        """Remove the record of the person's logins, or of those to this service. Also counts them out."""
+        ...
 
 
 class FailedLogins(Protocol):
     async def failed(self, user_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None) -> None:
         """Recorded without waiting for the disk: a known account must not answer later than an unknown one (security.md B-2)."""
+        ...
+
+
+class AnalyticsRead(Protocol):
+    """Successful logins to the services that an organization has, counted by day in UTC; of one of them, where `service_id` is given."""
+
+    async def by_day(self, org_id: UUID, service_id: UUID | None, days: Days) -> list[LoginsOfDay]:
+        """Of each day that had any, the earliest first."""
+        ...
+
+    async def by_service(self, org_id: UUID, days: Days) -> list[LoginsOfService]:
+        """To each service that had any, most first."""
+        ...
+
+    async def by_provider(self, org_id: UUID, service_id: UUID | None, days: Days) -> list[LoginsOfProvider]:
+        """Through each external identity provider that had any, most first."""
+        ...
+
+    async def recent(self, org_id: UUID, before: RecentLogin | None, limit: int) -> list[RecentLogin]:
+        """The latest, or those right before that one, the newest first."""
+        ...
+
+    async def use(self, org_id: UUID, service_id: UUID, since: datetime) -> Use:
+        """Users and logins of a service; new and active are the users who began to use it, or signed in to it, since then."""
         ...
 
 
@@ -190,6 +348,7 @@ class OrganizationsRead(Protocol):
     """Organizations, looked at."""
 
     async def by_id(self, org_id: UUID) -> Organization | None: ...
+    async def status(self, slug: str) -> OrganizationStatus | None: ...
 
     async def of_person(self, user_id: UUID) -> list[tuple[Organization, Membership]]:
         """Those that the person is a member of, whatever their status, by slug."""
@@ -226,7 +385,7 @@ class Organizations(OrganizationsRead, Protocol):
         ...
 
     async def purge(self, org_id: UUID, limit: int) -> None:
-        """Remove at most `limit` records (audit entries, totals, events, logins) of a deleted organization."""
+        """Remove at most `limit` records (who used its services, audit entries, events, logins, totals) of a deleted organization."""
         ...
 
 
@@ -322,9 +481,253 @@ class Invitations(InvitationsRead, Protocol):
         ...
 
 
+class ServicesRead(Protocol):
+    """Services, looked at."""
+
+    async def by_slug(self, org_id: UUID, slug: str) -> Service | None: ...
+    async def by_id(self, org_id: UUID, service_id: UUID) -> Service | None: ...
+
+    async def context(self, org_slug: str, slug: str) -> ServiceContext | None:
+        """The service with its organization, whatever the status of that."""
+        ...
+
+    async def listed(
+        self, org_id: UUID, service_type: ServiceType | None, after: Service | None, limit: int, offset: int
+    ) -> list[ListedService]:
+        """Those of this type that come after this one, the oldest first."""
+        ...
+
+    async def count(self, org_id: UUID) -> int: ...
+
+
+class Services(ServicesRead, Protocol):
+    """Services, changed. The organization is locked before any of these."""
+
+    async def add(self, service: Service) -> None:
+        """Raises ServiceSlugTaken."""
+        ...
+
+    async def save(self, service: Service) -> None:
+        """Write all that can change of it; the counters are not among it."""
+        ...
+
+    async def delete(self, org_id: UUID, service_id: UUID, now: datetime) -> None:
+        """Remove the service and what hangs on it, when nobody is signing in to it any more; nobody can after that.
+
+        A tombstone tells Sweep.DELETED_SERVICES to remove its logins.
+        """
+        ...
+
+    async def lock_users(self, org_id: UUID, service_id: UUID, after: UUID | None, limit: int) -> UUID | None:
+        """Lock the next who used this service, which is gone, in the order of their ids; the last of them, or None if there are no more.
+
+        And who of them used no other service of the organization as end users, so that they do not begin to.
+        """
+        ...
+
+    async def remove_users(self, org_id: UUID, service_id: UUID, after: UUID | None, until: UUID) -> int:
+        """Remove those that were locked last; how many of them are end users of the organization no more."""
+        ...
+
+    async def remove_totals(self, org_id: UUID, service_id: UUID, forgotten: int) -> None:
+        """Remove the totals of its logins, and count out so many end users."""
+        ...
+
+    async def purge(self, service_id: UUID, limit: int) -> None:
+        """Remove at most `limit` logins to a deleted service."""
+        ...
+
+
+class PlansRead(Protocol):
+    """Plans, looked at; those that were removed are not there any more."""
+
+    async def by_id(self, org_id: UUID, service_id: UUID, plan_id: UUID) -> Plan | None: ...
+
+    async def listed(self, org_id: UUID, service_id: UUID, after: Plan | None, limit: int) -> list[Plan]:
+        """Those of the service that come after this one, the oldest first."""
+        ...
+
+
+class Plans(PlansRead, Protocol):
+    """Plans, changed. The organization is locked before any of these."""
+
+    async def add(self, plan: Plan) -> None: ...
+
+    async def save(self, plan: Plan) -> None:
+        """Write all that can change of it."""
+        ...
+
+    async def remove(self, org_id: UUID, plan_id: UUID, now: datetime) -> None:
+        """The plan is gone for everybody but those whose subscription to it has ended."""
+        ...
+
+
+class SubscriptionsRead(Protocol):
+    """Subscriptions, looked at. One that is active past its period and has no payment provider is shown as expired."""
+
+    async def entitlement(self, service_id: UUID, user_id: UUID, now: datetime) -> Entitlement:
+        """What this person has of this service."""
+        ...
+
+    async def uses_plan(self, org_id: UUID, plan_id: UUID, now: datetime) -> bool:
+        """Whether somebody is subscribed to this plan, active or past due, now."""
+        ...
+
+    async def plan(self, plan_id: UUID) -> SubscribedPlan | None:
+        """The plan with this id, whatever service it is of, removed or not."""
+        ...
+
+    async def page(
+        self, org_id: UUID, service_id: UUID, status: SubscriptionStatus | None, limit: int, offset: int, now: datetime
+    ) -> Listed[Subscription]:
+        """Those to the service that have this status now, the oldest first."""
+        ...
+
+    async def counts(self, org_id: UUID, service_id: UUID, now: datetime) -> Mapping[SubscriptionStatus, int]:
+        """How many of those to the service have which status now."""
+        ...
+
+    async def of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> Subscription | None:
+        """The person's live one, or else the newest."""
+        ...
+
+
+class Subscriptions(SubscriptionsRead, Protocol):
+    """Subscriptions, changed. The organization is locked before any of these but `expire`."""
+
+    async def lock_of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> Subscription | None:
+        """What `of_user` finds, locked until the transaction ends."""
+        ...
+
+    async def add(self, subscription: Subscription) -> None:
+        """Also counts it. The account is locked before. Raises AlreadySubscribed."""
+        ...
+
+    async def save(self, subscription: Subscription, now: datetime) -> None:
+        """Write plan, status and period of a locked one. Raises AlreadySubscribed."""
+        ...
+
+    async def remove(self, org_id: UUID, subscription_id: UUID) -> None:
+        """Also counts it out."""
+        ...
+
+    async def expire_of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> list[Subscription]:
+        """Mark what has run out of this person's, of which there is one at most."""
+        ...
+
+    async def expire(self, now: datetime, limit: int) -> list[Subscription]:
+        """Mark at most `limit` that have run out, of whatever organization; those in use are left for later."""
+        ...
+
+
+class ApiKeysRead(Protocol):
+    """API keys, looked at; they are kept as SHA-256."""
+
+    async def standing(self, key_hash: bytes, now: datetime) -> KeyStanding | None:
+        """Everything a request with this key is judged by, or None unless there is such a key and it has not expired."""
+        ...
+
+    async def is_live(self, service_id: UUID, key_id: UUID, now: datetime) -> bool:
+        """Whether the service has this key and it has not expired."""
+        ...
+
+    async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> Listed[ApiKey]:
+        """Those of the service, expired ones too, the oldest first."""
+        ...
+
+    async def by_id(self, org_id: UUID, service_id: UUID, key_id: UUID) -> ApiKey | None: ...
+
+
+class ApiKeys(ApiKeysRead, Protocol):
+    """API keys, changed. The organization is locked before any of these."""
+
+    async def add(self, key: ApiKey, key_hash: bytes) -> None: ...
+    async def remove(self, org_id: UUID, service_id: UUID, key_id: UUID) -> None: ...
+
+
+class KeyUse(Protocol):
+    async def used(self, key_id: UUID, now: datetime, before: datetime) -> None:
+        """The key was used now, unless it is known to have been used since `before`."""
+        ...
+
+
+class EndUsersRead(Protocol):
+    """Who uses the services of an organization, looked at. Of a person, this is what belongs to that organization (security.md T-3)."""
+
+    async def page(self, org_id: UUID, page: Page, *, search: str | None = None, service_id: UUID | None = None) -> Listed[ListedEndUser]:
+        """Those whose account is not deactivated; who use this service, if one is given; whose address has `search` in it, which is in
+        lower case. The newest relation, to the service or else to the organization, comes first."""
+        ...
+
+    async def by_id(self, org_id: UUID, user_id: UUID) -> EndUser | None: ...
+    async def services(self, org_id: UUID, user_id: UUID) -> list[UsedService]: ...
+    async def identities(self, org_id: UUID, user_id: UUID) -> list[LinkedIdentity]: ...
+
+
+class EndUsers(EndUsersRead, Protocol):
+    """Who uses the services of an organization, changed. The account is locked before any of these."""
+
+    async def add(self, service_id: UUID, user_id: UUID, now: datetime, *, signed_in: bool) -> bool:
+        """The person uses the service from now on, if they did not before, and has signed in to it just now, if so.
+
+        Whether the service is there; it then stays until the transaction ends. Also counts.
+        """
+        ...
+
+
+class ServiceUsersRead(Protocol):
+    """Who uses a service, as its API keys see them, looked at."""
+
+    async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> Listed[ServiceUser]:
+        """Those who use the service, for the longest time first."""
+        ...
+
+    async def by_id(self, org_id: UUID, service_id: UUID, user_id: UUID) -> ServiceUser | None: ...
+
+
+class ServiceUsers(ServiceUsersRead, Protocol):
+    """The same, changed. The account is locked before any of these."""
+
+    async def remove(self, org_id: UUID, service_id: UUID, user_id: UUID) -> None:
+        """The person does not use the service any more: also removes what they have of it, identities and subscriptions. Also counts."""
+        ...
+
+    async def remove_everywhere(self, user_id: UUID) -> None:
+        """The same for every service, also those of organizations that are gone."""
+        ...
+
+
 class AuditRead(Protocol):
     async def page(self, org_id: UUID, wanted: Filter, page: Page) -> Listed[Entry]:
         """The organization's entries, the newest first. Two statements: how many there are, and those of the page."""
+        ...
+
+
+class Audit(Protocol):
+    async def forget(self, user_id: UUID) -> None:
+        """Remove the entries, in whatever log, that tell of nothing but this person's own account. Also counts them out."""
+        ...
+
+
+class SmtpRead(Protocol):
+    """The mail servers of organizations, looked at."""
+
+    async def settings(self, org_id: UUID) -> SmtpSettings | None: ...
+
+    async def server(self, org_id: UUID) -> MailServer | None:
+        """With its password. Raises SealBroken."""
+        ...
+
+
+class Smtp(SmtpRead, Protocol):
+    """The mail servers of organizations, changed; their passwords are sealed. The organization is locked before any of these."""
+
+    async def put(self, server: MailServer, now: datetime) -> None:
+        """In place of the one that was there, if one was."""
+        ...
+
+    async def remove(self, org_id: UUID) -> SmtpSettings | None:
+        """What was there."""
         ...
 
 
@@ -335,8 +738,8 @@ class Mails(Protocol):
         """Also wakes the mailers of all processes, when the transaction commits."""
         ...
 
-    async def claim(self, now: datetime, lease_until: datetime, limit: int) -> list[Mail]:
-        """Due mails, oldest first, that nobody else holds; they fall due again at `lease_until`.
+    async def claim(self, now: datetime, lease_until: datetime, limit: int, held_back: HeldBack = NOTHING_HELD_BACK) -> list[Mail]:
+        """Due mails, oldest first, that nobody else holds and that are not held back; they fall due again at `lease_until`.
 
         A token whose seal is broken counts as not made yet, so that one bad row does not hold up all others.
         """
@@ -404,7 +807,9 @@ class Housekeeping(Protocol):
     async def sweep(self, what: Sweep, before: datetime, limit: int) -> int:
         """Remove at most `limit` rows that were past their use at `before`; how many it were. What is in use now is left alone.
 
-        Records of a deleted organization are past their use at once, its tombstone when it is older than `before` and nothing is left.
+        Totals of logins are not removed but put together, those of days before that of `before`.
+        What is left of a deleted organization or service is past its use at once, the tombstone when it is older than `before` and nothing
+        is left.
         Accounts take two statements: one locks them, and another judges again what is locked.
         """
         ...
@@ -452,6 +857,28 @@ class Reading(Protocol):
     def invitations(self) -> InvitationsRead: ...
     @property
     def audit(self) -> AuditRead: ...
+    @property
+    def services(self) -> ServicesRead: ...
+    @property
+    def plans(self) -> PlansRead: ...
+    @property
+    def subscriptions(self) -> SubscriptionsRead: ...
+    @property
+    def analytics(self) -> AnalyticsRead: ...
+    @property
+    def api_keys(self) -> ApiKeysRead: ...
+    @property
+    def end_users(self) -> EndUsersRead: ...
+    @property
+    def service_users(self) -> ServiceUsersRead: ...
+    @property
+    def branding(self) -> BrandingRead: ...
+    @property
+    def domains(self) -> DomainsRead: ...
+    @property
+    def home_realm(self) -> HomeRealmRead: ...
+    @property
+    def oauth_credentials(self) -> OAuthCredentialsRead: ...
 
     @property
     def accounts(self) -> AccountsRead: ...
@@ -461,6 +888,8 @@ class Reading(Protocol):
     def sessions(self) -> SessionsRead: ...
     @property
     def signing_keys(self) -> SigningKeysRead: ...
+    @property
+    def smtp(self) -> SmtpRead: ...
     @property
     def platform(self) -> PlatformRead: ...
 
@@ -476,6 +905,28 @@ class Transaction(Protocol):
     def members(self) -> Members: ...
     @property
     def invitations(self) -> Invitations: ...
+    @property
+    def services(self) -> Services: ...
+    @property
+    def plans(self) -> Plans: ...
+    @property
+    def subscriptions(self) -> Subscriptions: ...
+    @property
+    def api_keys(self) -> ApiKeys: ...
+    @property
+    def end_users(self) -> EndUsers: ...
+    @property
+    def service_users(self) -> ServiceUsers: ...
+    @property
+    def audit(self) -> Audit: ...
+    @property
+    def branding(self) -> Branding: ...
+    @property
+    def domains(self) -> Domains: ...
+    @property
+    def home_realm(self) -> HomeRealm: ...
+    @property
+    def oauth_credentials(self) -> OAuthCredentials: ...
 
     @property
     def accounts(self) -> Accounts: ...
@@ -487,6 +938,8 @@ class Transaction(Protocol):
     def logins(self) -> Logins: ...
     @property
     def mails(self) -> Mails: ...
+    @property
+    def smtp(self) -> Smtp: ...
     @property
     def signing_keys(self) -> SigningKeys: ...
     @property
@@ -527,6 +980,8 @@ class Counting(Protocol):
     def logins(self) -> FailedLogins: ...
     @property
     def members(self) -> Confirmations: ...
+    @property
+    def api_keys(self) -> KeyUse: ...
 
 
 class Storage(Protocol):

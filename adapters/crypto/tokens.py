@@ -45,8 +45,8 @@ class _Key:
 class JwtTokens:
     """ports.crypto.Tokens with PyJWT (security.md section 4).
 
-    The base URL is issuer and audience. `leeway` is how far ahead the clock of the machine that issued a token may be; a token
-    expires to the second, because its holder was told when (decisions, point 33).
+    The base URL is issuer and, unless the token is an application's, audience. `leeway` is how far ahead the clock of the machine that
+    issued a token may be; a token expires to the second, because its holder was told when (decisions, point 33).
     """
 
     def __init__(self, base_url: str, leeway: timedelta = timedelta(seconds=10)) -> None:
@@ -87,7 +87,7 @@ class JwtTokens:
             raise LookupError("There is no signing key: `use` was not called, or with keys that all retire.")
         payload: dict[str, Any] = {
             "iss": self._base_url,
-            "aud": self._base_url,
+            "aud": self._base_url if claims.client_id is None else str(claims.client_id),
             "sub": str(claims.user_id),
             "email": claims.email,
             "email_verified": claims.email_verified,
@@ -101,7 +101,13 @@ class JwtTokens:
             payload["org"] = claims.org
         if claims.org_id is not None:
             payload["org_id"] = str(claims.org_id)
-        return self._encode(json.dumps(payload, separators=(",", ":")).encode(), self._signing.kid, self._signing.private)
+        if claims.service:
+            payload["service"] = claims.service
+        for name, value in (("plan", claims.plan), ("subscription_status", claims.subscription_status), ("features", claims.features)):
+            if value is not None:
+                payload[name] = value
+        text = json.dumps(payload, separators=(",", ":"), ensure_ascii=False)
+        return self._encode(text.encode(), self._signing.kid, self._signing.private)
 
     def read(self, token: str, now: datetime) -> Claims:
         """The claims of an access token. Raises TokenInvalid, TokenExpired, UnknownKey."""
@@ -158,7 +164,7 @@ class JwtTokens:
         if not isinstance(payload, dict):
             raise TokenInvalid
         get = payload.get
-        if get("iss") != self._base_url or get("aud") != self._base_url or get("token_use") != "access":
+        if get("iss") != self._base_url or get("token_use") != "access":
             raise TokenInvalid
         email, email_verified = get("email"), get("email_verified")
         if not isinstance(email, str) or not isinstance(email_verified, bool):
@@ -169,6 +175,14 @@ class JwtTokens:
         if "org" in payload or "org_id" in payload:
             org_id = _uuid(get("org_id"))
             if not org:  # one without the other says nothing (security.md J-6)
+                raise TokenInvalid
+        # The audience is ours, or the application that holds the token (J-3), which then says of which service of which organization it is.
+        service, client_id = get("service", ""), None
+        if not isinstance(service, str):
+            raise TokenInvalid
+        if service or get("aud") != self._base_url:
+            client_id = _uuid(get("aud"))
+            if not service or not org:
                 raise TokenInvalid
         issued_at, expires_at = _time(get("iat")), _time(get("exp"))
         claims = Claims(
@@ -181,6 +195,8 @@ class JwtTokens:
             expires_at=expires_at,
             org=org,
             org_id=org_id,
+            service=service,
+            client_id=client_id,
         )
         if issued_at > now + self._leeway or ("nbf" in payload and _time(get("nbf")) > now + self._leeway):
             raise TokenInvalid

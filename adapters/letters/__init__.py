@@ -3,11 +3,13 @@
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, select_autoescape
 
+from core.branding import Design
+from core.colors import Color, Palette, Scheme, palette
 from core.invitations import Offer
 from core.mails import Mail, MailKind
 from core.policy import Policy
@@ -34,8 +36,21 @@ SUBJECTS: Final = MappingProxyType(
 )
 
 
+def _scheme(button: str, label: str, hover: str) -> Scheme:
+    color, over = Color.parse(button), Color.parse(hover)
+    return Scheme(accent=color, accent_hover=over, button=color, button_hover=over, label=Color.parse(label), edge=color)
+
+
+# As in `pages.css`.
+COLORS: Final = Palette(light=_scheme("#0b5d66", "#ffffff", "#084850"), dark=_scheme("#6cc9d2", "#06262a", "#8fdae1"))
+
+
 class Letters:
-    """ports.outside.Letters. Links begin with the configured base URL and with nothing else (security.md E-1, E-2)."""
+    """ports.outside.Letters. Links begin with the configured base URL and with nothing else (security.md E-1, E-2).
+
+    An organization adds its name to the head, the subject and the foot, and its logo and colours. What a mail says stays what the platform
+    says, and the foot says that it is the platform who sends it.
+    """
 
     def __init__(self, base_url: str, policy: Policy) -> None:
         """`policy` is whose lifetimes the mails tell. All templates are read now, so that a missing or broken one shows at start."""
@@ -55,14 +70,17 @@ class Letters:
         }
 
     def compose(self, mail: Mail) -> Letter:
-        words: dict[str, str | None] = {"product": PRODUCT, "address": mail.address, "moment": moment(mail.created_at)}
+        words: dict[str, Any] = {"product": PRODUCT, "address": mail.address, "moment": moment(mail.created_at)}
+        words |= _design(mail.design)
         if mail.kind in PATHS:
             words["link"] = self._link(mail)
         if mail.kind in self._lifetimes:
             words["lifetime"] = spoken(self._lifetimes[mail.kind])
         if mail.offer is not None:
             words |= _invitation(mail.offer)
-        subject = words["subject"] = f"{SUBJECTS[mail.kind].format_map(words)} - {PRODUCT}"
+        about = SUBJECTS[mail.kind].format_map(words)
+        # The name of an organization is not said twice.
+        subject = words["subject"] = f"{about} - {PRODUCT if words['brand'] in (None, words.get('organization')) else words['brand']}"
         return Letter(
             message_id=f"<{mail.id}@{self._message_id_host}>",
             date=mail.created_at,
@@ -75,6 +93,13 @@ class Letters:
     def _link(self, mail: Mail) -> str:
         assert mail.token is not None, "a mail with a link is prepared before it is composed"
         return f"{self._base_url}{PATHS[mail.kind]}?{urlencode({'token': mail.token})}"
+
+
+def _design(design: Design | None) -> dict[str, Any]:
+    if design is None:
+        return {"brand": None, "logo": None, "colors": COLORS}
+    colors = COLORS if design.color is None else palette(design.color)
+    return {"brand": design.name, "logo": design.branding.logo_url, "colors": colors}
 
 
 def _invitation(offer: Offer) -> dict[str, str | None]:

@@ -4,10 +4,13 @@ from datetime import datetime
 from typing import ClassVar, Final
 from uuid import UUID
 
+from adapters.postgres.domains import proved_by
 from adapters.postgres.locks import NAMESPACE, PLATFORM_OWNERS
 from adapters.postgres.statements import Repository, Row
+from core.access import Role
 from core.accounts import Account, EmailTaken, Origin
 from core.one_time_tokens import Purpose
+from core.origins import Ties
 from core.values import Email
 
 # In the order in which `to_account` reads them.
@@ -38,6 +41,21 @@ def to_account(row: Row) -> Account:
         anonymized_at=row[8],
         created_at=row[9],
         first_verified_at=row[10],
+    )
+
+
+def to_ties(row: Row) -> Ties:
+    return Ties(
+        org_id=row[0],
+        origin=Origin(row[1]),
+        origin_org_id=row[2],
+        is_platform_owner=row[3],
+        has_password=row[4],
+        has_identity=row[5],
+        at_verified_domain=row[6],
+        role=None if row[7] is None else Role(row[7]),
+        member_elsewhere=row[8],
+        end_user_elsewhere=row[9],
     )
 
 
@@ -142,8 +160,14 @@ class Accounts(Repository):
         )
 
     async def change_email(self, user_id: UUID, email: Email, now: datetime) -> None:
+        # The address goes on to the two relations by their foreign keys, in whatever order these were made. Whoever deletes a service locks
+        # its users before end users, so this does, too.
         await self._run(
-            "update users set email = %(email)s, email_verified_at = null, updated_at = %(now)s where id = %(user_id)s",
+            """
+            with held as materialized (
+                select 1 from service_users where user_id = %(user_id)s order by service_id for no key update)
+            update users set email = %(email)s, email_verified_at = null, updated_at = %(now)s
+            from (select count(*) from held) before where id = %(user_id)s""",
             user_id=user_id,
             email=email,
             now=now,
@@ -151,6 +175,28 @@ class Accounts(Repository):
 
     async def promote(self, user_id: UUID, now: datetime) -> None:
         await self._run("update users set is_platform_owner = true, updated_at = %(now)s where id = %(user_id)s", user_id=user_id, now=now)
+
+    async def ties(self, user_id: UUID, org_id: UUID) -> Ties:
+        found = await self._one(
+            to_ties,
+            f"""
+            select %(org_id)s::uuid, u.origin, u.origin_org_id, u.is_platform_owner, u.password_hash is not null,
+                   exists (select 1 from identities i where i.user_id = u.id),
+                   coalesce({proved_by("split_part(u.email, '@', 2)")} = %(org_id)s, false),
+                   m.role,
+                   exists (select 1 from memberships o where o.user_id = u.id and o.org_id <> %(org_id)s),
+                   exists (select 1 from end_users e join organizations o on o.id = e.org_id
+                           where e.user_id = u.id and e.org_id <> %(org_id)s)
+            from users u left join memberships m on m.org_id = %(org_id)s and m.user_id = u.id
+            where u.id = %(user_id)s""",
+            user_id=user_id,
+            org_id=org_id,
+        )
+        assert found is not None, "the account is locked, so it is there"
+        return found
+
+    async def remove(self, user_id: UUID) -> None:
+        await self._run("delete from users where id = %(user_id)s", user_id=user_id)
 
     async def lock_platform_owner(self, user_id: UUID) -> bool:
         return await self._exists(

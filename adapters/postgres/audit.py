@@ -9,7 +9,7 @@ from core.values import Listed, Page
 
 COLUMNS: Final = (
     "l.id, l.org_id, l.action, l.target_type, l.target_id, l.actor_id, l.impersonator_id, l.address, l.agent, l.success, l.details, "
-    "l.created_at"
+    "l.created_at, l.actor_kind"
 )
 # Each set of filters is a statement of its own, so that each is planned for the index that gives it its order.
 FILTERS: Final[dict[str, LiteralString]] = {
@@ -32,8 +32,8 @@ def to_entry(row: Row) -> Entry:
         action=row[2],
         target_type=row[3],
         target_id=row[4],
-        actor=actor(row[5], _account(row[5], row[12], row[13]), address),
-        impersonator=None if row[6] is None else actor(row[6], _account(row[6], row[14], row[15]), address),
+        actor=actor(row[5], row[12], _account(row[5], row[13], row[14]), address),
+        impersonator=None if row[6] is None else actor(row[6], None, _account(row[6], row[15], row[16]), address),
         address=address,
         agent=row[8],
         success=row[9],
@@ -47,7 +47,7 @@ def _account(user_id: UUID | None, email: str | None, is_platform_owner: bool | 
 
 
 class Audit(Repository):
-    """ports.storage.AuditRead."""
+    """ports.storage.AuditRead and Audit."""
 
     async def page(self, org_id: UUID, wanted: Filter, page: Page) -> Listed[Entry]:
         filters: dict[str, object] = {
@@ -75,6 +75,21 @@ class Audit(Repository):
             **given,
         )
         return Listed(entries, total)
+
+    async def forget(self, user_id: UUID) -> None:
+        # What is called security.* is about an account and nothing else. The totals are counted in the order of their key, as Records does.
+        await self._run(
+            """
+            with forgotten as (
+                delete from audit_log
+                where target_type = 'user' and target_id = %(user_id)s::text and starts_with(action, 'security.')
+                returning org_id, action, target_type)
+            insert into audit_totals as t (org_id, action, target_type, total)
+            select org_id, action, target_type, -count(*) from forgotten where org_id is not null
+            group by org_id, action, target_type order by org_id, action, target_type
+            on conflict (org_id, action, target_type) do update set total = t.total + excluded.total""",
+            user_id=str(user_id),
+        )
 
     async def _total(self, org_id: UUID, wanted: Filter, given: dict[str, object]) -> int:
         # What the totals do not tell apart is counted, by index. That takes as long as there are entries of the one object or actor: few

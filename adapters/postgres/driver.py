@@ -288,12 +288,14 @@ async def connect(
     autocommit: bool = True,
     application_name: str = "gatehouse",
     statement_timeout_ms: int = 0,
+    lock_timeout_ms: int = 0,
     idle_in_transaction_session_timeout_ms: int = 0,
 ) -> Connection:
-    """Open a session within `timeout` seconds; 0 for one of the other two means none. Raises OperationalError."""
+    """Open a session within `timeout` seconds; 0 for one of the other timeouts means none. Raises OperationalError."""
     settings = {
         "TimeZone": "UTC",
         "statement_timeout": statement_timeout_ms,
+        "lock_timeout": lock_timeout_ms,
         "idle_in_transaction_session_timeout": idle_in_transaction_session_timeout_ms,
         # A request to cancel that overtakes its query has no effect. Then the server notices by this that nobody listens any more.
         "client_connection_check_interval": 1000,

@@ -6,14 +6,19 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.statements import Repository
-from adapters.postgres.tombstones import removing_records
+from adapters.postgres.tombstones import removing_logins, removing_records, without_logins, without_records
 from core.housekeeping import Sweep
 
-# Self-registered with a password, never proved, member of nothing (security.md A-7).
+# Self-registered with a password and nothing else to sign in with, never proved, member of nothing (security.md A-7), and not in the books
+# of any service: those keep the account from being deleted, also where the service itself is gone and they still wait to be removed.
 NEVER_VERIFIED: Final = """
     u.first_verified_at is null and u.created_at < %(before)s and u.origin = 'platform' and u.password_hash is not null
     and u.deactivated_at is null and u.anonymized_at is null and not u.is_platform_owner
-    and not exists (select 1 from memberships m where m.user_id = u.id)"""
+    and not exists (select 1 from memberships m where m.user_id = u.id)
+    and not exists (select 1 from identities i where i.user_id = u.id)
+    and not exists (select 1 from service_users r where r.user_id = u.id)
+    and not exists (select 1 from end_users e where e.user_id = u.id)
+    and not exists (select 1 from subscriptions b where b.user_id = u.id)"""
 # A statement looks at memberships as they were when it began, also where it comes to lock the account later; and whoever was made a member
 # in between must stay. So the accounts are locked first, which keeps memberships of them from being added, and judged again by another
 # statement, which sees those that there are.
@@ -43,18 +48,36 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
         delete from events where id in (
             select id from events where created_at < %(before)s limit %(limit)s for update skip locked)""",
     Sweep.UNVERIFIED_ACCOUNTS: f"delete from users u where u.id = any(%(locked)s) and {NEVER_VERIFIED}",
+    # A range of years then costs an eighth. Whoever deletes a service waits for this, as it does for those who sign in to it, and whoever
+    # counts out of a day that is over does that in the first shard, too, in this order: so nobody waits in a circle.
+    Sweep.LOGIN_TOTALS: """
+        with spread as (
+            delete from login_totals where ctid = any(array(
+                select t.ctid from login_totals t join services v on v.id = t.service_id
+                where t.shard > 0 and t.day < (%(before)s at time zone 'UTC')::date
+                order by t.day limit %(limit)s for update of t skip locked for key share of v skip locked))
+            returning org_id, service_id, day, provider, total),
+        together as (
+            insert into login_totals as t (org_id, service_id, day, provider, shard, total)
+            select org_id, service_id, day, provider, 0, sum(total) from spread
+            group by org_id, service_id, day, provider order by org_id, service_id, day, provider
+            on conflict (org_id, service_id, day, provider, shard) do update set total = t.total + excluded.total)
+        select 1 from spread""",
+    # Whoever deletes a service waits for those who sign in to it, so nobody writes of it after that.
+    Sweep.DELETED_SERVICES: f"""
+        {removing_logins("select id from deleted_services")},
+        buried as (
+            delete from deleted_services where id in (
+                select d.id from deleted_services d where d.deleted_at < %(before)s and {without_logins("d.id")}
+                limit %(limit)s - (select count(*) from records))
+            returning 1)
+        select 1 from records union all select 1 from buried""",
     # What is still written of a deleted organization is told by somebody who saw it alive, so its tombstone stays for a while.
     Sweep.DELETED_ORGANIZATIONS: f"""
         {removing_records("select id from deleted_organizations")},
         buried as (
             delete from deleted_organizations where id in (
-                select d.id from deleted_organizations d
-                left join lateral (
-                    select org_id from audit_log where org_id = d.id order by created_at desc, id desc limit 1) l on true
-                left join lateral (select org_id from events where org_id = d.id order by name limit 1) e on true
-                left join lateral (select org_id from login_events where org_id = d.id order by created_at desc limit 1) s on true
-                left join lateral (select org_id from audit_totals where org_id = d.id order by action, target_type limit 1) t on true
-                where d.deleted_at < %(before)s and l.org_id is null and e.org_id is null and s.org_id is null and t.org_id is null
+                select d.id from deleted_organizations d where d.deleted_at < %(before)s and {without_records("d.id")}
                 limit %(limit)s - (select count(*) from records))
             returning 1)
         select 1 from records union all select 1 from buried""",

@@ -178,7 +178,7 @@ def _page(parts: Sequence[LiteralString]) -> LiteralString:
     newest = " union all ".join(
         [
             f"""
-        (select i.* from invitations i where i.org_id = %(org_id)s and {part} {NEWEST_FIRST} limit %(limit)s + %(offset)s)"""
+        (select i.* from invitations i where i.org_id = %(org_id)s and {part} {NEWEST_FIRST} limit %(offset)s::bigint + %(limit)s)"""
             for part in parts
         ]
     )

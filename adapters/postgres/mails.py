@@ -6,12 +6,11 @@ from uuid import UUID
 
 import structlog
 
-from adapters.postgres.driver import Connection
 from adapters.postgres.locks import RECIPIENTS
-from adapters.postgres.statements import Repository, Row
-from core.mails import Mail, MailKind, Outcome
+from adapters.postgres.statements import Row, SealingRepository
+from core.mails import NOTHING_HELD_BACK, OF_ORGANIZATIONS, HeldBack, Mail, MailKind, Outcome
 from core.values import Email
-from ports.crypto import Place, SealBroken, Vault
+from ports.crypto import Place, SealBroken
 
 log = structlog.get_logger("storage")
 
@@ -20,14 +19,8 @@ def place(mail_id: UUID) -> Place:
     return Place("mails", str(mail_id), "token")
 
 
-class Mails(Repository):
+class Mails(SealingRepository):
     """ports.storage.Mails."""
-
-    __slots__ = ("_vault",)
-
-    def __init__(self, connection: Connection, vault: Vault) -> None:
-        super().__init__(connection)
-        self._vault = vault
 
     def _to_mail(self, row: Row) -> Mail:
         return Mail(
@@ -40,6 +33,7 @@ class Mails(Repository):
             created_at=row[6],
             due_at=row[7],
             token_at=row[8],
+            org_id=row[9],
         )
 
     def _token(self, mail_id: UUID, sealed: bytes | None) -> str | None:
@@ -59,8 +53,8 @@ class Mails(Repository):
         await self._run(
             """
             with queued as (
-                insert into mails (id, kind, address, token, created_at, due_at)
-                values (%(id)s, %(kind)s, %(address)s, %(token)s, %(created_at)s, %(due_at)s)
+                insert into mails (id, kind, address, token, created_at, due_at, org_id)
+                values (%(id)s, %(kind)s, %(address)s, %(token)s, %(created_at)s, %(due_at)s, %(org_id)s)
                 returning id)
             select pg_notify('mails', '') from queued""",
             id=mail.id,
@@ -69,24 +63,32 @@ class Mails(Repository):
             token=None if mail.token is None else self._sealed(mail, mail.token),
             created_at=mail.created_at,
             due_at=mail.due_at,
+            org_id=mail.org_id,
         )
 
-    async def claim(self, now: datetime, lease_until: datetime, limit: int) -> list[Mail]:
+    async def claim(self, now: datetime, lease_until: datetime, limit: int, held_back: HeldBack = NOTHING_HELD_BACK) -> list[Mail]:
         # Without the common table expression the planner may update more rows than were asked for.
         return await self._all(
             self._to_mail,
             """
             with due as (
-                select id from mails where finished_at is null and due_at <= %(now)s
+                select id from mails
+                where finished_at is null and due_at <= %(now)s
+                  and (org_id is null or kind <> all(%(of_organizations)s)
+                       or org_id <> all(%(held_back)s::uuid[])
+                          and (not %(every_own_server)s or not exists (select 1 from smtp_settings s where s.org_id = mails.org_id)))
                 order by due_at limit %(limit)s for update skip locked),
             claimed as (
                 update mails m set claims = m.claims + 1, due_at = %(lease_until)s
                 from due where m.id = due.id
-                returning m.id, m.kind, m.address, m.token, m.claims, m.attempts, m.created_at, m.due_at, m.token_at)
-            select id, kind, address, token, claims, attempts, created_at, due_at, token_at from claimed order by created_at""",
+                returning m.id, m.kind, m.address, m.token, m.claims, m.attempts, m.created_at, m.due_at, m.token_at, m.org_id)
+            select id, kind, address, token, claims, attempts, created_at, due_at, token_at, org_id from claimed order by created_at""",
             now=now,
             lease_until=lease_until,
             limit=limit,
+            of_organizations=[kind.value for kind in OF_ORGANIZATIONS],
+            held_back=list(held_back.organizations),
+            every_own_server=held_back.every_own_server,
         )
 
     async def keep_token(self, mail: Mail, token: str, now: datetime) -> bool:

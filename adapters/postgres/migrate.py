@@ -124,7 +124,7 @@ async def _connect(conninfo: str, patience: float) -> Connection:
     pause = 0.1
     while True:
         try:
-            # No statement_timeout: to move much data, or to wait for another process that does, may take its time.
+            # No statement_timeout and no lock_timeout: to move much data, or to wait for another process that does, may take its time.
             return await connect(
                 conninfo, timeout=_CONNECT_TIMEOUT, application_name="gatehouse migrate", idle_in_transaction_session_timeout_ms=60_000
             )

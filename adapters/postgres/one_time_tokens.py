@@ -22,18 +22,27 @@ class OneTimeTokens(Repository):
         )
 
     async def add(
-        self, token_hash: bytes, purpose: Purpose, user_id: UUID, email: Email, *, created_at: datetime, expires_at: datetime
+        self,
+        token_hash: bytes,
+        purpose: Purpose,
+        user_id: UUID,
+        email: Email,
+        *,
+        created_at: datetime,
+        expires_at: datetime,
+        org_id: UUID | None = None,
     ) -> None:
         await self._run(
             """
-            insert into one_time_tokens (purpose, token_hash, user_id, email, created_at, expires_at)
-            values (%(purpose)s, %(token_hash)s, %(user_id)s, %(email)s, %(created_at)s, %(expires_at)s)""",
+            insert into one_time_tokens (purpose, token_hash, user_id, email, created_at, expires_at, org_id)
+            values (%(purpose)s, %(token_hash)s, %(user_id)s, %(email)s, %(created_at)s, %(expires_at)s, %(org_id)s)""",
             purpose=purpose,
             token_hash=token_hash,
             user_id=user_id,
             email=email,
             created_at=created_at,
             expires_at=expires_at,
+            org_id=org_id,
         )
 
     async def newer_exists(self, user_id: UUID, purpose: Purpose, created_at: datetime) -> bool:

@@ -83,6 +83,9 @@ class Organizations(Repository):
     async def by_id(self, org_id: UUID) -> Organization | None:
         return await self._one(to_organization, SELECT + "where o.id = %(org_id)s", org_id=org_id)
 
+    async def status(self, slug: str) -> OrganizationStatus | None:
+        return await self._one(lambda row: OrganizationStatus(row[0]), "select status from organizations where slug = %(slug)s", slug=slug)
+
     async def of_person(self, user_id: UUID) -> list[tuple[Organization, Membership]]:
         return await self._all(
             lambda row: (to_organization(row), to_membership(row[WIDTH:])),

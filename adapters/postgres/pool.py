@@ -36,7 +36,7 @@ class translated:  # noqa: N801 (it is used as a function, like contextlib.suppr
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        # OperationalError: no connection, connection lost, server going down, out of resources, statement_timeout, deadlock.
+        # OperationalError: no connection, connection lost, server going down, out of resources, statement_timeout, lock_timeout, deadlock.
         if isinstance(error, errors.OperationalError | errors.InterfaceError | OSError):
             raise StorageDown from error
         if isinstance(error, errors.IntegrityError):
@@ -59,13 +59,19 @@ class Pool:
 
     A connection that comes back with a transaction open, a statement under way or broken is closed and replaced; one that
     the server ended while it was idle, as a restart does with all of them, is noticed before anybody gets it.
+
+    A lock is waited for less long than a statement may take: whoever deletes something large holds some for seconds, and those who wait
+    must not have all connections meanwhile.
     """
 
-    def __init__(self, conninfo: str, *, size: int, acquire_timeout: float = 5.0, statement_timeout: float = 15.0) -> None:
+    def __init__(
+        self, conninfo: str, *, size: int, acquire_timeout: float = 5.0, statement_timeout: float = 15.0, lock_timeout: float = 5.0
+    ) -> None:
         self._conninfo = conninfo
         self._size = size
         self._acquire_timeout = acquire_timeout
         self._statement_timeout = statement_timeout
+        self._lock_timeout = lock_timeout
         self._limiter = trio.CapacityLimiter(size)
         self._idle: list[Connection] = []
         self._closed = False
@@ -125,6 +131,7 @@ class Pool:
                 self._conninfo,
                 timeout=timeout,
                 statement_timeout_ms=round(self._statement_timeout * 1000),
+                lock_timeout_ms=round(self._lock_timeout * 1000),
                 idle_in_transaction_session_timeout_ms=round(IDLE_IN_TRANSACTION_TIMEOUT * 1000),
             )
         # The server ends a long statement itself, and says so; this is for a server that says nothing any more.

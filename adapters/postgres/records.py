@@ -6,7 +6,7 @@ from datetime import datetime
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.statements import Repository
-from core.access import Caller, Person
+from core.access import SYSTEM, Caller, Person, ServiceKey
 from core.events import Event
 
 
@@ -14,7 +14,6 @@ class Records(Repository):
     """Writes what ports.storage.Transaction.record was given."""
 
     async def add(self, events: Sequence[Event], caller: Caller, now: datetime) -> None:
-        person = caller if isinstance(caller, Person) else None
         # Told to the event's organization, or to each in which the person has confirmed the membership (one that merely added somebody
         # learns nothing about the account: security.md R-5), or, where there is none, to the platform's own log. Events of one transaction
         # are a microsecond apart, so that the log has them in their order. The totals are counted in the order of their key, so that no two
@@ -22,11 +21,12 @@ class Records(Repository):
         await self._run(
             """
             with happened as (
-                select number, org_id, of_person, name, audited, target_type, target_id, details, data,
-                       %(now)s::timestamptz + (number - 1) * interval '1 microsecond' as at
+                select e.*, %(now)s::timestamptz + (number - 1) * interval '1 microsecond' as at
                 from rows from (jsonb_to_recordset(%(events)s) as (
-                    org_id uuid, of_person uuid, name text, audited boolean, target_type text, target_id text, details jsonb, data jsonb))
-                    with ordinality as e (org_id, of_person, name, audited, target_type, target_id, details, data, number)),
+                    org_id uuid, of_person uuid, name text, audited boolean, target_type text, target_id text, details jsonb, data jsonb,
+                    actor_id uuid, actor_kind text, impersonator_id uuid, address text, agent text))
+                    with ordinality as e (org_id, of_person, name, audited, target_type, target_id, details, data,
+                                          actor_id, actor_kind, impersonator_id, address, agent, number)),
             told as (
                 select number, org_id from happened where org_id is not null
                 union all
@@ -35,9 +35,9 @@ class Records(Repository):
             logs as (
                 select h.*, t.org_id as log from happened h left join told t on t.number = h.number),
             audited as (
-                insert into audit_log (id, org_id, action, target_type, target_id, actor_id, impersonator_id, address, agent,
+                insert into audit_log (id, org_id, action, target_type, target_id, actor_id, actor_kind, impersonator_id, address, agent,
                                        details, created_at)
-                select gen_random_uuid(), log, name, target_type, target_id, %(actor_id)s, %(impersonator_id)s, %(address)s, %(agent)s,
+                select gen_random_uuid(), log, name, target_type, target_id, actor_id, actor_kind, impersonator_id, address, agent,
                        details, at
                 from logs where audited),
             counted as (
@@ -45,14 +45,10 @@ class Records(Repository):
                 select log, name, target_type, count(*) from logs where audited and log is not null
                 group by log, name, target_type order by log, name, target_type
                 on conflict (org_id, action, target_type) do update set total = t.total + excluded.total)
-            insert into events (id, org_id, name, actor_id, impersonator_id, target_id, data, created_at)
-            select gen_random_uuid(), log, name, %(actor_id)s, %(impersonator_id)s, target_id, data, at
+            insert into events (id, org_id, name, actor_id, actor_kind, impersonator_id, target_id, data, created_at)
+            select gen_random_uuid(), log, name, actor_id, actor_kind, impersonator_id, target_id, data, at
             from logs""",
-            events=Jsonb([_row(event) for event in events]),
-            actor_id=person.user_id if person else None,
-            impersonator_id=person.impersonator_id if person else None,
-            address=caller.address,
-            agent=caller.agent,
+            events=Jsonb([_row(event) | _actor(SYSTEM if event.by_time else caller) for event in events]),
             now=now,
         )
 
@@ -67,4 +63,16 @@ def _row(event: Event) -> dict[str, object]:
         "target_id": event.target_id,
         "details": dict(event.details),
         "data": dict(event.details if event.data is None else event.data),
+    }
+
+
+def _actor(caller: Caller) -> dict[str, object]:
+    person = caller if isinstance(caller, Person) else None
+    key = caller if isinstance(caller, ServiceKey) else None
+    return {
+        "actor_id": str(person.user_id) if person else str(key.key_id) if key else None,
+        "actor_kind": "api_key" if key else None,
+        "impersonator_id": str(person.impersonator_id) if person and person.impersonator_id else None,
+        "address": caller.address,
+        "agent": caller.agent,
     }

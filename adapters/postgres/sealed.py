@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres import mails, signing_keys
-from adapters.postgres.driver import Connection
-from adapters.postgres.statements import Repository
+from adapters.postgres import mails, oauth_credentials, signing_keys, smtp
+from adapters.postgres.statements import SealingRepository
 from core.housekeeping import Sealed as SealedKind
-from ports.crypto import Place, Vault
+from ports.crypto import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +31,27 @@ COLUMNS: Final[Mapping[SealedKind, Column]] = {
         "select id::text, token from mails where token is not null and id::text > %(after)s order by id::text limit %(limit)s for update",
         "update mails set token = %(value)s where id = %(row)s::uuid",
     ),
+    SealedKind.SMTP_PASSWORDS: Column(
+        lambda row: smtp.place(UUID(row)),
+        """
+        select org_id::text, password from smtp_settings where password is not null and org_id::text > %(after)s
+        order by org_id::text limit %(limit)s for update""",
+        "update smtp_settings set password = %(value)s where org_id = %(row)s::uuid",
+    ),
+    SealedKind.OAUTH_CREDENTIALS: Column(
+        oauth_credentials.place,
+        """
+        select service_id || '/' || provider, client_secret from oauth_credentials where service_id || '/' || provider > %(after)s
+        order by 1 limit %(limit)s for update""",
+        """
+        update oauth_credentials set client_secret = %(value)s
+        where service_id = split_part(%(row)s, '/', 1)::uuid and provider = split_part(%(row)s, '/', 2)""",
+    ),
 }
 
 
-class Sealed(Repository):
+class Sealed(SealingRepository):
     """ports.storage.Sealed."""
-
-    __slots__ = ("_vault",)
-
-    def __init__(self, connection: Connection, vault: Vault) -> None:
-        super().__init__(connection)
-        self._vault = vault
 
     async def renew(self, kind: SealedKind, after: str, limit: int) -> tuple[int, str | None]:
         column = COLUMNS[kind]

@@ -1,13 +1,15 @@
-"""Sessions, refresh tokens, and the record of logins."""
+"""Sessions and refresh tokens."""
 
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
-from uuid import UUID, uuid4
+from uuid import UUID
 
+from adapters.postgres.services import CONTEXT, CONTEXT_WIDTH, to_context
 from adapters.postgres.statements import Repository, Row
+from adapters.postgres.subscriptions import entitlement, to_entitlement
 from core.access import OrganizationContext, OrganizationStanding, OrganizationStatus, Role, Standing
-from core.sessions import Presented, Refreshed, Session
+from core.sessions import NOTHING, LiveSessions, Presented, Refreshed, Session
 from core.values import Email
 
 STANDING: Final = """
@@ -24,11 +26,27 @@ MAY_IMPERSONATE: Final = """
 IS_LIVE: Final = f"""
     where s.id = %(session_id)s and s.user_id = %(user_id)s and s.ended_at is null and s.expires_at > %(now)s
       and u.deactivated_at is null and u.anonymized_at is null and {MAY_IMPERSONATE}"""
+# A token is worth something in a session of its own kind only.
+OF_A_PERSON: Final = " and s.service_id is null"
 STANDING_IN: Final = f"""
     {STANDING}, a.id, a.slug, a.status, am.role, am.confirmed_at is not null {LIVE}
     left join organizations a on a.slug = %(slug)s
     left join memberships am on am.org_id = a.id and am.user_id = u.id
+    {IS_LIVE} {OF_A_PERSON}"""
+# The audience of the token says which service; the session's must be that very one, and there.
+STANDING_WITH: Final = f"""
+    select u.id, u.email, u.email_verified_at, u.is_platform_owner, s.impersonator_id, r.user_id is not null, {CONTEXT}
+    from sessions s
+    join users u on u.id = s.user_id
+    join (services v join organizations vo on vo.id = v.org_id) on v.id = s.service_id and v.client_id = %(client_id)s
+    left join users i on i.id = s.impersonator_id
+    left join service_users r on r.service_id = v.id and r.user_id = u.id
     {IS_LIVE}"""
+
+# Those that selected it, and those of its services; with a service, its sessions are over.
+LIVES_IN_ORGANIZATION: Final = """
+    s.org_id = %(org_id)s and s.user_id = %(user_id)s and s.ended_at is null and s.expires_at > %(now)s
+    and (s.service_id is null or exists (select 1 from services v where v.id = s.service_id))"""
 
 
 def to_standing(row: Row) -> Standing:
@@ -50,6 +68,19 @@ def to_standing_in(row: Row) -> Standing:
     return replace(to_standing(row), acts_in=acts_in)
 
 
+def to_standing_with(row: Row) -> Standing:
+    return Standing(
+        user_id=row[0],
+        email=Email(row[1]),
+        email_verified_at=row[2],
+        is_platform_owner=row[3],
+        organization=None,
+        impersonator_id=row[4],
+        uses_service=row[5],
+        service=to_context(row[6 : 6 + CONTEXT_WIDTH]),
+    )
+
+
 def to_refreshed(row: Row) -> Refreshed:
     return Refreshed(
         session_id=row[0],
@@ -59,6 +90,8 @@ def to_refreshed(row: Row) -> Refreshed:
         ends_at=row[4],
         org_id=row[5],
         org_slug=row[6],
+        service=None if row[7] is None else to_context(row[7:]),
+        entitlement=NOTHING if row[7 + CONTEXT_WIDTH] is None else to_entitlement(row[7 + CONTEXT_WIDTH :]),
     )
 
 
@@ -71,6 +104,8 @@ def to_presented(row: Row) -> Presented:
         org_id=row[4],
         organization_status=None if row[5] is None else OrganizationStatus(row[5]),
         role=None if row[6] is None else Role(row[6]),
+        service_id=row[7],
+        uses_service=row[8],
     )
 
 
@@ -78,23 +113,42 @@ class Sessions(Repository):
     """ports.storage.Sessions."""
 
     async def standing(self, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> Standing | None:
-        return await self._one(to_standing, STANDING + LIVE + IS_LIVE, session_id=session_id, user_id=user_id, org_id=org_id, now=now)
+        return await self._one(
+            to_standing, STANDING + LIVE + IS_LIVE + OF_A_PERSON, session_id=session_id, user_id=user_id, org_id=org_id, now=now
+        )
 
     async def standing_in(self, slug: str, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> Standing | None:
         return await self._one(to_standing_in, STANDING_IN, slug=slug, session_id=session_id, user_id=user_id, org_id=org_id, now=now)
+
+    async def standing_with(self, client_id: UUID, session_id: UUID, user_id: UUID, now: datetime) -> Standing | None:
+        return await self._one(to_standing_with, STANDING_WITH, client_id=client_id, session_id=session_id, user_id=user_id, now=now)
+
+    async def live_in(self, org_id: UUID, user_id: UUID, now: datetime) -> LiveSessions:
+        found = await self._one(
+            lambda row: LiveSessions(*row),
+            f"select count(*), max(s.created_at) from sessions s where {LIVES_IN_ORGANIZATION}",
+            org_id=org_id,
+            user_id=user_id,
+            now=now,
+        )
+        assert found is not None, "it counts"
+        return found
 
     async def begin(self, session: Session, refresh_hash: bytes) -> None:
         await self._run(
             """
             with begun as (
-                insert into sessions (id, user_id, impersonator_id, created_at, expires_at, ends_at, address, agent)
-                values (%(id)s, %(user_id)s, %(impersonator_id)s, %(created_at)s, %(expires_at)s, %(ends_at)s, %(address)s, %(agent)s)
+                insert into sessions (id, user_id, impersonator_id, service_id, org_id, created_at, expires_at, ends_at, address, agent)
+                values (%(id)s, %(user_id)s, %(impersonator_id)s, %(service_id)s, %(org_id)s, %(created_at)s, %(expires_at)s, %(ends_at)s,
+                        %(address)s, %(agent)s)
                 returning id, created_at)
             insert into refresh_tokens (token_hash, session_id, generation, created_at)
             select %(refresh_hash)s, id, 1, created_at from begun""",
             id=session.id,
             user_id=session.user_id,
             impersonator_id=session.impersonator_id,
+            service_id=session.service.id if session.service else None,
+            org_id=session.service.org_id if session.service else None,
             created_at=session.created_at,
             expires_at=session.expires_at,
             ends_at=session.ends_at,
@@ -105,7 +159,8 @@ class Sessions(Repository):
 
     async def rotate(self, old_hash: bytes, new_hash: bytes, now: datetime, expires_at: datetime) -> Refreshed | None:
         # The token's row decides who wins. The session's row is updated too, so that an end of the session that commits first
-        # is seen here (the condition is read again after the wait), and no new token comes into being behind its back.
+        # is seen here (the condition is read again after the wait), and no new token comes into being behind its back. All that the new
+        # tokens say is read with it, because the old one is used up by then.
         return await self._one(
             to_refreshed,
             f"""
@@ -117,17 +172,22 @@ class Sessions(Repository):
                 where t.token_hash = %(old_hash)s and t.rotated_at is null and s.id = t.session_id
                   and s.ended_at is null and s.expires_at > %(now)s and u.deactivated_at is null and u.anonymized_at is null
                   and {MAY_IMPERSONATE}
-                  and (s.org_id is null or o.status = 'active'
-                       and exists (select 1 from memberships m where m.org_id = s.org_id and m.user_id = s.user_id))
+                  and (s.org_id is null or o.status = 'active' and case when s.service_id is null
+                       then exists (select 1 from memberships m where m.org_id = s.org_id and m.user_id = s.user_id)
+                       else exists (select 1 from services v join service_users r on r.service_id = v.id
+                                    where v.id = s.service_id and r.user_id = s.user_id) end)
                 returning t.session_id, t.generation, u.email, u.email_verified_at, o.slug),
             extended as (
                 update sessions s set expires_at = least(%(expires_at)s, s.ends_at)
                 from spent where s.id = spent.session_id and s.ended_at is null
-                returning s.id, s.user_id, spent.email, spent.email_verified_at, s.ends_at, s.org_id, spent.slug, spent.generation),
+                returning s.id, s.user_id, spent.email, spent.email_verified_at, s.ends_at, s.org_id, spent.slug, s.service_id,
+                          spent.generation),
             succeeding as (
                 insert into refresh_tokens (token_hash, session_id, generation, created_at)
                 select %(new_hash)s, id, generation + 1, %(now)s from extended)
-            select id, user_id, email, email_verified_at, ends_at, org_id, slug from extended""",
+            select e.id, e.user_id, e.email, e.email_verified_at, e.ends_at, e.org_id, e.slug, {CONTEXT}, n.name, n.status, n.features
+            from extended e left join (services v join organizations vo on vo.id = v.org_id) on v.id = e.service_id
+            left join lateral ({entitlement("v.id", "e.user_id")}) n on true""",
             old_hash=old_hash,
             new_hash=new_hash,
             now=now,
@@ -141,7 +201,9 @@ class Sessions(Repository):
             select s.id, t.rotated_at,
                    t.generation + 1 = (select max(generation) from refresh_tokens where session_id = s.id),
                    s.ended_at is null and s.expires_at > %(now)s and u.deactivated_at is null and u.anonymized_at is null,
-                   s.org_id, o.status, m.role
+                   s.org_id, o.status, m.role, s.service_id,
+                   exists (select 1 from services v join service_users r on r.service_id = v.id
+                           where v.id = s.service_id and r.user_id = s.user_id)
             from refresh_tokens t join sessions s on s.id = t.session_id join users u on u.id = s.user_id
             left join organizations o on o.id = s.org_id
             left join memberships m on m.org_id = s.org_id and m.user_id = s.user_id
@@ -166,13 +228,21 @@ class Sessions(Repository):
             now=now,
         )
 
-    async def end_in(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
-        await self._run(
-            "update sessions set ended_at = %(now)s where org_id = %(org_id)s and user_id = %(user_id)s and ended_at is null",
-            org_id=org_id,
-            user_id=user_id,
-            now=now,
+    async def end_in(self, org_id: UUID, user_id: UUID, now: datetime) -> int:
+        return await self._run(
+            f"update sessions s set ended_at = %(now)s where {LIVES_IN_ORGANIZATION}", org_id=org_id, user_id=user_id, now=now
         )
+
+    async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:
+        # The tokens' rows first, then the sessions', as in `rotate`. What a rotation that we have waited for has put in a token's place is
+        # nothing that this statement could see, so it is asked again.
+        of_service = "" if service_id is None else "and s.service_id = %(service_id)s"
+        whose = {"user_id": user_id, "service_id": service_id}
+        while await self._run(
+            f"delete from refresh_tokens t using sessions s where s.user_id = %(user_id)s and t.session_id = s.id {of_service}", **whose
+        ):
+            pass
+        await self._run(f"delete from sessions s where s.user_id = %(user_id)s {of_service}", **whose)
 
     async def select(self, session_id: UUID, org_id: UUID, new_hash: bytes, now: datetime, expires_at: datetime) -> datetime | None:
         # The token's row first, then the session's, as in `rotate`: whoever of the two comes second finds the token spent.
@@ -197,38 +267,4 @@ class Sessions(Repository):
             new_hash=new_hash,
             now=now,
             expires_at=expires_at,
-        )
-
-
-class Logins(Repository):
-    """ports.storage.Logins and FailedLogins."""
-
-    async def succeeded(
-        self, user_id: UUID, session_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None
-    ) -> None:
-        await self._run(
-            """
-            insert into login_events (id, user_id, session_id, provider, success, address, agent, created_at)
-            values (%(id)s, %(user_id)s, %(session_id)s, %(provider)s, true, %(address)s, %(agent)s, %(now)s)""",
-            id=uuid4(),
-            user_id=user_id,
-            session_id=session_id,
-            provider=provider,
-            address=address,
-            agent=agent,
-            now=now,
-        )
-
-    async def failed(self, user_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None) -> None:
-        await self._run(
-            """
-            with hurry as (select set_config('synchronous_commit', 'off', true))
-            insert into login_events (id, user_id, provider, success, address, agent, created_at)
-            select %(id)s, %(user_id)s, %(provider)s, false, %(address)s, %(agent)s, %(now)s from hurry""",
-            id=uuid4(),
-            user_id=user_id,
-            provider=provider,
-            address=address,
-            agent=agent,
-            now=now,
         )

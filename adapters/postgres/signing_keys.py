@@ -2,25 +2,18 @@
 
 from datetime import datetime
 
-from adapters.postgres.driver import Connection
 from adapters.postgres.locks import NAMESPACE, ROTATION
-from adapters.postgres.statements import Repository, Row
+from adapters.postgres.statements import Row, SealingRepository
 from core.signing_keys import SigningKey
-from ports.crypto import Place, Vault
+from ports.crypto import Place
 
 
 def place(kid: str) -> Place:
     return Place("signing_keys", kid, "private_key")
 
 
-class SigningKeys(Repository):
+class SigningKeys(SealingRepository):
     """ports.storage.SigningKeys."""
-
-    __slots__ = ("_vault",)
-
-    def __init__(self, connection: Connection, vault: Vault) -> None:
-        super().__init__(connection)
-        self._vault = vault
 
     def _to_key(self, row: Row) -> SigningKey:
         return SigningKey(kid=row[0], private_key=self._vault.open(row[1], place(row[0])), created_at=row[2], retires_at=row[3])

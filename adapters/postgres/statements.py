@@ -5,6 +5,7 @@ from typing import Any, ClassVar, LiteralString, TypeVar
 
 from adapters.postgres.driver import Connection
 from adapters.postgres.pool import translated
+from ports.crypto import Vault
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -39,3 +40,13 @@ class Repository:
     async def _exists(self, sql: LiteralString, **parameters: object) -> bool:
         """Whether the statement returned a row."""
         return await self._one(lambda _: True, sql, **parameters) or False
+
+
+class SealingRepository(Repository):
+    """One that has something to keep which must be readable again, and is sealed."""
+
+    __slots__ = ("_vault",)
+
+    def __init__(self, connection: Connection, vault: Vault) -> None:
+        super().__init__(connection)
+        self._vault = vault

@@ -9,22 +9,35 @@ from typing import Final, Generic, TypeVar
 import trio
 
 from adapters.postgres.accounts import Accounts
+from adapters.postgres.analytics import Analytics
+from adapters.postgres.api_keys import ApiKeys
 from adapters.postgres.audit import Audit
+from adapters.postgres.branding import Branding
+from adapters.postgres.domains import Domains
 from adapters.postgres.driver import Connection
+from adapters.postgres.end_users import EndUsers
 from adapters.postgres.guesses import Guesses
+from adapters.postgres.home_realm import HomeRealm
 from adapters.postgres.housekeeping import Housekeeping, Leases
 from adapters.postgres.invitations import Invitations
 from adapters.postgres.limits import Rates
+from adapters.postgres.logins import Logins
 from adapters.postgres.mails import Mails
 from adapters.postgres.members import Members
+from adapters.postgres.oauth_credentials import OAuthCredentials
 from adapters.postgres.one_time_tokens import OneTimeTokens
 from adapters.postgres.organizations import Organizations
+from adapters.postgres.plans import Plans
 from adapters.postgres.platform import Platform
 from adapters.postgres.pool import Pool, translated
 from adapters.postgres.records import Records
 from adapters.postgres.sealed import Sealed
-from adapters.postgres.sessions import Logins, Sessions
+from adapters.postgres.service_users import ServiceUsers
+from adapters.postgres.services import Services
+from adapters.postgres.sessions import Sessions
 from adapters.postgres.signing_keys import SigningKeys
+from adapters.postgres.smtp import Smtp
+from adapters.postgres.subscriptions import Subscriptions
 from adapters.postgres.tiers import Tiers
 from core.access import Caller
 from core.errors import StorageDown
@@ -43,14 +56,26 @@ class Reading:
 
     __slots__ = (
         "accounts",
+        "analytics",
+        "api_keys",
         "audit",
+        "branding",
+        "domains",
+        "end_users",
+        "home_realm",
         "invitations",
         "members",
+        "oauth_credentials",
         "one_time_tokens",
         "organizations",
+        "plans",
         "platform",
+        "service_users",
+        "services",
         "sessions",
         "signing_keys",
+        "smtp",
+        "subscriptions",
         "tiers",
     )
 
@@ -59,18 +84,30 @@ class Reading:
         self.one_time_tokens = OneTimeTokens(connection)
         self.sessions = Sessions(connection)
         self.signing_keys = SigningKeys(connection, vault)
+        self.smtp = Smtp(connection, vault)
         self.platform = Platform(connection)
         self.tiers = Tiers(connection)
         self.organizations = Organizations(connection)
         self.members = Members(connection)
         self.invitations = Invitations(connection)
         self.audit = Audit(connection)
+        self.services = Services(connection)
+        self.plans = Plans(connection)
+        self.analytics = Analytics(connection)
+        self.subscriptions = Subscriptions(connection)
+        self.api_keys = ApiKeys(connection)
+        self.end_users = EndUsers(connection)
+        self.service_users = ServiceUsers(connection)
+        self.branding = Branding(connection)
+        self.domains = Domains(connection)
+        self.home_realm = HomeRealm(connection)
+        self.oauth_credentials = OAuthCredentials(connection, vault)
 
 
 class Counting:
     """ports.storage.Counting."""
 
-    __slots__ = ("guesses", "logins", "members", "rates", "sessions")
+    __slots__ = ("api_keys", "guesses", "logins", "members", "rates", "sessions")
 
     def __init__(self, connection: Connection) -> None:
         self.rates = Rates(connection)
@@ -78,49 +115,35 @@ class Counting:
         self.guesses = Guesses(connection)
         self.logins = Logins(connection)
         self.members = Members(connection)
+        self.api_keys = ApiKeys(connection)
 
 
-class Transaction:
-    """ports.storage.Transaction."""
+class Transaction(Reading):
+    """ports.storage.Transaction. The repositories that read are those that change, too."""
 
     __slots__ = (
         "_caller",
         "_clock",
         "_connection",
         "_events",
-        "accounts",
         "housekeeping",
-        "invitations",
         "leases",
         "logins",
         "mails",
-        "members",
-        "one_time_tokens",
-        "organizations",
         "sealed",
-        "sessions",
-        "signing_keys",
-        "tiers",
     )
 
     def __init__(self, connection: Connection, vault: Vault, clock: Clock, by: Caller) -> None:
+        super().__init__(connection, vault)
         self._connection = connection
         self._clock = clock
         self._caller = by
         self._events: list[Event] = []
-        self.accounts = Accounts(connection)
-        self.one_time_tokens = OneTimeTokens(connection)
-        self.sessions = Sessions(connection)
         self.logins = Logins(connection)
         self.mails = Mails(connection, vault)
-        self.signing_keys = SigningKeys(connection, vault)
         self.leases = Leases(connection)
         self.housekeeping = Housekeeping(connection)
         self.sealed = Sealed(connection, vault)
-        self.tiers = Tiers(connection)
-        self.organizations = Organizations(connection)
-        self.members = Members(connection)
-        self.invitations = Invitations(connection)
 
     def record(self, event: Event) -> None:
         self._events.append(event)

@@ -1,6 +1,21 @@
-"""Removing what was recorded of organizations that are gone: in the transaction that deletes one, and by the housekeeper."""
+"""Removing what was recorded of organizations and services that are gone: in the transaction that deletes one, and by the housekeeper."""
 
-from typing import LiteralString
+from collections.abc import Sequence
+from typing import Final, LiteralString
+
+# What has no foreign key to the organization or service that it belongs to: each table, and the order of an index that begins with the id
+# of that. What hangs on accounts, too, goes first.
+OF_ORGANIZATIONS: Final[Sequence[tuple[LiteralString, LiteralString]]] = (
+    ("service_users", "user_id"),
+    ("end_users", "user_id"),
+    ("end_user_totals", "org_id"),
+    ("audit_log", "created_at desc, id desc"),
+    ("events", "name"),
+    ("login_events", "created_at desc, id desc"),
+    ("login_totals", "service_id, day, provider, shard"),
+    ("audit_totals", "action, target_type"),
+)
+OF_SERVICES: Final[Sequence[tuple[LiteralString, LiteralString]]] = (("login_events", "created_at desc, id desc"),)
 
 
 def removing_records(of: LiteralString) -> LiteralString:
@@ -8,38 +23,48 @@ def removing_records(of: LiteralString) -> LiteralString:
 
     `records` has a row for each that is removed.
     """
-    # One organization after the other, each in the order of an index, and the rows themselves by an array of their ids: so the planner
-    # reads by index, however few organizations there are and however much it therefore expects to find. What somebody else is writing
-    # this moment is skipped: whoever deletes an organization holds locks that others may be waiting for.
-    return f"""
-        with gone as ({of}),
-        of_log as (
-            delete from audit_log where id = any(array(
-                select l.id from gone cross join lateral (
-                    select id from audit_log where org_id = gone.id
-                    order by created_at desc, id desc limit %(limit)s for update skip locked) l
-                limit %(limit)s))
-            returning 1),
-        of_events as (
-            delete from events where id = any(array(
-                select e.id from gone cross join lateral (
-                    select id from events where org_id = gone.id
-                    order by name limit %(limit)s for update skip locked) e
-                limit %(limit)s - (select count(*) from of_log)))
-            returning 1),
-        of_logins as (
-            delete from login_events where id = any(array(
-                select l.id from gone cross join lateral (
-                    select id from login_events where org_id = gone.id
-                    order by created_at desc limit %(limit)s for update skip locked) l
-                limit %(limit)s - (select count(*) from of_log) - (select count(*) from of_events)))
-            returning 1),
-        of_totals as (
-            delete from audit_totals where (org_id, action, target_type) in (
-                select t.org_id, t.action, t.target_type from gone cross join lateral (
-                    select org_id, action, target_type from audit_totals where org_id = gone.id
-                    order by action, target_type limit %(limit)s for update skip locked) t
-                limit %(limit)s - (select count(*) from of_log) - (select count(*) from of_events) - (select count(*) from of_logins))
-            returning 1),
-        records as (
-            select 1 from of_log union all select 1 from of_events union all select 1 from of_logins union all select 1 from of_totals)"""
+    return _removing(of, OF_ORGANIZATIONS, "org_id")
+
+
+def removing_logins(of: LiteralString) -> LiteralString:
+    """The same for the services whose ids `of` selects; the rest of what belonged to them went with them."""
+    return _removing(of, OF_SERVICES, "service_id")
+
+
+def without_records(of: LiteralString) -> LiteralString:
+    """Whether nothing is left of the organization with the id `of`."""
+    return _nothing_left(of, OF_ORGANIZATIONS, "org_id")
+
+
+def without_logins(of: LiteralString) -> LiteralString:
+    """Whether nothing is left of the service with the id `of`."""
+    return _nothing_left(of, OF_SERVICES, "service_id")
+
+
+def _removing(of: LiteralString, tables: Sequence[tuple[LiteralString, LiteralString]], owner: LiteralString) -> LiteralString:
+    # One owner after the other, and the rows themselves by where they lie. What somebody else is writing this moment is skipped: whoever
+    # deletes an organization holds locks that others may be waiting for.
+    steps, room = [f"with gone as ({of})"], "%(limit)s"
+    for table, order in tables:
+        steps.append(
+            f"""
+            of_{table} as (
+                delete from {table} where ctid = any(array(
+                    select r.ctid from gone cross join lateral (
+                        select ctid from {table} where {_of(owner, "gone.id", order)} limit %(limit)s for update skip locked) r
+                    limit {room}))
+                returning 1)"""
+        )
+        room += f" - (select count(*) from of_{table})"
+    removed = " union all ".join(f"select 1 from of_{table}" for table, _ in tables)
+    return ",".join([*steps, f" records as ({removed})"])
+
+
+def _nothing_left(of: LiteralString, tables: Sequence[tuple[LiteralString, LiteralString]], owner: LiteralString) -> LiteralString:
+    return " and ".join(f"(select {owner} from {table} where {_of(owner, of, order)} limit 1) is null" for table, order in tables)
+
+
+def _of(owner: LiteralString, id_: LiteralString, order: LiteralString) -> LiteralString:
+    # In the whole order of the index that begins with the owner, and with the owner named by a range of one: no other index has that order.
+    # Otherwise a planner that knows few owners, and therefore expects to find much, would read all of a table to find nothing.
+    return f"{owner} >= {id_} and {owner} <= {id_} order by {owner}, {order}"

@@ -1,0 +1,133 @@
+"""End users of an organization: the people who use its services (organizations.md sections 2.10 and 4.5; decisions, points 58, 133, 202 and
+203).
+
+Of a person, an organization sees the account and what happened in its own services, and nothing of anybody else's (security.md T-3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from core import events, organizations
+from core.access import Capability
+from core.errors import NotFound, refuse
+from core.values import Email
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from core.access import Member
+    from core.providers import Provider
+    from core.sessions import LiveSessions
+    from core.values import Listed, Page
+    from ports import Ports
+
+
+class EndUserNotFound(NotFound):
+    """This person does not use any service of the organization."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedEndUser:
+    """A person, as a list shows them. Times are UTC; `created_at` is the account's, `services` are slugs."""
+
+    id: UUID
+    email: Email
+    created_at: datetime
+    mfa_enabled: bool
+    last_login_at: datetime | None  # to any service of the organization
+    services: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndUser:
+    """A person's account, as an organization whose services they use may see it. Times are UTC."""
+
+    id: UUID
+    email: Email
+    email_verified: bool
+    mfa_enabled: bool
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class UsedService:
+    """A service that a person uses; without logins, it was its API key that made the account. Times are UTC."""
+
+    id: UUID
+    slug: str
+    name: str
+    first_login_at: datetime | None
+    last_login_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedIdentity:
+    """An account at an external provider with which a person signs in to a service. Times are UTC."""
+
+    provider: Provider
+    provider_user_id: str
+    email: str | None
+    linked_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """All that an organization may know of one of its end users."""
+
+    person: EndUser
+    services: Sequence[UsedService]
+    identities: Sequence[LinkedIdentity]
+    sessions: LiveSessions
+
+    @property
+    def last_login_at(self) -> datetime | None:
+        """To any service of the organization, in UTC."""
+        return max((service.last_login_at for service in self.services if service.last_login_at is not None), default=None)
+
+
+async def listed(
+    ports: Ports, caller: Member, page: Page, *, search: str | None = None, service_id: UUID | None = None
+) -> Listed[ListedEndUser]:
+    """Who uses the organization's services, or this one of them; who began last to do so comes first.
+
+    `search` is part of their addresses, in any case, and of their domains in either form. Those whose account is deactivated are left out
+    (decisions, point 133).
+    """
+    wanted = Email.parse_part(search or "") or None
+    async with ports.storage.reading() as read:
+        return await read.end_users.page(caller.acts_in.id, page, search=wanted, service_id=service_id)
+
+
+async def find(ports: Ports, caller: Member, user_id: UUID) -> Details:
+    """One of them. Raises EndUserNotFound."""
+    org_id = caller.acts_in.id
+    async with ports.storage.reading() as read:
+        return Details(
+            person=await read.end_users.by_id(org_id, user_id) or refuse(EndUserNotFound),
+            services=await read.end_users.services(org_id, user_id),
+            identities=await read.end_users.identities(org_id, user_id),
+            sessions=await read.sessions.live_in(org_id, user_id, ports.clock.now()),
+        )
+
+
+async def revoke_sessions(ports: Ports, caller: Member, user_id: UUID) -> int:
+    """End the person's sessions in the organization, those of its services and those that selected it; how many it were (security.md S-4).
+
+    All other sessions go on. Raises EndUserNotFound, and what organizations.enter raises.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.enter(tx, caller, Capability.END_USERS_MANAGE)
+        # Asked first, so that nobody locks an account that they have no say about; and again, since whoever signs in holds the account, and
+        # so does whoever takes a service away from its user.
+        await tx.end_users.by_id(organization.id, user_id) or refuse(EndUserNotFound)
+        await tx.accounts.lock(user_id) or refuse(EndUserNotFound)
+        await tx.end_users.by_id(organization.id, user_id) or refuse(EndUserNotFound)
+        revoked = await tx.sessions.end_in(organization.id, user_id, now)
+        tx.record(events.sessions_revoked(organization.id, user_id, revoked))
+    return revoked

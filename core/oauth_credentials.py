@@ -1,0 +1,70 @@
+"""What a service is known by at the identity providers, in the place of what the platform is known by (decisions, point 211)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from core import events, services
+from core.access import Capability
+from core.errors import NotFound, refuse
+from core.providers import Provider
+
+if TYPE_CHECKING:
+    from core.access import Member
+    from ports import Ports
+
+
+class ProviderUnknown(NotFound):
+    """There is no such identity provider."""
+
+
+class CredentialsNotSet(NotFound):
+    """This service has no credentials of its own at this provider. It uses those of the platform."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """By which name a provider knows a service. The secret that goes with it is stored beside, and never shown (security.md W-7)."""
+
+    provider: Provider
+    client_id: str
+    updated_at: datetime
+
+
+def provider_named(name: str) -> Provider:
+    """Raises ProviderUnknown."""
+    try:
+        return Provider(name)
+    except ValueError:
+        raise ProviderUnknown from None
+
+
+async def current(ports: Ports, caller: Member, service_slug: str, provider: Provider) -> Credentials:
+    """What the service has at this provider. Raises ServiceNotFound, CredentialsNotSet."""
+    async with ports.storage.reading() as read:
+        service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(services.ServiceNotFound)
+        return await read.oauth_credentials.of(service.org_id, service.id, provider) or refuse(CredentialsNotSet)
+
+
+async def put(ports: Ports, caller: Member, service_slug: str, provider: Provider, client_id: str, client_secret: str) -> Credentials:
+    """Have the service use these at the provider. Whether the secret is another one is not looked at, so this counts as a change.
+
+    Raises what services.enter raises.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        _, service = await services.enter(tx, caller, service_slug, Capability.SERVICES_MANAGE)
+        credentials = Credentials(provider, client_id, ports.clock.now())
+        await tx.oauth_credentials.put(service.org_id, service.id, credentials, client_secret)
+        tx.record(events.oauth_credentials_updated(service, provider, client_id))
+    return credentials
+
+
+async def remove(ports: Ports, caller: Member, service_slug: str, provider: Provider) -> None:
+    """Have the service use the platform's credentials again. Raises CredentialsNotSet, and what services.enter raises."""
+    async with ports.storage.transaction(by=caller) as tx:
+        _, service = await services.enter(tx, caller, service_slug, Capability.SERVICES_MANAGE)
+        if not await tx.oauth_credentials.remove(service.org_id, service.id, provider):
+            raise CredentialsNotSet
+        tx.record(events.oauth_credentials_updated(service, provider, None))

@@ -1,0 +1,251 @@
+"""Subscriptions of a service's users to its plans (identity.md sections 2.4, 3 and 4.5; decisions, points 37 and 113 to 116).
+
+A person may have had several of one service, of which one at most is live; that one counts, or else the newest. What a key changes it
+changes under the lock of the organization; only the sweeper goes by without it, and only to mark what has run out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from core import api_keys, events, housekeeping
+from core.access import Permission
+from core.errors import Forbidden, Invalid, NotFound, refuse
+from core.plans import PlanNotFound
+from core.service_users import ServiceUserNotFound
+from core.values import KEEP, given, new_id
+
+if TYPE_CHECKING:
+    from core.access import ServiceKey
+    from core.values import Keep, Listed
+    from ports import Ports
+    from ports.storage import Transaction
+
+PERIOD: Final = timedelta(days=30)  # of a subscription that is made without saying when it ends
+SWEEPER = "subscription_sweeper"  # its lease
+BATCH = 500
+# Longer than one batch can take, and than the pause between two sweeps, so that one process goes on doing it while it lives.
+LEASE = timedelta(minutes=3)
+
+
+class SubscriptionNotFound(NotFound):
+    """This user has no subscription to this service."""
+
+
+class PlanOfAnotherService(Forbidden):
+    """This plan belongs to another service. Name a plan of this one."""
+
+
+class AlreadySubscribed(Invalid):
+    """This user has a subscription that is active or past due. Change that one, or delete it first."""
+
+
+class PlanRemoved(Invalid):
+    """The plan of this subscription was removed. Name another one as plan_id for the subscription to live again."""
+
+
+class NothingToChange(Invalid):
+    """Say what to change: status, current_period_end, plan_id, or several of them."""
+
+
+class SubscriptionStatus(StrEnum):
+    """identity.md section 2.4."""
+
+    ACTIVE = "active"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    PAST_DUE = "past_due"
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a person has one such subscription to a service at most."""
+        return self in (SubscriptionStatus.ACTIVE, SubscriptionStatus.PAST_DUE)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribedPlan:
+    """What of a plan shows in a subscription to it. One that was removed stays for the subscriptions that had it."""
+
+    id: UUID
+    service_id: UUID
+    name: str
+    features: tuple[str, ...]
+    is_removed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """Times are UTC."""
+
+    id: UUID
+    org_id: UUID
+    service_id: UUID
+    user_id: UUID
+    plan: SubscribedPlan
+    status: SubscriptionStatus
+    current_period_end: datetime
+    provider_subscription_id: str | None
+    created_at: datetime
+
+    def at(self, now: datetime) -> Subscription:
+        """As it is then: one that is active past its period, and that no payment provider looks after, has expired."""
+        if self.status is SubscriptionStatus.ACTIVE and self.provider_subscription_id is None and self.current_period_end <= now:
+            return replace(self, status=SubscriptionStatus.EXPIRED)
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Entitlement:
+    """What a person has of a service: by the subscription, or, without one, by the service's Free plan if there is one (point 37)."""
+
+    plan: str | None = None
+    status: SubscriptionStatus | None = None
+    features: tuple[str, ...] | None = None
+
+
+# What programs do
+
+
+async def listed(ports: Ports, caller: ServiceKey, status: SubscriptionStatus | None, *, limit: int, offset: int) -> Listed[Subscription]:
+    """The subscriptions to the service that have this status now, the oldest first."""
+    service = caller.service
+    async with ports.storage.reading() as read:
+        return await read.subscriptions.page(service.org_id, service.id, status, limit, offset, ports.clock.now())
+
+
+async def of_user(ports: Ports, caller: ServiceKey, user_id: UUID) -> Subscription:
+    """The one of this user that counts. Raises SubscriptionNotFound."""
+    service = caller.service
+    async with ports.storage.reading() as read:
+        found = await read.subscriptions.of_user(service.org_id, service.id, user_id, ports.clock.now())
+    return found or refuse(SubscriptionNotFound)
+
+
+async def create(
+    ports: Ports,
+    caller: ServiceKey,
+    user_id: UUID,
+    plan_id: UUID,
+    *,
+    status: SubscriptionStatus = SubscriptionStatus.ACTIVE,
+    current_period_end: datetime | None = None,
+) -> Subscription:
+    """Subscribe a user of the service to one of its plans; one that has run out makes room.
+
+    Raises ServiceUserNotFound, PlanNotFound, PlanOfAnotherService, AlreadySubscribed, and what api_keys.enter raises.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        _, service = await api_keys.enter(tx, caller, Permission.WRITE_SUBSCRIPTIONS, now)
+        # Nobody else's account is locked; a user's is, before the counter of the service, so that it stays until there is a subscription.
+        await tx.service_users.by_id(service.org_id, service.id, user_id) or refuse(ServiceUserNotFound)
+        await tx.accounts.lock(user_id) or refuse(ServiceUserNotFound)
+        plan = await _plan(tx, service.id, plan_id)
+        await _mark_run_out(tx, service.org_id, service.id, user_id, now)
+        subscription = Subscription(
+            id=new_id(),
+            org_id=service.org_id,
+            service_id=service.id,
+            user_id=user_id,
+            plan=plan,
+            status=status,
+            current_period_end=now + PERIOD if current_period_end is None else current_period_end,
+            provider_subscription_id=None,
+            created_at=now,
+        ).at(now)
+        await tx.subscriptions.add(subscription)
+        tx.record(events.subscription_created(subscription))
+    return subscription
+
+
+async def change(
+    ports: Ports,
+    caller: ServiceKey,
+    user_id: UUID,
+    *,
+    status: SubscriptionStatus | Keep = KEEP,
+    current_period_end: datetime | Keep = KEEP,
+    plan_id: UUID | Keep = KEEP,
+) -> Subscription:
+    """Change the user's subscription: any status may follow any other (decisions, point 116).
+
+    One that has run out has expired, whoever marks it: a longer period alone does not make it active again. Raises NothingToChange,
+    SubscriptionNotFound, PlanNotFound, PlanOfAnotherService, PlanRemoved, and what api_keys.enter raises.
+    """
+    wanted = given(status=status, current_period_end=current_period_end)
+    if not wanted and plan_id is KEEP:
+        raise NothingToChange
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        _, service = await api_keys.enter(tx, caller, Permission.WRITE_SUBSCRIPTIONS, now)
+        await _mark_run_out(tx, service.org_id, service.id, user_id, now)
+        old = await tx.subscriptions.lock_of_user(service.org_id, service.id, user_id, now) or refuse(SubscriptionNotFound)
+        if plan_id is not KEEP and plan_id != old.plan.id:
+            wanted["plan"] = await _plan(tx, service.id, plan_id)
+        new = replace(old, **wanted).at(now)
+        # A plan is not removed while somebody is subscribed to it, so nobody comes to be subscribed to one that was.
+        if new.plan.is_removed and new.status.is_live:
+            raise PlanRemoved
+        if new != old:
+            await tx.subscriptions.save(new, now)
+            tx.record(events.subscription_updated(old, new))
+    return new
+
+
+async def remove(ports: Ports, caller: ServiceKey, user_id: UUID) -> None:
+    """End the user's subscription: it goes, but one that a payment provider looks after is cancelled (decisions, point 115).
+
+    Raises SubscriptionNotFound, also for one that is cancelled and only stays for the provider, and what api_keys.enter raises.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        _, service = await api_keys.enter(tx, caller, Permission.DELETE_SUBSCRIPTIONS, now)
+        old = await tx.subscriptions.lock_of_user(service.org_id, service.id, user_id, now) or refuse(SubscriptionNotFound)
+        if old.provider_subscription_id is None:
+            await tx.subscriptions.remove(old.org_id, old.id)
+        elif old.status is SubscriptionStatus.CANCELLED:
+            raise SubscriptionNotFound
+        else:
+            await tx.subscriptions.save(replace(old, status=SubscriptionStatus.CANCELLED), now)
+        tx.record(events.subscription_canceled(old))
+
+
+async def _plan(tx: Transaction, service_id: UUID, plan_id: UUID) -> SubscribedPlan:
+    """A plan of the service that can be subscribed to. That it is another service's is told, as the interface wants it (security.md B-5).
+
+    Raises PlanNotFound, PlanOfAnotherService.
+    """
+    plan = await tx.subscriptions.plan(plan_id)
+    if plan is None or plan.is_removed:
+        raise PlanNotFound
+    if plan.service_id != service_id:
+        raise PlanOfAnotherService
+    return plan
+
+
+async def _mark_run_out(tx: Transaction, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> None:
+    """Do for this user what the sweeper will, so that what follows does not depend on whether it has come by."""
+    for expired in await tx.subscriptions.expire_of_user(org_id, service_id, user_id, now):
+        tx.record(events.subscription_expired(expired))
+
+
+# What time does
+
+
+async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
+    """Mark in bounded batches what has run out: how many it were, if any. None while another holder is at it.
+
+    Nothing relies on it: time is looked at whenever a subscription is.
+    """
+
+    async def batch(tx: Transaction, now: datetime) -> int:
+        expired = await tx.subscriptions.expire(now, BATCH)
+        for subscription in expired:
+            tx.record(events.subscription_expired(subscription))
+        return len(expired)
+
+    return await housekeeping.in_batches(ports, holder, SWEEPER, LEASE, BATCH, {"subscriptions": batch})

@@ -1,0 +1,62 @@
+"""URIs that organizations register with us: absolute, of the characters that RFC 3986 has for them, and nothing in them that two readers
+could take differently. Asterisks are refused although URIs may have them: people mean a wildcard by them, and there is none.
+"""
+
+import ipaddress
+import re
+from typing import Final
+
+from core.values import is_host_name
+
+_PARTS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<authority>[^/?]*))?(?P<rest>[A-Za-z0-9._~!$&'()+,;=:@/?%-]*)")
+_AUTHORITY = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::(?P<port>[1-9][0-9]{0,4}))?")
+_OF_AN_APPLICATION = re.compile(r"[A-Za-z][A-Za-z0-9+-]*(?:\.[A-Za-z0-9+-]+)+")
+# A percent sign that begins nothing, or a control character in disguise (RFC 3986 section 2.1; security.md O-2).
+_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|%[01]|%7[Ff]")
+# Names of the machine that a program runs on (RFC 8252 sections 7.3 and 8.3).
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+
+def is_web(uri: str) -> bool:
+    """Whether it is an absolute address of https, or of http on the loopback interface, without user name and fragment."""
+    match _parts(uri):
+        case ("https", str(), _):
+            return True
+        case ("http", str(host), _):
+            return host.lower() in LOOPBACK
+    return False
+
+
+def is_of_an_application(uri: str) -> bool:
+    """Whether it is absolute and has a scheme of an application's own, such as com.example.app (RFC 8252 section 7.1)."""
+    match _parts(uri):
+        case (scheme, host, rest):
+            return _OF_AN_APPLICATION.fullmatch(scheme) is not None and bool(host or rest)
+    return False
+
+
+def _parts(uri: str) -> tuple[str, str | None, str] | None:
+    """Scheme, host and the rest; None if it is not sound."""
+    found = _PARTS.fullmatch(uri)
+    if found is None or _BAD_ESCAPE.search(uri):
+        return None
+    host = None
+    if found["authority"]:
+        authority = _AUTHORITY.fullmatch(found["authority"])
+        if authority is None or not _is_host(authority["host"]):
+            return None
+        if authority["port"] is not None and int(authority["port"]) >= 2**16:
+            return None
+        host = authority["host"]
+    return found["scheme"].lower(), host, found["rest"]
+
+
+def _is_host(host: str) -> bool:
+    if not host.startswith("["):
+        # Underscores are nothing that hosts may have, but addresses with them are looked up, and browsers go there.
+        return is_host_name(host.lower().replace("_", "x"))
+    try:
+        ipaddress.IPv6Address(host[1:-1])
+    except ValueError:
+        return False
+    return True
