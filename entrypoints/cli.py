@@ -128,10 +128,27 @@ def keys_reencrypt() -> None:
 
 @main.command(epilog="Example: gatehouse doctor")
 def doctor() -> None:
-    """Check settings, database, mail, clock, libraries and password hashing, and say what is wrong."""
+    """Check settings, database, mail, DNS, clock, libraries and password hashing, and say what is wrong."""
     from entrypoints.doctor import examine
 
     sys.exit(_told(examine, _settings(), click.echo))
+
+
+@main.command(epilog="Example: gatehouse demo --json --redirect-uri http://localhost:3000/callback")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with everything that was seeded, secrets included.")
+@click.option("--redirect-uri", "redirect_uris", multiple=True, help="Where its applications take people back to; may be given repeatedly.")
+def demo(as_json: bool, redirect_uris: tuple[str, ...]) -> None:
+    """Seed two organizations with people, services, a plan, an API key and end users, and print a walk with curl.
+
+    A second time adds nothing, and makes new passwords, client secrets and API keys, since the old ones cannot be shown.
+    """
+    from entrypoints import demo as shown
+    from entrypoints.main import seed_demo_now
+
+    seeded, base_url = _told(seed_demo_now, _settings(), redirect_uris)
+    for note in shown.notes(seeded, redirect_uris):
+        click.echo(f"gatehouse: {note}", err=True)
+    click.echo(json.dumps(shown.as_json(seeded, base_url), indent=2) if as_json else shown.as_walk(seeded, base_url), nl=as_json)
 
 
 @main.command(epilog="Example: gatehouse openapi > openapi.json")

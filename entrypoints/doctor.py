@@ -13,15 +13,18 @@ import trio
 
 from adapters.clock import SystemClock
 from adapters.crypto import verifications_per_second
+from adapters.dns import Resolver, why
 from adapters.postgres.embedded import EmbeddedError
 from adapters.postgres.migrate import MigrationRefused, pending
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from adapters.saml import XmlLibrariesDisagree, check_libraries
+from core.domains import DnsFailed
 from core.errors import StorageDown
+from entrypoints.bind import show_server
 from entrypoints.main import base_url, running_database
 from entrypoints.settings import Settings, SettingsInvalid
-from entrypoints.wiring import check_database_address, check_sender, hashes_at_once, mail_folder, smtp, vault_of
+from entrypoints.wiring import check_database_address, check_sender, hashes_at_once, mail_folder, openings, smtp, vault_of
 from ports.crypto import SealBroken
 from ports.observe import Clock
 from ports.outside import MailRefused
@@ -48,6 +51,7 @@ class Finding:
 # Releases below these have known holes (security.md P-1); a test holds the lock file against them.
 FLOORS: Final = {
     "pyjwt": "2.15.0",
+    "dnspython": "2.6.1",
     "lxml": "6.1.0",
     "cryptography": "46.0.6",
     "h11": "0.16.0",
@@ -58,6 +62,7 @@ FLOORS: Final = {
 PYTHON_FLOORS: Final = {(3, 11): 15, (3, 12): 13, (3, 13): 12, (3, 14): 3}
 POSTGRESQL_FLOOR: Final = 15
 CLOCK_TOLERANCE: Final = 2.0  # seconds
+DNS_DEADLINE: Final = 2.0
 
 
 def examine(settings: Settings, say: Callable[[str], object]) -> int:
@@ -79,6 +84,8 @@ def findings(settings: Settings) -> Iterator[Finding]:
     yield hashing(settings)
     yield address(settings)
     yield mail(settings)
+    yield from name_servers(settings)
+    yield outbound(settings)
     yield from storage(settings)
 
 
@@ -155,6 +162,41 @@ def mail(settings: Settings) -> Finding:
     except MailRefused as error:
         return Finding("mail", Health.BAD, f"the mail server is not usable: {error}")
     return Finding("mail", Health.GOOD, "the mail server answers")
+
+
+def name_servers(settings: Settings) -> Iterator[Finding]:
+    """Whether those answer of whom the records are asked that prove domains: each, since one that is silent makes every lookup slow."""
+    for server in settings.dns_servers:
+        shown = "SSO_DNS_SERVERS: " + show_server(server)
+        if (reason := _silent(Resolver([server], deadline=DNS_DEADLINE))) is None:
+            yield Finding("DNS", Health.GOOD, f"{shown} answers")
+        else:
+            yield Finding("DNS", Health.BAD, f"{shown} is not usable: {reason}")
+    if not settings.dns_servers:
+        if (reason := _silent(Resolver(deadline=DNS_DEADLINE))) is None:
+            yield Finding("DNS", Health.GOOD, "the system's resolver answers")
+        else:
+            text = f"the system's resolver is not usable, so domains cannot be proved: {reason}. Set SSO_DNS_SERVERS"
+            yield Finding("DNS", Health.WARNING, text)
+
+
+def _silent(resolver: Resolver) -> str | None:
+    try:
+        trio.run(resolver.check)
+    except DnsFailed as error:
+        return why(error)
+    return None
+
+
+def outbound(settings: Settings) -> Finding:
+    """What tenants can have us connect to: their mail servers, for one."""
+    try:
+        if not openings(settings):
+            return Finding("outbound calls", Health.GOOD, "to public addresses only")
+    except SettingsInvalid as error:
+        return Finding("outbound calls", Health.BAD, str(error))
+    text = f"SSO_OUTBOUND_ALLOW lets every tenant have us connect to {settings.outbound_allow}"
+    return Finding("outbound calls", Health.WARNING, text)
 
 
 def storage(settings: Settings) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,8 @@ from adapters.postgres import embedded
 from adapters.postgres.migrate import MigrationRefused, migrate
 from adapters.prometheus import mark_dead, shared_directory
 from adapters.saml import XmlLibrariesDisagree
-from core import governance, housekeeping, platform, signing_keys
+from core import demo, governance, housekeeping, platform, signing_keys
+from core.demo import Demo
 from core.errors import Refusal, StorageDown
 from core.platform import PlatformOwnerExists
 from core.values import Email
@@ -27,7 +28,7 @@ from entrypoints import logs
 from entrypoints.bind import parse_bind
 from entrypoints.server import BindError, listen, serve_http
 from entrypoints.settings import Settings, SettingsInvalid
-from entrypoints.wiring import Wired, application, check, encryption_keys, mail_folder, start_actors, wire
+from entrypoints.wiring import Wired, application, check, encryption_keys, mail_folder, openings, start_actors, wire
 from entrypoints.workers import let_interrupts_in, parent_gone, run_workers
 from ports import Ports
 from ports.crypto import SealBroken
@@ -88,6 +89,8 @@ def serve(settings: Settings, *, welcome: bool) -> int:
     logs.configure(settings.log_format, settings.log_level)
     _check(settings)
     _check_libraries()
+    if openings(settings):
+        log.warning("outbound_calls_to_private_addresses_allowed", networks=settings.outbound_allow)
     with ExitStack() as stack:
         stack.enter_context(shared_directory())
         listening = stack.enter_context(listen(settings.bind))
@@ -306,6 +309,11 @@ def migrate_now(settings: Settings) -> list[str]:
 def create_owner_now(settings: Settings, email: str, password: str) -> None:
     """The first platform owner. Raises PlatformOwnerExists and whatever is wrong with address or password."""
     _with_ports(settings, lambda ports: platform.create_first_owner(ports, Email.parse(email), password))
+
+
+def seed_demo_now(settings: Settings, redirect_uris: Sequence[str]) -> tuple[Demo, str]:
+    """The demo, and the address that it is served at."""
+    return _with_ports(settings, lambda ports: demo.seed(ports, redirect_uris)), base_url(settings)
 
 
 def rotate_keys_now(settings: Settings) -> str:

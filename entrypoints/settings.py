@@ -16,11 +16,12 @@ from core.errors import Refusal
 from core.organizations import Tier
 from core.policy import Policy
 from core.values import Email, is_plain, new_id
-from entrypoints.bind import parse_bind
+from entrypoints.bind import parse_bind, parse_server
 
 TEN_YEARS = 10 * 365 * 86400  # seconds
 
 Network = IPv4Network | IPv6Network
+DnsServer = tuple[str, int]  # address and port
 LogFormat = Literal["auto", "json", "console"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -83,12 +84,15 @@ class Settings(BaseSettings):
     argon2_memory_kib: int = Field(19456, ge=8, le=4 * 1024 * 1024)
     argon2_time_cost: int = Field(2, ge=1, le=100)
     argon2_parallelism: int = Field(1, ge=1, le=16)
+    dns_servers: Annotated[tuple[DnsServer, ...], NoDecode] = ()
     smtp_url: SecretStr | None = None
     mail_from: str = "Gatehouse <gatehouse@localhost.localdomain>"
+    outbound_allow: str = ""
     tiers: Annotated[tuple[TierSetting, ...], NoDecode] = ()
     platform_owner_email: str | None = None
     platform_owner_password: SecretStr | None = None
     auto_approve_organizations: bool = False
+    key_environment: Literal["live", "test"] | None = None
     trusted_proxies: Annotated[tuple[Network, ...], NoDecode] = ()
     rate_limits: str = "on"
     account_guess_limit: int = Field(10, ge=1, le=1_000_000)
@@ -129,6 +133,16 @@ class Settings(BaseSettings):
         if isinstance(value, str):
             return tuple(ipaddress.ip_network(part.strip()) for part in value.split(",") if part.strip())
         return value
+
+    @field_validator("dns_servers", mode="before")
+    @classmethod
+    def _have_addresses(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        servers = tuple(parse_server(part.strip()) for part in value.split(",") if part.strip())
+        if not servers:  # or the system's would be asked, though somebody meant others
+            raise ValueError("must name a server, such as 192.0.2.1; without the setting those of the system are asked")
+        return servers
 
     @field_validator("tiers", mode="before")
     @classmethod
@@ -211,6 +225,7 @@ class Settings(BaseSettings):
             invitations_per_day=self.invitations_per_day,
             unverified_purge=timedelta(days=self.unverified_purge_days),
             auto_approve_organizations=self.auto_approve_organizations,
+            key_environment=self.key_environment,
             common_passwords=_lines(self.common_passwords_file),
         )
 

@@ -21,14 +21,16 @@ from actors.supervisor import supervise
 from actors.sweeper import sweeper
 from adapters.clock import SystemClock
 from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, generate_key, parse_keys
+from adapters.dns import Resolver
+from adapters.egress import Guard, Opening, parse_openings
 from adapters.letters import Letters
 from adapters.postgres.driver import parse_address
 from adapters.postgres.listen import listen
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from adapters.prometheus import CONTENT_TYPE, PrometheusMetrics
-from adapters.smtp import FolderTransport, SmtpTransport, parse_sender
-from core import housekeeping, invitations
+from adapters.smtp import Dispatch, FolderTransport, OwnServers, SmtpTransport, parse_sender
+from core import housekeeping, invitations, subscriptions
 from entrypoints import logs
 from entrypoints.http.app import Application, Edge, create_app
 from entrypoints.http.outer import Exchange
@@ -107,6 +109,7 @@ def vault_of(settings: Settings) -> AesVault:
 def check(settings: Settings) -> None:
     """Raises SettingsInvalid for what only an adapter can judge; before anything is started, since that may leave something behind."""
     outbox(settings)
+    openings(settings)
     encryption_keys(settings)
     vault_of(settings)
     check_database_address(settings)
@@ -137,7 +140,8 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         passwords=passwords,
         tokens=JwtTokens(base_url),
         letters=Letters(base_url, policy),
-        mail=outbox(settings),
+        mail=Dispatch(outbox(settings), OwnServers(Guard(openings(settings)))),
+        dns=Resolver(settings.dns_servers),
         clock=clock,
         metrics=metrics,
         policy=policy,
@@ -175,6 +179,14 @@ def smtp(url: SecretStr, settings: Settings) -> SmtpTransport:
         return SmtpTransport(url.get_secret_value(), settings.mail_from)
     except ValueError as error:
         raise SettingsInvalid(f"SSO_SMTP_URL {error}.") from None
+
+
+def openings(settings: Settings) -> tuple[Opening, ...]:
+    """What tenants may have us connect to although it is not public. Raises SettingsInvalid."""
+    try:
+        return parse_openings(settings.outbound_allow)
+    except ValueError as error:
+        raise SettingsInvalid(f"SSO_OUTBOUND_ALLOW {error}.") from None
 
 
 def check_sender(settings: Settings) -> None:
@@ -218,6 +230,7 @@ def start_actors(nursery: trio.Nursery, wired: Wired) -> None:
         "key_reader": partial(key_reader, ports, keys),
         "housekeeper": partial(sweeper, ports, housekeeping.sweep, job="housekeeping", period=180.0),
         "invitation_sweeper": partial(sweeper, ports, invitations.sweep, job="invitation_expiry", period=60.0),
+        "subscription_sweeper": partial(sweeper, ports, subscriptions.sweep, job="subscription_expiry", period=60.0),
         "metrics_refresher": partial(metrics_refresher, ports, wired.pool),
     }
     for name, actor in actors.items():

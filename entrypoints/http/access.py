@@ -7,14 +7,14 @@ all of that before anything of the request is parsed (decisions, point 16).
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial, wraps
-from typing import Any, Final, overload
+from typing import Any, Final, TypedDict, Unpack, overload
 
 from quart import Quart, g, request
 
 from core import access as rules
-from core import sessions
-from core.access import Capability, NotAPlatformOwner, Person
-from core.errors import Unauthenticated
+from core import api_keys, sessions
+from core.access import Capability, NotAPlatformOwner, Permission, Person
+from core.errors import Unauthenticated, refuse
 from core.limits import Bucket
 from entrypoints.http.bodies import check_query
 from entrypoints.http.context import agent, anonymous, exchange, ports, signed_in
@@ -36,9 +36,19 @@ class Access:
     verified: bool = False  # whether the caller's e-mail address must be
     capability: Capability | None = None  # of a member, in the organization of the path
     inactive: bool = False  # whether that organization may be anything but active
+    applications: bool = False  # whether an application may do it with the token that it has of a person (security.md J-9)
+    permission: Permission | None = None  # of an API key
 
 
 GUARDED_BY: Final = "_guarded_by"
+
+
+class Changes(TypedDict, total=False):
+    """In what a route may differ from others of its kind."""
+
+    limit: Bucket
+    impersonated: bool
+    applications: bool
 
 
 class AccessDecorator:
@@ -51,14 +61,11 @@ class AccessDecorator:
     @overload
     def __call__(self, view: View, /) -> View: ...
     @overload
-    def __call__(self, /, *, limit: Bucket | None = None, impersonated: bool | None = None) -> Callable[[View], View]: ...
-    def __call__(
-        self, view: View | None = None, /, *, limit: Bucket | None = None, impersonated: bool | None = None
-    ) -> View | Callable[[View], View]:
+    def __call__(self, /, **changes: Unpack[Changes]) -> Callable[[View], View]: ...
+    def __call__(self, view: View | None = None, /, **changes: Unpack[Changes]) -> View | Callable[[View], View]:
         if view is not None:
             return _guard(view, self._access, self._enter)
-        access = replace(self._access, limit=limit)
-        return AccessDecorator(access if impersonated is None else replace(access, impersonated=impersonated), self._enter)
+        return AccessDecorator(replace(self._access, **changes), self._enter)
 
 
 def _guard(view: View, access: Access, enter: Callable[[Access], Awaitable[None]]) -> View:
@@ -94,6 +101,8 @@ async def _as_person(access: Access, *, anywhere: bool = False) -> None:
     _let_in(found, access)
     if found.organization is not None:
         exchange().organization = found.organization.slug
+    elif found.service is not None:
+        exchange().organization = found.service.org_slug
 
 
 async def _as_person_if_present(access: Access) -> None:
@@ -119,8 +128,19 @@ async def _as_platform_owner(access: Access) -> None:
         raise NotAPlatformOwner
 
 
+async def _as_service_key(access: Access) -> None:
+    assert access.permission is not None, "a key's access names one"
+    # The one header that is looked at (decisions, point 120).
+    key = request.headers.get("X-Api-Key") or refuse(api_keys.ApiKeyInvalid)
+    found = await api_keys.authenticate(ports(), key, access.permission, address=exchange().address, agent=agent())
+    exchange().caller, exchange().organization = str(found.key_id), found.service.org_slug
+    g.caller = found
+
+
 def _let_in(found: Person, access: Access) -> None:
     exchange().caller = str(found.user_id)
+    if found.service is not None and not access.applications:
+        raise rules.NotForApplications
     if found.impersonator_id is not None and not access.impersonated:
         raise rules.NotWhileImpersonating
     if access.verified and not found.email_verified:
@@ -145,6 +165,11 @@ def member(capability: Capability, *, impersonated: bool = True, inactive: bool 
     """For members of the organization `<org_slug>` of the path whose role has the capability."""
     access = Access("member", "bearer", capability=capability, impersonated=impersonated, inactive=inactive)
     return AccessDecorator(access, _as_member)
+
+
+def service_key(permission: Permission) -> AccessDecorator:
+    """For programs with an API key that has the permission."""
+    return AccessDecorator(Access("service_key", "api_key", permission=permission), _as_service_key)
 
 
 def access_of(view: Callable[..., Any]) -> Access:

@@ -3,10 +3,12 @@
 from quart import Blueprint, Response, request
 from quart_schema import validate_request, validate_response
 
-from core import accounts
+from core import accounts, branding
 from core.accounts import LinkInvalid
+from core.branding import Design
 from core.errors import Invalid
 from core.limits import FORGOT_PASSWORD, REGISTER, RESEND_VERIFICATION
+from core.one_time_tokens import Purpose
 from core.values import Email
 from entrypoints.http.access import anyone, person
 from entrypoints.http.bodies import Body, EmailAddress, Message, PasswordText, Shown, Text
@@ -14,7 +16,7 @@ from entrypoints.http.context import caller, page_response, ports, signed_in
 from entrypoints.http.errors import wants_page
 from entrypoints.http.forms import read_form
 from entrypoints.http.openapi import describes_page, refuses
-from entrypoints.http.pages import render
+from entrypoints.http.pages import Page, render
 
 routes = Blueprint("accounts", __name__)
 
@@ -22,7 +24,7 @@ MAIL_ON_ITS_WAY = "If this address belongs to an account, a mail is on its way."
 
 
 class Registration(Body):
-    """An e-mail address and a password of 8 to 128 characters; `org_slug` is accepted and changes nothing."""
+    """An e-mail address and a password of 8 to 128 characters; the mail has the design of the active organization `org_slug`."""
 
     email: EmailAddress
     password: PasswordText
@@ -36,7 +38,7 @@ class Registration(Body):
 @validate_response(Message)
 async def register(data: Registration) -> Message:
     """Register an account; a verification link goes to its address."""
-    await accounts.register(ports(), caller(), Email(data.email), data.password)
+    await accounts.register(ports(), caller(), Email(data.email), data.password, data.org_slug)
     return Message(message="The account was created. Follow the link in the mail that we sent you to verify your address.")
 
 
@@ -49,14 +51,17 @@ async def register(data: Registration) -> Message:
 )
 async def verify_email() -> Response:
     """Verify an e-mail address by the link of the mail."""
-    email = await accounts.verify_email(ports(), caller(), request.args.get("token", ""))
+    token = request.args.get("token", "")
+    # First, since the link works once, and whoever follows it shall see that it did.
+    design = await branding.of_link(ports(), Purpose.VERIFY_EMAIL, token) if wants_page() else None
+    email = await accounts.verify_email(ports(), caller(), token)
     if not wants_page():
         return Response(Message(message="The address is verified.").model_dump_json(), content_type="application/json")
-    return page_response(render("verified.html", email=email))
+    return page_response(render("verified.html", design=design, email=email))
 
 
 class Recovery(Body):
-    """Whose password is forgotten; `org_slug` is accepted and changes nothing."""
+    """Whose password is forgotten; the mail has the design of the active organization `org_slug`."""
 
     # Not an EmailAddress: the answer is the same for an address that cannot be one (security.md B-3).
     email: Text
@@ -71,7 +76,7 @@ async def forgot_password(data: Recovery) -> Message:
     """Ask for a link to reset a forgotten password. The answer never tells whether there is an account."""
     email = _address_or_none(data.email)
     if email is not None:
-        await accounts.forgot_password(ports(), caller(), email)
+        await accounts.forgot_password(ports(), caller(), email, data.org_slug)
     return Message(message=MAIL_ON_ITS_WAY)
 
 
@@ -100,7 +105,12 @@ async def reset_password_form() -> Response:
     token = request.args.get("token", "")
     if not await accounts.reset_link_is_live(ports(), token):
         raise LinkInvalid
-    return page_response(render("reset_password.html", form_action="'self'", token=token, problem=None))
+    return page_response(_reset_form(token, await branding.of_link(ports(), Purpose.RESET_PASSWORD, token)))
+
+
+def _reset_form(token: str, design: Design | None, problem: str | None = None) -> Page:
+    status = 200 if problem is None else 400
+    return render("reset_password.html", status=status, form_action="'self'", design=design, token=token, problem=problem)
 
 
 @routes.post("/auth/reset-password")
@@ -113,13 +123,14 @@ async def reset_password_by_form() -> Response:
     """What the form of the reset page sends."""
     form = await read_form()
     token = form.get("token", "")
+    design = await branding.of_link(ports(), Purpose.RESET_PASSWORD, token)  # first, since the link works once
     try:
         await accounts.reset_password(ports(), caller(), token, form.get("new_password", ""))
     except LinkInvalid:
         raise
     except Invalid as refusal:
-        return page_response(render("reset_password.html", status=400, form_action="'self'", token=token, problem=refusal.message))
-    return page_response(render("password_reset_done.html"))
+        return page_response(_reset_form(token, design, refusal.message))
+    return page_response(render("password_reset_done.html", design=design))
 
 
 class Resend(Body):
@@ -151,11 +162,12 @@ class Profile(Shown):
 
 def _profile(email: Email) -> Profile:
     me = signed_in()
-    return Profile(id=str(me.user_id), email=email, org=me.organization.slug if me.organization else "", service="")
+    context = me.organization.slug if me.organization else me.service.org_slug if me.service else ""
+    return Profile(id=str(me.user_id), email=email, org=context, service=me.service.slug if me.service else "")
 
 
 @routes.get("/api/user")
-@person
+@person(applications=True)
 @validate_response(Profile)
 async def profile() -> Profile:
     """Your own profile."""

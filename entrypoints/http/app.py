@@ -16,7 +16,29 @@ from werkzeug.exceptions import NotFound as NoSuchRoute
 from werkzeug.routing import MapAdapter
 
 from core.values import is_plain
-from entrypoints.http import accounts, audit, governance, invitations, members, operations, organizations, sessions
+from entrypoints.http import (
+    accounts,
+    analytics,
+    api_keys,
+    audit,
+    branding,
+    domains,
+    end_users,
+    governance,
+    home_realm,
+    invitations,
+    members,
+    oauth_credentials,
+    operations,
+    organizations,
+    plans,
+    service_info,
+    service_users,
+    services,
+    sessions,
+    smtp,
+    subscriptions,
+)
 from entrypoints.http.access import check_every_route
 from entrypoints.http.bodies import MAX_BODY, StrictRequest
 from entrypoints.http.connection import WholeBodyConnection
@@ -118,7 +140,13 @@ def _routes() -> Application:
     app.url_map.merge_slashes = False  # a doubled slash is an unknown address (decisions, point 7)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
     # The interface description lists them in this order.
-    for area in (accounts, sessions, organizations, members, invitations, audit, governance, operations):
+    for area in (
+        accounts, sessions,
+        organizations, members, invitations, services, plans, api_keys, end_users, analytics, audit,
+        smtp, branding, domains, oauth_credentials, home_realm,
+        service_users, subscriptions, service_info,
+        governance, operations,
+    ):  # fmt: skip
         app.register_blueprint(area.routes)
     app.before_request(_look_at_address)
     handle_errors(app)

@@ -2,10 +2,12 @@
 
 import json
 import math
+import re
 import unicodedata
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any, NoReturn
+from urllib.parse import unquote_to_bytes
 from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
@@ -14,12 +16,13 @@ from quart_trio.wrappers import TrioRequest
 from werkzeug.exceptions import UnsupportedMediaType
 
 from core.errors import Invalid
-from core.values import KEEP, Email, is_plain, parse_id
+from core.values import KEEP, Domain, Email, is_plain, parse_id, rfc3339
 
 MAX_BODY = 256 * 1024
 MAX_DEPTH = 32
 MAX_INTEGER_DIGITS = 19  # as many as 2**63 - 1 has
 MAX_TEXT = 2048
+MAX_ITEMS = 100
 
 
 MAX_QUERY_FIELDS = 100
@@ -29,10 +32,20 @@ class TooManyFields(Invalid):
     """The query has too many fields."""
 
 
+class QueryNotUtf8(Invalid):
+    """The query is not UTF-8."""
+
+
 def check_query() -> None:
-    """Raises TooManyFields."""
-    if request.query_string.count(b"&") >= MAX_QUERY_FIELDS:
+    """Raises TooManyFields, QueryNotUtf8."""
+    raw = request.query_string
+    if raw.count(b"&") >= MAX_QUERY_FIELDS:
         raise TooManyFields
+    if b"%" in raw or not raw.isascii():
+        try:  # strictly, as bodies are read; the framework would put replacement characters in, and something else would be looked for
+            unquote_to_bytes(raw).decode("utf-8")
+        except UnicodeDecodeError:
+            raise QueryNotUtf8 from None
 
 
 class BodyInvalid(Invalid):
@@ -169,23 +182,47 @@ def _id(value: Any) -> UUID:
     return found
 
 
+def _domain(text: str) -> str:
+    return Domain.parse(text.strip(" "))
+
+
+# RFC 3339 section 5.6, and what ISO 8601 lets one leave out: the seconds, and the minutes of the offset or their colon.
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,12})?)?(Z|[+-]\d\d(:?\d\d)?)", re.ASCII | re.IGNORECASE)
+_YEARS = range(2, 9999)  # without the first and the last, so that there is such a time in every offset
+
+
+def _moment(value: Any) -> datetime:
+    try:
+        if not isinstance(value, str) or not _MOMENT.fullmatch(value):
+            raise ValueError
+        # Python knows no year 0, which is a year of RFC 3339.
+        time = None if value.startswith("0000") else datetime.fromisoformat(value.upper())
+    except ValueError:
+        raise ValueError("it must be a time with its offset, such as 2026-03-14T15:09:26Z") from None
+    if time is None or time.year not in _YEARS:
+        raise ValueError("it must be a time in the years 0002 to 9998")
+    return time.astimezone(UTC)
+
+
 Text = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_plain)]
 # What people call a thing, and why they did something: trimmed, and not empty then (decisions, point 21).
 Name = Annotated[str, AfterValidator(_trimmed(100)), AfterValidator(_readable), _described(100)]
 Reason = Annotated[str, AfterValidator(_trimmed(500)), _described(500)]
 # Passwords are compared as they come, so nothing but their length is judged, and that by the use case.
 PasswordText = Annotated[str, Field(max_length=MAX_TEXT), WithJsonSchema({"type": "string", "format": "password"})]
+Texts = Annotated[list[Text], Field(max_length=MAX_ITEMS)]
 # In its canonical form only, as in paths; one that nothing has is the use case's to refuse (decisions, point 8).
 Id = Annotated[UUID, BeforeValidator(_id), WithJsonSchema({"type": "string", "format": "uuid"})]
+# A point in time, of whatever offset (decisions, point 24); without one it would be a different moment everywhere.
+Moment = Annotated[datetime, BeforeValidator(_moment), WithJsonSchema({"type": "string", "format": "date-time"})]
 # EmailInvalid is not a ValueError, so it passes through validation and says its own sentence.
 EmailAddress = Annotated[
     str, Field(max_length=MAX_TEXT), AfterValidator(Email.parse), WithJsonSchema({"type": "string", "format": "email", "maxLength": 254})
 ]
-
-
-def rfc3339(time: datetime) -> str:
-    """A time as answers have it, in UTC with Z (decisions, point 24)."""
-    return time.astimezone(UTC).isoformat().removesuffix("+00:00") + "Z"
+# As DomainInvalid does.
+DomainName = Annotated[
+    str, Field(max_length=MAX_TEXT), AfterValidator(_domain), WithJsonSchema({"type": "string", "format": "idn-hostname", "maxLength": 253})
+]
 
 
 # In an answer; the framework's own form of a time is that of HTTP headers.

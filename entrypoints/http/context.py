@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, cast
 
 from quart import Quart, Response, current_app, g, request
 
-from core.access import Anonymous, Caller, Member, Person
+from core.access import Anonymous, Caller, Member, Person, ServiceKey
+from core.values import plain
 
 if TYPE_CHECKING:
     from entrypoints.http.limits import RateLimits
@@ -72,9 +73,17 @@ def acting_member() -> Member:
     return found
 
 
+def acting_key() -> ServiceKey:
+    """The caller of a route of the service interface."""
+    found = caller()
+    assert isinstance(found, ServiceKey), "only behind @service_key"
+    return found
+
+
 def agent() -> str | None:
     value = request.headers.get("User-Agent")
-    return None if value is None else value[:AGENT_LENGTH]
+    # Headers may hold the controls of a terminal, which must not come out of a log or an answer again (L-3, N-5).
+    return None if value is None else plain(value[:AGENT_LENGTH])
 
 
 def anonymous() -> Anonymous:

@@ -12,6 +12,7 @@ from werkzeug.datastructures import MIMEAccept
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, UnsupportedMediaType
 from werkzeug.http import parse_accept_header
 
+from core.api_keys import ApiKeyInvalid
 from core.errors import (
     Conflict,
     Forbidden,
@@ -105,6 +106,9 @@ def _headers(refusal: Refusal) -> dict[str, str]:
     match refusal:
         case Limited():
             return {"Retry-After": str(refusal.retry_after)}
+        case ApiKeyInvalid():
+            # A scheme of our own: no registered one is sent in a header of its own, and 401 has to name one (RFC 9110 section 15.5.2).
+            return {"WWW-Authenticate": 'ApiKey realm="gatehouse", header="X-Api-Key"'}
         case Unauthenticated():
             # RFC 6750 section 3: without a token only the scheme is named.
             return {"WWW-Authenticate": 'Bearer error="invalid_token"' if refusal.token_sent else "Bearer"}

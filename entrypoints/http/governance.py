@@ -19,7 +19,7 @@ from entrypoints.http.bodies import Body, Id, Reason, Shown, Text, Timestamp, ma
 from entrypoints.http.context import exchange, no_content, ports, signed_in
 from entrypoints.http.openapi import describes, refuses
 from entrypoints.http.organizations import OrganizationShown, show_organization
-from entrypoints.http.queries import LARGEST, Limit, Offset, Query, path_id
+from entrypoints.http.queries import LARGEST, PartQuery, path_id
 
 routes = Blueprint("governance", __name__)
 
@@ -106,13 +106,11 @@ class OrganizationsListed(Shown):
     total: int
 
 
-class OrganizationsQuery(Query):
+class OrganizationsQuery(PartQuery):
     """Which organizations. A `tier_id` that no tier has matches nothing."""
 
     status: OrganizationStatus | None = None
     tier_id: Text | None = None
-    limit: Limit = 50
-    offset: Offset = 0
 
 
 @routes.get("/api/platform/organizations")

@@ -9,7 +9,7 @@ from pydantic import WithJsonSchema
 from quart import Blueprint, Response, request
 from quart_schema import validate_querystring, validate_request, validate_response
 
-from core import invitations
+from core import branding, invitations
 from core.access import Capability, Role
 from core.errors import Invalid
 from core.invitations import Invitation, InvitationStatus, ListedInvitation, Offer
@@ -243,6 +243,7 @@ async def invitation_page() -> Response:
     page = render(
         "invitation.html",
         form_action="'self'",
+        design=await branding.of_organization(ports(), invitation.org_id),
         token=token,
         organization=offer.organization_name,
         inviter=offer.inviter_email,
@@ -265,8 +266,10 @@ ANSWERED: Final = {
 @describes_page(ANSWERED, form=["token"])
 async def accept_by_form() -> Response:
     """What the page of an invitation sends to accept it."""
-    organization = await invitations.accept(ports(), caller(), await _token_of_form())
-    return page_response(render("invitation_accepted.html", organization=organization.name))
+    token = await _token_of_form()
+    design = await invitations.design(ports(), token)  # first, since an invitation is answered once
+    organization = await invitations.accept(ports(), caller(), token)
+    return page_response(render("invitation_accepted.html", design=design, organization=organization.name))
 
 
 @routes.post("/app/invitations/decline")
@@ -274,8 +277,10 @@ async def accept_by_form() -> Response:
 @describes_page(ANSWERED, form=["token"])
 async def decline_by_form() -> Response:
     """What the page of an invitation sends to decline it."""
-    organization = await invitations.decline(ports(), caller(), await _token_of_form())
-    return page_response(render("invitation_declined.html", organization=organization.name))
+    token = await _token_of_form()
+    design = await invitations.design(ports(), token)  # first, since an invitation is answered once
+    organization = await invitations.decline(ports(), caller(), token)
+    return page_response(render("invitation_declined.html", design=design, organization=organization.name))
 
 
 async def _token_of_form() -> str:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from quart import Quart
 from quart_schema import Info, OpenAPIProvider, QuartSchema, Tag
-from quart_schema.openapi import HttpSecurityScheme
+from quart_schema.openapi import APIKeySecurityScheme, HttpSecurityScheme
 from werkzeug.routing.rules import Rule
 
 from entrypoints.http.access import Access, access_of
@@ -136,7 +136,7 @@ class Provider(OpenAPIProvider):
         view = self._app.view_functions[rule.endpoint]
         description: Description | None = getattr(view, _DESCRIPTION, None)
         for path in paths.values():
-            for operation in path.values():
+            for method, operation in path.items():
                 operation["tags"] = [rule.endpoint.partition(".")[0]]
                 if description and description.form:
                     operation["requestBody"] = _form(description)
@@ -144,7 +144,7 @@ class Provider(OpenAPIProvider):
                 if access.security is not None:
                     operation["security"] = [{access.security: []}, *([{}] if access.optional else [])]
                 operation["responses"] = {
-                    **_errors(rule, access, operation, getattr(view, _REFUSES, frozenset()), page=is_page(view)),
+                    **_errors(rule, method, access, operation, getattr(view, _REFUSES, frozenset()), page=is_page(view)),
                     **operation["responses"],
                     **(_answers(description) if description else {}),
                 }
@@ -160,12 +160,14 @@ class Provider(OpenAPIProvider):
         return paths, components
 
 
-def _errors(rule: Rule, access: Access, operation: dict[str, Any], own: frozenset[int], *, page: bool) -> dict[int, Any]:
+def _errors(rule: Rule, method: str, access: Access, operation: dict[str, Any], own: frozenset[int], *, page: bool) -> dict[int, Any]:
     statuses = {500, *own}
+    if method in ("post", "put", "patch"):
+        statuses.add(413)  # also where nothing reads the body: it is measured on its way in, and clients of these methods may send one
     if access.security is not None:
         statuses |= {401, 403}
     if "requestBody" in operation:
-        statuses |= {400, 413, 415}
+        statuses |= {400, 415}
     if access.limited and DOCUMENTED_LIMITS.of(rule.rule, access.limit):
         statuses.add(429)
     if rule.arguments:
@@ -180,7 +182,7 @@ def _answers(description: Description) -> dict[int, Any]:
     def content(status: int) -> dict[str, Any]:
         if description.content_type is None or status in (204, 301, 302, 303):
             return {}
-        return {"content": {description.content_type: {"schema": {"type": "string"}}}}
+        return {"content": {description.content_type: {"schema": {"type": "object" if "json" in description.content_type else "string"}}}}
 
     return {status: {"description": sentence, **content(status)} for status, sentence in description.answers.items()}
 
@@ -215,7 +217,10 @@ def describe_interface(app: Quart) -> None:
         info=Info(title="Gatehouse", version=VERSION, description=ABOUT),
         servers=[{"url": "/"}],  # relative, so that the page tries out the very address it was opened at
         tags=[Tag(name=area) for area in app.blueprints],  # in the order in which the areas were registered
-        security_schemes={"bearer": HttpSecurityScheme(scheme="bearer", bearer_format="JWT")},
+        security_schemes={
+            "bearer": HttpSecurityScheme(scheme="bearer", bearer_format="JWT"),
+            "api_key": APIKeySecurityScheme(name="X-Api-Key", in_="header"),
+        },
         conversion_preference="pydantic",
         openapi_provider_class=Provider,
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from os import urandom
 from typing import Any, Protocol
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_to_bytes
 
 import trio
 
@@ -399,10 +399,18 @@ def _normalize(scope: Scope, seen: dict[bytes, bytes]) -> Refused | None:
         scope["raw_path"] = raw[:-1]
         scope["path"] = scope["path"][:-1]
     # No address of ours has an encoded slash: taken for a slash, it would walk around the rules by path of a proxy in front. N-5: nor NUL,
-    # control characters, bidi overrides.
-    if b"%2f" in raw.lower() or not scope["path"].isprintable():
+    # control characters, bidi overrides, and what is not UTF-8, for which the decoded path has replacement characters.
+    if b"%2f" in raw.lower() or not scope["path"].isprintable() or (b"%" in raw and not _is_utf8(raw)):
         return Refused(404, SENTENCES[404])
     return None
+
+
+def _is_utf8(encoded: bytes) -> bool:
+    try:
+        unquote_to_bytes(encoded).decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _new_request_id() -> str:

@@ -40,6 +40,9 @@ def _described(least: int, default: int, most: int | None = None) -> WithJsonSch
 PageNumber = Annotated[int, _clamped(1, LARGEST), _described(1, 1)]
 Limit = Annotated[int, _clamped(1, MAX_LIMIT), _described(1, 50, MAX_LIMIT)]
 Offset = Annotated[int, _clamped(0, LARGEST), _described(0, 0)]
+RecentLimit = Annotated[int, _clamped(1, LARGEST), _described(1, 10)]  # without a maximum (decisions, point 10)
+# Of lists without a maximum, and without a limit unless one is given (decisions, point 10).
+AnyLimit = Annotated[int | None, _clamped(1, LARGEST), WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]})]
 
 
 class PageQuery(Query):
@@ -50,6 +53,13 @@ class PageQuery(Query):
 
     def wanted(self) -> Page:
         return Page(self.page, self.limit)
+
+
+class PartQuery(Query):
+    """Which part of a list."""
+
+    limit: Limit = 50
+    offset: Offset = 0
 
 
 class Pagination(Shown):

@@ -17,11 +17,16 @@ routes = Blueprint("sessions", __name__)
 
 
 class Credentials(Body):
-    """An e-mail address and a password; `saml_state` continues a SAML sign-on."""
+    """An e-mail address and a password; `saml_state` continues a SAML sign-on.
+
+    `org_slug` and `service_slug`, both or neither, sign in to a service: the tokens are then for that application.
+    """
 
     email: EmailAddress
     password: PasswordText
     saml_state: Text | None = None
+    org_slug: Text | None = None
+    service_slug: Text | None = None
 
 
 class Tokens(Shown):
@@ -36,16 +41,25 @@ class UnknownSamlState(Invalid):
     """The SAML sign-on is unknown or has expired. Start again at the application."""
 
 
+class ServiceHalfNamed(Invalid):
+    """To sign in to a service, send both org_slug and service_slug; to sign in to your account, neither."""
+
+
 @routes.post("/api/auth/login")
 @anyone(limit=LOGIN)
-@refuses(401)
+@refuses(401, 403, 404)
 @validate_request(Credentials)
 @validate_response(Tokens)
 async def login(data: Credentials) -> Tokens:
     """Sign in with e-mail address and password."""
     if data.saml_state is not None:
         raise UnknownSamlState
-    return _tokens(await sessions.login(ports(), caller(), Email(data.email), data.password))
+    service = None
+    if data.org_slug is not None or data.service_slug is not None:
+        if data.org_slug is None or data.service_slug is None:
+            raise ServiceHalfNamed
+        service = await sessions.service_to_sign_in_to(ports(), data.org_slug, data.service_slug)
+    return _tokens(await sessions.login(ports(), caller(), Email(data.email), data.password, service))
 
 
 class RefreshToken(Body):
@@ -65,7 +79,7 @@ async def refresh(data: RefreshToken) -> Tokens:
 
 
 @routes.post("/api/auth/logout")
-@person_anywhere
+@person_anywhere(applications=True)
 @validate_response(Message)
 async def logout() -> Message:
     """End the session of this token."""

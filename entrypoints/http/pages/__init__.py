@@ -14,6 +14,10 @@ from types import MappingProxyType
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from core.branding import Design
+from core.colors import palette
+
+PRODUCT = "Gatehouse"
 _HERE = Path(__file__).parent
 
 
@@ -87,14 +91,23 @@ DOCS_CSP = (
 )
 
 
-def render(name: str, *, status: int = 200, form_action: str = "'none'", **values: object) -> Page:
+def render(name: str, *, status: int = 200, form_action: str = "'none'", design: Design | None = None, **values: object) -> Page:
     """The page of a template, which knows `status` and `values`; the head of each template says which it needs. All are escaped.
 
-    `form_action` is the policy's list of origins that a form may send to: ours, or that of a service.
+    `form_action` is the policy's list of origins that a form may send to: ours, or that of a service. With `design` the page has the name,
+    the logo and the colours of an organization; its foot says whose page it really is.
     """
     nonce = token_urlsafe(16)
+    values |= {"design": design, "colors": None, "product": PRODUCT}
+    images = "'self' data:"
+    if design is not None:
+        values["colors"] = None if design.color is None else palette(design.color)
+        if design.name != values.get("organization"):  # the title of such a page names it already
+            values["product"] = design.name
+        if design.logo_origin is not None:
+            images += f" {design.logo_origin}"
     body = _environment.get_template(name).render(values, status=status, nonce=nonce)
-    return _page(body, status, f"default-src 'none'; style-src 'nonce-{nonce}'; img-src 'self' data:; form-action {form_action}; {_FIXED}")
+    return _page(body, status, f"default-src 'none'; style-src 'nonce-{nonce}'; img-src {images}; form-action {form_action}; {_FIXED}")
 
 
 def docs() -> Page:
