@@ -30,11 +30,13 @@ from core.organizations import Tier
 from core.policy import Policy
 from core.sessions import Session
 from core.signing_keys import SigningKey
+from core.smtp import MailServer
 from core.values import Email, digest, new_id, new_secret
 from entrypoints.http.app import Edge
 from ports import Ports
 from ports.observe import Clock, Metrics
-from ports.outside import Letter, MailTransport
+from ports.outside import Letter, MailTransport, TxtRecords
+from tests.fakes.outside import FakeTxtRecords
 from tests.waiting import eventually
 
 T = TypeVar("T")
@@ -71,7 +73,9 @@ def _signing_key_pem() -> bytes:
     return rsa.generate_private_key(65537, 2048).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-async def make_ports(pool: Pool, clock: Clock, mail: MailTransport, metrics: Metrics, policy: Policy | None = None) -> Ports:
+async def make_ports(
+    pool: Pool, clock: Clock, mail: MailTransport, metrics: Metrics, policy: Policy | None = None, *, dns: TxtRecords | None = None
+) -> Ports:
     """Everything real but what is given; with a signing key, since making one takes a tenth of a second."""
     policy = policy or Policy()
     ports = Ports(
@@ -80,6 +84,7 @@ async def make_ports(pool: Pool, clock: Clock, mail: MailTransport, metrics: Met
         tokens=JwtTokens(BASE_URL),
         letters=Letters(BASE_URL, policy),
         mail=mail,
+        dns=dns or FakeTxtRecords(),
         clock=clock,
         metrics=metrics,
         policy=policy,
@@ -163,7 +168,7 @@ async def deliver(ports: Ports) -> None:
         for mail in due:
             prepared = await mails.prepare(ports, mail)
             if not isinstance(prepared, Ended):
-                await ports.mail.send(prepared[1])
+                await ports.mail.send(prepared[1], prepared[0].server)
                 await mails.sent(ports, prepared[0])
 
 
@@ -268,6 +273,22 @@ async def add_organization(pool: Pool, slug: str, status: str = "active") -> UUI
         values (%s, %s, %s, %s, (select id from tiers where name = 'free'), now(), now())"""
     await run_sql(pool, insert, org, slug, slug.title(), status)
     return org
+
+
+def mail_server(org: UUID, **changes: Any) -> MailServer:
+    """A mail server of an organization, with a user name exactly if it has a password."""
+    plain = MailServer(
+        org_id=org,
+        host="mail.example.com",
+        port=587,
+        username=None,
+        password=None,
+        from_email=Email("post@acme.example"),
+        from_name="Acme Post",
+        tls=True,
+    )
+    server = replace(plain, **changes)
+    return replace(server, username=server.username or (None if server.password is None else "acme"))
 
 
 async def add_member(pool: Pool, org: UUID, user: UUID, role: str = "member", *, confirmed: bool = False) -> None:

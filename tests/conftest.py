@@ -14,7 +14,7 @@ from entrypoints.http.app import Edge, create_app
 from ports import Ports
 from tests import database
 from tests.builders import FREE, PROFESSIONAL, Api, make_edge, make_ports
-from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
+from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics, FakeTxtRecords
 
 if TYPE_CHECKING:
     from quart_trio.testing import TrioClient
@@ -85,6 +85,12 @@ def sent() -> FakeMailTransport:
 
 
 @pytest.fixture
+def dns() -> FakeTxtRecords:
+    """What the owners of domains publish."""
+    return FakeTxtRecords()
+
+
+@pytest.fixture
 def metrics() -> FakeMetrics:
     return FakeMetrics()
 
@@ -97,9 +103,9 @@ async def pool(conninfo: str) -> AsyncIterator[Pool]:
 
 
 @pytest.fixture
-async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics) -> Ports:
-    """Everything real but the clock, the mail server and the metrics; the hashes are cheap."""
-    return await make_ports(pool, clock, sent, metrics)
+async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics, dns: FakeTxtRecords) -> Ports:
+    """Everything real but the clock, the mail server, the DNS and the metrics; the hashes are cheap."""
+    return await make_ports(pool, clock, sent, metrics, dns=dns)
 
 
 @pytest.fixture

@@ -2,10 +2,13 @@
 
 import importlib.metadata
 
+import dns.resolver
 import pytest
 
 from entrypoints import doctor
 from entrypoints.doctor import Health
+from entrypoints.settings import Settings
+from tests.fakes.dns_server import DnsServer
 
 
 def test_what_is_installed_here_is_above_every_floor() -> None:
@@ -32,6 +35,43 @@ def test_an_interpreter_without_its_security_fix_is_warned_of(version: tuple[int
 def test_a_misspelt_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSO_SMPT_URL", "smtp://mail.example.com")
     assert any(finding.health is Health.WARNING and "SSO_SMPT_URL" in finding.text for finding in doctor.unknown_settings())
+
+
+def test_what_tenants_can_reach_that_is_not_public_is_warned_of() -> None:
+    assert doctor.outbound(Settings()).health is Health.GOOD
+    warned = doctor.outbound(Settings(outbound_allow="10.0.0.0/8,127.0.0.1:2525"))
+    assert warned.health is Health.WARNING
+    assert "10.0.0.0/8,127.0.0.1:2525" in warned.text
+    assert doctor.outbound(Settings(outbound_allow="localhost")).health is Health.BAD
+
+
+def test_each_name_server_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with DnsServer() as good, DnsServer() as failing:
+        failing.codes[""] = "SERVFAIL"
+        [fine, bad] = doctor.name_servers(Settings(dns_servers=(good.address, failing.address)))
+        assert (fine.health, bad.health) == (Health.GOOD, Health.BAD)
+        for finding, server in ((fine, good), (bad, failing)):
+            assert "127.0.0.1:{1}".format(*server.address) in finding.text
+            assert set(server.asked) == {("udp", "")}, "the root: nobody's domain is told to anybody"
+        assert "SERVFAIL" in bad.text
+    monkeypatch.setattr(doctor, "DNS_DEADLINE", 0.05)  # nobody listens there any more
+    [silent] = doctor.name_servers(Settings(dns_servers=(good.address,)))
+    assert silent.health is Health.BAD
+    assert "Error" not in silent.text
+
+
+def test_without_name_servers_that_are_set_those_of_the_system_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with DnsServer() as server:
+
+        def read(resolver: dns.resolver.BaseResolver, _: object) -> None:
+            resolver.nameservers, resolver.port = [server.address[0]], server.address[1]
+
+        monkeypatch.setattr(dns.resolver.BaseResolver, "read_resolv_conf", read)
+        assert [finding.health for finding in doctor.name_servers(Settings())] == [Health.GOOD]
+        server.codes[""] = "REFUSED"
+        [warned] = doctor.name_servers(Settings())
+        assert warned.health is Health.WARNING, "the service does without, but for domains"
+        assert "REFUSED" in warned.text
 
 
 def test_lxml_and_xmlsec_share_their_library() -> None:

@@ -70,6 +70,9 @@ def test_the_defaults_are_the_documented_ones(given: Given) -> None:
         "platform_owner_email": None,
         "platform_owner_password": None,
         "auto_approve_organizations": False,
+        "key_environment": None,
+        "dns_servers": (),
+        "outbound_allow": "",
         "trusted_proxies": (),
         "rate_limits": "on",
         "account_guess_limit": 10,
@@ -108,10 +111,12 @@ def test_every_setting_is_read_from_its_variable(given: Given, tmp_path: Path) -
         ARGON2_PARALLELISM="2",
         SMTP_URL="smtp://mail.example.com:587?starttls=1",
         MAIL_FROM="Gatehouse <id@example.com>",
+        OUTBOUND_ALLOW="10.0.0.0/8,[fd00::/8]:443",
         TIERS=json.dumps([GOLD]),
         PLATFORM_OWNER_EMAIL=" Ada@Example.com",
         PLATFORM_OWNER_PASSWORD="hunter2hunter2",
         AUTO_APPROVE_ORGANIZATIONS="true",
+        KEY_ENVIRONMENT="live",
         TRUSTED_PROXIES="10.0.0.0/8, fd00::/8 ,192.0.2.1",
         RATE_LIMITS="2.5",
         ACCOUNT_GUESS_LIMIT="3",
@@ -130,6 +135,7 @@ def test_every_setting_is_read_from_its_variable(given: Given, tmp_path: Path) -
     assert (settings.workers, settings.db_pool_size) == (4, 20)
     assert (settings.argon2_memory_kib, settings.argon2_time_cost, settings.argon2_parallelism) == (65536, 3, 2)
     assert settings.mail_from == "Gatehouse <id@example.com>"
+    assert settings.outbound_allow == "10.0.0.0/8,[fd00::/8]:443"
     assert [tier.model_dump() for tier in settings.tiers] == [GOLD]
     assert settings.platform_owner_email == "ada@example.com"
     assert settings.trusted_proxies == (ip_network("10.0.0.0/8"), ip_network("fd00::/8"), ip_network("192.0.2.1/32"))
@@ -147,6 +153,7 @@ def test_every_setting_is_read_from_its_variable(given: Given, tmp_path: Path) -
         invitations_per_day=30,
         unverified_purge=timedelta(days=1),
         auto_approve_organizations=True,
+        key_environment="live",
         common_passwords=frozenset({"password1234", "qwertyuiop"}),
     )
 
@@ -164,6 +171,12 @@ def test_addresses_to_listen_on(given: Given, bind: str) -> None:
 @pytest.mark.parametrize(("text", "networks"), [("", 0), ("10.0.0.1", 1), ("10.0.0.0/8,", 1), (" , ", 0), ("::1,127.0.0.1", 2)])
 def test_proxies_are_a_list_of_networks(given: Given, text: str, networks: int) -> None:
     assert len(given(TRUSTED_PROXIES=text).trusted_proxies) == networks
+
+
+def test_name_servers_are_addresses_with_or_without_a_port(given: Given) -> None:
+    text = "192.0.2.1, 192.0.2.2:5353 ,2001:db8::1,[2001:DB8::2]:5354"
+    servers = (("192.0.2.1", 53), ("192.0.2.2", 5353), ("2001:db8::1", 53), ("2001:db8::2", 5354))
+    assert given(DNS_SERVERS=text).dns_servers == servers
 
 
 def test_an_empty_variable_is_as_good_as_none(given: Given) -> None:
@@ -209,6 +222,11 @@ REFUSED = {
     "ARGON2_TIME_COST": ["0", "x"],
     "ARGON2_PARALLELISM": ["0", "17"],
     "TRUSTED_PROXIES": ["proxy", "10.0.0.0/33", "10.0.0.1/8", "10.0.0.0/8;10.1.0.0/16", "*"],
+    "DNS_SERVERS": [
+        *("dns.example", "localhost:53", "192.0.2.1:", "192.0.2.1:0", "192.0.2.1:65536", "192.0.2.1:dns", "192.0.2.1:" + "9" * 5000),
+        *("192.0.2.256", "[192.0.2.1]:53", "[2001:db8::1]", "[2001:db8::1", "192.0.2.1;192.0.2.2", "192.0.2.0/24", "192.0.2.1,x"),
+        *(",", " ", " , "),
+    ],
     "RATE_LIMITS": ["yes", "0", "-1", "nan", "inf", "-inf", "ON", "1,5"],
     "TIERS": [
         "gold",
@@ -225,6 +243,7 @@ REFUSED = {
         json.dumps([GOLD, GOLD]),
     ],
     "AUTO_APPROVE_ORGANIZATIONS": ["maybe", "2"],
+    "KEY_ENVIRONMENT": ["prod", "LIVE", "live,test"],
     "ACCOUNT_GUESS_LIMIT": ["0", "x"],
     "MAILS_PER_RECIPIENT": ["0", "x"],
     "UNVERIFIED_PURGE_DAYS": ["0", "x", "9" * 12],
@@ -323,6 +342,12 @@ def test_a_mail_server_that_cannot_be_understood_is_refused_at_start(given: Give
     with pytest.raises(SettingsInvalid, match=r"^SSO_SMTP_URL .*\.$") as refusal:
         outbox(given(SMTP_URL=url))
     assert "hunter2" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("text", ["localhost", "10.0.0.1/8", "127.0.0.1:smtp", "fd00::/8:443", "10.0.0.0/8;fd00::/8"])
+def test_what_tenants_cannot_be_let_reach_is_refused_at_start(given: Given, tmp_path: Path, text: str) -> None:
+    with pytest.raises(SettingsInvalid, match=r"^SSO_OUTBOUND_ALLOW has an entry, number 1, .*\.$"):
+        wiring.check(given(DATA_DIR=str(tmp_path), OUTBOUND_ALLOW=text))
 
 
 @pytest.mark.parametrize("sender", ["nobody", "Gatehouse <>", "a@b, c@d", "Gatehouse <id@example.com>\r\nBcc: x@example.com"])

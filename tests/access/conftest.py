@@ -3,20 +3,29 @@
 import pytest
 
 from adapters.postgres.pool import Pool
+from core.domains import RECORD_PREFIX, VALUE_PREFIX
 from core.policy import Policy
 from ports import Ports
 from tests.access.state import put_back, state
-from tests.access.world import World, make_world
+from tests.access.world import SLUGS, World, challenge_of, make_world
 from tests.builders import make_ports
-from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
+from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics, FakeTxtRecords
 
 _made: list[World] = []
 
 
 @pytest.fixture
-async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics) -> Ports:
+async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics, dns: FakeTxtRecords) -> Ports:
     """The usual, but for guesses: the same person calls more often here than anybody may guess."""
-    return await make_ports(pool, clock, sent, metrics, Policy(account_guess_limit=1_000_000))
+    return await make_ports(pool, clock, sent, metrics, Policy(account_guess_limit=1_000_000), dns=dns)
+
+
+@pytest.fixture
+def dns() -> FakeTxtRecords:
+    """Every tenant has published what proves its domain."""
+    records = FakeTxtRecords()
+    records.published |= {f"{RECORD_PREFIX}.{slug}.example": [f"{VALUE_PREFIX}{challenge_of(slug)}"] for slug in SLUGS}
+    return records
 
 
 @pytest.fixture

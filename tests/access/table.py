@@ -6,9 +6,9 @@ from typing import Final
 from entrypoints.http.pages import asset_url
 from tests.access.calls import Request
 
-# The columns, and which caller of the world each of them is. The owners of the suspended and of the pending organization call about
+# The columns, and which caller of the world each of them is. The people of the suspended and of the pending organization call about
 # their own, everybody else about the home organization.
-COLUMNS: Final = {
+PEOPLE: Final = {
     "ano": "anonymous",
     "str": "stranger",  # who has an account, and no membership
     "gue": "guest",  # whom the organization has invited
@@ -21,77 +21,163 @@ COLUMNS: Final = {
     "a-o": "as-owner",  # or the owner
     "sus": "suspended",
     "pen": "pending",
+    # An application, with the service token that it has of
+    "t-e": "application",  # an end user, who is no member
+    "t-f": "visiting-application",  # an end user of another organization
+    "t-o": "owner-application",  # the owner
+    "t-p": "platform-application",  # a platform owner
+    "t-s": "suspended-application",  # an end user of the suspended organization
+}
+KEYS: Final = {
+    "key": "key",  # which may do everything
+    "k-r": "reading-key",  # has all permissions to read, and no others
+    "k-w": "writing-key",  # has all others
+    "k-2": "other-key",  # may do everything to another service of the organization
+    "k-f": "visiting-key",  # of another organization
+    "k-s": "suspended-key",  # of the suspended one
+    "k-x": "expired-key",
 }
 
-# 403* is ORGANIZATION_NOT_ACTIVE, any other 403 FORBIDDEN. `{org}` is /api/organizations/<org_slug>.
+# What stands in the tables where somebody is refused at the door, and which error code that is.
+CODES: Final = {"401": "UNAUTHORIZED", "403": "FORBIDDEN", "403*": "ORGANIZATION_NOT_ACTIVE"}
+
+# `{org}` is /api/organizations/<org_slug>, `{service}` is
+# {org}/services/<service_slug>.
 MATRIX: Final = """
-                                                      ano  str  gue  for  mem  adm  own  pla  a-m  a-o  sus  pen
+                                                     ano  str  gue  for  mem  adm  own  pla  a-m  a-o  sus  pen  t-e  t-f  t-o  t-p  t-s
 
-POST   /api/auth/register                             200  200  200  200  200  200  200  200  200  200  200  200
-GET    /auth/verify-email                             200  200  200  200  200  200  200  200  200  200  200  200
-POST   /api/auth/forgot-password                      200  200  200  200  200  200  200  200  200  200  200  200
-POST   /api/auth/reset-password                       200  200  200  200  200  200  200  200  200  200  200  200
-GET    /auth/reset-password                           200  200  200  200  200  200  200  200  200  200  200  200
-POST   /auth/reset-password                           200  200  200  200  200  200  200  200  200  200  200  200
-POST   /api/auth/resend-verification                  200  200  200  200  200  200  200  200  200  200  200  200
-GET    /api/user                                      401  200  200  200  200  200  200  200  200  200  200  200
-PATCH  /api/user                                      401  200  200  200  200  200  200  200  403  403  200  200
-POST   /api/user/set-password                         401  200  200  200  200  200  200  200  403  403  200  200
-POST   /api/user/change-password                      401  200  200  200  200  200  200  200  403  403  200  200
+POST   /api/auth/register                            200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /auth/verify-email                            200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /api/auth/forgot-password                     200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /api/auth/reset-password                      200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /auth/reset-password                          200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /auth/reset-password                          200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /api/auth/resend-verification                 200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /api/user                                     401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+PATCH  /api/user                                     401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403
+POST   /api/user/set-password                        401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403
+POST   /api/user/change-password                     401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403
 
-POST   /api/auth/login                                200  200  200  200  200  200  200  200  200  200  200  200
-POST   /api/auth/refresh                              200  200  200  200  200  200  200  200  200  200  403* 403*
-POST   /api/auth/logout                               401  200  200  200  200  200  200  200  200  200  200  200
+POST   /api/auth/login                               200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /api/auth/refresh                             200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403*
+POST   /api/auth/logout                              401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /api/auth/lookup-email                        200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 
-POST   /api/organizations                             401  200  200  200  200  200  200  200  200  200  200  200
-GET    /api/organizations                             401  200  200  200  200  200  200  200  200  200  200  200
-GET    {org}                                          401  403  403  403  200  200  200  403  200  200  200  200
-PATCH  {org}                                          401  403  403  403  403  200  200  403  403  200  403* 403*
-DELETE {org}                                          401  403  403  403  403  403  204  403  403  403  403* 403*
-POST   {org}/select                                   401  403  403  403  200  200  200  403  200  200  403* 403*
+POST   /api/organizations                            401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403
+GET    /api/organizations                            401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403
+GET    {org}                                         401  403  403  403  200  200  200  403  200  200  200  200  403  403  403  403  403
+PATCH  {org}                                         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
+DELETE {org}                                         401  403  403  403  403  403  204  403  403  403  403* 403* 403  403  403  403  403
+POST   {org}/select                                  401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403
 
-GET    {org}/members                                  401  403  403  403  200  200  200  403  200  200  403* 403*
-PATCH  {org}/members/<user_id>                        401  403  403  403  403  403  200  403  403  200  403* 403*
-POST   {org}/members/<user_id>                        401  403  403  403  403  200  200  403  403  200  403* 403*
-POST   {org}/transfer-ownership                       401  403  403  403  403  403  200  403  403  403  403* 403*
+GET    {org}/members                                 401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403
+PATCH  {org}/members/<user_id>                       401  403  403  403  403  403  200  403  403  200  403* 403* 403  403  403  403  403
+POST   {org}/members/<user_id>                       401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
+POST   {org}/transfer-ownership                      401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403
 
-POST   {org}/invitations                              401  403  403  403  403  200  200  403  403  200  403* 403*
-GET    {org}/invitations                              401  403  403  403  403  200  200  403  403  200  403* 403*
-POST   {org}/invitations/<invitation_id>              401  403  403  403  403  200  200  403  403  200  403* 403*
-POST   {org}/invitations/<invitation_id>/accept       401  403  403  403  403  200  200  403  403  403  403* 403*
-GET    /api/invitations                               401  200  200  200  200  200  200  200  200  200  200  200
-POST   /api/invitations/accept                        200  400  200  400  400  400  400  400  403  403  403* 403*
-POST   /api/invitations/decline                       200  200  200  200  200  200  200  200  200  200  200  200
-GET    /invitations/accept                            301  301  301  301  301  301  301  301  301  301  301  301
-GET    /app/invitations/accept                        200  200  200  200  200  200  200  200  200  200  200  200
-POST   /app/invitations/accept                        200  200  200  200  200  200  200  200  200  200  403* 403*
-POST   /app/invitations/decline                       200  200  200  200  200  200  200  200  200  200  200  200
+POST   {org}/invitations                             401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
+GET    {org}/invitations                             401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
+POST   {org}/invitations/<invitation_id>             401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
+POST   {org}/invitations/<invitation_id>/accept      401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403
+GET    /api/invitations                              401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403
+POST   /api/invitations/accept                       200  400  200  400  400  400  400  400  403  403  403* 403* 403  403  403  403  403
+POST   /api/invitations/decline                      200  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403
+GET    /invitations/accept                           301  301  301  301  301  301  301  301  301  301  301  301  301  301  301  301  301
+GET    /app/invitations/accept                       200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /app/invitations/accept                       200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403*
+POST   /app/invitations/decline                      200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 
-GET    {org}/audit-log                                401  403  403  403  403  200  200  403  403  200  403* 403*
-GET    {org}/audit-log/event-types                    401  403  403  403  403  200  200  403  403  200  403* 403*
+GET    {org}/audit-log                               401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
+GET    {org}/audit-log/event-types                   401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
 
-GET    /api/platform/tiers                            401  403  403  403  403  403  403  200  403  403  403  403
-GET    /api/platform/organizations                    401  403  403  403  403  403  403  200  403  403  403  403
-POST   /api/platform/organizations/<org_id>/approve   401  403  403  403  403  403  403  200  403  403  403  403
-POST   /api/platform/organizations/<org_id>/reject    401  403  403  403  403  403  403  200  403  403  403  403
-POST   /api/platform/organizations/<org_id>/suspend   401  403  403  403  403  403  403  200  403  403  403  403
-POST   /api/platform/organizations/<org_id>/activate  401  403  403  403  403  403  403  200  403  403  403  403
-PATCH  /api/platform/organizations/<org_id>/tier      401  403  403  403  403  403  403  200  403  403  403  403
-DELETE /api/platform/organizations/<org_id>           401  403  403  403  403  403  403  204  403  403  403  403
+POST   {org}/services                                401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
+GET    {org}/services                                401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403
+GET    {service}                                     401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403
+PATCH  {service}                                     401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
+POST   {service}/rotate-secret                       401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403
+DELETE {service}                                     401  403  403  403  403  403  204  403  403  204  403* 403* 403  403  403  403  403
 
-GET    /health                                        200  200  200  200  200  200  200  200  200  200  200  200
-GET    /health/live                                   200  200  200  200  200  200  200  200  200  200  200  200
-GET    /health/ready                                  200  200  200  200  200  200  200  200  200  200  200  200
-GET    /metrics                                       200  200  200  200  200  200  200  200  200  200  200  200
-GET    /.well-known/jwks.json                         200  200  200  200  200  200  200  200  200  200  200  200
-GET    /openapi.json                                  200  200  200  200  200  200  200  200  200  200  200  200
-GET    /docs                                          200  200  200  200  200  200  200  200  200  200  200  200
-GET    /assets/<name>                                 200  200  200  200  200  200  200  200  200  200  200  200
-GET    /                                              200  200  200  200  200  200  200  200  200  200  200  200
+POST   {service}/plans                               401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
+GET    {service}/plans                               401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403
+PATCH  {service}/plans/<plan_id>                     401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
+DELETE {service}/plans/<plan_id>                     401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403
+
+POST   {service}/api-keys                            401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403
+GET    {service}/api-keys                            401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403
+GET    {service}/api-keys/<api_key_id>               401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403
+DELETE {service}/api-keys/<api_key_id>               401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403
+
+PUT    {service}/oauth-credentials/<provider>        401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
+GET    {service}/oauth-credentials/<provider>        401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
+DELETE {service}/oauth-credentials/<provider>        401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403
+
+GET    {org}/users                                   401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403
+GET    {org}/users/<user_id>                         401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403
+DELETE {org}/users/<user_id>/sessions                401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
+
+GET    {org}/analytics/login-trends                  401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403
+GET    {org}/analytics/logins-by-service             401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403
+GET    {org}/analytics/logins-by-provider            401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403
+GET    {org}/analytics/recent-logins                 401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403
+
+POST   {org}/smtp                                    401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
+GET    {org}/smtp                                    401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
+DELETE {org}/smtp                                    401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403
+POST   {org}/smtp/test                               401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
+
+GET    {org}/branding                                401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403
+PATCH  {org}/branding                                401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
+
+POST   {org}/domain                                  401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
+GET    {org}/domain                                  401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
+POST   {org}/domain/verify                           401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
+DELETE {org}/domain                                  401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403
+GET    {org}/hrd                                     401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
+PUT    {org}/hrd                                     401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
+
+GET    /api/platform/tiers                           401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403
+GET    /api/platform/organizations                   401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403
+POST   /api/platform/organizations/<org_id>/approve  401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403
+POST   /api/platform/organizations/<org_id>/reject   401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403
+POST   /api/platform/organizations/<org_id>/suspend  401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403
+POST   /api/platform/organizations/<org_id>/activate 401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403
+PATCH  /api/platform/organizations/<org_id>/tier     401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403
+DELETE /api/platform/organizations/<org_id>          401  403  403  403  403  403  403  204  403  403  403  403  403  403  403  403  403
+
+GET    /health                                       200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /health/live                                  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /health/ready                                 200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /metrics                                      200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /.well-known/jwks.json                        200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /openapi.json                                 200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /docs                                         200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /assets/<name>                                200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /                                             200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+"""
+
+# The service interface. It looks at API keys alone, and nothing else looks at them (decisions, point 120): here people are refused with
+# 401, and there a key is as good as nothing.
+SERVICE_INTERFACE: Final = """
+                                                     key  k-r  k-w  k-2  k-f  k-s  k-x
+
+GET    /api/service/info                             200  200  403  200  200  403* 401
+PATCH  /api/service/info                             200  403  200  200  200  403* 401
+GET    /api/service/analytics                        200  200  403  200  200  403* 401
+GET    /api/service/users                            200  200  403  200  200  403* 401
+POST   /api/service/users                            200  403  200  200  200  403* 401
+GET    /api/service/users/<user_id>                  200  200  403  404  404  403* 401
+PATCH  /api/service/users/<user_id>                  200  403  200  404  404  403* 401
+DELETE /api/service/users/<user_id>                  204  403  204  404  404  403* 401
+GET    /api/service/subscriptions                    200  200  403  200  200  403* 401
+POST   /api/service/subscriptions                    200  403  200  404  404  403* 401
+GET    /api/service/subscriptions/<user_id>          200  200  403  404  404  403* 401
+PATCH  /api/service/subscriptions/<user_id>          200  403  200  404  404  403* 401
+DELETE /api/service/subscriptions/<user_id>          204  403  204  404  404  403* 401
 """
 
 
 ORG: Final = "/api/organizations/<org_slug>"
+SERVICE: Final = f"{ORG}/services/<service_slug>"
 
 # What makes the call succeed for those who may make it; nothing need be said of a route that needs nothing.
 REQUESTS: Final[Mapping[str, Request]] = {
@@ -121,6 +207,29 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/invitations/accept": Request(form={"token": "{invitation_token}"}),
     "POST /app/invitations/decline": Request(form={"token": "{invitation_token}"}),
     f"GET {ORG}/audit-log": Request(query={"target_type": "user"}),  # without it there is no asking for a target
+    "POST /api/auth/lookup-email": Request({"email": "{own_email}"}),
+    f"POST {ORG}/services": Request({"slug": "another", "name": "Another One", "service_type": "web"}),
+    f"PATCH {SERVICE}": Request({"name": "A New Name"}),
+    f"POST {SERVICE}/plans": Request({"name": "Another", "price_cents": 100, "currency": "eur"}),
+    f"PATCH {SERVICE}/plans/<plan_id>": Request({"name": "A New Name"}),
+    f"POST {SERVICE}/api-keys": Request({"name": "Another", "permissions": ["read:users"]}),
+    f"PUT {SERVICE}/oauth-credentials/<provider>": Request({"client_id": "another", "client_secret": "and its secret"}),
+    f"GET {ORG}/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
+    f"DELETE {ORG}/users/<user_id>/sessions": Request(things={"user_id": "{end_user_id}"}),
+    f"POST {ORG}/smtp": Request({"host": "mail.anywhere.example", "from_email": "post@anywhere.example"}),
+    f"PATCH {ORG}/branding": Request({"product_name": "A New Name"}),
+    f"POST {ORG}/domain": Request({"domain": "anywhere.example"}),
+    f"POST {ORG}/domain/verify": Request(given="update domains set verified_at = null where org_id = '{org_id}'"),
+    f"PUT {ORG}/hrd": Request({"domains": [{"domain": "anywhere.example", "provider": "websuite"}]}),
+    "PATCH /api/service/info": Request({"name": "A New Name"}),
+    "POST /api/service/users": Request({"email": "newcomer@anywhere.example"}),
+    "GET /api/service/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
+    "PATCH /api/service/users/<user_id>": Request({"email": "moved@anywhere.example"}, things={"user_id": "{end_user_id}"}),
+    "DELETE /api/service/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
+    "POST /api/service/subscriptions": Request({"user_id": "{user_id}", "plan_id": "{plan_id}"}),
+    "GET /api/service/subscriptions/<user_id>": Request(things={"user_id": "{end_user_id}"}),
+    "PATCH /api/service/subscriptions/<user_id>": Request({"status": "past_due"}, things={"user_id": "{end_user_id}"}),
+    "DELETE /api/service/subscriptions/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     "POST /api/platform/organizations/<org_id>/approve": Request(
         {}, given="update organizations set status = 'pending' where id = '{org_id}'"
     ),
@@ -136,13 +245,24 @@ REQUESTS: Final[Mapping[str, Request]] = {
 }
 
 
-def read_matrix(text: str = MATRIX) -> dict[str, dict[str, str]]:
+def read_matrix() -> dict[str, dict[str, str]]:
     """Route, such as `GET /api/user`, to the expected status of each caller. Raises ValueError where a row is not like the others."""
-    header, *lines = (line.split() for line in text.splitlines() if line.strip())
+    people, keys = _read(MATRIX, PEOPLE), _read(SERVICE_INTERFACE, KEYS)
+    if people.keys() & keys.keys():
+        raise ValueError("a route is in both tables")
+    return {route: row | dict.fromkeys(KEYS.values(), row["anonymous"]) for route, row in people.items()} | {
+        route: dict.fromkeys(PEOPLE.values(), "401") | row for route, row in keys.items()
+    }
+
+
+def _read(table: str, columns: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    header, *lines = (line.split() for line in table.splitlines() if line.strip())
+    if header != list(columns):
+        raise ValueError(f"the columns are {header}, and not {list(columns)}")
     rows: dict[str, dict[str, str]] = {}
     for method, path, *cells in lines:
-        route = f"{method} {path.replace('{org}', ORG)}"
+        route = f"{method} {path.replace('{org}', ORG).replace('{service}', SERVICE)}"
         if len(cells) != len(header) or route in rows:
             raise ValueError(f"the row of {route} has {len(cells)} cells where there are {len(header)} columns, or is there twice")
-        rows[route] = dict(zip((COLUMNS[name] for name in header), cells, strict=True))
+        rows[route] = dict(zip(columns.values(), cells, strict=True))
     return rows

@@ -4,19 +4,18 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.pool import Pool
-from core.access import OrganizationStatus, Role, may
+from core.access import OrganizationStatus, Permission, Role, may
 from entrypoints.http.access import Access, access_of
 from tests.access.calls import Request, call, prepare, routes
 from tests.access.state import put_back, state
-from tests.access.table import REQUESTS, read_matrix
-from tests.access.world import Caller, World
+from tests.access.table import CODES, PEOPLE, REQUESTS, read_matrix
+from tests.access.world import KEYS, Caller, World
 from tests.builders import Answer, Api
 from tests.http.test_every_endpoint import EXISTING, needs_inventory, plain
 
 pytestmark = pytest.mark.slow
 
 TABLE = read_matrix()
-CODES = {"401": "UNAUTHORIZED", "403": "FORBIDDEN", "403*": "ORGANIZATION_NOT_ACTIVE"}
 
 
 @pytest.mark.parametrize("route", TABLE)
@@ -83,8 +82,16 @@ def refused_at_the_door(access: Access, caller: Caller) -> str | None:
     """What the access decorator of a route refuses this caller with, as the table writes it; None if it lets the caller in."""
     if access.security is None:
         return None
+    if access.permission is not None:
+        if caller.permissions is None or caller.key_of is None:
+            return "401"
+        if access.permission not in caller.permissions:
+            return "403"
+        return None if caller.key_of.organization.status is OrganizationStatus.ACTIVE else "403*"
     if caller.session is None:
         return None if access.optional else "401"
+    if caller.is_application and not access.applications:
+        return "403"
     if access.name == "platform_owner":
         return None if caller.is_platform_owner else "403"
     if access.capability is not None:
@@ -113,9 +120,15 @@ def test_the_table_agrees_with_the_documents() -> None:
             want["anonymous"] = False
         elif documented["auth"] == "none":
             want["anonymous"] = True
+        elif documented["auth"] is not None:
+            kind, _, permission = documented["auth"].partition(":")
+            assert kind == "api_key", f"nobody knows what {kind} is"
+            want = dict.fromkeys(PEOPLE.values(), False) | {"suspended-key": False, "expired-key": False}
+            want |= {name: Permission(permission) in KEYS[name] for name in ("key", "reading-key", "writing-key")}
         if documented["org_must_be_active"] and documented["auth"] == "jwt":
             want |= {"suspended": False, "pending": False}
         if documented["roles"] and documented["auth"] == "jwt":
             want |= dict.fromkeys(("stranger", "guest", "foreign", "platform"), False)
+            want |= {caller: False for caller in row if caller.endswith("application")}
         wrong += [f"{name}: {caller} {'may' if right else 'may not'}" for caller, right in want.items() if (caller in let_in) != right]
     assert not wrong, f"The documents say otherwise: {wrong}"

@@ -1,4 +1,4 @@
-"""The cast of the access tests: four organizations, and everybody who may knock at their doors.
+"""The cast of the access tests: four organizations, and everybody and everything that may knock at their doors.
 
 Made once for each process, with the real repositories, and put back before every test: ids and tokens stay the same.
 """
@@ -7,26 +7,46 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
+from uuid import UUID
 
 from adapters.postgres.pool import Pool
-from core.access import SYSTEM, OrganizationStatus, Person, Role
-from core.accounts import Account
+from core.access import SYSTEM, OrganizationStatus, Permission, Person, Role
+from core.accounts import Account, Origin
+from core.api_keys import ApiKey
+from core.branding import Branding
+from core.domains import Claim
 from core.events import CATALOGUE, Event
 from core.invitations import Invitation, InvitationStatus
 from core.mails import MailKind, new_mail
+from core.oauth_credentials import Credentials
 from core.one_time_tokens import Purpose
 from core.organizations import Membership, Organization
-from core.values import Email, Slug, digest, new_id
+from core.providers import Provider
+from core.services import Plan, Service, ServiceType
+from core.values import Domain, Email, Slug, digest, new_id, new_secret
 from ports import Ports
 from tests.access.state import State, state
-from tests.builders import SignedIn, add_account, run_sql, sign_in
+from tests.builders import SignedIn, add_account, mail_server, run_sql, sign_in
+from tests.services import add_login, add_service_user, add_subscription, sign_in_to
 
-AUDITED: Final = ("organization.updated", "user.invited", "user.removed", "security.password.changed")
+AUDITED: Final = ("organization.updated", "user.invited", "user.removed", "security.password.changed", "service.updated")
+
+HOME, RIVAL, SUSPENDED, PENDING = SLUGS = ("aurora", "borealis", "dormant", "unborn")
+
+# The API keys of a tenant, and what each may do; all of them are for its first service, but for the last, which is for its second.
+KEYS: Final = {
+    "key": frozenset(Permission),
+    "reading-key": frozenset(permission for permission in Permission if permission.startswith("read:")),
+    "writing-key": frozenset(permission for permission in Permission if not permission.startswith("read:")),
+    "expired-key": frozenset(Permission),
+    "other-key": frozenset(Permission),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """An organization and its people: an owner, an admin, a member, a further one who calls nothing, and a guest who is only invited.
+    """An organization and its people: an owner, an admin, a member, a further one who calls nothing, a guest who is only invited, and an
+    end user, who is no member; it has two services.
 
     `things` say what `<name>` in a path and `{name}` in a request stand for, when they are meant to be this organization's.
     """
@@ -34,6 +54,8 @@ class Tenant:
     organization: Organization
     people: Mapping[str, Account]
     things: Mapping[str, str]
+    services: tuple[UUID, UUID]
+    keys: Mapping[str, str] = field(repr=False)  # the texts of KEYS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +68,10 @@ class Caller:
     session: SignedIn | None = None
     role: Role | None = None
     impersonated: bool = False
-    key: Mapping[str, str] = field(default_factory=dict)  # the header of a credential that is no session
+    is_application: bool = False  # which has the session of a service of this person's
+    key: str | None = None
+    permissions: frozenset[Permission] | None = None  # of the key, while it is good
+    key_of: Tenant | None = None
 
     @property
     def is_platform_owner(self) -> bool:
@@ -54,7 +79,9 @@ class Caller:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        return self.key if self.session is None else {"Authorization": f"Bearer {self.session.access_token}"}
+        if self.key is not None:
+            return {"X-Api-Key": self.key}
+        return {} if self.session is None else {"Authorization": f"Bearer {self.session.access_token}"}
 
     @property
     def things(self) -> Mapping[str, str]:
@@ -82,32 +109,63 @@ async def make_world(ports: Ports, pool: Pool) -> World:
     stranger = await _add_person(ports, "stranger@nowhere.example")
     # Two organizations know this person; what either knows of the other is what must not come out.
     both = await _add_person(ports, "both@between.example")
-    rival = await _add_tenant(ports, pool, "borealis", both=both)
-    suspended = await _add_tenant(ports, pool, "dormant", status=OrganizationStatus.SUSPENDED)
-    pending = await _add_tenant(ports, pool, "unborn", status=OrganizationStatus.PENDING)
+    rival = await _add_tenant(ports, pool, RIVAL, both=both)
+    suspended = await _add_tenant(ports, pool, SUSPENDED, status=OrganizationStatus.SUSPENDED)
+    pending = await _add_tenant(ports, pool, PENDING, status=OrganizationStatus.PENDING)
     callers = [
         *await _people_of(ports, rival, "foreign-", steward),
+        await _application(ports, pool, rival, rival.people["end-user"], "foreign-application"),
+        *_keys_of(rival, "foreign-"),
         replace((await _people_of(ports, suspended))[0], name="suspended"),
+        await _application(ports, pool, suspended, suspended.people["end-user"], "suspended-application"),
         replace((await _people_of(ports, pending))[0], name="pending"),
     ]
     stranger_session, steward_session = await sign_in(ports, stranger), await sign_in(ports, steward)
     await sign_in(ports, both, rival.organization.id)
     without_home = await state(pool)
-    home = await _add_tenant(ports, pool, "aurora", both=both, invites=rival.people["further"].email)
+    home = await _add_tenant(ports, pool, HOME, both=both, invites=rival.people["further"].email)
     await sign_in(ports, both, home.organization.id)
     guest = home.people["guest"]
+    there = {caller.name: caller for caller in callers}
     callers += [
         *await _people_of(ports, home, "", steward),
+        *_keys_of(home),
+        await _application(ports, pool, home, home.people["end-user"], "application"),
+        await _application(ports, pool, home, home.people["owner"], "owner-application"),
+        await _application(ports, pool, home, steward, "platform-application"),
         Caller(name="anonymous", at=home),
         Caller(name="stranger", at=home, account=stranger, session=stranger_session),
         Caller(name="guest", at=home, account=guest, session=await sign_in(ports, guest)),
         Caller(name="platform", at=home, account=steward, session=steward_session),
-        # The same person as foreign-owner, at somebody else's door.
-        replace(callers[0], name="foreign", at=home, role=None),
+        # The same as those of the rival, at somebody else's door.
+        replace(there["foreign-owner"], name="foreign", at=home, role=None),
+        replace(there["foreign-application"], name="visiting-application", at=home),
+        replace(there["foreign-key"], name="visiting-key", at=home),
+        replace(_keys_of(suspended)[0], name="suspended-key", at=home),
         Caller(name="foreign-stranger", at=rival, account=stranger, session=stranger_session),
         Caller(name="foreign-anonymous", at=rival),
     ]
     return World(home, rival, both, {caller.name: caller for caller in callers}, await state(pool), without_home)
+
+
+async def _application(ports: Ports, pool: Pool, tenant: Tenant, account: Account, name: str) -> Caller:
+    """The tenant's first service, with a token of this person."""
+    session = await sign_in_to(ports, pool, tenant.services[0], account)
+    return Caller(name=name, at=tenant, account=account, session=session, is_application=True)
+
+
+def _keys_of(tenant: Tenant, prefix: str = "") -> list[Caller]:
+    """Programs that hold the tenant's API keys."""
+    return [
+        Caller(
+            name=f"{prefix}{name}",
+            at=tenant,
+            key=tenant.keys[name],
+            permissions=None if name == "expired-key" else permissions,
+            key_of=tenant,
+        )
+        for name, permissions in KEYS.items()
+    ]
 
 
 def _own(account: Account, session: SignedIn) -> Mapping[str, str]:
@@ -115,18 +173,18 @@ def _own(account: Account, session: SignedIn) -> Mapping[str, str]:
     return {
         "own_id": str(account.id),
         "own_email": account.email,
-        "password": _password_of(account.email),
+        "password": password_of(account.email),
         "refresh_token": session.refresh_token,
     }
 
 
-def _password_of(email: str) -> str:
+def password_of(email: str) -> str:
     """Everybody has another one: nobody signs in as somebody else by sending the own one."""
     return f"correct horse of {email}"
 
 
 async def _add_person(ports: Ports, email: str, **changes: Any) -> Account:
-    return await add_account(ports, email, _password_of(email), **changes)
+    return await add_account(ports, email, password_of(email), **changes)
 
 
 async def _people_of(ports: Ports, tenant: Tenant, prefix: str = "", steward: Account | None = None) -> list[Caller]:
@@ -196,10 +254,16 @@ async def _add_tenant(
                 await tx.invitations.end(org, invitation.id, ended, now)
         for token, purpose in (("reset_token", Purpose.RESET_PASSWORD), ("verification_token", Purpose.VERIFY_EMAIL)):
             await tx.one_time_tokens.add(
-                digest(secrets[token]), purpose, further.id, further.email, created_at=now, expires_at=now + timedelta(hours=1)
+                digest(secrets[token]),
+                purpose,
+                further.id,
+                further.email,
+                created_at=now,
+                expires_at=now + timedelta(hours=1),
+                org_id=org,
             )
         for kind in (MailKind.VERIFY_EMAIL, MailKind.PASSWORD_CHANGED):
-            await tx.mails.queue(new_mail(kind, further.email, now))
+            await tx.mails.queue(new_mail(kind, further.email, now, org_id=org))
     actor = Person(
         user_id=owner.id, email=owner.email, session_id=sessions["owner"].session_id, address=f"{slug}:1", agent=f"{slug} laptop"
     )
@@ -210,8 +274,25 @@ async def _add_tenant(
         insert into login_events (id, user_id, org_id, provider, success, agent, created_at)
         values (%s, %s, %s, 'password', true, %s, %s)"""
     await run_sql(pool, login, new_id(), further.id, org, f"{slug} watch", now)
+    # Managed, so that its own organization may do with it whatever an organization may: born there, with an address there.
+    people["end-user"] = await _add_person(ports, f"end-user@{slug}.example", origin=Origin.API_KEY, origin_org_id=org)
+    await _add_settings(ports, organization)
+    services, of_services = await _add_services(ports, organization, owner)
+    keys = await _add_keys(ports, organization, services, owner)
+    # Whom both know signs in to services of either, so that what one of them is told of it must not be what happened at the other.
+    for user in (people["end-user"], further, *([both] if both else [])):
+        await _use(ports, pool, organization, services[0], user)
+    ends = now + timedelta(days=30)
+    plan = UUID(of_services["used_plan_id"])
+    await add_subscription(ports, pool, services[0], people["end-user"].id, plan, ends=ends, provider=f"sub_{slug}")
+    if both:
+        await add_subscription(ports, pool, services[0], both.id, plan, "past_due", ends=ends)
     things = {
         **secrets,
+        **of_services,
+        "end_user_id": str(people["end-user"].id),
+        "end_user_email": people["end-user"].email,
+        "api_key": keys["key"],
         "org_id": str(org),
         "org_slug": slug,
         "user_id": str(further.id),
@@ -221,7 +302,136 @@ async def _add_tenant(
         "guest_email": people["guest"].email,
         **_own(further, sessions["further"]),
     }
-    return Tenant(organization, people, things)
+    return Tenant(organization, people, things, services, keys)
+
+
+async def _add_settings(ports: Ports, organization: Organization) -> None:
+    """All that an organization can set about itself. Its domain is proved."""
+    org, slug, now = organization.id, organization.slug, ports.clock.now()
+    domain = Domain(f"{slug}.example")
+    look = Branding(f"https://{slug}.example/logo.png", f"#{digest(slug).hex()[:6]}", f"{slug.title()} Suite")
+    mailer = mail_server(
+        org,
+        host=f"mail.{slug}.example",
+        username=f"{slug}-mailer",
+        password=f"mail password of {slug}",
+        from_email=Email(f"post@{slug}.example"),
+        from_name=f"{slug.title()} Post",
+    )
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.smtp.put(mailer, now)
+        await tx.branding.put(org, look, now)
+        await tx.domains.put(Claim(org_id=org, domain=domain, challenge=challenge_of(slug), verified_at=None, created_at=now))
+        await tx.domains.prove(org, now)
+        await tx.home_realm.replace(org, {domain: Provider.CODEHOST})
+
+
+def challenge_of(slug: str) -> str:
+    """What the DNS has to say for a tenant to have proved its domain."""
+    return digest(f"challenge of {slug}").hex()
+
+
+async def _add_services(ports: Ports, organization: Organization, owner: Account) -> tuple[tuple[UUID, UUID], Mapping[str, str]]:
+    """Two services, the first with a plan that can be used and one that is not, and what of them has a name."""
+    org, slug, now = organization.id, organization.slug, ports.clock.now()
+    secret = f"client secret of {slug}"
+    shop, desk = (
+        Service(
+            id=new_id(),
+            org_id=org,
+            slug=Slug(f"{slug}-{kind}"),
+            name=f"{slug.title()} {kind.title()}",
+            service_type=ServiceType.WEB,
+            client_id=new_id(),
+            client_secret_hash=digest(f"{secret} {kind}"),
+            codehost_scopes=(f"{slug}:read",),
+            websuite_scopes=(f"{slug}:mail",),
+            officesuite_scopes=(f"{slug}:files",),
+            redirect_uris=(f"https://{kind}.{slug}.example/callback",),
+            device_activation_uri=f"https://{kind}.{slug}.example/device",
+            subscription_count=0,
+            created_at=now,
+            updated_at=now,
+        )
+        for kind in ("shop", "desk")
+    )
+    plans = {
+        name: Plan(
+            id=new_id(),
+            org_id=org,
+            service_id=service.id,
+            name=f"{slug.title()} {name}",
+            price_cents=999,
+            currency="eur",
+            features=(f"{slug} exports",),
+            billing_price_id=f"price_{slug}_{name}",
+            created_at=now,
+            updated_at=now,
+        )
+        for name, service in {"used": shop, "spare": shop, "other": desk}.items()
+    }
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        for service in (shop, desk):
+            await tx.services.add(service)
+            await tx.oauth_credentials.put(
+                org, service.id, Credentials(Provider.CODEHOST, f"{service.slug} client", now), f"provider secret of {service.slug}"
+            )
+        for plan in plans.values():
+            await tx.plans.add(plan)
+        listed = _key(organization, shop.id, owner, "listed-key", frozenset(Permission), now)
+        await tx.api_keys.add(listed, digest(new_secret()))
+    things = {
+        "service_slug": shop.slug,
+        "service_id": str(shop.id),
+        "client_id": str(shop.client_id),
+        "client_secret": f"{secret} shop",
+        "other_service_slug": desk.slug,
+        "plan_id": str(plans["spare"].id),
+        "used_plan_id": str(plans["used"].id),
+        "api_key_id": str(listed.id),
+        "provider": Provider.CODEHOST.value,
+        "domain": f"{slug}.example",
+    }
+    return (shop.id, desk.id), things
+
+
+async def _add_keys(ports: Ports, organization: Organization, services: tuple[UUID, UUID], owner: Account) -> Mapping[str, str]:
+    """The texts of KEYS."""
+    now = ports.clock.now()
+    texts = {name: f"sk_{organization.slug[:6]}_{new_secret()}" for name in KEYS}
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        for name, permissions in KEYS.items():
+            key = _key(organization, services[name == "other-key"], owner, name, permissions, now)
+            ends = now - timedelta(seconds=1) if name == "expired-key" else None
+            await tx.api_keys.add(replace(key, expires_at=ends), digest(texts[name]))
+    return texts
+
+
+def _key(organization: Organization, service: UUID, owner: Account, name: str, permissions: frozenset[Permission], now: datetime) -> ApiKey:
+    """It has been used just now, so that to use it once more leaves no trace."""
+    return ApiKey(
+        id=new_id(),
+        org_id=organization.id,
+        service_id=service,
+        name=f"{organization.slug} {name}",
+        prefix=f"sk_{organization.slug[:6]}",
+        permissions=tuple(sorted(permissions)),
+        last_used_at=now,
+        expires_at=None,
+        created_by=owner.id,
+        created_at=now,
+    )
+
+
+async def _use(ports: Ports, pool: Pool, organization: Organization, service: UUID, user: Account) -> None:
+    """What is there of somebody who signs in to a service, also through a provider."""
+    await add_service_user(ports, service, user.id)
+    await add_login(ports, pool, service, user.id, "codehost")
+    identity = """
+        insert into identities (id, user_id, service_id, provider, provider_user_id, email, linked_at)
+        values (%s, %s, %s, 'codehost', %s, %s, %s)"""
+    name = f"{organization.slug}-{user.email.split('@')[0]}"
+    await run_sql(pool, identity, new_id(), user.id, service, name, f"{name}@codehost.example", ports.clock.now())
 
 
 def _invitation(organization: Organization, inviter: Account, email: str, created_at: datetime, token: str | None = None) -> Invitation:

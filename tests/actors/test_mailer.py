@@ -14,13 +14,15 @@ import actors.mailer
 from actors.mailbox import Mailbox
 from actors.mailer import mailer
 from adapters.clock import SystemClock
+from adapters.egress import Guard
 from adapters.postgres.pool import Pool
-from adapters.smtp import SmtpTransport
+from adapters.smtp import Dispatch, OwnServers, SmtpTransport
 from core import mails
 from core.access import SYSTEM, Caller
 from core.errors import StorageDown
 from core.mails import Ended, Mail, MailKind, Outcome
 from core.one_time_tokens import Purpose
+from core.smtp import MailServer
 from core.values import Email, digest
 from ports import Ports
 from ports.outside import Letter, MailRefused
@@ -227,7 +229,7 @@ async def test_an_outage_of_the_mail_server_costs_time_and_no_mail(
 @pytest.mark.slow
 async def test_a_mail_server_that_comes_back_gets_the_mail(ports: Ports, pool: Pool, clock: FakeClock) -> None:
     with SmtpSink() as gone:
-        transport = SmtpTransport(gone.url, "Gatehouse <gatehouse@example.com>")
+        transport = Dispatch(SmtpTransport(gone.url, "Gatehouse <gatehouse@example.com>"), OwnServers(Guard()))
     await add_account(ports, ADA)
     [mail] = await queue(ports, MailKind.RESET_PASSWORD, ADA)
     async with mailing(replace(ports, mail=transport)) as [inbox]:
@@ -252,10 +254,10 @@ async def test_a_mail_server_that_comes_back_gets_the_mail(ports: Ports, pool: P
 async def test_a_retry_that_is_soon_due_wakes_the_mailer_itself(
     ports: Ports, pool: Pool, sent: FakeMailTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class RefusesOnce:
+    class RefusesOnce(FakeMailTransport):
         refused = 0
 
-        async def send(self, letter: Letter) -> None:
+        async def send(self, letter: Letter, server: MailServer | None = None) -> None:
             if not self.refused:
                 self.refused += 1
                 raise MailRefused("not now")

@@ -1,14 +1,15 @@
-"""What the tests of the PostgreSQL adapter share: the service's storage, and databases without its schema."""
+"""What the tests of the PostgreSQL adapter share: the service's storage, two organizations, and databases without its schema."""
 
 import os
 from collections.abc import Iterator
+from uuid import UUID
 
 import pytest
 
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from tests import database
-from tests.builders import make_vault
+from tests.builders import add_organization, make_vault
 from tests.fakes.outside import FakeClock
 
 
@@ -40,3 +41,13 @@ def fresh(server: str) -> Iterator[str]:
 @pytest.fixture
 def storage(pool: Pool, clock: FakeClock) -> Postgres:
     return Postgres(pool, make_vault(), clock)
+
+
+@pytest.fixture
+async def acme(pool: Pool) -> UUID:
+    return await add_organization(pool, "acme")
+
+
+@pytest.fixture
+async def twin(pool: Pool) -> UUID:
+    return await add_organization(pool, "twin")

@@ -88,6 +88,12 @@ async def plan_nodes(pool: Pool, statement: str, parameters: Mapping[str, object
     return [*below(plan)]
 
 
+def rows_of(node: Mapping[str, Any]) -> float:
+    """How many rows the node looked at."""
+    seen = node["Actual Rows"] + node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
+    return float(seen * node["Actual Loops"])
+
+
 def account(email: str = ADA, **changes: Any) -> Account:
     plain = Account(
         id=uuid4(),

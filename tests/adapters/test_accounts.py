@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+import trio
 
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres, Transaction
@@ -15,8 +16,9 @@ from core.access import SYSTEM
 from core.accounts import Account, EmailTaken, Origin
 from core.one_time_tokens import Purpose
 from core.values import Email, digest
-from tests.adapters.rows import ADA, EVE, HOUR, NOW, SECOND, account, add, begin, in_another_task, is_locked, within
+from tests.adapters.rows import ADA, EVE, HOUR, NOW, SECOND, account, add, begin, in_another_task, is_locked, somebody_waits, within
 from tests.builders import add_organization, everyone, run_sql
+from tests.services import add_service
 
 FULL: dict[str, Any] = {
     "email_verified_at": NOW - 1 * SECOND,
@@ -107,6 +109,25 @@ async def test_changes_touch_one_account_only(storage: Postgres) -> None:
         assert changed is not None
         assert (changed.email, changed.email_verified_at, changed.password_hash) == ("lovelace@example.com", None, "another hash")
         assert await tx.accounts.by_id(eve.id) == eve
+
+
+async def test_a_new_address_takes_the_relations_to_services_first_and_then_those_to_organizations(storage: Postgres, pool: Pool) -> None:
+    """Whoever deletes a service does it in this order, and the foreign keys, by which the address goes on, in any."""
+    ada = await add(storage, account())
+    service = await add_service(pool, await add_organization(pool, "acme"))
+    await within(storage, lambda tx: tx.end_users.add(service, ada.id, NOW, signed_in=True))
+
+    async def change() -> None:
+        await within(storage, lambda tx: tx.accounts.change_email(ada.id, EVE, NOW))
+
+    async with trio.open_nursery() as nursery, pool.connection() as connection, connection.transaction():
+        await connection.execute("select from service_users for no key update")
+        nursery.start_soon(change)
+        await somebody_waits(pool)
+        assert not await is_locked(pool, "end_users", "user_id = %s", ada.id)
+        assert not await is_locked(pool, "users", "id = %s", ada.id), "the foreign keys have not begun"
+    told = "select u.email, r.email, e.email from users u join service_users r on r.user_id = u.id join end_users e on e.user_id = u.id"
+    assert await run_sql(pool, told) == [(EVE, EVE, EVE)]
 
 
 async def test_the_first_proof_of_a_mailbox_is_remembered(storage: Postgres, pool: Pool) -> None:

@@ -168,11 +168,10 @@ def large_database(server: str) -> Iterator[str]:
     """A database for this file alone: so many rows would slow down whoever uses it afterwards."""
     with database.Database(server) as own:
         with psycopg.connect(own.conninfo, autocommit=True) as connection:
-            connection.execute("set synchronous_commit = on")  # or vacuum would not take the rows for settled yet
             few = [119_996, 119_998, 119_999]
             connection.execute(GENERATED, {"org": ORG, "frequent": FREQUENT, "rare": RARE, "few": few})
             connection.execute(COUNTED)
-            connection.execute("vacuum analyze audit_log, audit_totals")
+            database.settle(connection, "audit_log", "audit_totals")
         yield own.conninfo
 
 
@@ -226,3 +225,24 @@ async def test_a_page_of_a_large_log_reads_little_more_than_itself(large_databas
             listed, whole, read = await rows_read(connection, wanted, FIRST)
             assert (listed.total, len(listed.items), whole) == (total, min(total, 50), 0), wanted
             assert read <= 200, wanted  # the page, and what there is to count of a small thing; of 120,000
+
+
+async def test_what_is_about_an_account_alone_is_forgotten_in_every_log_and_counted_out(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    orgs = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    async with storage.transaction(by=replace(PERSON, user_id=ada.id)) as tx:
+        for org in (*orgs, None):
+            for name in ("security.password.changed", "security.mfa.enabled", "user.joined"):
+                tx.record(Event(CATALOGUE[name], str(ada.id), org_id=org))
+            tx.record(Event(CATALOGUE["security.password.changed"], str(eve.id), org_id=org))
+            tx.record(Event(CATALOGUE["service.created"], str(ada.id), org_id=org))
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.audit.forget(ada.id)
+    left = [("security.password.changed", str(eve.id)), ("service.created", str(ada.id)), ("user.joined", str(ada.id))]
+    for org in (*orgs, None):
+        entries = "select action, target_id from audit_log where org_id is not distinct from %s order by action"
+        assert await run_sql(pool, entries, org) == left
+    for org in orgs:
+        totals = "select action, total from audit_totals where org_id = %s and total <> 0 order by action"
+        assert await run_sql(pool, totals, org) == [(action, 1) for action, _ in left]
+        assert (await read(storage, org, Filter(actions=frozenset({"security.mfa.enabled"})))).total == 0

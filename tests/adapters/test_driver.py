@@ -32,13 +32,19 @@ async def prepared(connection: Connection) -> int:
 
 async def test_session_has_the_settings_it_was_opened_with(blank: str) -> None:
     connection = await connect(
-        blank, timeout=PATIENCE, application_name="a name", statement_timeout_ms=1234, idle_in_transaction_session_timeout_ms=5678
+        blank,
+        timeout=PATIENCE,
+        application_name="a name",
+        statement_timeout_ms=1234,
+        lock_timeout_ms=234,
+        idle_in_transaction_session_timeout_ms=5678,
     )
     async with connection:
         assert await connection.row(
             """select current_setting('TimeZone'), current_setting('statement_timeout'), current_setting('application_name'),
-                current_setting('idle_in_transaction_session_timeout'), current_setting('client_encoding')"""
-        ) == ("UTC", "1234ms", "a name", "5678ms", "UTF8")
+                current_setting('lock_timeout'), current_setting('idle_in_transaction_session_timeout'),
+                current_setting('client_encoding')"""
+        ) == ("UTC", "1234ms", "a name", "234ms", "5678ms", "UTF8")
         assert connection.autocommit
     assert connection.closed
 

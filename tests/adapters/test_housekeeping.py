@@ -1,5 +1,6 @@
 """Leases, and that what is past its use goes while nothing else does."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
@@ -23,6 +24,7 @@ from ports import Ports
 from tests.adapters.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, begin, in_another_task, mail, session, within
 from tests.builders import add_member, add_organization, everyone, meanwhile, run_sql
 from tests.fakes.outside import FakeClock
+from tests.services import add_plan, add_service
 
 # Leases
 
@@ -88,6 +90,7 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
         await run_sql(pool, counted, str(when).encode(), NOW, when)
         await add_events(pool, "x", when)
         await run_sql(pool, "insert into deleted_organizations (id, deleted_at) values (%s, %s)", uuid4(), when)
+        await run_sql(pool, "insert into deleted_services (id, deleted_at) values (%s, %s)", uuid4(), when)
 
 
 SWEPT_TABLES = {
@@ -99,12 +102,14 @@ SWEPT_TABLES = {
     Sweep.MAILS: ("mails", 1),
     Sweep.EVENTS: ("events", 1),
     Sweep.UNVERIFIED_ACCOUNTS: ("users", 1),
+    Sweep.DELETED_SERVICES: ("deleted_services", 1),
     Sweep.DELETED_ORGANIZATIONS: ("deleted_organizations", 1),
 }
 
 
 def test_every_sweep_is_tested() -> None:
-    assert SWEPT_TABLES.keys() == SWEEPS.keys() == set(Sweep)
+    elsewhere = {Sweep.LOGIN_TOTALS}  # with the logins
+    assert SWEPT_TABLES.keys() | elsewhere == SWEEPS.keys() == set(Sweep)
 
 
 @pytest.mark.parametrize("what", SWEPT_TABLES)
@@ -135,7 +140,8 @@ async def test_a_swept_session_takes_its_refresh_tokens_along(storage: Postgres,
 
 
 async def test_only_accounts_that_never_proved_anything_are_purged(storage: Postgres, pool: Pool) -> None:
-    """Self-registered with a password, never verified, without membership (security.md A-7)."""
+    """Self-registered with a password and nothing else to sign in with, never verified, without membership (security.md A-7), and in the
+    books of no service."""
     old = {"email_verified_at": None, "created_at": NOW - 8 * DAY}
     org = await add_organization(pool, "acme")
     kept = {
@@ -147,9 +153,27 @@ async def test_only_accounts_that_never_proved_anything_are_purged(storage: Post
         "api": account("api@example.com", **old, origin=Origin.API_KEY, origin_org_id=org),
         "sign-up": account("sign-up@example.com", **old, origin=Origin.SIGN_UP, origin_org_id=org),
         "passwordless": account("passwordless@example.com", **old, password_hash=None),
+        "user": account("user@example.com", **old),
+        "end user": account("end-user@example.com", **old),
+        "subscriber": account("subscriber@example.com", **old),
+        "linked": account("linked@example.com", **old),
     }
     await add(storage, *kept.values(), account("never@example.com", **old))
     await add_member(pool, org, kept["member"].id)
+    # Of a service or an organization that is gone, too.
+    used = "insert into service_users (service_id, user_id, org_id, email, deactivated, created_at) values (%s, %s, %s, %s, false, now())"
+    await run_sql(pool, used, uuid4(), kept["user"].id, uuid4(), kept["user"].email)
+    known = "insert into end_users (org_id, user_id, email, deactivated, created_at) values (%s, %s, %s, false, now())"
+    await run_sql(pool, known, uuid4(), kept["end user"].id, kept["end user"].email)
+    service = await add_service(pool, org)
+    subscribed = """
+        insert into subscriptions (id, org_id, service_id, user_id, plan_id, status, current_period_end, created_at, updated_at)
+        values (gen_random_uuid(), %s, %s, %s, %s, 'expired', now(), now(), now())"""
+    await run_sql(pool, subscribed, org, service, kept["subscriber"].id, await add_plan(pool, service))
+    linked = """
+        insert into identities (id, user_id, provider, provider_user_id, linked_at)
+        values (gen_random_uuid(), %s, 'codehost', '42', now())"""
+    await run_sql(pool, linked, kept["linked"].id)
     assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.UNVERIFIED_ACCOUNTS, NOW - 7 * DAY, 100)) == 1
     assert {email for (email,) in await run_sql(pool, "select email from users")} == {one.email for one in kept.values()}
 
@@ -349,7 +373,7 @@ async def test_housekeeping_keeps_what_is_still_needed(ports: Ports, storage: Po
     await within(storage, lambda tx: tx.sessions.end(begun.id, NOW))
     young = account("young@example.com", email_verified_at=None, created_at=NOW)
     await add(storage, young)
-    await within(storage, lambda tx: tx.logins.succeeded(ada.id, begun.id, "password", NOW - 1000 * DAY, None, None))
+    await within(storage, lambda tx: tx.logins.succeeded(replace(begun, created_at=NOW - 1000 * DAY), "password"))
     async with storage.transaction(by=SYSTEM) as tx:
         tx.record(events.password_changed(ada.id, "set"))
     clock.advance(23 * HOUR)

@@ -334,10 +334,9 @@ def many(server: str) -> Iterator[str]:
     """A database for this file alone: so many rows would slow down whoever uses it afterwards."""
     with database.Database(server) as own:
         with psycopg.connect(own.conninfo, autocommit=True) as connection:
-            connection.execute("set synchronous_commit = on")  # or vacuum would not take the rows for settled yet
             connection.execute("set session_replication_role = replica")  # no foreign keys
             connection.execute(GENERATED, {"org": ORG, "now": NOW})
-            connection.execute("vacuum analyze invitations")
+            database.settle(connection, "invitations")
         yield own.conninfo
 
 

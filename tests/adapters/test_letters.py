@@ -1,19 +1,26 @@
 """What mails say, where their links lead, and what they do not contain."""
 
+import email
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from email import policy
+from email.headerregistry import Address
 from html.parser import HTMLParser
 from uuid import UUID
 
 import pytest
 
 from adapters.letters import Letters, spoken
+from adapters.smtp import to_message
 from core.access import Role
+from core.branding import Branding, Design
+from core.colors import TEXT, Color, contrast
 from core.invitations import Invitation, InvitationStatus, Offer
 from core.mails import Mail, MailKind
 from core.policy import Policy
 from core.values import Email
+from ports.outside import Letter
 
 TOKEN = "0d9f9d4e-7f07-4c39-a9a4-0b1f6b8c1a52"
 BASE_URL = "https://id.example.com/sso"
@@ -57,12 +64,13 @@ NOTICES = [kind for kind in MailKind if kind not in PATHS]
 class Page(HTMLParser):
     """What an HTML part shows and refers to; every element must be closed."""
 
-    VOID = ("meta", "br")
+    VOID = ("meta", "br", "img")
 
     def __init__(self, html: str) -> None:
         super().__init__()
         self.open: list[str] = []
         self.links: list[str] = []
+        self.images: list[dict[str, str | None]] = []
         self.headings = 0
         self.shown = ""
         self.attributes: set[str] = set()
@@ -76,6 +84,8 @@ class Page(HTMLParser):
             self.open.append(tag)
         if tag == "a":
             self.links.extend(value or "" for name, value in attrs if name == "href")
+        if tag == "img":
+            self.images.append(dict(attrs))
         if tag == "table":
             assert ("role", "presentation") in attrs, "a table that lays out is none to a screen reader"
         self.headings += tag == "h1"
@@ -130,8 +140,8 @@ def test_both_parts_say_who_writes_to_whom_and_what_to_do_if_it_was_somebody_els
 
 @pytest.mark.parametrize("kind", LIFETIMES)
 def test_both_parts_say_how_long_the_link_lives_and_that_the_mail_may_be_ignored(kind: MailKind) -> None:
-    policy = Policy(verification_ttl=timedelta(minutes=90), reset_ttl=timedelta(minutes=45))
-    letter = Letters(BASE_URL, policy).compose(replace(MAIL, kind=kind))
+    lifetimes = Policy(verification_ttl=timedelta(minutes=90), reset_ttl=timedelta(minutes=45))
+    letter = Letters(BASE_URL, lifetimes).compose(replace(MAIL, kind=kind))
     for part in (letter.text, Page(letter.html).shown):
         assert f"The link works once, within {LIFETIMES[kind]} of the request" in words(part)
         assert "ignore this mail" in words(part)
@@ -226,3 +236,120 @@ def test_the_message_id_is_the_mails_own(base_url: str, host: str) -> None:
 
 def test_a_letter_does_not_show_its_link() -> None:
     assert TOKEN not in repr(LETTERS.compose(MAIL))
+
+
+# In the design of an organization (decisions, point 66; security.md E-1, E-4)
+
+LINKED = list(PATHS)
+LOGO = "https://cdn.acme.example/logo.svg?size=2&v=7"
+PORTAL = Design("Acme & <Sons>", Branding(LOGO, "#7a1fa2", "Acme Portal"))
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"onload="alert(1)',
+    "'><img src=x onerror=alert(1)>",
+    "</title></style><b>",
+    "=?utf-8?q?x=0D=0ABcc:eve@example.com?=",
+    "{{ product }} {address} {% raw %}",
+    "שלום עולם",
+    "مرحبا 42 <b>",
+    "x" * 100,
+]
+
+
+def branded(kind: MailKind, design: Design = PORTAL) -> Letter:
+    return LETTERS.compose(replace(MAIL, kind=kind, design=design))
+
+
+def within(text: str, name: str) -> str:
+    """The text without a name."""
+    assert name in text
+    return text.replace(name, "")
+
+
+@pytest.mark.parametrize("kind", LINKED)
+def test_an_organization_adds_its_name_and_nothing_to_what_is_said(kind: MailKind) -> None:
+    plain, letter = LETTERS.compose(replace(MAIL, kind=kind)), branded(kind)
+    assert letter.subject == plain.subject.removesuffix("Gatehouse") + "Acme Portal"
+    assert words(letter.text).endswith("-- Gatehouse sent this mail by itself, for Acme Portal. Nobody reads the answers.")
+    assert words(letter.text).replace("itself, for Acme Portal.", "itself.") == words(plain.text)
+    assert replace(letter, subject="", text="", html="") == replace(plain, subject="", text="", html="")
+    shown = words(Page(letter.html).shown)
+    assert shown.startswith("Acme Portal ")
+    assert shown.endswith(f"Gatehouse sent this mail by itself, for Acme Portal, to {MAIL.address}. Nobody reads the answers.")
+    assert Page(letter.html).links == Page(plain.html).links
+    for part in (LOGO, "cdn.acme", "#7a1fa2"):
+        assert part not in letter.text
+
+
+@pytest.mark.parametrize("kind", LINKED)
+def test_its_logo_is_an_image_of_a_fixed_height_that_says_nothing(kind: MailKind) -> None:
+    [image] = Page(branded(kind).html).images
+    assert (image["src"], image["height"], image["alt"]) == (LOGO, "32", "Logo")
+    assert branded(kind).html.count("cdn.acme.example") == 1
+    unmarked = branded(kind, replace(PORTAL, branding=replace(PORTAL.branding, logo_url=None)))
+    assert Page(unmarked.html).images == []
+
+
+def colors_of(html: str) -> dict[str, dict[str, Color]]:
+    """What the link, the button and its label are coloured in, by scheme."""
+    found = {
+        "light": {
+            "button": r'class="button" style="background:(#\w+);',
+            "label": r'class="label"[^>]* style="[^"]*;color:(#\w+);',
+            "link": r'class="link"[^>]* style="color:(#\w+);',
+        },
+        "dark": {name: rf"\.{name} {{ (?:background|color): (#\w+) !important" for name in ("button", "label", "link")},
+    }
+    return {
+        scheme: {name: Color.parse(re.findall(pattern, html)[0]) for name, pattern in patterns.items()}
+        for scheme, patterns in found.items()
+    }
+
+
+@pytest.mark.parametrize("color", [None, "#ffffff", "#fff6d5", "#ffcc00", "#7a1fa2", "#767676", "#00112a", "#000000"])
+@pytest.mark.parametrize("kind", LINKED)
+def test_what_is_coloured_can_be_read_in_both_schemes(kind: MailKind, color: str | None) -> None:
+    design = None if color is None else Design("Acme", Branding(primary_color=color))
+    for scheme, found in colors_of(LETTERS.compose(replace(MAIL, kind=kind, design=design)).html).items():
+        assert contrast(found["label"], found["button"]) >= TEXT
+        assert contrast(found["link"], Color.parse("#ffffff" if scheme == "light" else "#172024")) >= TEXT
+        assert color is None or found["button"] == Color.parse(color)
+
+
+@pytest.mark.parametrize("kind", LINKED)
+def test_an_organization_that_has_chosen_nothing_adds_its_name_alone(kind: MailKind) -> None:
+    plain, letter = LETTERS.compose(replace(MAIL, kind=kind)), branded(kind, Design("Acme Ltd."))
+    assert letter.subject == plain.subject.removesuffix("Gatehouse") + "Acme Ltd."
+    assert words(Page(letter.html).shown).startswith("Acme Ltd. ")
+    assert colors_of(letter.html) == colors_of(plain.html)
+    assert Page(letter.html).images == []
+
+
+def test_the_subject_of_an_invitation_does_not_name_the_organization_twice() -> None:
+    assert branded(MailKind.INVITATION, Design(OFFER.organization_name)).subject == LETTERS.compose(INVITATION).subject
+    assert branded(MailKind.INVITATION).subject == "You are invited to Acme & <Sons> - Acme Portal"
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("kind", LINKED)
+def test_no_name_does_harm(kind: MailKind, name: str) -> None:
+    plain = Page(branded(kind, Design("Acme", replace(PORTAL.branding, product_name="N"))).html)
+    letter = branded(kind, Design("Acme", replace(PORTAL.branding, product_name=name)))
+    page = Page(letter.html)
+    assert within(letter.text, name) == branded(kind).text.replace("Acme Portal", "")
+    assert words(page.shown).startswith(words(f"{name} "))
+    assert (page.links, page.images, page.attributes, page.headings) == (plain.links, plain.images, plain.attributes, plain.headings)
+    assert letter.html.count("</title>") == letter.html.count("</style>") == 1
+    message = to_message(letter, Address("Gatehouse", addr_spec="signin@id.example.com"))
+    read = email.message_from_bytes(bytes(message), policy=policy.default)
+    assert read.keys() == message.keys()
+    assert read["Subject"].strip() == letter.subject.replace("=?", "= ?")
+    for part, body in zip(read.iter_parts(), (letter.text, letter.html), strict=True):
+        assert part.get_content().splitlines() == body.splitlines()
+
+
+@pytest.mark.parametrize("name", ["שלום", "مرحبا 42"])
+def test_a_name_that_is_written_from_right_to_left_turns_nothing_round_it(name: str) -> None:
+    body = branded(MailKind.INVITATION, Design(name)).html.partition("</title>")[2]
+    assert body.count(f"<bdi>{name}</bdi>") == body.count(name) == 2
+    assert "<bdi>Acme &amp; &lt;Sons&gt;</bdi></h1>" in body

@@ -2,18 +2,21 @@
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
+from uuid import UUID, uuid4
 
 import pytest
 
 from adapters.postgres.driver import connect
 from adapters.postgres.locks import RECIPIENTS
 from adapters.postgres.pool import Pool
-from adapters.postgres.storage import Postgres
+from adapters.postgres.storage import Postgres, Transaction
 from core.access import SYSTEM
-from core.mails import Mail, MailKind, Outcome
+from core.mails import NOTHING_HELD_BACK, HeldBack, Mail, MailKind, Outcome
+from core.smtp import MailServer
 from core.values import Email
 from tests.adapters.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, in_another_task, mail, queue, within
-from tests.builders import everyone, run_sql
+from tests.builders import add_organization, everyone, mail_server, run_sql
 
 
 async def claim(storage: Postgres, limit: int = 10, now: datetime = NOW, lease: timedelta = HOUR) -> list[Mail]:
@@ -22,7 +25,7 @@ async def claim(storage: Postgres, limit: int = 10, now: datetime = NOW, lease: 
 
 @pytest.mark.parametrize("kind", list(MailKind))
 async def test_every_field_of_a_mail_comes_back(storage: Postgres, kind: MailKind) -> None:
-    queued = mail(kind=kind)
+    queued = mail(kind=kind, org_id=uuid4())
     await queue(storage, queued)
     await within(storage, lambda tx: tx.mails.keep_token(queued, "the token", NOW))
     assert await claim(storage) == [replace(queued, claims=1, due_at=NOW + HOUR, token="the token", token_at=NOW)]
@@ -59,6 +62,34 @@ async def test_a_claim_does_not_wait_for_another(storage: Postgres) -> None:
     async with storage.transaction(by=SYSTEM) as tx:
         assert len(await tx.mails.claim(NOW, NOW + HOUR, 1)) == 1
         assert len(await in_another_task(lambda: claim(storage))) == 1
+
+
+async def put(server: MailServer, tx: Transaction) -> None:
+    await tx.smtp.put(server, NOW)
+
+
+async def test_what_is_held_back_is_left_to_wait_and_nothing_else(storage: Postgres, pool: Pool) -> None:
+    acme, twin, plain = [await add_organization(pool, slug) for slug in ("acme", "twin", "plain")]
+    for org in (acme, twin):
+        await within(storage, partial(put, mail_server(org)))
+    invitations = {org: mail(kind=MailKind.INVITATION, org_id=org) for org in (acme, twin, plain, None)}
+    resets = {org: mail(kind=MailKind.RESET_PASSWORD, org_id=org) for org in (acme, None)}
+    await queue(storage, *invitations.values(), *resets.values())
+
+    async def claimed(held_back: HeldBack) -> set[UUID]:
+        """The ids of what would be claimed, which nobody has then."""
+        found = await within(storage, lambda tx: tx.mails.claim(NOW, NOW, 10, held_back))
+        return {one.id for one in found}
+
+    everything = {one.id for one in (*invitations.values(), *resets.values())}
+    assert await claimed(NOTHING_HELD_BACK) == everything
+    assert await claimed(HeldBack(frozenset({acme}))) == everything - {invitations[acme].id}
+    # Those of an organization without a server of its own are the platform's to send.
+    assert await claimed(HeldBack(every_own_server=True)) == everything - {invitations[acme].id, invitations[twin].id}
+    assert await claimed(HeldBack(frozenset({acme, plain}), every_own_server=True)) == {
+        invitations[None].id,
+        *(one.id for one in resets.values()),
+    }
 
 
 async def test_a_token_is_kept_sealed(storage: Postgres, pool: Pool) -> None:

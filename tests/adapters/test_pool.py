@@ -72,8 +72,9 @@ async def test_connection_is_in_autocommit_with_its_timeouts(blank: str) -> None
     async with pool_of(blank, 1, statement_timeout=1.5) as pool, pool.connection() as connection:
         assert connection.autocommit
         assert await connection.row(
-            "select current_setting('statement_timeout'), current_setting('idle_in_transaction_session_timeout')"
-        ) == ("1500ms", "1min")
+            """select current_setting('statement_timeout'), current_setting('lock_timeout'),
+                current_setting('idle_in_transaction_session_timeout')"""
+        ) == ("1500ms", "5s", "1min")
 
 
 async def test_no_more_than_size_at_once(blank: str) -> None:
@@ -287,6 +288,15 @@ async def test_timeout_of_a_statement_is_an_outage(connection: Connection) -> No
     with pytest.raises(StorageDown) as caught, translated():
         await connection.run("select pg_sleep(60)")
     assert isinstance(caught.value.__cause__, errors.QueryCanceled)
+
+
+async def test_a_lock_that_somebody_keeps_is_an_outage_before_the_statement_runs_out_of_time(fresh: str, connection: Connection) -> None:
+    await connection.begin()
+    await connection.run("update t set n = 2")
+    async with pool_of(fresh, 1, lock_timeout=0.02) as pool, pool.connection() as other:
+        with pytest.raises(StorageDown) as caught, translated():
+            await other.run("update t set n = 3")
+        assert isinstance(caught.value.__cause__, errors.LockNotAvailable)
 
 
 async def test_shutdown_by_the_administrator_is_an_outage(connection: Connection) -> None:

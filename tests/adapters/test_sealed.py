@@ -5,17 +5,21 @@ from dataclasses import replace
 import pytest
 
 from adapters.crypto import AesVault
+from adapters.postgres.oauth_credentials import name_of, place
 from adapters.postgres.pool import Pool
 from adapters.postgres.sealed import COLUMNS
 from adapters.postgres.storage import Postgres
 from core import housekeeping
 from core.access import SYSTEM
 from core.housekeeping import Sealed
+from core.oauth_credentials import Credentials
+from core.providers import Provider
 from core.signing_keys import SigningKey
 from ports import Ports
 from tests.adapters.rows import DAY, HOUR, NOW, SECOND, mail
-from tests.builders import run_sql
+from tests.builders import add_organization, mail_server, run_sql
 from tests.fakes.outside import FakeClock
+from tests.services import add_service
 
 
 async def test_every_sealed_value_comes_under_the_new_key(
@@ -26,6 +30,8 @@ async def test_every_sealed_value_comes_under_the_new_key(
     before, both, after = [replace(ports, storage=Postgres(pool, AesVault(keys), clock)) for keys in ([old], [new, old], [new])]
     await run_sql(pool, "delete from signing_keys")
     mails = [mail() for _ in range(8)]
+    orgs = [await add_organization(pool, f"org-{number}") for number in range(5)]
+    services, providers = [await add_service(pool, orgs[0], f"service-{number}") for number in range(2)], [*Provider] * 2
     async with before.storage.transaction(by=SYSTEM) as tx:
         for number in range(4):
             await tx.signing_keys.add(SigningKey(f"key {number}", b"pem %d" % number, NOW + number * SECOND, None))
@@ -34,13 +40,23 @@ async def test_every_sealed_value_comes_under_the_new_key(
             await tx.mails.queue(one)
             if number != 5:
                 await tx.mails.keep_token(one, f"token {number}", NOW)
+        for number, org in enumerate(orgs):
+            await tx.smtp.put(mail_server(org, password=f"password {number}" if number else None), NOW)
+        for number, provider in enumerate(providers):
+            await tx.oauth_credentials.put(orgs[0], services[number // 3], Credentials(provider, "id", NOW), f"secret {number}")
     async with both.storage.transaction(by=SYSTEM) as tx:
         await tx.mails.keep_token(mails[0], "already new", NOW)
-    assert await housekeeping.reencrypt(both) == 4 + 6
+    assert await housekeeping.reencrypt(both) == 4 + 6 + 4 + 6
     assert await housekeeping.reencrypt(both) == 0
     assert await housekeeping.reencrypt(after) == 0
     async with after.storage.reading() as read:
         assert [key.private_key for key in await read.signing_keys.live(NOW)] == [b"pem 3", b"pem 2", b"pem 1", b"pem 0"]
+        servers = [await read.smtp.server(org) for org in orgs]
+        assert [server and server.password for server in servers] == [None, "password 1", "password 2", "password 3", "password 4"]
+    vault = AesVault([new])
+    rows = await run_sql(pool, "select service_id, provider, client_secret from oauth_credentials")
+    secrets = {(row[0], row[1]): vault.open(row[2], place(name_of(row[0], Provider(row[1])))) for row in rows}
+    assert secrets == {(services[number // 3], provider): b"secret %d" % number for number, provider in enumerate(providers)}
     async with after.storage.transaction(by=SYSTEM) as tx:
         tokens = {found.id: found.token for found in await tx.mails.claim(NOW, NOW + HOUR, 100)}
     expected = {one.id: f"token {number}" for number, one in enumerate(mails)}
@@ -53,6 +69,9 @@ async def test_every_column_that_is_sealed_is_known(pool: Pool) -> None:
         pool,
         "select table_name::text, column_name::text from information_schema.columns where table_schema = 'public' and data_type = 'bytea'",
     )
-    hashes = {("refresh_tokens", "token_hash"), ("one_time_tokens", "token_hash"), ("guesses", "subject"), ("invitations", "token_hash")}
+    hashes = {
+        *(("refresh_tokens", "token_hash"), ("one_time_tokens", "token_hash"), ("guesses", "subject"), ("invitations", "token_hash")),
+        *(("services", "client_secret_hash"), ("api_keys", "key_hash")),
+    }
     assert COLUMNS.keys() == set(Sealed)
     assert set(columns) - hashes == {tuple(kind.split(".")) for kind in Sealed}

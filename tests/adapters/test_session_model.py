@@ -12,14 +12,15 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from adapters.postgres.pool import Pool
 from core import accounts, sessions
-from core.access import Anonymous, Person
-from core.errors import TokenExpired, Unauthenticated
+from core.access import SYSTEM, Anonymous, NotAnEndUser, OrganizationStatus, Person, ServiceContext
+from core.errors import OrganizationNotActive, TokenExpired, Unauthenticated
 from core.policy import Policy
 from core.sessions import CredentialsInvalid, RefreshTokenInvalid, TokenPair
 from ports import Ports
 from tests.background import Background
-from tests.builders import PASSWORD, add_account, deliver, link, make_ports, run_sql
+from tests.builders import PASSWORD, add_account, add_organization, deliver, link, make_ports, run_sql
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
+from tests.services import add_service, service_context
 
 T = TypeVar("T")
 
@@ -34,6 +35,7 @@ class KnownSession:
     ends_at: datetime
     expires_at: datetime
     tokens: list[str]  # refresh tokens, oldest first; the last one is good
+    of_service: bool = False
     rotated_at: list[datetime] = field(default_factory=list)
     over: bool = False
 
@@ -52,7 +54,7 @@ class AccessToken:
 
 
 class SessionMachine(RuleBasedStateMachine):
-    """One account, with as many sessions as come to be."""
+    """One account, with as many sessions as come to be: its own, and those of a service of an organization."""
 
     background: ClassVar[Background]
     ports: ClassVar[Ports]
@@ -70,7 +72,10 @@ class SessionMachine(RuleBasedStateMachine):
         self.password = PASSWORD
         self.active = True
         self.changes = 0
+        self.uses_service = False
+        self.suspended = False
         self.account: accounts.Account
+        self.service: ServiceContext
 
     def run(self, act: Callable[..., Awaitable[T]], *args: object) -> T:
         return self.background.run(act, *args)
@@ -81,6 +86,10 @@ class SessionMachine(RuleBasedStateMachine):
 
     def lives(self, session: KnownSession) -> bool:
         return self.active and not session.over and self.now < session.expires_at
+
+    def lets_in(self, session: KnownSession) -> bool:
+        """Whether a session that lives also lets the person in, whom the service may have lost."""
+        return self.lives(session) and (self.uses_service or not session.of_service)
 
     def took(self, session: KnownSession, pair: TokenPair) -> AccessToken:
         """Learn from a pair of tokens, whose lifetimes are checked."""
@@ -95,13 +104,20 @@ class SessionMachine(RuleBasedStateMachine):
         """Whoever the token lets in now; also checks that it should, or should not."""
         try:
             found = self.run(self._authenticate, token.text)
+        except NotAnEndUser:
+            assert self.lives(token.session)
+            assert not self.lets_in(token.session)
+            return None
         except Unauthenticated as refusal:
             assert not self.lives(token.session) or self.now >= token.expires_at
             assert not isinstance(refusal, TokenExpired) or self.now >= token.expires_at  # noqa: PT017
             return None
-        assert self.lives(token.session)
+        assert self.lets_in(token.session)
         assert self.now < token.expires_at + 30 * SECOND, "leeway"
         assert found.user_id == self.account.id
+        # Whether the organization is active is the business of those who call into it.
+        status = OrganizationStatus.SUSPENDED if self.suspended else OrganizationStatus.ACTIVE
+        assert found.service == (replace(self.service, status=status) if token.session.of_service else None)
         return found
 
     async def _authenticate(self, token: str) -> Person:
@@ -111,6 +127,8 @@ class SessionMachine(RuleBasedStateMachine):
     def begin(self) -> None:
         SessionMachine.number += 1
         self.account = self.run(add_account, self.ports, f"person-{SessionMachine.number}@example.com")
+        self.org = self.run(add_organization, self.pool, f"acme-{SessionMachine.number}")
+        self.service = self.run(service_context, self.pool, self.run(add_service, self.pool, self.org))
 
     @rule(target=refresh_tokens)
     def login(self) -> object:
@@ -124,6 +142,55 @@ class SessionMachine(RuleBasedStateMachine):
         self.took(session, pair)
         self.known.append(session)
         return RefreshToken(session, pair.refresh_token)
+
+    def _login_to_service(self) -> tuple[object, object]:
+        org, slug = self.service.org_slug, self.service.slug
+        try:
+            service = self.run(sessions.service_to_sign_in_to, self.ports, org, slug)
+            pair = self.run(sessions.login, self.ports, NOBODY, self.account.email, self.password, service)
+        except OrganizationNotActive:
+            assert self.suspended
+            return multiple(), multiple()
+        except CredentialsInvalid:
+            assert not self.active
+            return multiple(), multiple()
+        assert self.active
+        assert not self.suspended
+        self.uses_service = True
+        session = KnownSession(self.now + 90 * DAY, self.now, [], of_service=True)
+        self.known.append(session)
+        return RefreshToken(session, pair.refresh_token), self.took(session, pair)
+
+    @rule(target=refresh_tokens)
+    def login_to_service(self) -> object:
+        return self._login_to_service()[0]
+
+    @rule(target=access_tokens)
+    def login_to_service_for_access(self) -> object:
+        return self._login_to_service()[1]
+
+    @rule(suspended=st.sampled_from([True, False, False]))
+    def suspend_or_activate(self, suspended: bool) -> None:
+        self.suspended = suspended
+        status = "suspended" if suspended else "active"
+        self.run(run_sql, self.pool, "update organizations set status = %s where id = %s", status, self.org)
+
+    @rule()
+    def the_service_loses_the_person(self) -> None:
+        self.uses_service = False
+        self.run(run_sql, self.pool, "delete from service_users where service_id = %s and user_id = %s", self.service.id, self.account.id)
+
+    @rule()
+    def the_organization_ends_their_sessions(self) -> None:
+        ended = [session for session in self.known if session.of_service and not session.over and self.now < session.expires_at]
+        assert self.run(self._end_in_organization) == len(ended)
+        for session in ended:
+            session.over = True
+
+    async def _end_in_organization(self) -> int:
+        async with self.ports.storage.transaction(by=SYSTEM) as tx:
+            await tx.accounts.lock(self.account.id)
+            return await tx.sessions.end_in(self.org, self.account.id, self.now)
 
     @rule(target=access_tokens)
     def login_for_access(self) -> object:
@@ -155,15 +222,26 @@ class SessionMachine(RuleBasedStateMachine):
 
     def _refresh(self, session: KnownSession, text: str) -> tuple[object, object]:
         lived, age = self.lives(session), len(session.tokens) - 1 - session.tokens.index(text)
+        lost, refused = session.of_service and not self.uses_service, session.of_service and self.suspended
         try:
             pair = self.run(sessions.refresh, self.ports, NOBODY, text)
+        except OrganizationNotActive:
+            assert lived
+            assert refused
+            assert not lost
+            assert age == 0
+            return multiple(), multiple()
         except RefreshTokenInvalid:
-            assert not lived or age > 0
+            assert not lived or age > 0 or lost
+            if age == 0:
+                return multiple(), multiple()
             raced = age == 1 and self.now - session.rotated_at[-1] <= 10 * SECOND
             if lived and not raced:
                 session.over = True  # one of the two who hold it is a thief
             return multiple(), multiple()
         assert lived
+        assert not lost
+        assert not refused
         assert age == 0, "a used token never gives a second pair"
         session.rotated_at.append(self.now)
         access = self.took(session, pair)
@@ -177,7 +255,11 @@ class SessionMachine(RuleBasedStateMachine):
             self.deactivate_or_reactivate(active=True)
         if not any(self.lives(session) for session in self.known):
             self.login()
-        return next(session for session in reversed(self.known) if self.lives(session))
+        session = next(session for session in reversed(self.known) if self.lives(session))
+        if session.of_service:
+            self.suspend_or_activate(suspended=False)
+            self.login_to_service()
+        return session
 
     @rule(pause=st.sampled_from([timedelta(), 9 * SECOND, 10 * SECOND, 10 * SECOND + timedelta(microseconds=1), 11 * SECOND, MINUTE]))
     def two_tabs_refresh(self, pause: timedelta) -> None:

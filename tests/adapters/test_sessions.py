@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 import trio
@@ -10,10 +10,13 @@ import trio
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.access import SYSTEM, OrganizationContext, OrganizationStanding, OrganizationStatus, Role, Standing
-from core.sessions import Presented, Refreshed
+from core.sessions import LiveSessions, Presented, Refreshed
+from core.subscriptions import Entitlement, SubscriptionStatus
 from core.values import digest
+from ports import Ports
 from tests.adapters.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, begin, somebody_waits, within
 from tests.builders import add_member, add_organization, everyone, run_sql
+from tests.services import add_plan, add_service, add_subscription, service_context
 
 
 async def test_every_field_of_a_session_is_stored_and_its_token_is_not(storage: Postgres, pool: Pool) -> None:
@@ -206,6 +209,8 @@ async def test_rotation_tells_whose_session_it_is_and_makes_a_successor(storage:
             ends_at=NOW + 90 * DAY,
             org_id=org,
             org_slug="acme",
+            service=None,
+            entitlement=Entitlement(),
         )
         assert await tx.sessions.rotate(digest("first"), digest("third"), NOW, NOW + DAY) is None
     tokens = await run_sql(
@@ -258,6 +263,8 @@ async def test_rotation_asks_for_an_active_organization_and_membership(
                 org_id=org,
                 organization_status=OrganizationStatus(status),
                 role=Role.ADMIN if member else None,
+                service_id=None,
+                uses_service=False,
             )
 
 
@@ -269,7 +276,15 @@ async def test_what_is_known_of_a_token_that_was_used(storage: Postgres) -> None
             assert await tx.sessions.rotate(digest(f"{number}"), digest(f"{number + 1}"), NOW + number * SECOND, NOW + DAY)
         known = [await tx.sessions.presented(digest(f"{number}"), NOW + 3 * SECOND) for number in (1, 2, 3, 4)]
     plain = Presented(
-        session_id=begun.id, rotated_at=None, is_previous=False, session_is_live=True, org_id=None, organization_status=None, role=None
+        session_id=begun.id,
+        rotated_at=None,
+        is_previous=False,
+        session_is_live=True,
+        org_id=None,
+        organization_status=None,
+        role=None,
+        service_id=None,
+        uses_service=False,
     )
     assert known == [
         replace(plain, rotated_at=NOW + SECOND),
@@ -344,11 +359,330 @@ async def test_sessions_end_in_one_organization_of_one_person(storage: Postgres,
         begun = await begin(storage, person.id, f"{number}")
         await run_sql(pool, "update sessions set org_id = %s where id = %s", where, begun.id)
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.sessions.end_in(uuid4(), ada.id, NOW)
-        await tx.sessions.end_in(org, ada.id, NOW)
-        await tx.sessions.end_in(org, ada.id, NOW + SECOND)
+        assert await tx.sessions.end_in(uuid4(), ada.id, NOW) == 0
+        assert await tx.sessions.end_in(org, ada.id, NOW) == 2
+        assert await tx.sessions.end_in(org, ada.id, NOW + SECOND) == 0
     ended = await run_sql(pool, "select user_id, org_id, ended_at from sessions where ended_at is not null")
     assert ended == [(ada.id, org, NOW)] * 2
+
+
+async def test_live_sessions_in_an_organization_are_those_that_would_end_there(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    shop, gone, other = [await add_service(pool, org, slug) for org, slug in ((acme, "shop"), (acme, "gone"), (twin, "shop"))]
+    contexts = {service: await service_context(pool, service) for service in (shop, gone, other)}
+    live = [
+        await begin(storage, ada.id, "of a service", service=contexts[shop], created_at=NOW - 3 * HOUR),
+        await begin(storage, ada.id, "of a service again", service=contexts[shop], created_at=NOW - 2 * HOUR),
+        selected := await begin(storage, ada.id, "selected", created_at=NOW - 4 * HOUR),
+    ]
+    await run_sql(pool, "update sessions set org_id = %s where id = %s", acme, selected.id)
+    for token, user, service, expires_at in (
+        ("lapsed", ada.id, shop, NOW),
+        ("of a service that is gone", ada.id, gone, NOW + DAY),
+        ("elsewhere", ada.id, other, NOW + DAY),
+        ("hers", eve.id, shop, NOW + DAY),
+    ):
+        await begin(storage, user, token, service=contexts[service], expires_at=expires_at)
+    await begin(storage, ada.id, "of the platform")
+    over = await begin(storage, ada.id, "over", service=contexts[shop])
+    await within(storage, lambda tx: tx.sessions.end(over.id, NOW - SECOND))
+    await run_sql(pool, "delete from services where id = %s", gone)
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.sessions.live_in(acme, ada.id, NOW) == LiveSessions(3, NOW - 2 * HOUR)
+        assert await tx.sessions.live_in(acme, eve.id, NOW) == LiveSessions(1, NOW - HOUR)
+        assert await tx.sessions.live_in(uuid4(), ada.id, NOW) == LiveSessions(0, None)
+        assert await tx.sessions.end_in(acme, ada.id, NOW) == 3
+        assert await tx.sessions.live_in(acme, ada.id, NOW) == LiveSessions(0, None)
+        assert await tx.sessions.live_in(twin, ada.id, NOW) == LiveSessions(1, NOW - HOUR)
+    ended = await run_sql(pool, "select id from sessions where ended_at = %s", NOW)
+    assert {row[0] for row in ended} == {session.id for session in live}
+
+
+# Sessions of applications
+
+
+async def use(storage: Postgres, service: UUID, *users: UUID) -> None:
+    async with storage.transaction(by=SYSTEM) as tx:
+        for user in users:
+            assert await tx.end_users.add(service, user, NOW, signed_in=True)
+
+
+async def test_a_session_of_a_service_is_stored_with_it_and_its_organization(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    shop = await add_service(pool, org := await add_organization(pool, "acme"))
+    begun = await begin(storage, ada.id, "token", service=await service_context(pool, shop))
+    assert await run_sql(pool, "select id, user_id, service_id, org_id from sessions") == [(begun.id, ada.id, shop, org)]
+
+
+@pytest.mark.parametrize("status", OrganizationStatus)
+@pytest.mark.parametrize("uses", [True, False])
+async def test_standing_with_a_service_tells_everything_a_request_is_judged_by(
+    storage: Postgres, pool: Pool, status: OrganizationStatus, uses: bool
+) -> None:
+    await add(storage, ada := account(is_platform_owner=True), eve := account(EVE))
+    org, twin = await add_organization(pool, "acme", status), await add_organization(pool, "twin")
+    shop, wiki, other = [await add_service(pool, where, slug) for where, slug in ((org, "shop"), (org, "wiki"), (twin, "shop"))]
+    context = await service_context(pool, shop)
+    begun = await begin(storage, ada.id, "token", service=context)
+    # Others use it, and she uses others: none of that counts.
+    await use(storage, shop, eve.id)
+    for service in (wiki, other):
+        await use(storage, service, ada.id)
+    if uses:
+        await use(storage, shop, ada.id)
+    async with storage.reading() as read:
+        assert await read.sessions.standing_with(context.client_id, begun.id, ada.id, NOW) == Standing(
+            user_id=ada.id,
+            email=ADA,
+            email_verified_at=NOW,
+            is_platform_owner=True,
+            organization=None,
+            service=context,
+            uses_service=uses,
+        )
+    assert (context.id, context.org_id, context.org_slug, context.slug, context.status) == (shop, org, "acme", "shop", status)
+
+
+async def test_a_session_stands_only_for_its_own_kind_of_token_and_its_own_service(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    shop, wiki, other = [
+        await service_context(pool, await add_service(pool, org, slug)) for org, slug in ((acme, "shop"), (acme, "wiki"), (twin, "shop"))
+    ]
+    for org in (acme, twin):
+        await add_member(pool, org, ada.id, "owner")
+    for service in (shop, wiki, other):
+        await use(storage, service.id, ada.id, eve.id)
+    in_shop, plain = await begin(storage, ada.id, "shop", service=shop), await begin(storage, ada.id, "plain")
+    hers = await begin(storage, eve.id, "hers", service=shop)
+    selected = await begin(storage, ada.id, "selected")
+    await run_sql(pool, "update sessions set org_id = %s where id = %s", acme, selected.id)
+    async with storage.reading() as read:
+        assert await read.sessions.standing_with(shop.client_id, in_shop.id, ada.id, NOW)
+        for client_id, session_id, user_id in (
+            (wiki.client_id, in_shop.id, ada.id),
+            (other.client_id, in_shop.id, ada.id),
+            (uuid4(), in_shop.id, ada.id),
+            (shop.id, in_shop.id, ada.id),
+            (shop.client_id, plain.id, ada.id),
+            (shop.client_id, selected.id, ada.id),
+            (shop.client_id, hers.id, ada.id),
+            (shop.client_id, in_shop.id, eve.id),
+            (shop.client_id, uuid4(), ada.id),
+        ):
+            assert await read.sessions.standing_with(client_id, session_id, user_id, NOW) is None
+        for claimed in (None, acme, twin):
+            assert await read.sessions.standing(in_shop.id, ada.id, claimed, NOW) is None
+            assert await read.sessions.standing_in("acme", in_shop.id, ada.id, claimed, NOW) is None
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "update sessions set ended_at = %(now)s",
+        "update sessions set expires_at = %(now)s",
+        "update users set deactivated_at = %(now)s where email = 'ada@example.com'",
+        "update users set anonymized_at = %(now)s where email = 'ada@example.com'",
+        "update users set is_platform_owner = false where email = 'eve@example.com'",
+        "delete from sessions",
+        "delete from services",
+        "delete from organizations",
+    ],
+)
+async def test_a_session_of_a_service_that_is_over_stands_for_nobody(storage: Postgres, pool: Pool, end: str) -> None:
+    await add(storage, ada := account(), support := account(EVE, is_platform_owner=True))
+    shop = await add_service(pool, await add_organization(pool, "acme"))
+    context = await service_context(pool, shop)
+    await use(storage, shop, ada.id)
+    begun = await begin(storage, ada.id, "token", service=context, impersonator_id=support.id)
+    async with storage.reading() as read:
+        found = await read.sessions.standing_with(context.client_id, begun.id, ada.id, NOW)
+    assert found is not None
+    assert found.impersonator_id == support.id
+    async with pool.connection() as connection:
+        await connection.execute(end, {"now": NOW})
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.sessions.standing_with(context.client_id, begun.id, ada.id, NOW) is None
+        assert await tx.sessions.rotate(digest("token"), digest("next"), NOW, NOW + DAY) is None
+
+
+async def test_rotation_keeps_the_service(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    shop = await add_service(pool, org := await add_organization(pool, "acme"))
+    context = await service_context(pool, shop)
+    await use(storage, shop, ada.id)
+    begun = await begin(storage, ada.id, "first", service=context)
+    rotated = await within(storage, lambda tx: tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + 31 * DAY))
+    assert rotated == Refreshed(
+        session_id=begun.id,
+        user_id=ada.id,
+        email=ADA,
+        email_verified_at=NOW,
+        ends_at=NOW + 90 * DAY,
+        org_id=org,
+        org_slug="acme",
+        service=context,
+        entitlement=Entitlement(),
+    )
+    assert await run_sql(pool, "select service_id, org_id, expires_at from sessions") == [(shop, org, NOW + 31 * DAY)]
+
+
+async def test_rotation_tells_what_the_person_has_of_the_service(storage: Postgres, pool: Pool, ports: Ports) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    shop, other = [await add_service(pool, org, slug) for org in [await add_organization(pool, "acme")] for slug in ("shop", "other")]
+    gold, removed = [await add_plan(pool, shop, name, features=[name]) for name in ("Gold", "Free")]
+    await run_sql(pool, "update plans set removed_at = now() where id = %s", removed)
+    await add_plan(pool, other, "Free", features=["other"])
+    await use(storage, shop, ada.id)
+    await begin(storage, ada.id, "0", service=await service_context(pool, shop))
+    told: list[Entitlement] = []
+
+    async def rotate() -> None:
+        old, new = digest(str(len(told))), digest(str(len(told) + 1))
+        async with storage.transaction(by=SYSTEM) as tx:
+            rotated = await tx.sessions.rotate(old, new, NOW, NOW + DAY)
+            assert rotated is not None
+            assert rotated.entitlement == await tx.subscriptions.entitlement(shop, ada.id, NOW)
+        told.append(rotated.entitlement)
+
+    await add_subscription(ports, pool, shop, eve.id, gold, ends=NOW + DAY)
+    await rotate()
+    await add_plan(pool, shop, "Free", features=["free"])
+    await rotate()
+    subscription = await add_subscription(ports, pool, shop, ada.id, gold, ends=NOW + DAY)
+    await rotate()
+    await run_sql(pool, "update subscriptions set current_period_end = %s where id = %s", NOW, subscription)
+    await rotate()
+    assert told == [
+        Entitlement(),
+        Entitlement("Free", None, ("free",)),
+        Entitlement("Gold", SubscriptionStatus.ACTIVE, ("Gold",)),
+        Entitlement("Gold", SubscriptionStatus.EXPIRED, ("Gold",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "uses", "member", "there", "passes"),
+    [
+        ("active", True, False, True, True),
+        ("active", True, True, True, True),
+        ("active", False, True, True, False),  # membership is no relation to a service
+        ("suspended", True, True, True, False),
+        ("pending", True, True, True, False),
+        ("rejected", True, True, True, False),
+        ("active", True, True, False, False),
+    ],
+)
+async def test_rotation_asks_for_an_active_organization_a_service_that_is_there_and_somebody_who_uses_it(
+    storage: Postgres, pool: Pool, status: str, uses: bool, member: bool, there: bool, passes: bool
+) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    org, twin = await add_organization(pool, "acme", status), await add_organization(pool, "twin")
+    shop, wiki, other = [await add_service(pool, where, slug) for where, slug in ((org, "shop"), (org, "wiki"), (twin, "shop"))]
+    begun = await begin(storage, ada.id, "first", service=await service_context(pool, shop))
+    await use(storage, shop, eve.id)
+    for service in (wiki, other):
+        await use(storage, service, ada.id)
+    if uses:
+        await use(storage, shop, ada.id)
+    if member:
+        await add_member(pool, org, ada.id, "admin")
+    if not there:
+        await run_sql(pool, "delete from services where id = %s", shop)
+    async with storage.transaction(by=SYSTEM) as tx:
+        rotated = await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY)
+        assert (rotated is not None) == passes
+        if not passes:
+            assert await tx.sessions.presented(digest("first"), NOW) == Presented(
+                session_id=begun.id,
+                rotated_at=None,
+                is_previous=False,
+                session_is_live=True,
+                org_id=org,
+                organization_status=OrganizationStatus(status),
+                role=Role.ADMIN if member else None,
+                service_id=shop,
+                uses_service=uses and there,
+            )
+
+
+async def test_a_rotation_that_waits_for_a_revocation_makes_no_successor(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    shop = await add_service(pool, org := await add_organization(pool, "acme"))
+    await use(storage, shop, ada.id)
+    await begin(storage, ada.id, "first", service=await service_context(pool, shop))
+    outcome: list[object] = []
+
+    async def rotate() -> None:
+        async with storage.transaction(by=SYSTEM) as tx:
+            outcome.append(await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY))
+
+    async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
+        assert await tx.sessions.end_in(org, ada.id, NOW) == 1
+        nursery.start_soon(rotate)
+        await somebody_waits(pool)
+    assert outcome == [None]
+    assert await run_sql(pool, "select count(*) from refresh_tokens") == [(1,)]
+
+
+async def test_a_revocation_that_waits_for_a_rotation_ends_its_successor_too(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    shop = await add_service(pool, org := await add_organization(pool, "acme"))
+    await use(storage, shop, ada.id)
+    await begin(storage, ada.id, "first", service=await service_context(pool, shop))
+    revoked: list[int] = []
+
+    async def revoke() -> None:
+        async with storage.transaction(by=SYSTEM) as tx:
+            revoked.append(await tx.sessions.end_in(org, ada.id, NOW))
+
+    async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
+        assert await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY)
+        nursery.start_soon(revoke)
+        await somebody_waits(pool)
+    assert revoked == [1]
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.sessions.rotate(digest("second"), digest("third"), NOW, NOW + DAY) is None
+
+
+# Removing them
+
+
+async def test_sessions_are_removed_with_their_tokens_ended_ones_too(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    org = await add_organization(pool, "acme")
+    shop, second = [await service_context(pool, await add_service(pool, org, slug)) for slug in ("shop", "second")]
+    begun = {
+        (user.id, service): await begin(storage, user.id, f"{user.id} {service}", service=service)
+        for user in (ada, eve)
+        for service in (None, shop, second)
+    }
+    await within(storage, lambda tx: tx.sessions.end(begun[ada.id, shop].id, NOW))
+
+    async def left() -> set[UUID]:
+        rows = await run_sql(pool, "select s.id from sessions s join refresh_tokens t on t.session_id = s.id")
+        return {id_ for (id_,) in rows}
+
+    await within(storage, lambda tx: tx.sessions.remove(ada.id, shop.id))
+    assert await left() == {one.id for whose, one in begun.items() if whose != (ada.id, shop)}
+    await within(storage, lambda tx: tx.sessions.remove(ada.id))
+    assert await left() == {one.id for (user, _), one in begun.items() if user == eve.id}
+    assert await run_sql(pool, "select count(*) from sessions") == [(3,)]
+
+
+async def test_a_removal_that_waits_for_a_rotation_takes_its_successor_too(storage: Postgres, pool: Pool) -> None:
+    """Whoever renews a token holds it and then wants its session. A removal that held the session by then would wait for ever."""
+    ada = await add(storage, account())
+    begun = await begin(storage, ada.id, "first")
+    succeeding = "insert into refresh_tokens (token_hash, session_id, generation, created_at) values (%s, %s, 2, now())"
+    async with trio.open_nursery() as nursery, pool.connection() as connection, connection.transaction():
+        await connection.execute("update refresh_tokens set rotated_at = now()")
+        nursery.start_soon(within, storage, lambda tx: tx.sessions.remove(ada.id))
+        await somebody_waits(pool)
+        await connection.execute("update sessions set expires_at = expires_at + interval '1 day'")
+        await connection.execute(succeeding, (digest("second"), begun.id))
+    assert await run_sql(pool, "select count(*) from sessions") == await run_sql(pool, "select count(*) from refresh_tokens") == [(0,)]
 
 
 # Selecting an organization
@@ -419,13 +753,13 @@ async def test_of_twenty_selections_and_rotations_each_makes_one_successor_of_th
 
 async def test_every_field_of_a_login_is_stored(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
-    begun = uuid4()
-    await within(storage, lambda tx: tx.logins.succeeded(ada.id, begun, "websuite", NOW, "203.0.113.9", "tests"))
+    begun = await begin(storage, ada.id, "token")
+    await within(storage, lambda tx: tx.logins.succeeded(begun, "websuite"))
     async with storage.counting() as count:
         await count.logins.failed(ada.id, "password", NOW + SECOND, "2001:db8::1", None)
     query = "select user_id, session_id, provider, success, address, agent, created_at, org_id from login_events order by created_at"
     assert await run_sql(pool, query) == [
-        (ada.id, begun, "websuite", True, "203.0.113.9", "tests", NOW, None),
+        (ada.id, begun.id, "websuite", True, begun.address, begun.agent, begun.created_at, None),
         (ada.id, None, "password", False, "2001:db8::1", None, NOW + SECOND, None),
     ]
 

@@ -1,11 +1,9 @@
 """Mail by SMTP: the URL, the message, encryption and login, every way to fail; and the folder's files."""
 
 import base64
-import ipaddress
 import ssl
 import stat
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email import message_from_bytes, policy
@@ -14,14 +12,12 @@ from pathlib import Path
 
 import pytest
 import trio
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from adapters.smtp import FolderTransport, SmtpServer, SmtpTransport, parse_sender, to_message
 from core.values import Email
 from ports.outside import Letter, MailRefused
+from tests.fakes.certificates import client_context, make_certificate, server_context
+from tests.fakes.manners import converse, server_that
 from tests.fakes.smtp_sink import SmtpSink
 from tests.waiting import eventually
 
@@ -254,36 +250,17 @@ async def test_no_server_is_a_refusal() -> None:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate of 127.0.0.1 that vouches for itself, with its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "sink")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    path = tmp_path_factory.mktemp("tls") / "sink.pem"
-    path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + certificate.public_bytes(Encoding.PEM))
-    return path
+    return make_certificate(tmp_path_factory.mktemp("tls") / "sink.pem", "127.0.0.1")
 
 
 @pytest.fixture
 def server_tls(certificate: Path) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    return context
+    return server_context(certificate)
 
 
 @pytest.fixture
 def client_tls(certificate: Path) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=str(certificate))
+    return client_context(certificate)
 
 
 async def test_smtps_is_encrypted_from_the_start(server_tls: ssl.SSLContext, client_tls: ssl.SSLContext) -> None:
@@ -310,37 +287,6 @@ async def test_starttls_that_is_not_offered_sends_nothing() -> None:
 
 
 # -- servers with bad manners ------------------------------------------------------------------------------------------
-
-Manners = Callable[[trio.SocketStream], Awaitable[None]]
-
-
-@asynccontextmanager
-async def server_that(behaves: Manners) -> AsyncIterator[str]:
-    """The URL of a server that treats every connection in this way."""
-    async with trio.open_nursery() as nursery:
-        [listening] = await nursery.start(partial(trio.serve_tcp, behaves, 0, host="127.0.0.1"))
-        yield f"smtp://127.0.0.1:{listening.socket.getsockname()[1]}"
-        nursery.cancel_scope.cancel()
-
-
-async def converse(stream: trio.SocketStream, answers: dict[bytes, bytes]) -> None:
-    """SMTP as far as it takes. `answers` differ from the usual ones; an empty one closes the connection."""
-    usual = {b"DATA": b"354 go on", b"QUIT": b"221 bye"}
-    received, in_letter = b"", False
-    with suppress(trio.BrokenResourceError):
-        await stream.send_all(b"220 hello\r\n")
-        async for data in stream:
-            received += data
-            while b"\r\n" in received:
-                line, received = received.split(b"\r\n", 1)
-                if in_letter and line != b".":
-                    continue
-                command = line[:4].upper()
-                answer = answers.get(command, usual.get(command, b"250 OK"))
-                if not answer:
-                    return
-                in_letter = answer.startswith(b"354")
-                await stream.send_all(answer.replace(b"(echo)", line) + b"\r\n")
 
 
 async def test_a_server_that_never_speaks_costs_no_more_than_the_deadline() -> None:

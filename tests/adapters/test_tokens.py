@@ -6,6 +6,7 @@ import hmac
 import json
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.crypto import JwtTokens
+from core import plans
 from core.access import Claims
 from core.errors import TokenExpired, TokenInvalid
 from core.signing_keys import SigningKey, UnknownKey
@@ -70,6 +72,22 @@ PAYLOAD: dict[str, Any] = {
     "token_use": "access",
     "org": "acme",
     "org_id": "3e6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a04",
+}
+# Of an application that has signed somebody in.
+SERVICE_CLAIMS = replace(
+    CLAIMS,
+    service="shop",
+    client_id=uuid.UUID("4f6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a05"),
+    plan="Gold",
+    subscription_status="active",
+    features=("exports", "größer"),
+)
+SERVICE_PAYLOAD = PAYLOAD | {
+    "aud": "4f6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a05",
+    "service": "shop",
+    "plan": "Gold",
+    "subscription_status": "active",
+    "features": ["exports", "größer"],
 }
 HEADER: dict[str, Any] = {"alg": "RS256", "kid": "key-in-use", "typ": "at+jwt"}
 
@@ -141,6 +159,33 @@ def test_without_organization_its_claims_are_absent() -> None:
     token = TOKENS.sign(claims)
     assert TOKENS.read(token, NOW) == claims
     assert not {"org", "org_id", "service"} & set(json.loads(unb64(token.split(".")[1])))
+
+
+def test_a_token_of_a_service_is_for_its_application_and_says_what_its_holder_has_there() -> None:
+    token = TOKENS.sign(SERVICE_CLAIMS)
+    assert json.loads(unb64(token.split(".")[1])) == SERVICE_PAYLOAD
+    # What it says of plans is for the application; nothing of ours goes by it.
+    assert TOKENS.read(token, NOW) == replace(SERVICE_CLAIMS, plan=None, subscription_status=None, features=None)
+
+
+def test_what_somebody_does_not_have_of_a_service_is_absent_and_what_is_empty_is_not() -> None:
+    nothing = replace(SERVICE_CLAIMS, plan=None, subscription_status=None, features=None)
+    payload = json.loads(unb64(TOKENS.sign(nothing).split(".")[1]))
+    assert payload == {name: value for name, value in SERVICE_PAYLOAD.items() if name not in ("plan", "subscription_status", "features")}
+    free = replace(SERVICE_CLAIMS, plan="Free", subscription_status=None, features=())
+    payload = json.loads(unb64(TOKENS.sign(free).split(".")[1]))
+    assert (payload["plan"], payload["features"], "subscription_status" in payload) == ("Free", [], False)
+
+
+def test_the_largest_plan_there_can_be_fits_into_a_token() -> None:
+    longest = "\U0001f600" * 100  # each is twelve letters of JSON
+    features = plans.features(["x" * (plans.MOST_FEATURES - len('[""]'))])
+    claims = replace(
+        SERVICE_CLAIMS, plan=longest, features=features, org="o" * 63, service="s" * 63, email=Email("x" * 64 + "@" + "y" * 189)
+    )
+    tokens = JwtTokens("https://" + "sso." * 50 + "example.com")
+    tokens.use([KEY], NOW)
+    assert tokens.read(tokens.sign(claims), NOW).service == "s" * 63
 
 
 def test_relying_parties_can_check_a_token_with_the_published_keys() -> None:
@@ -250,9 +295,25 @@ def test_issuer_and_audience_are_this_service() -> None:
             assert refused(forged(HEADER, PAYLOAD | {name: value})), (name, value)
 
 
+def test_the_audience_of_a_token_of_a_service_is_one_application() -> None:
+    assert TOKENS.read(forged(HEADER, SERVICE_PAYLOAD), NOW).client_id == SERVICE_CLAIMS.client_id
+    client_id = SERVICE_PAYLOAD["aud"]
+    for audience in (BASE_URL, client_id.upper(), f"urn:uuid:{client_id}", [client_id], [BASE_URL, client_id], "shop", "", None, 5):
+        assert refused(forged(HEADER, SERVICE_PAYLOAD | {"aud": audience})), audience
+
+
+def test_an_application_is_never_without_a_service_nor_a_service_without_its_application() -> None:
+    for name in ("service", "org", "org_id", "aud"):
+        assert refused(forged(HEADER, without(SERVICE_PAYLOAD, name))), name
+    for service in ("", None, 5, ["shop"], True):
+        assert refused(forged(HEADER, SERVICE_PAYLOAD | {"service": service})), service
+    assert refused(forged(HEADER, PAYLOAD | {"service": "shop"})), "one of ours names none"
+
+
 def test_each_claim_is_required() -> None:
     for name in PAYLOAD:
         assert refused(forged(HEADER, without(PAYLOAD, name))), name
+        assert refused(forged(HEADER, without(SERVICE_PAYLOAD, name))), name
 
 
 def test_each_claim_has_its_type() -> None:

@@ -1,4 +1,4 @@
-"""What every mail transport promises: the fake one, SMTP, and the folder."""
+"""What every mail transport promises: the fake one, SMTP by the platform's server and by that of an organization, and the folder."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from adapters.smtp import FolderTransport, SmtpTransport
-from core.values import Email
+from adapters.egress import Guard, parse_openings
+from adapters.smtp import Dispatch, FolderTransport, OwnServers, SmtpTransport
+from core.smtp import MailServer
+from core.values import Email, new_id
 from ports.outside import Letter, MailRefused, MailTransport
+from tests.builders import mail_server
 from tests.fakes.outside import FakeMailTransport
 from tests.fakes.smtp_sink import SmtpSink
 
@@ -42,6 +45,10 @@ class Arrived:
 class Case:
     transport: MailTransport
     arrived: Callable[[], list[Arrived]]
+    server: MailServer | None = None
+
+    async def send(self, letter: Letter) -> None:
+        await self.transport.send(letter, self.server)
 
 
 def of_letter(letter: Letter) -> Arrived:
@@ -64,10 +71,22 @@ def fake() -> Iterator[Case]:
     yield Case(transport, lambda: [of_letter(letter) for letter in transport.letters])
 
 
+def dispatch(platform: SmtpTransport | FolderTransport) -> Dispatch:
+    return Dispatch(platform, OwnServers(Guard(parse_openings("127.0.0.1"))))
+
+
 def smtp() -> Iterator[Case]:
     with SmtpSink() as sink:
-        transport = SmtpTransport(sink.url, "Gatehouse <gatehouse@example.com>")
+        transport = dispatch(SmtpTransport(sink.url, "Gatehouse <gatehouse@example.com>"))
         yield Case(transport, lambda: [of_message(message) for message in sink.messages])
+
+
+def own_server(directory: Path) -> Iterator[Case]:
+    with SmtpSink() as sink:
+        server = mail_server(new_id(), host="127.0.0.1", port=sink.port, tls=False)
+        transport = dispatch(FolderTransport(directory, "Gatehouse <gatehouse@example.com>"))
+        yield Case(transport, lambda: [of_message(message) for message in sink.messages], server)
+        assert list(directory.iterdir()) == []
 
 
 def folder(directory: Path) -> Iterator[Case]:
@@ -75,28 +94,30 @@ def folder(directory: Path) -> Iterator[Case]:
         parser = BytesParser(EmailMessage, policy=policy.default)
         return [of_message(parser.parsebytes(path.read_bytes())) for path in sorted(directory.iterdir())]
 
-    yield Case(FolderTransport(directory, "Gatehouse <gatehouse@example.com>"), arrived)
+    yield Case(dispatch(FolderTransport(directory, "Gatehouse <gatehouse@example.com>")), arrived)
 
 
-@pytest.fixture(params=["fake", "smtp", "folder"])
+@pytest.fixture(params=["fake", "smtp", "own_server", "folder"])
 def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
     match request.param:
         case "fake":
             yield from fake()
         case "smtp":
             yield from smtp()
+        case "own_server":
+            yield from own_server(tmp_path / "mail")
         case _:
             yield from folder(tmp_path / "mail")
 
 
 async def test_a_letter_arrives_whole(case: Case) -> None:
-    await case.transport.send(LETTER)
+    await case.send(LETTER)
     assert case.arrived() == [of_letter(LETTER)]
 
 
 async def test_a_letter_sent_again_is_the_same_letter(case: Case) -> None:
-    await case.transport.send(LETTER)
-    await case.transport.send(LETTER)
+    await case.send(LETTER)
+    await case.send(LETTER)
     assert set(case.arrived()) == {of_letter(LETTER)}
 
 
@@ -106,7 +127,7 @@ async def test_letters_arrive_in_their_order(case: Case) -> None:
         for number in range(9, 0, -1)
     ]
     for letter in letters:
-        await case.transport.send(letter)
+        await case.send(letter)
     assert case.arrived() == [of_letter(letter) for letter in letters]
 
 
@@ -120,6 +141,6 @@ async def test_a_control_character_in_a_header_is_refused_before_anything_is_sen
         "message_id": replace(LETTER, message_id=broken),
     }[field]
     with pytest.raises(MailRefused) as caught:
-        await case.transport.send(letter)
+        await case.send(letter)
     assert case.arrived() == []
     assert "eve" not in str(caught.value)

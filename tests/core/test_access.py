@@ -12,6 +12,7 @@ from core.access import (
     Capability,
     Claims,
     NotAMember,
+    NotAnEndUser,
     NotOfThisOrganization,
     OrganizationContext,
     OrganizationNotFound,
@@ -20,6 +21,7 @@ from core.access import (
     Person,
     Role,
     RoleInsufficient,
+    ServiceContext,
     Standing,
     may,
     member,
@@ -100,6 +102,39 @@ def test_whoever_is_no_member_any_more_is_refused() -> None:
 
 def test_anywhere_keeps_the_organization_of_a_member() -> None:
     assert seen(IN_ORG, MEMBER, anywhere=True).organization == seen(IN_ORG, MEMBER).organization
+
+
+IN_SERVICE = replace(IN_ORG, service="shop", client_id=UUID(int=6), plan="Gold", features=("exports",))
+SHOP = ServiceContext(
+    id=UUID(int=5),
+    slug="shop",
+    client_id=UUID(int=6),
+    is_public=False,
+    org_id=ORG,
+    org_slug="acme",
+    status=OrganizationStatus.SUSPENDED,
+)
+END_USER = replace(STANDING, service=SHOP, uses_service=True)
+
+
+def test_an_application_holds_the_token_of_somebody_who_uses_its_service() -> None:
+    found = seen(IN_SERVICE, END_USER)
+    assert (found.service, found.organization) == (SHOP, None), "using a service makes nobody a member"
+    assert (found.user_id, found.email, found.is_platform_owner) == (USER, "new@example.com", True)
+
+
+def test_whoever_uses_the_service_no_more_is_refused_but_to_sign_out() -> None:
+    gone = replace(END_USER, uses_service=False)
+    with pytest.raises(NotAnEndUser) as refusal:
+        seen(IN_SERVICE, gone)
+    assert (refusal.value.code, isinstance(refusal.value, Forbidden)) == ("FORBIDDEN", True)
+    assert seen(IN_SERVICE, gone, anywhere=True).service == SHOP, "which still says that an application holds it"
+
+
+@pytest.mark.parametrize("anywhere", [False, True])
+def test_without_the_service_there_is_nobody(anywhere: bool) -> None:
+    with pytest.raises(SessionEnded):
+        seen(IN_SERVICE, None, anywhere=anywhere)
 
 
 def test_the_words_are_those_of_the_contract() -> None:

@@ -82,13 +82,17 @@ def test_whoever_has_no_account_is_asked_for_by_the_id_that_the_log_shows(nobody
 def test_an_actor_is_the_account_as_it_is_today() -> None:
     ada = Actor(str(USER), "ada@example.com", is_platform_owner=True)
     for address in (None, "203.0.113.9"):
-        assert actor(USER, ada, address) == ada
-        assert actor(USER, None, address) == GONE
+        assert actor(USER, None, ada, address) == ada
+        assert actor(USER, None, None, address) == GONE
+
+
+def test_a_credential_that_acts_by_itself_is_shown_by_its_id() -> None:
+    assert actor(USER, "api_key", None, "203.0.113.9") == Actor(str(USER), "api-key@internal")
 
 
 def test_without_account_it_was_the_service_or_somebody_not_signed_in() -> None:
-    assert actor(None, None, None) == SYSTEM
-    assert actor(None, None, "203.0.113.9") == ANONYMOUS
+    assert actor(None, None, None, None) == SYSTEM
+    assert actor(None, None, None, "203.0.113.9") == ANONYMOUS
 
 
 def test_the_names_are_those_of_the_contract() -> None:

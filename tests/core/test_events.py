@@ -4,6 +4,7 @@ from uuid import UUID
 
 import pytest
 
+from core.access import OrganizationStatus, ServiceContext
 from core.events import AUDIT_ACTIONS, CATALOGUE, Kind, Target, password_changed, signed_in, signed_up
 
 WEBHOOKS = [
@@ -37,7 +38,7 @@ ADDED: dict[str, str] = {
     **dict.fromkeys(["organization.created", "organization.owner.changed", "organization.tier.updated"], "organization"),
     **dict.fromkeys(["organization.approved", "organization.rejected", "organization.suspended"], "organization"),
     **dict.fromkeys(["organization.activated", "organization.deleted"], "organization"),
-    **dict.fromkeys(["user.sessions_revoked", "user.impersonated"], "user"),
+    **dict.fromkeys(["user.sessions_revoked", "user.impersonated", "user.created", "user.email_changed"], "user"),
 }
 
 
@@ -118,3 +119,19 @@ def test_what_is_told_of_accounts() -> None:
     assert (up.kind.name, up.org_id, up.of_person) == ("user.signup.success", None, None)
     assert (into.kind.name, into.data) == ("user.login.success", {"provider": "websuite", "service_id": None})
     assert (password.kind.name, password.details, password.of_person) == ("security.password.changed", {"method": "reset"}, user)
+
+
+def test_a_login_to_a_service_is_told_to_its_organization() -> None:
+    shop = ServiceContext(
+        id=UUID(int=2),
+        slug="shop",
+        client_id=UUID(int=3),
+        is_public=False,
+        org_id=UUID(int=4),
+        org_slug="acme",
+        status=OrganizationStatus.ACTIVE,
+    )
+    event = signed_in(UUID(int=1), "password", shop)
+    assert (event.target_id, event.org_id, event.of_person) == (str(UUID(int=1)), UUID(int=4), None)
+    assert event.data == {"provider": "password", "service_id": str(UUID(int=2))}
+    assert signed_in(UUID(int=1), "password").org_id is None, "and one to the account to nobody"

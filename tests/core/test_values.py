@@ -8,7 +8,21 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from core.values import Email, EmailInvalid, Page, Slug, SlugInvalid, SlugReserved, digest, is_plain, new_id, new_secret, parse_id
+from core.values import (
+    Domain,
+    DomainInvalid,
+    Email,
+    EmailInvalid,
+    Page,
+    Slug,
+    SlugInvalid,
+    SlugReserved,
+    digest,
+    is_plain,
+    new_id,
+    new_secret,
+    parse_id,
+)
 
 STEADY = settings(derandomize=True, deadline=None, max_examples=300, database=None)
 
@@ -162,6 +176,49 @@ def test_spellings_of_one_mailbox_are_equal(text: str, canonical: str) -> None:
 )
 def test_what_is_no_address_is_refused(text: str) -> None:
     assert parsed(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("Example.COM", "example.com"),
+        ("MÜNCHEN.example", "xn--mnchen-3ya.example"),
+        ("xn--MNCHEN-3ya.example", "xn--mnchen-3ya.example"),
+        ("a.b.c.example.co.uk", "a.b.c.example.co.uk"),
+        ("1a.com", "1a.com"),
+        (".".join(["b" * 63] * 3) + "." + "c" * 61, ".".join(["b" * 63] * 3) + "." + "c" * 61),
+    ],
+)
+def test_a_domain_has_one_spelling_which_is_that_of_addresses_in_it(text: str, canonical: str) -> None:
+    assert Domain.parse(text) == canonical
+    assert Domain.parse(canonical) == canonical
+    if len(canonical) < 250:
+        assert Email.parse(f"ada@{text}").domain == canonical
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", " ", ".", "com", "localhost", "example.com.", ".example.com", "example..com", " example.com", "example.com ", "exam ple.com"),
+        *("-example.com", "example-.com", "_dmarc.example.com", "*.example.com", "ada@example.com", "https://example.com", "example.com/"),
+        *(
+            "127.0.0.1",
+            "[127.0.0.1]",
+            "::1",
+            "[2001:db8::1]",
+            "2130706433",
+            "example.123",
+            "example.com:80",
+            "example.com\n",
+            "exa\0mple.com",
+        ),
+        *("\uff45xample.com", "example\u3002com", "\u212aoala.com", "stra\u00dfe.example", "a" * 64 + ".com"),
+        ".".join(["b" * 63] * 3) + "." + "c" * 62,
+    ],
+)
+def test_what_is_no_domain_is_refused(text: str) -> None:
+    with pytest.raises(DomainInvalid):
+        Domain.parse(text)
 
 
 def test_an_address_has_at_most_254_characters() -> None:

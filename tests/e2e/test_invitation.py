@@ -144,7 +144,7 @@ def test_an_invitation_can_be_answered_with_the_keyboard_alone(acme: Acme, sink:
     for _ in range(3):
         browser.tab()
         labels.append(browser.script("return document.activeElement.textContent.trim()"))
-    assert labels == ["Gatehouse", "Accept", "Decline"]
+    assert labels == ["Accept", "Decline", "Gatehouse"]
 
 
 def test_an_invitation_is_answered_on_the_frontend_if_there_is_one(service: Start, own_database: dict[str, str]) -> None:

@@ -57,6 +57,7 @@ def test_a_port_that_is_taken_is_told(service: Start) -> None:
         ("SSO_TIERS", '[{"name": "gold"]'),
         ("SSO_PLATFORM_OWNER_EMAIL", "owner"),
         ("SSO_SMTP_URL", "mail.example.com"),
+        ("SSO_OUTBOUND_ALLOW", "10.0.0.0/8,localhost"),
         ("SSO_MAIL_FROM", "postmaster"),
         ("SSO_COMMON_PASSWORDS_FILE", "/nonexistent/passwords.txt"),
         ("SSO_ENCRYPTION_KEYS", "first:tooshort"),

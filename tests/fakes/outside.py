@@ -5,6 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import trio
 
+from core.domains import DnsFailed
+from core.smtp import MailServer, Trial
 from core.values import is_plain
 from ports.outside import Letter, MailRefused
 
@@ -31,13 +33,21 @@ class FakeMailTransport:
 
     def __init__(self) -> None:
         self.letters: list[Letter] = []
+        self.servers: dict[str, MailServer | None] = {}  # which one, by message id
+        self.tried: list[MailServer] = []
+        self.trial = Trial.GOOD
         self.begun: Counter[str] = Counter()
         self.refusal: str | None = None
         self.gates: dict[str, trio.Event] = {}
         self.stuck_after: set[str] = set()
         self._changed = trio.Event()
 
-    async def send(self, letter: Letter) -> None:
+    async def try_out(self, server: MailServer) -> Trial:
+        await trio.lowlevel.checkpoint()
+        self.tried.append(server)
+        return self.trial
+
+    async def send(self, letter: Letter, server: MailServer | None = None) -> None:
         await trio.lowlevel.checkpoint()
         if not all(is_plain(header) for header in (letter.message_id, letter.to, letter.subject)):
             raise MailRefused("a header of the letter holds a control character")
@@ -48,6 +58,7 @@ class FakeMailTransport:
         if self.refusal is not None:
             raise MailRefused(self.refusal)
         self.letters.append(letter)
+        self.servers[letter.message_id] = server
         self._tell()
         if letter.to in self.stuck_after:
             await trio.sleep_forever()
@@ -100,3 +111,28 @@ class FakeMetrics:
 
     def platform(self, active_users: int, organizations: int, mfa_enabled_users: int) -> None:
         self.figures = (active_users, organizations, mfa_enabled_users)
+
+
+class FakeTxtRecords:
+    """ports.outside.TxtRecords: knows what a test publishes, by name; about a name in `failing` it fails.
+
+    While there is a `gate`, every answer waits for it.
+    """
+
+    def __init__(self) -> None:
+        self.published: dict[str, list[str]] = {}
+        self.failing: set[str] = set()
+        self.asked: list[str] = []
+        self.begun = trio.Event()  # the first question was asked
+        self.gate: trio.Event | None = None
+
+    async def texts(self, name: str) -> list[str]:
+        await trio.lowlevel.checkpoint()
+        self.asked.append(name)
+        self.begun.set()
+        found, fails = list(self.published.get(name.lower(), ())), name in self.failing
+        if self.gate is not None:
+            await self.gate.wait()
+        if fails:
+            raise DnsFailed
+        return found

@@ -36,6 +36,7 @@ class SmtpSink:
         self.envelopes: list[Envelope] = []
         self.recipient_answer = "250 OK"  # to RCPT
         self.data_answer = "250 OK"  # to DATA; what is not 250 takes nothing
+        self.logins = 0  # that were tried
         self._login = login
         self._scheme = "smtps" if tls else "smtp"
         options: dict[str, Any] = {}
@@ -88,5 +89,6 @@ class SmtpSink:
 
     def _authenticate(self, server: SMTP, session: Session, envelope: Envelope, mechanism: str, data: Any) -> AuthResult:
         assert isinstance(data, LoginPassword)
+        self.logins += 1
         right = self._login == (data.login.decode(), data.password.decode())
         return AuthResult(success=right, handled=False)

@@ -1,11 +1,14 @@
 """Organizations whose people call, and a platform owner who governs them."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NoReturn
 
 import pytest
 
 from adapters.postgres.pool import Pool
 from core.access import Role
+from core.errors import StorageDown
 from ports import Ports
 from tests.builders import Api, add_platform_owner, sign_in
 from tests.fakes.outside import FakeClock
@@ -38,3 +41,21 @@ async def twin(tenants: Tenants, cast: Mapping[str, Role]) -> Tenant:
 async def platform(api: Api, ports: Ports, clock: FakeClock) -> Platform:
     account = await add_platform_owner(ports)
     return Platform(api, account, (await sign_in(ports, account)).access_token, clock)
+
+
+@pytest.fixture
+def outage_after_commit(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Called, it has nothing be read any more from the next commit on."""
+    storage: Any = type(ports.storage)
+    transaction = storage.transaction
+
+    def down(_: object) -> NoReturn:
+        raise StorageDown
+
+    @asynccontextmanager
+    async def last(*given: Any, **named: Any) -> AsyncIterator[Any]:
+        async with transaction(*given, **named) as tx:
+            yield tx
+        monkeypatch.setattr(storage, "reading", down)
+
+    return lambda: monkeypatch.setattr(storage, "transaction", last)

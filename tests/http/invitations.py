@@ -21,9 +21,4 @@ def sha256(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def refused(answer: Answer) -> tuple[int, str]:
-    return answer.status, answer.code
-
-
-BAD, EXPIRED, FULL = (400, "BAD_REQUEST"), (400, "INVITATION_EXPIRED"), (400, "TEAM_LIMIT_EXCEEDED")
-FORBIDDEN, INACTIVE, MISSING = (403, "FORBIDDEN"), (403, "ORGANIZATION_NOT_ACTIVE"), (404, "NOT_FOUND")
+EXPIRED, FULL = (400, "INVITATION_EXPIRED"), (400, "TEAM_LIMIT_EXCEEDED")

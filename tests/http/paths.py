@@ -6,11 +6,23 @@ from typing import Final
 from uuid import uuid4
 
 from adapters.postgres.pool import Pool
+from core.access import Permission
 from core.accounts import Account
+from core.values import digest, new_secret
 from ports import Ports
 from tests.builders import add_account, sign_in
 
-PATH_VALUES: Final = {"org_slug": "acme", "org_id": str(uuid4()), "user_id": str(uuid4())}
+PATH_VALUES: Final = {
+    "org_slug": "acme",
+    "org_id": str(uuid4()),
+    "user_id": str(uuid4()),
+    "service_slug": "shop",
+    "service_id": str(uuid4()),
+    "plan_id": str(uuid4()),
+    "api_key_id": str(uuid4()),
+    "provider": "codehost",
+}
+API_KEY: Final = f"sk_abcdef_{new_secret()}"  # the key of that id, which may do everything to the service
 NOTHING: Final = "nothing-there"
 
 
@@ -27,9 +39,11 @@ async def add_ruler(ports: Ports, pool: Pool) -> tuple[Account, str]:
 
 
 async def restore(pool: Pool, ruler: Account) -> None:
-    """Have the organization there, active and the ruler's, with its other member, whatever a request has made of it."""
+    """Have the organization there, active and the ruler's, with its other member, its service and the plan of that, whatever a request has
+    made of it. The other member uses the service and is subscribed to it; it has an API key."""
     mend = """
         with risen as (delete from deleted_organizations where id = %(org_id)s),
+        service_risen as (delete from deleted_services where id = %(service_id)s),
         there as (
             insert into organizations (id, slug, name, status, tier_id, member_count, created_at, updated_at)
             select %(org_id)s, %(org_slug)s, 'Acme', 'active', id, 2, now(), now() from tiers where name = 'free'
@@ -38,10 +52,37 @@ async def restore(pool: Pool, ruler: Account) -> None:
         known as (
             insert into users (id, email, origin, created_at, updated_at)
             values (%(user_id)s, 'member@acme.example', 'platform', now(), now())
-            on conflict (id) do nothing)
+            on conflict (id) do nothing),
+        serving as (
+            insert into services (id, org_id, slug, name, service_type, client_id, client_secret_hash, redirect_uris, created_at,
+                                  updated_at)
+            select %(service_id)s, id, %(service_slug)s, 'Shop', 'web', gen_random_uuid(), 'x', '{}', now(), now() from there
+            on conflict (id) do update set service_type = 'web', client_secret_hash = 'x'
+            returning id, org_id),
+        planned as (
+            insert into plans (id, org_id, service_id, name, price_cents, currency, features, created_at, updated_at)
+            select %(plan_id)s, org_id, id, 'Gold', 999, 'eur', '{}', now(), now() from serving
+            on conflict (id) do update set removed_at = null),
+        keyed as (
+            insert into api_keys (id, org_id, service_id, name, prefix, key_hash, permissions, created_by, created_at)
+            select %(api_key_id)s, org_id, id, 'Robot', 'sk_abcdef', %(key_hash)s, %(permissions)s, %(ruler)s, now() from serving
+            on conflict (id) do nothing),
+        used as (
+            insert into service_users (service_id, user_id, org_id, email, deactivated, created_at)
+            select id, %(user_id)s, org_id, 'member@acme.example', false, now() from serving
+            on conflict (service_id, user_id) do nothing),
+        known_to as (
+            insert into end_users (org_id, user_id, email, deactivated, created_at)
+            select id, %(user_id)s, 'member@acme.example', false, now() from there
+            on conflict (org_id, user_id) do nothing),
+        subscribed as (
+            insert into subscriptions (id, org_id, service_id, user_id, plan_id, status, current_period_end, created_at, updated_at)
+            select gen_random_uuid(), org_id, id, %(user_id)s, %(plan_id)s, 'active', now() + interval '30 days', now(), now() from serving
+            on conflict do nothing)
         insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
         select gen_random_uuid(), there.id, of.user_id, of.role, now(), now()
         from there, (values (%(ruler)s::uuid, 'owner'), (%(user_id)s::uuid, 'member')) as of (user_id, role)
         on conflict (org_id, user_id) do nothing"""
     async with pool.connection() as connection:
-        await connection.execute(mend, {**PATH_VALUES, "ruler": ruler.id})
+        permissions = [permission.value for permission in Permission]
+        await connection.execute(mend, {**PATH_VALUES, "ruler": ruler.id, "key_hash": digest(API_KEY), "permissions": permissions})

@@ -171,6 +171,14 @@ async def test_an_agent_is_cut_short(app: QuartTrio, seen: list[Any]) -> None:
     assert seen == ["x" * 512, None]
 
 
+async def test_an_agent_holds_nothing_that_a_terminal_would_obey(app: QuartTrio, seen: list[Any]) -> None:
+    for sent in (b"evil\x1b[2Jagent", b"evil\x9b2Jagent", "evil\u202eagent".encode(), b"plain/1.0 (x; y)"):
+        await ask(app, "GET", "/test/agent", headers=[(b"user-agent", sent)])
+    assert seen[0] == "evil?[2Jagent"
+    assert all(agent.isprintable() for agent in seen)
+    assert seen[-1] == "plain/1.0 (x; y)"
+
+
 async def test_a_person_is_known_as_the_database_has_them(app: QuartTrio, api: Api, ports: Ports, pool: Pool, seen: list[Any]) -> None:
     account = await add_account(ports)
     token = (await api.login()).json["access_token"]

@@ -17,7 +17,8 @@ from core.values import Email, new_id
 from ports import Ports
 from tests.builders import EMAIL, FREE, Answer, Api, SignedIn, add_account, add_platform_owner, deliver, impersonate, link, run_sql, sign_in
 from tests.fakes.outside import FakeClock, FakeMailTransport
-from tests.http.invitations import BAD, EXPIRED, FORBIDDEN, FULL, INACTIVE, MISSING, WEEK, accept, decline, refused, sha256
+from tests.http.invitations import EXPIRED, FULL, WEEK, accept, decline, sha256
+from tests.http.refusals import BAD, FORBIDDEN, MISSING, NOT_ACTIVE, refused
 from tests.tenants import Tenant, Tenants
 
 # The own list
@@ -282,7 +283,7 @@ async def test_an_organization_that_is_not_active_is_not_joined_but_can_be_decli
     await acme.become(status)
     ada = await sign_in(ports, await add_account(ports, EMAIL, None))
     for options in ({}, {"token": ada.access_token}):
-        assert refused(await accept(api, made["token"], **options)) == INACTIVE
+        assert refused(await accept(api, made["token"], **options)) == NOT_ACTIVE
     assert await acme.statuses() == {EMAIL: "pending"}
     assert (await decline(api, made["token"])).status == 200
     assert await acme.statuses() == {EMAIL: "rejected"}

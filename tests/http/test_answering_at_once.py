@@ -13,7 +13,8 @@ from core.values import new_id
 from ports import Ports
 from tests.builders import EMAIL, Answer, Api, add_account, everyone, run_sql, sign_in
 from tests.fakes.outside import FakeClock
-from tests.http.invitations import FULL, WEEK, accept, decline, refused
+from tests.http.invitations import FULL, WEEK, accept, decline
+from tests.http.refusals import refused
 from tests.tenants import Tenant, Tenants
 
 

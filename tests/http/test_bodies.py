@@ -1,4 +1,4 @@
-"""Request bodies: what is JSON, what is not, and how strictly fields are read (security.md G-3, N-3 to N-5; decisions, points 3 to 5)."""
+"""Request bodies: what is JSON, what is not, and how strictly fields are read (security.md G-3, N-3 to N-5; decisions, points 3-5, 24)."""
 
 import json
 from datetime import UTC, datetime, timedelta, timezone
@@ -18,6 +18,7 @@ from entrypoints.http.bodies import (
     BodyInvalid,
     BodyNotAnObject,
     EmailAddress,
+    Moment,
     Name,
     PasswordText,
     Reason,
@@ -166,6 +167,10 @@ class Sample(Body):
     password: PasswordText = ""
 
 
+class Dated(Body):
+    at: Moment
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -220,6 +225,62 @@ def test_passwords_may_hold_what_text_may_not() -> None:
 
 def test_an_address_is_read_in_canonical_form() -> None:
     assert Sample.model_validate({"email": " Ada@EXAMPLE.com "}).email == "ada@example.com"
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("2026-03-14T15:09:26Z", (15, 9, 26, 0)),
+        ("2026-03-14t15:09:26.5z", (15, 9, 26, 500000)),
+        ("2026-03-14T15:09:26.123456789+00:00", (15, 9, 26, 123456)),
+        ("2026-03-14T17:39:26+02:30", (15, 9, 26, 0)),
+        ("2026-03-14T10:09-0500", (15, 9, 0, 0)),
+        ("2026-03-15T05:09+14", (15, 9, 0, 0)),
+    ],
+)
+def test_a_time_is_read_with_its_offset_into_utc(text: str, time: tuple[int, int, int, int]) -> None:
+    read = Dated.model_validate({"at": text}).at
+    assert read == datetime(2026, 3, 14, *time, tzinfo=UTC)
+    assert read.utcoffset() == timedelta()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "2026-03-14",
+        "2026-03-14T15:09:26",
+        "2026-03-14 15:09:26Z",
+        "20260314T150926Z",
+        "2026-W11-6T15:09:26Z",
+        "2026-02-29T15:09:26Z",
+        "2026-03-14T24:00:00Z",
+        "2026-03-14T15:09:60Z",
+        "2026-03-14T15:09:26+24:00",
+        "2026-03-14T15:09:26Z\n",
+        "\u0662026-03-14T15:09:26Z",
+        "now",
+        1773500966,
+        1773500966.5,
+        True,
+        None,
+        datetime(2026, 3, 14, tzinfo=UTC),
+    ],
+)
+def test_what_is_no_time_with_an_offset_is_refused(value: object) -> None:
+    with pytest.raises(ValidationError, match="offset"):
+        Dated.model_validate({"at": value})
+
+
+@pytest.mark.parametrize("text", ["0002-01-01T00:00:00+14:00", "9998-12-31T23:59:59.999999-14:00"])
+def test_a_time_may_lie_in_nearly_every_year(text: str) -> None:
+    assert Dated.model_validate({"at": text}).at == datetime.fromisoformat(text)
+
+
+@pytest.mark.parametrize("text", ["9999-12-31T23:59:59Z", "9999-01-01T00:00:00+14:00", "0001-12-31T23:59:59-14:00", "0000-06-01T00:00:00Z"])
+def test_a_time_outside_of_them_is_refused_for_that(text: str) -> None:
+    with pytest.raises(ValidationError, match="in the years 0002 to 9998"):
+        Dated.model_validate({"at": text})
 
 
 # Requests

@@ -35,6 +35,7 @@ SHARED = [
     ("POST", "/api/auth/reset-password"),
     ("POST", "/api/auth/refresh"),
     ("POST", "/api/auth/logout"),
+    ("POST", "/api/auth/lookup-email"),
 ]
 UNLIMITED = ["/health", "/health/live", "/health/ready", "/metrics", "/.well-known/jwks.json", "/openapi.json", "/docs", "/assets/x", "/"]
 

@@ -114,7 +114,10 @@ async def test_the_security_of_an_operation_is_its_decorators(app: QuartTrio) ->
             operation = document["paths"][path][method.lower()]
             optional: list[dict[str, list[str]]] = [{}] if access.optional else []
             assert operation.get("security", []) == ([{access.security: []}, *optional] if access.security else [])
-    assert document["components"]["securitySchemes"] == {"bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}}
+    assert document["components"]["securitySchemes"] == {
+        "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
+        "api_key": {"type": "apiKey", "name": "X-Api-Key", "in": "header"},
+    }
 
 
 # Which errors an operation can give: what follows from its kind, and what the use case behind it refuses.
@@ -152,6 +155,22 @@ OWN_ERRORS = {
     "organizations_organization": {"401", "403", "404"},
     "organizations_update": {"400", "401", "403", "404"},
     "organizations_delete": {"401", "403", "404"},
+    "services_listed": {"400", "404"},
+    "services_service": {"404"},
+    "services_rotate_secret": {"400", "404"},
+    "services_delete": {"404"},
+    "plans_create": {"404"},
+    "plans_listed": {"404"},
+    "plans_update": {"404"},
+    "plans_delete": {"400", "404"},
+    "api_keys_create": {"404"},
+    "api_keys_page": {"400", "404"},
+    "api_keys_api_key": {"404"},
+    "api_keys_delete": {"404"},
+    "service_users_page": {"400"},
+    "service_users_service_user": {"404"},
+    "service_users_change": {"404"},
+    "service_users_delete": {"404"},
     "organizations_select": {"401", "403", "404", "429"},
     "governance_approve": {"400", "404"},
     "governance_reject": {"400", "404"},
@@ -159,6 +178,16 @@ OWN_ERRORS = {
     "governance_activate": {"400", "404"},
     "governance_change_tier": {"400", "404"},
     "governance_delete": {"404"},
+    "domains_claim": {"400", "404"},
+    "domains_current": {"404"},
+    "domains_verify": {"400", "404", "409"},
+    "domains_remove": {"404"},
+    "home_realm_listed": {"404"},
+    "home_realm_replace": {"400", "404"},
+    "home_realm_look_up": {"400", "429"},
+    "oauth_credentials_put": {"400", "404"},
+    "oauth_credentials_current": {"404"},
+    "oauth_credentials_remove": {"404"},
     "operations_ready": {"503"},
     "operations_metrics": {"401"},
     "operations_assets": {"404"},
@@ -173,6 +202,13 @@ def test_an_operation_describes_the_errors_it_can_give(operation: Operation) -> 
     if operation.get("security"):
         expected |= PERSON_ERRORS
     assert expected - operation["responses"].keys() == set()
+
+
+def test_a_body_may_be_too_large_wherever_one_may_be_sent() -> None:
+    """It is measured on its way in, also where nothing reads it."""
+    for method, path, operation in operations():
+        assert ("413" in operation["responses"]) == (method in ("POST", "PUT", "PATCH")), (method, path)
+        assert ("415" in operation["responses"]) == ("requestBody" in operation), (method, path)
 
 
 @pytest.mark.parametrize("operation", ALL)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from jinja2 import UndefinedError
+from markupsafe import escape
 
+from core.branding import Branding, Design
 from entrypoints.http import pages
 
 HOSTILE = "\"'><script>alert(1)</script><form action=https://elsewhere.example>{{ 7 * 7 }}"
@@ -130,7 +132,7 @@ def test_reset_form_says_what_a_password_needs() -> None:
 
 def test_an_invitation_says_who_invites_whom_to_what_until_when_and_offers_both_answers() -> None:
     body = render("invitation.html").body
-    assert "<h1>You are invited to Acme &amp; Sons</h1>" in body
+    assert "<h1>You are invited to <bdi>Acme &amp; Sons</bdi></h1>" in body
     assert (
         "<strong>grace@example.org</strong> invites you, <strong>ada@example.org</strong>, to be <strong>an administrator</strong> of"
         in body
@@ -144,6 +146,90 @@ def test_an_invitation_says_who_invites_whom_to_what_until_when_and_offers_both_
 
 def test_an_invitation_of_somebody_who_is_gone_names_nobody() -> None:
     assert "You are invited, <strong>ada@example.org</strong>, to be" in render("invitation.html", inviter=None).body
+
+
+# In the design of an organization (decisions, point 66)
+
+LOGO = "https://cdn.acme.example:8443/logo.svg?size=2&v=7"
+PORTAL = Design("Acme & Sons", Branding(LOGO, "#7a1fa2", "Acme Portal"))
+# What the links of mails lead to.
+LINKED = [name for name in PAGES if name not in ("home.html", "error.html")]
+
+
+def render_for(design: Design, name: str = "reset_password.html") -> pages.Page:
+    return render(name, design=design)
+
+
+@pytest.mark.parametrize("name", LINKED)
+def test_a_page_has_the_name_the_logo_and_the_colour_of_an_organization(name: str) -> None:
+    body = render_for(PORTAL, name).body
+    assert re.search(r"<title>[^<]+ · Acme Portal</title>", body)
+    header = body.partition("<header>")[2].partition("</header>")[0]
+    assert f'<img class="logo" src="{LOGO.replace("&", "&amp;")}" alt=""><bdi>Acme Portal</bdi>' in header
+    assert "--button: #7a1fa2;" in body
+    assert '<a href="/">Gatehouse</a> signs people in for <bdi>Acme Portal</bdi>.' in body.partition("</main>")[2]
+    assert "<script" not in body
+    assert " style=" not in body
+
+
+@pytest.mark.parametrize("name", LINKED)
+def test_such_a_page_lets_in_what_is_at_the_origin_of_its_logo_and_nothing_else(name: str) -> None:
+    page, plain = render_for(PORTAL, name), render(name)
+    nonces = re.findall(r'<style nonce="([\w-]{22})">', page.body)
+    assert len(nonces) == 2
+    assert len({*nonces}) == 1
+    assert policy(page.headers) == policy(plain.headers) | {
+        "style-src": f"'nonce-{nonces[0]}'",
+        "img-src": "'self' data: https://cdn.acme.example:8443",
+    }
+    assert page.headers.keys() == plain.headers.keys()
+    assert page.headers["Referrer-Policy"] == "no-referrer"
+
+
+@pytest.mark.parametrize(
+    ("logo", "origin"),
+    [
+        ("https://acme.example/logo.svg", "https://acme.example"),
+        ("HTTPS://CDN.Acme.Example/logo.svg", "https://cdn.acme.example"),
+        ("https://acme.example?logo", "https://acme.example"),
+        ("http://127.0.0.1:8080/logo.svg", "http://127.0.0.1:8080"),
+    ],
+)
+def test_the_origin_of_a_logo_is_written_as_policies_write_it(logo: str, origin: str) -> None:
+    assert policy(render_for(Design("Acme", Branding(logo_url=logo))).headers)["img-src"] == f"'self' data: {origin}"
+
+
+@pytest.mark.parametrize("logo", ["https://a; script-src *", "https://*", "javascript:alert(1)", "http://acme.example/", '"><script>'])
+def test_a_logo_that_could_never_be_chosen_widens_no_policy(logo: str) -> None:
+    page = render_for(Design("Acme", Branding(logo_url=logo)))
+    assert policy(page.headers)["img-src"] == "'self' data:"
+    assert "<script" not in page.body
+
+
+def test_an_organization_that_has_chosen_nothing_has_its_name_alone() -> None:
+    page = render_for(Design("Acme Ltd."))
+    assert '<header><span class="brand"><bdi>Acme Ltd.</bdi></span></header>' in page.body
+    assert page.body.count("<style") == 1
+    assert "<img" not in page.body
+    assert policy(page.headers)["img-src"] == "'self' data:"
+    assert " · Acme Ltd.</title>" in page.body
+
+
+def test_the_title_of_an_invitation_does_not_name_the_organization_twice() -> None:
+    assert "<title>Invitation to Acme &amp; Sons · Gatehouse</title>" in render_for(Design("Acme & Sons"), "invitation.html").body
+
+
+NAMES = [HOSTILE, '"onload="alert(1)', "</title></style><b>", "=?utf-8?q?x?=", "שלום", "مرحبا 42"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_name_of_a_product_does_harm(name: str) -> None:
+    def skeleton(name: str) -> str:
+        body = render_for(Design("Acme", Branding(LOGO, "#7a1fa2", name))).body
+        return re.sub(r'nonce="[^"]+"', "", body).replace(str(escape(name)), "")
+
+    assert skeleton(name) == skeleton("Acme Portal")
+    assert f"<bdi>{escape(name)}</bdi>" in render_for(Design(name)).body
 
 
 def test_docs_may_run_only_files_of_ours() -> None:

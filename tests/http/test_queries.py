@@ -156,7 +156,6 @@ async def test_what_cannot_be_meant_is_refused(app: QuartTrio, seen: list[Any]) 
         "page=1&page=2",
         "page[]=1",
         "limit=%D9%A1",
-        "limit=%FF",
         "offset=+3",
         "page=1%0A",
     ]
@@ -165,6 +164,28 @@ async def test_what_cannot_be_meant_is_refused(app: QuartTrio, seen: list[Any]) 
         assert (answer.status, answer.code) == (400, "BAD_REQUEST"), query
         assert query[:4] in answer.json["error"]
     assert seen == []
+
+
+# With surrogates, alone and in pairs.
+NOT_UTF8 = ["%FF", "a%C3", "%C3%28", "%C0%AF", "%ED%A0%80", "%ED%A0%BD%ED%B8%80", "%F4%90%80%80"]
+
+
+async def test_a_query_is_utf8_in_every_field(app: QuartTrio, seen: list[Any]) -> None:
+    for text in NOT_UTF8:
+        for query in (f"x={text}", f"page=1&{text}", f"{text}=1&limit=5", f"page={text}"):
+            answer = await ask(app, "GET", f"/api/test/things?{query}")
+            assert (answer.status, answer.json["error"]) == (400, "The query is not UTF-8."), query
+    assert seen == []
+    for query in ("x=%C3%BC%F0%9F%98%80", "x=%EF%BF%BD", "x=100%", "x=%zz"):
+        assert (await ask(app, "GET", f"/api/test/things?{query}")).status == 200, query
+
+
+async def test_a_path_that_is_not_utf8_is_no_address(app: QuartTrio, seen: list[Any]) -> None:
+    for text in NOT_UTF8:
+        for path in (f"/api/test/things/{text}", f"/api/test/{text}/", f"http://gatehouse.test/api/test/things/{text}"):
+            assert (await ask(app, "GET", path)).status == 404, path
+    assert seen == []
+    assert (await ask(app, "GET", "/api/test/things/%C3%BC%EF%BF%BD")).status == 200
 
 
 async def test_an_id_in_a_path_is_matched_exactly(app: QuartTrio, seen: list[Any]) -> None:

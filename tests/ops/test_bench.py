@@ -1,4 +1,4 @@
-"""The benchmark's arithmetic, its table, what it makes of wrk's words, and the organizations it makes; nothing here takes a time."""
+"""The benchmark's arithmetic, its table, what it reads, and the organizations and services it makes; nothing here takes a time."""
 
 import json
 import os
@@ -16,16 +16,21 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 
+from ops.bench import end_users
+from ops.bench.end_users import SMALL_USERS, Application
+from ops.bench.plans import executed
 from ops.bench.processes import NotHere, Unfit
 from ops.bench.rows import ROWS, Run
-from ops.bench.table import Goal, Result, Sample, Verdict, details, number, table
+from ops.bench.table import Goal, Result, Sample, Verdict, details, number, plans, table
 from ops.bench.tenants import FULL, PER_TARGET, QUICK, SMALL_ENTRIES, SMALL_MEMBERS, Tenant, fill
 from ops.bench.wrk import Request, load_from
 from tests import database
 
 FASTER = Goal(bar=0.33, aim=0.45)
 SLOWER = Goal(bar=3, aim=2)
+LIMIT = Goal(bar=250, unit="ms")
 
 
 def samples(*values: float) -> list[Sample]:
@@ -57,6 +62,8 @@ def test_without_a_raw_cost_the_figure_is_the_measurement() -> None:
         (SLOWER, 2.1, Verdict.BAR),
         (SLOWER, 3, Verdict.BAR),
         (SLOWER, 3.1, Verdict.MISSED),
+        (LIMIT, 250, Verdict.BAR),
+        (LIMIT, 251, Verdict.MISSED),
     ],
 )
 def test_a_figure_is_held_against_bar_and_aim(goal: Goal, ours: float, verdict: Verdict) -> None:
@@ -82,6 +89,25 @@ def test_the_table_says_what_was_measured_and_how_it_was_judged() -> None:
     told = details([result])
     assert "ours: 1,000/s, p99 10.0 ms" in told
     assert "for comparison, another: 4,000/s, p99 40.0 ms; 2.00 of raw" in told
+
+
+def test_what_has_a_limit_is_judged_by_itself_and_told_beside_the_raw_cost_with_its_plans() -> None:
+    result = make_result(samples(2), samples(300), LIMIT, plans=["Seq Scan on users", "Result"])
+    assert table([result]).splitlines()[-1] == "| read | reads / nothing | 2.00/s | 300/s | 300 ms | 250 ms | - | ✗ misses the bar |"
+    assert "ours: 300/s, p99 3.00 ms; 150 of raw" in details([result])
+    assert plans([result, make_result(samples(1), samples(1))]) == "### read\n\n```text\nSeq Scan on users\n```\n\n```text\nResult\n```"
+
+
+def test_a_setting_that_stays_is_told_once() -> None:
+    settings = ("2 workers", "2 workers", "", "", "1 worker")
+    told = details([make_result([], samples(1), setting=setting) for setting in settings])
+    assert [line for line in told.splitlines() if line.startswith("-")] == [
+        "- **read**: 2 workers",
+        "- **read**: as before",
+        "- **read**:",
+        "- **read**:",
+        "- **read**: 1 worker",
+    ]
 
 
 def test_a_problem_stands_in_its_row_as_a_sentence() -> None:
@@ -121,7 +147,21 @@ def test_a_load_with_failures_counts_for_nothing(changes: dict[str, int], senten
 
 def test_a_request_is_one_line_whatever_its_body_holds() -> None:
     line = Request("POST", "/api/auth/login", body={"password": "tab\tand\nline"}).line()
-    assert line == 'POST\t/api/auth/login\t\t{"password": "tab\\tand\\nline"}\n'
+    assert line == 'POST\t/api/auth/login\t\t\t{"password": "tab\\tand\\nline"}\n'
+
+
+def test_statements_and_their_values_are_read_from_the_log_of_the_server() -> None:
+    said = """2026-11-20 16:23:00.000 UTC [7] LOG:  statement: begin
+2026-11-20 16:23:00.001 UTC [7] LOG:  execute <unnamed>: select 1 from users where id = $1 and note = $2 and no = $3
+2026-11-20 16:23:00.001 UTC [7] DETAIL:  Parameters: $1 = '1', $2 = 'it''s, $9 = ''no''', $3 = NULL
+2026-11-20 16:23:00.002 UTC [8] LOG:  execute _pg3_12:
+\t            select 2
+\t            from users
+2026-11-20 16:23:00.003 UTC [8] LOG:  disconnection
+"""
+    first, second = executed(said)
+    assert first == ("select 1 from users where id = $1 and note = $2 and no = $3", ["'1'", "'it''s, $9 = ''no'''", "NULL"])
+    assert (second[0].split(), second[1]) == (["select", "2", "from", "users"], [])
 
 
 # -- organizations -----------------------------------------------------------------------------------------------------
@@ -144,16 +184,16 @@ def filled() -> Iterator[tuple[psycopg.Connection, Tenant, Tenant, Indexes]]:
     with database.Database(os.environ[database.SERVER_VARIABLE]) as own, psycopg.connect(own.conninfo, autocommit=True) as connection:
         for owner in owners:
             connection.execute(
-                "insert into users (id, email, origin, created_at, updated_at) values (%s, %s, 'sign_up', now(), now())",
+                "insert into users (id, email, origin, created_at, updated_at) values (%s, %s, 'platform', now(), now())",
                 [owner, str(owner)],
             )
-        before = indexes(connection)
+        before = indexes(connection, "audit_log")
         large, small = fill(own.conninfo, QUICK, owners, lambda _: None)
         yield connection, large, small, before
 
 
-def indexes(connection: psycopg.Connection) -> Indexes:
-    return connection.execute("select indexname, indexdef from pg_indexes where tablename = 'audit_log' order by 1").fetchall()
+def indexes(connection: psycopg.Connection, *tables: str) -> Indexes:
+    return connection.execute("select indexname, indexdef from pg_indexes where tablename = any(%s) order by 1", [list(tables)]).fetchall()
 
 
 @pytest.mark.slow
@@ -196,7 +236,111 @@ def test_the_totals_are_those_of_the_log(filled: tuple[psycopg.Connection, Tenan
 def test_the_indexes_are_those_of_the_migrations(filled: tuple[psycopg.Connection, Tenant, Tenant, Indexes]) -> None:
     connection, *_, before = filled
     assert before
-    assert indexes(connection) == before
+    assert indexes(connection, "audit_log") == before
+
+
+# -- end users ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_large_service_is_as_large_as_was_promised() -> None:
+    full = end_users.FULL
+    assert (full.large_users, SMALL_USERS, full.logins) == (100_000, 50, 10_000_000)
+    assert full.users >= 1_000_000
+    assert full.large_logins >= full.logins * full.large_users / full.users, "its share at least"
+
+
+OF_SERVICES = ("login_events", "login_totals", "service_users", "end_users", "subscriptions")
+Used = tuple[psycopg.Connection, Application, Application, Indexes]
+
+
+@pytest.fixture(scope="module")
+def used() -> Iterator[Used]:
+    """A database with services, the large one and the small one, and the indexes that their tables had before."""
+    owners = [uuid.uuid4(), uuid.uuid4()]
+    with database.Database(os.environ[database.SERVER_VARIABLE]) as own, psycopg.connect(own.conninfo, autocommit=True) as connection:
+        for owner in owners:
+            connection.execute(
+                "insert into users (id, email, origin, created_at, updated_at) values (%s, %s, 'platform', now(), now())",
+                [owner, str(owner)],
+            )
+        before = indexes(connection, *OF_SERVICES)
+        large, small = end_users.fill(own.conninfo, end_users.QUICK, owners, lambda _: None)
+        yield connection, large, small, before
+
+
+@pytest.mark.slow
+def test_services_have_the_users_and_logins_that_are_told_of_them(used: Used) -> None:
+    connection, large, small, _ = used
+    assert (large.users, small.users) == (end_users.QUICK.large_users, SMALL_USERS)
+    for application in (large, small):
+        people = connection.execute(
+            "select user_id::text, email, deactivated from service_users where service_id = %s", [application.id]
+        ).fetchall()
+        assert len(people) == application.users
+        assert {user_id for user_id, *_ in people} >= set(application.people)
+        assert sum(application.part in email for _, email, _ in people) == 1
+        assert sum(not deactivated for *_, deactivated in people) == application.active
+        logins = connection.execute("select count(*) from login_events where service_id = %s", [application.id])
+        assert logins.fetchone() == (application.logins,)
+    assert connection.execute("select count(*) from service_users").fetchone() == (end_users.QUICK.users,)
+    assert connection.execute("select count(*) from login_events").fetchone() == (end_users.QUICK.logins,)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kept", "counted"),
+    [
+        ("id, user_count from services", "service_id, count(*) from service_users group by 1"),
+        ("id, subscription_count from services", "service_id, count(*) from subscriptions group by 1"),
+        ("org_id, total from end_user_totals", "org_id, count(distinct user_id) from service_users group by 1"),
+        ("id, member_count from organizations", "org_id, count(*) from memberships where role = 'owner' group by 1"),
+        (
+            "org_id, service_id, day, provider, sum(total) from login_totals group by 1, 2, 3, 4",
+            "org_id, service_id, (created_at at time zone 'UTC')::date, provider, count(*) from login_events group by 1, 2, 3, 4",
+        ),
+        (
+            "service_id, user_id, first_login_at, last_login_at from service_users where first_login_at is not null",
+            "service_id, user_id, min(created_at), max(created_at) from login_events group by 1, 2",
+        ),
+        (
+            "org_id, user_id, email, deactivated, created_at from end_users",
+            "org_id, user_id, email, deactivated, min(created_at) from service_users group by 1, 2, 3, 4",
+        ),
+        ("id, origin_org_id from users where origin = 'api_key'", "user_id, org_id from service_users where first_login_at is null"),
+    ],
+)
+def test_what_is_kept_of_services_is_what_can_be_counted(used: Used, kept: str, counted: str) -> None:
+    connection, *_ = used
+    rows, others = (connection.execute(sql.SQL(f"select {what}")).fetchall() for what in (kept, counted))
+    assert rows
+    assert Counter(rows) == Counter(others)
+
+
+@pytest.mark.slow
+def test_rows_of_services_point_at_what_is_there(used: Used) -> None:
+    connection, *_ = used
+    keys = connection.execute(
+        "select conrelid::regclass::text, conname, pg_get_constraintdef(oid) from pg_constraint where contype = 'f'"
+    ).fetchall()
+    assert keys
+    with connection.transaction(force_rollback=True):
+        for table_name, name, definition in keys:  # nobody looked while the rows came
+            connection.execute(sql.SQL(f"alter table {table_name} drop constraint {name}, add constraint {name} {definition}"))
+
+
+@pytest.mark.slow
+def test_rows_of_services_lie_in_the_order_of_time(used: Used) -> None:
+    connection, *_ = used
+    for table_name, times in [*((name, "created_at") for name in OF_SERVICES if name != "login_totals"), ("login_totals", "day")]:
+        seen = connection.execute(sql.SQL(f"select {times} from {table_name} order by ctid")).fetchall()  # noqa: S608
+        assert seen == sorted(seen), table_name
+
+
+@pytest.mark.slow
+def test_the_indexes_of_what_services_have_are_those_of_the_migrations(used: Used) -> None:
+    connection, *_, before = used
+    assert len(before) > len(OF_SERVICES)
+    assert indexes(connection, *OF_SERVICES) == before
 
 
 def test_a_disk_without_room_is_no_fault_of_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,14 +348,23 @@ def test_a_disk_without_room_is_no_fault_of_the_service(tmp_path: Path, monkeypa
     with ExitStack() as stack:
         run = Run(tmp_path, stack, lambda _: None, quick=False)
         for _ in range(2):  # each row that asks hears it
-            with pytest.raises(NotHere, match=r"need 16 GB .* which has 5 free"):
+            with pytest.raises(NotHere, match=r"The organizations need 16 GB .* which has 5 free"):
                 run.tenants()
+        with pytest.raises(NotHere, match=r"The end users need 10 GB .* which has 5 free"):
+            run.applications()
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="the benchmark needs wrk, which ./run bench installs")
-def test_the_pages_of_organizations_are_measured(tmp_path: Path) -> None:
-    rows = ["members-page", "audit-page", "audit-page-by-target"]
+@pytest.mark.parametrize(
+    ("rows", "made"),
+    [
+        (["members-page", "audit-page", "audit-page-by-target"], f"{QUICK.organizations} organizations"),
+        (["service-users-page", "end-users-page", "service-analytics"], f"{end_users.QUICK.organizations} organizations"),
+    ],
+    ids=["organizations", "end users"],
+)
+def test_what_is_asked_of_large_organizations_and_services_is_measured(rows: list[str], made: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ops.bench", "--quick", "--output", str(tmp_path / "table.md")]
     done = subprocess.run([*command, *(f"--row={row}" for row in rows)], capture_output=True, text=True, timeout=300, check=False)
     assert (tmp_path / "table.md").exists(), done.stderr
@@ -221,4 +374,6 @@ def test_the_pages_of_organizations_are_measured(tmp_path: Path) -> None:
         assert re.search(
             rf"^\| {row} \|.* ms \|.* ms \|.*(?:{Verdict.AIM.value}|{Verdict.BAR.value}|{Verdict.MISSED.value})", told, re.M
         ), told
-    assert done.stderr.count(f"{QUICK.organizations} organizations") == 1, "one database serves them all"
+    assert done.returncode == 0
+    assert done.stderr.count(made) == 1, "one database serves them all"
+    assert ("Scan" in told) == ("service-analytics" in rows), "with its plans"

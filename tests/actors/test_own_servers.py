@@ -1,0 +1,234 @@
+"""Mails through the servers of organizations: which ones they are, whose turn it is, and that nobody waits for a slow one (decisions,
+points 30 and 208; security.md E-1, L-1 and P-7)."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+import pytest
+import trio
+
+import actors.mailer
+from actors.mailbox import Mailbox
+from actors.mailer import OWN_SERVER_SLOTS, SLOTS_OF_ONE, mailer
+from adapters.postgres.pool import Pool
+from core import mails
+from core.access import SYSTEM
+from core.mails import Ended, Mail, MailKind, new_mail
+from core.values import Email, digest, new_id
+from ports import Ports
+from tests.builders import add_account, add_invitation, add_organization, deliver, mail_server, run_sql
+from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.waiting import PATIENCE, eventually
+
+ADA = Email("ada@example.com")
+
+
+@pytest.fixture(autouse=True)
+def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test waits for is not found by a look that comes anyway."""
+    monkeypatch.setattr(actors.mailer, "POLL", 10 * PATIENCE)
+
+
+async def put_server(ports: Ports, org: UUID) -> None:
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.smtp.put(mail_server(org, password="secret"), ports.clock.now())
+
+
+async def remove_server(ports: Ports, org: UUID) -> None:
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.smtp.remove(org)
+
+
+async def add(ports: Ports, pool: Pool, slug: str, *, server: bool = True) -> UUID:
+    org = await add_organization(pool, slug)
+    if server:
+        await put_server(ports, org)
+    return org
+
+
+async def queue(ports: Ports, *queued: Mail) -> None:
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        for mail in queued:
+            await tx.mails.queue(mail)
+
+
+async def invite(ports: Ports, org: UUID, *addresses: str) -> None:
+    """Queue the mails of invitations to these addresses."""
+    for address in addresses:
+        token = str(new_id())
+        await add_invitation(ports, org, address, token_hash=digest(token))
+        await queue(ports, new_mail(MailKind.INVITATION, Email(address), ports.clock.now(), token=token, org_id=org))
+
+
+def people(slug: str, count: int) -> list[str]:
+    return [f"person{number}@{slug}.example" for number in range(count)]
+
+
+def gate(sent: FakeMailTransport, addresses: Sequence[str]) -> None:
+    """Make whatever server these are reached through slow."""
+    sent.gates.update({address: trio.Event() for address in addresses})
+
+
+@asynccontextmanager
+async def mailing(ports: Ports, slots: int = 8) -> AsyncIterator[Mailbox]:
+    inbox = Mailbox()
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: mailer(ports, inbox, slots=slots))
+            yield inbox
+            nursery.cancel_scope.cancel()
+
+
+async def settled(inbox: Mailbox) -> None:
+    """Return once the mailer has begun all that it could."""
+    await eventually(lambda: inbox._receiver.statistics().tasks_waiting_receive, "the mailer waits")
+
+
+def begun(sent: FakeMailTransport, addresses: Sequence[str]) -> int:
+    return sum(sent.begun[address] for address in addresses)
+
+
+# Which mails go through which server
+
+
+async def test_invitations_go_through_the_server_of_their_own_organization(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+    acme, twin, plain = await add(ports, pool, "acme"), await add(ports, pool, "twin"), await add(ports, pool, "plain", server=False)
+    for org, slug in ((acme, "acme"), (twin, "twin"), (plain, "plain")):
+        await invite(ports, org, f"new@{slug}.example")
+    await deliver(ports)
+    through = {letter.to: sent.servers[letter.message_id] for letter in sent.letters}
+    assert through == {
+        "new@acme.example": mail_server(acme, password="secret"),
+        "new@twin.example": mail_server(twin, password="secret"),
+        "new@plain.example": None,
+    }
+
+
+@pytest.mark.parametrize("kind", [kind for kind in MailKind if kind is not MailKind.INVITATION])
+async def test_mails_of_an_account_never_do_whoever_they_look_like(
+    ports: Ports, pool: Pool, sent: FakeMailTransport, kind: MailKind
+) -> None:
+    acme = await add(ports, pool, "acme")
+    await add_account(ports, ADA, verified=kind is not MailKind.VERIFY_EMAIL)
+    await queue(ports, new_mail(kind, ADA, ports.clock.now(), org_id=acme))
+    await deliver(ports)
+    [letter] = sent.letters
+    assert sent.servers == {letter.message_id: None}
+
+
+async def test_each_attempt_goes_through_the_server_that_there_is_then(
+    ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock
+) -> None:
+    acme = await add(ports, pool, "acme")
+    await invite(ports, acme, ADA)
+    there = []
+    for change in (None, remove_server, put_server, remove_server):
+        if change is not None:
+            await change(ports, acme)
+        [mail] = await mails.claim_due(ports, 1)
+        prepared = await mails.prepare(ports, mail)
+        assert not isinstance(prepared, Ended)
+        there.append(prepared[0].server is not None)
+        due_at = await mails.failed(ports, mail, "refused", 0.5)
+        assert due_at is not None
+        clock.advance(due_at - clock.now())
+    assert there == [True, False, True, False]
+    await deliver(ports)
+    [letter] = sent.letters
+    assert sent.servers == {letter.message_id: None}
+
+
+async def test_no_mail_goes_around_a_server_whose_password_is_lost(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+    await invite(ports, await add(ports, pool, "acme"), ADA)
+    await run_sql(pool, "update smtp_settings set password = 'x'")
+    async with mailing(ports) as inbox:
+        await settled(inbox)
+    assert sent.letters == []
+    [(attempts, failure)] = await run_sql(pool, "select attempts, last_failure from mails")
+    assert (attempts, failure) == (1, "it could not be prepared: SealBroken")
+
+
+async def test_a_refusal_is_tried_again_later_as_any_other(ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock) -> None:
+    await invite(ports, await add(ports, pool, "acme"), ADA)
+    sent.refusal = "the organization's server: the host is at an address that is not allowed"
+    async with mailing(ports) as inbox:
+
+        async def failed() -> bool:
+            return await run_sql(pool, "select attempts, last_failure from mails") == [(1, sent.refusal)]
+
+        await eventually(failed)
+        sent.refusal = None
+        [(due_at,)] = await run_sql(pool, "select due_at from mails")
+        clock.advance(due_at - clock.now())
+        inbox.post()
+        await sent.arrived(1)
+
+
+# Whose turn it is
+
+
+async def test_a_slow_server_holds_back_the_mails_of_its_own_organization_only(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+    slow, others, platform = people("acme", 6), people("twin", 3), people("plain", 3)
+    gate(sent, slow)
+    await invite(ports, await add(ports, pool, "acme"), *slow)
+    await invite(ports, await add(ports, pool, "twin"), *others)
+    await invite(ports, await add(ports, pool, "plain", server=False), *platform)
+    await queue(ports, *(new_mail(MailKind.PASSWORD_CHANGED, ADA, ports.clock.now()) for _ in range(3)))
+    async with mailing(ports) as inbox:
+        await sent.arrived(9)
+        await settled(inbox)
+        assert begun(sent, slow) == SLOTS_OF_ONE
+        for event in sent.gates.values():
+            event.set()
+        await sent.arrived(15)
+
+
+async def test_slow_servers_leave_slots_for_the_mails_of_the_platform(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+    slow = [address for slug in ("acme", "twin", "third", "fourth", "fifth") for address in people(slug, 2)]
+    gate(sent, slow)
+    for slug in ("acme", "twin", "third", "fourth", "fifth"):
+        await invite(ports, await add(ports, pool, slug), *people(slug, 2))
+    await invite(ports, await add(ports, pool, "plain", server=False), "new@plain.example")
+    await queue(ports, *(new_mail(MailKind.PASSWORD_CHANGED, ADA, ports.clock.now()) for _ in range(10)))
+    async with mailing(ports) as inbox:
+        await sent.arrived(11)
+        await settled(inbox)
+        assert begun(sent, slow) == OWN_SERVER_SLOTS
+        for event in sent.gates.values():
+            event.set()
+        await sent.arrived(21)
+
+
+async def test_organizations_take_turns_however_long_the_backlog_of_one_is(
+    ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock
+) -> None:
+    for slug, count in (("acme", 5), ("twin", 2), ("third", 1)):
+        await invite(ports, await add(ports, pool, slug), *people(slug, count))
+        clock.advance(mails.LEASE)
+    async with mailing(ports, slots=1):
+        letters = await sent.arrived(8)
+    order = [letter.to.domain.removesuffix(".example") for letter in letters]
+    assert order == ["acme", "twin", "third", "acme", "twin", "acme", "acme", "acme"]
+
+
+async def test_who_comes_late_goes_before_the_second_mails_of_those_that_are_slow(
+    ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock
+) -> None:
+    slugs = ["acme", "twin", "third", "fourth"]
+    backlog = {slug: people(slug, 3) for slug in slugs}
+    gate(sent, [address for addresses in backlog.values() for address in addresses])
+    for slug, addresses in backlog.items():
+        await invite(ports, await add(ports, pool, slug), *addresses)
+    async with mailing(ports) as inbox:
+        await eventually(lambda: all(begun(sent, addresses) == 1 for addresses in backlog.values()), "each has one turn")
+        clock.advance(mails.LEASE / 4)
+        await invite(ports, await add(ports, pool, "late"), "new@late.example")
+        inbox.post()
+        await settled(inbox)
+        [first] = [address for address in backlog["acme"] if sent.begun[address]]
+        sent.gates[first].set()
+        assert [letter.to for letter in await sent.arrived(2)] == [first, "new@late.example"]
+        for event in sent.gates.values():
+            event.set()
+        await sent.arrived(13)

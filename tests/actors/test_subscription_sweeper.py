@@ -1,0 +1,161 @@
+"""Subscriptions expire by themselves, in bounded batches, each once, whatever number of processes looks after them (decisions, point 116;
+security.md N-9)."""
+
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import pytest
+import structlog
+import trio
+
+from actors.sweeper import sweeper
+from adapters.postgres.pool import Pool
+from core import subscriptions
+from core.values import new_id
+from ports import Ports
+from tests.builders import add_account, add_organization, everyone, meanwhile, run_sql
+from tests.fakes.outside import FakeClock, FakeMetrics
+from tests.services import add_plan, add_service, add_service_user, add_subscription
+from tests.waiting import PATIENCE, eventually
+
+
+async def add_plan_of_a_service(pool: Pool, slug: str = "acme", status: str = "active") -> tuple[UUID, UUID]:
+    """A service of an organization of its own, and a plan of it."""
+    service = await add_service(pool, await add_organization(pool, slug, status))
+    return service, await add_plan(pool, service)
+
+
+async def subscribe(ports: Ports, pool: Pool, plan: tuple[UUID, UUID], count: int, ends: datetime, **fields: Any) -> set[UUID]:
+    """So many subscriptions, active until then, of users of their own."""
+    made = set()
+    for _ in range(count):
+        user = await add_account(ports, f"{new_id()}@example.com", None)
+        await add_service_user(ports, plan[0], user.id)
+        made.add(await add_subscription(ports, pool, plan[0], user.id, plan[1], ends=ends, **fields))
+    return made
+
+
+async def expired(pool: Pool) -> set[UUID]:
+    return {id_ for (id_,) in await run_sql(pool, "select id from subscriptions where status = 'expired'")}
+
+
+async def recorded(pool: Pool) -> list[tuple[Any, ...]]:
+    return await run_sql(
+        pool, "select org_id, action, target_type, target_id, actor_id, address, details from audit_log order by target_id"
+    )
+
+
+async def test_what_has_run_out_expires_in_the_name_of_the_system(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    plans = [await add_plan_of_a_service(pool), await add_plan_of_a_service(pool, "acme-two", "suspended")]
+    late = set[UUID]()
+    for plan in plans:
+        late |= await subscribe(ports, pool, plan, 1, clock.now())
+        await subscribe(ports, pool, plan, 1, clock.now() + timedelta(microseconds=1))
+        await subscribe(ports, pool, plan, 1, clock.now(), provider=f"sub_{plan[0]}")  # who says itself when it is over
+        for status in ("past_due", "cancelled"):
+            await subscribe(ports, pool, plan, 1, clock.now(), status=status)
+    before = await run_sql(pool, "select id, subscription_count from services order by id")
+    assert await subscriptions.sweep(ports, new_id()) == {"subscriptions": 2}
+    assert await expired(pool) == late
+    assert await run_sql(pool, "select id, subscription_count from services order by id") == before
+    assert await run_sql(pool, "select updated_at from subscriptions where status = 'expired'") == [(clock.now(),)] * 2
+    of_each = await run_sql(pool, "select org_id, id::text, service_id::text, user_id::text from subscriptions where status = 'expired'")
+    assert await recorded(pool) == sorted(
+        [
+            (
+                org,
+                "subscription.updated",
+                "subscription",
+                id_,
+                None,
+                None,
+                {"service_id": service, "user_id": user, "status": {"old": "active", "new": "expired"}},
+            )
+            for org, id_, service, user in of_each
+        ],
+        key=lambda entry: entry[3],
+    )
+    assert await run_sql(pool, "select count(*), count(distinct target_id) from events where name = 'subscription.updated'") == [(2, 2)]
+
+
+async def test_nothing_to_do_is_nothing_done(ports: Ports, pool: Pool) -> None:
+    assert await subscriptions.sweep(ports, new_id()) == {}
+    assert await recorded(pool) == []
+
+
+@pytest.mark.slow
+async def test_a_backlog_expires_in_batches(ports: Ports, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "BATCH", 4)
+    late = await subscribe(ports, pool, await add_plan_of_a_service(pool), 10, clock.now())
+    assert await subscriptions.sweep(ports, new_id()) == {"subscriptions": 10}
+    assert await expired(pool) == late
+    assert len(await recorded(pool)) == 10
+
+
+async def test_one_process_at_a_time_sweeps(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    one, other = new_id(), new_id()
+    assert await subscriptions.sweep(ports, one) == {}
+    await subscribe(ports, pool, await add_plan_of_a_service(pool), 1, clock.now())
+    assert await subscriptions.sweep(ports, other) is None
+    assert await expired(pool) == set()
+    clock.advance(subscriptions.LEASE - timedelta(seconds=1))
+    assert await subscriptions.sweep(ports, one) == {"subscriptions": 1}  # goes on as long as it lives
+    clock.advance(timedelta(seconds=1))
+    assert await subscriptions.sweep(ports, other) is None
+    clock.advance(subscriptions.LEASE)
+    assert await subscriptions.sweep(ports, other) == {}
+
+
+async def test_what_is_in_use_is_left_for_later(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    plan = await add_plan_of_a_service(pool)
+    [used] = await subscribe(ports, pool, plan, 1, clock.now())
+    late = await subscribe(ports, pool, plan, 1, clock.now())
+
+    async with pool.connection() as connection, connection.transaction():
+        await connection.execute("select 1 from subscriptions where id = %s for no key update", (used,))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(subscriptions.sweep, ports, new_id())
+    assert await expired(pool) == late
+
+
+async def test_one_that_is_prolonged_meanwhile_does_not_expire(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    plan = await add_plan_of_a_service(pool)
+    await subscribe(ports, pool, plan, 1, clock.now())
+    prolong = ("update subscriptions set current_period_end = %s", (clock.now() + timedelta(days=1),))
+    lease = ("select 1 from leases for update", ())  # where the sweeper waits
+    holder = new_id()
+    await subscriptions.sweep(ports, holder)  # has the lease
+    await run_sql(pool, "update subscriptions set status = 'active'")
+    assert await meanwhile(pool, [lease, prolong], lambda: subscriptions.sweep(ports, holder)) == {}
+    assert await expired(pool) == set()
+
+
+@pytest.mark.slow
+async def test_each_subscription_expires_once_however_many_sweep(
+    ports: Ports, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscriptions, "BATCH", 7)
+    # A lease that is over as soon as it is taken: they get in each other's way as much as they can.
+    monkeypatch.setattr(subscriptions, "LEASE", timedelta())
+    late = set[UUID]()
+    for slug in ("acme", "acme-two", "acme-three"):
+        late |= await subscribe(ports, pool, await add_plan_of_a_service(pool, slug), 20, clock.now())
+    swept = await everyone(8, lambda _: subscriptions.sweep(ports, new_id()))
+    left = await subscriptions.sweep(ports, new_id())
+    assert sum(counts["subscriptions"] for counts in [*swept, left] if counts) == 60
+    assert await expired(pool) == late
+    assert [UUID(entry[3]) for entry in await recorded(pool)] == sorted(late)
+    assert await run_sql(pool, "select count(*) from events") == [(60,)]
+
+
+async def test_the_actor_tells_what_it_did(ports: Ports, pool: Pool, clock: FakeClock, metrics: FakeMetrics) -> None:
+    await subscribe(ports, pool, await add_plan_of_a_service(pool), 2, clock.now())
+    with structlog.testing.capture_logs() as log, trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(sweeper, ports, subscriptions.sweep, job="subscription_expiry", period=0.01))
+            await eventually(lambda: log)
+            nursery.cancel_scope.cancel()
+    assert [(line["event"], line["job"], line["subscriptions"]) for line in log] == [("swept", "subscription_expiry", 2)]
+    assert {job for job, _ in metrics.jobs} == {"subscription_expiry"}

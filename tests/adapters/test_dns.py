@@ -1,0 +1,121 @@
+"""The resolver against name servers: which are asked, how, and what becomes of bad answers."""
+
+from collections.abc import Iterator
+
+import dns.resolver
+import pytest
+import trio
+import trio.testing
+
+from adapters.dns import Resolver
+from core.domains import DnsFailed
+from tests.fakes.dns_server import DnsServer
+from tests.waiting import eventually
+
+NAME = "_gatehouse-challenge.acme.example"
+
+
+@pytest.fixture
+def server() -> Iterator[DnsServer]:
+    with DnsServer() as running:
+        yield running
+
+
+async def test_what_does_not_fit_is_asked_for_again_by_tcp(server: DnsServer) -> None:
+    server.texts[NAME] = [[b"x" * 255, b"y" * 255]]
+    assert list(await Resolver([server.address]).texts(NAME)) == ["x" * 255 + "y" * 255]
+    assert server.asked == [("udp", NAME), ("tcp", NAME)]
+
+
+async def test_the_name_is_asked_for_as_it_is_and_once(server: DnsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dns.resolver.BaseResolver, "read_resolv_conf", lambda own, _: use(own, server, search="internal.example"))
+    for resolver in (Resolver([server.address]), Resolver()):
+        server.asked.clear()
+        assert list(await resolver.texts(NAME)) == []
+        assert server.asked == [("udp", NAME)]
+
+
+def use(resolver: dns.resolver.BaseResolver, server: DnsServer, *, search: str) -> None:
+    """What the system's file of resolvers would set."""
+    host, port = server.address
+    resolver.nameservers, resolver.port = [host], port
+    resolver.search = [dns.name.from_text(search)]
+
+
+async def test_the_resolvers_of_the_system_are_read_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolver = Resolver()
+    for text in (b"one", b"another"):
+        with DnsServer() as server:
+            server.texts[NAME] = [[text]]
+            with monkeypatch.context() as patch:
+                patch.setattr(dns.resolver.BaseResolver, "read_resolv_conf", lambda own, _, at=server: use(own, at, search="x.example"))
+                assert list(await resolver.texts(NAME)) == [text.decode()]
+
+
+async def test_a_system_without_resolvers_is_a_failure_of_the_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*_: object) -> None:
+        raise dns.resolver.NoResolverConfiguration("cannot open the file")  # type: ignore[no-untyped-call]
+
+    monkeypatch.setattr(dns.resolver.BaseResolver, "read_resolv_conf", read)
+    with pytest.raises(DnsFailed):
+        await Resolver().texts(NAME)
+
+
+@pytest.mark.parametrize("failure", ["SERVFAIL", "REFUSED", "FORMERR"])
+async def test_where_one_server_fails_the_next_one_is_asked(server: DnsServer, failure: str) -> None:
+    server.texts[NAME] = [[b"a text"]]
+    with DnsServer() as failing:
+        failing.codes[NAME] = failure
+        assert list(await Resolver([failing.address, server.address]).texts(NAME)) == ["a text"]
+
+
+@pytest.mark.slow
+async def test_where_one_server_is_silent_the_next_one_is_asked_in_time(server: DnsServer) -> None:
+    server.texts[NAME] = [[b"a text"]]
+    with DnsServer() as silent:
+        silent.silent.add(NAME)
+        assert list(await Resolver([silent.address, server.address], deadline=2).texts(NAME)) == ["a text"]
+        assert silent.asked
+
+
+async def test_an_alias_is_followed(server: DnsServer) -> None:
+    server.aliases[NAME] = "acme.validation.example"
+    server.texts["acme.validation.example"] = [[b"a text"]]
+    assert list(await Resolver([server.address]).texts(NAME)) == ["a text"]
+
+
+async def test_a_text_that_is_none_does_no_harm(server: DnsServer) -> None:
+    server.texts[NAME] = [[b"\xff\x00\xfe"], [b""], [b"a ", b"text"]]
+    assert "a text" in await Resolver([server.address]).texts(NAME)
+
+
+@pytest.mark.parametrize("code", ["SERVFAIL", "REFUSED", "NOTIMP", "YXDOMAIN"])
+async def test_an_error_of_every_server_is_a_failure(server: DnsServer, code: str) -> None:
+    server.codes[NAME] = code
+    with pytest.raises(DnsFailed):
+        await Resolver([server.address]).texts(NAME)
+
+
+async def test_silence_is_a_failure_after_a_while(server: DnsServer) -> None:
+    server.silent.add(NAME)
+    with pytest.raises(DnsFailed):
+        await Resolver([server.address], deadline=0.1).texts(NAME)
+
+
+async def test_so_many_are_asked_about_at_once_and_the_others_later(server: DnsServer) -> None:
+    server.texts[NAME] = [[b"a text"]]
+    server.gate.clear()
+    resolver = Resolver([server.address], deadline=60, lookups=2)
+    found: list[str] = []
+
+    async def look_up() -> None:
+        found.extend(await resolver.texts(NAME))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(look_up)
+        await eventually(lambda: len(server.asked) == 2, "two are asked about")
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(server.asked) == 2
+        server.gate.set()
+    assert found == ["a text"] * 5

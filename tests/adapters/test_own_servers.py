@@ -1,0 +1,298 @@
+"""The mail servers of organizations: reached through the guard, encrypted, and repeated to nobody (decisions, point 208; security.md E-1,
+E-4, W-1 and W-7)."""
+
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+import adapters.smtp
+from adapters.egress import Guard, parse_openings
+from adapters.smtp import LONGEST_ANSWERS, OwnServers
+from core.smtp import MailServer, Trial
+from core.values import Email, new_id
+from ports.outside import MailRefused
+from tests.adapters.test_egress import names
+from tests.adapters.test_smtp import LETTER, PASSWORD
+from tests.builders import mail_server
+from tests.fakes.certificates import client_context, make_certificate, server_context
+from tests.fakes.manners import converse, server_that
+from tests.fakes.smtp_sink import SmtpSink
+from tests.waiting import eventually
+
+ACME = new_id()
+HOST = "mail.acme.example"
+OPEN = parse_openings("127.0.0.1")
+RESOLVES = names({HOST: ["127.0.0.1"], "127.0.0.1": ["127.0.0.1"]})
+
+
+def at(port: int, host: str = HOST, **changes: Any) -> MailServer:
+    """Where a server of a test is; not encrypted unless that is asked for."""
+    return mail_server(ACME, host=host, port=port, **{"tls": False, **changes})
+
+
+def of(url: str) -> MailServer:
+    return at(int(url.rpartition(":")[2]))
+
+
+def servers(tls: ssl.SSLContext | None = None, **options: Any) -> OwnServers:
+    """As they are where the operator lets tenants reach this machine."""
+    return OwnServers(Guard(OPEN, lookup=RESOLVES), tls=tls, **options)
+
+
+async def refused(own: OwnServers, server: MailServer) -> str:
+    """Why the letter was not taken, after the words that every such reason begins with."""
+    with trio.fail_after(10), pytest.raises(MailRefused) as caught:
+        await own.send(LETTER, server)
+    assert caught.value.__cause__ is None
+    reason = str(caught.value)
+    assert all(secret not in reason for secret in (PASSWORD, LETTER.to, server.host, "127.0.0.1", str(server.port)))
+    prefix = "the organization's server: "
+    assert reason.startswith(prefix)
+    return reason.removeprefix(prefix)
+
+
+# Where they are
+
+
+async def test_a_letter_is_from_the_organization() -> None:
+    with SmtpSink() as sink:
+        await servers().send(LETTER, at(sink.port, from_name='Acme, "Inc." Zo\u00eb', from_email=Email("post@acme.example")))
+    [message], [envelope] = sink.messages, sink.envelopes
+    [sender] = message["From"].addresses
+    assert (sender.display_name, sender.addr_spec) == ('Acme, "Inc." Zo\u00eb', "post@acme.example")
+    assert (envelope.mail_from, envelope.rcpt_tos) == ("post@acme.example", [LETTER.to])
+    assert message["Subject"] == LETTER.subject
+
+
+async def test_a_sender_without_a_name_is_an_address() -> None:
+    with SmtpSink() as sink:
+        await servers().send(LETTER, at(sink.port, from_name=None))
+    assert sink.messages[0]["From"] == "post@acme.example"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "::ffff:127.0.0.1", HOST])
+async def test_this_machine_is_out_of_reach(host: str) -> None:
+    guard = Guard(lookup=RESOLVES) if host == HOST else Guard()
+    with SmtpSink() as sink:
+        own, server = OwnServers(guard), at(sink.port, host)
+        with pytest.raises(MailRefused, match=r"^the organization's server: the host is at an address that is not allowed$"):
+            await own.send(LETTER, server)
+        assert await own.try_out(server) is Trial.NO_ADDRESS
+    assert sink.messages == []
+
+
+@pytest.mark.parametrize("opening", ["127.0.0.2", "127.0.0.1:1", "10.0.0.0/8"])
+async def test_it_is_within_reach_only_where_the_operator_says_so(opening: str) -> None:
+    with SmtpSink() as sink:
+        own = OwnServers(Guard(parse_openings(opening), lookup=RESOLVES))
+        assert await own.try_out(at(sink.port)) is Trial.NO_ADDRESS
+        own = OwnServers(Guard(parse_openings(f"{opening},127.0.0.1/32:{sink.port}"), lookup=RESOLVES))
+        assert await own.try_out(at(sink.port)) is Trial.GOOD
+
+
+async def test_whether_there_is_such_a_name_is_not_told_by_a_trial() -> None:
+    own = OwnServers(Guard(lookup=names({"inside.example": ["10.0.0.1"]})))
+    assert await own.try_out(at(587, "inside.example")) is await own.try_out(at(587, "nobody.example")) is Trial.NO_ADDRESS
+    # The operator may know.
+    assert await refused(own, at(587, "nobody.example")) == "the host name was not resolved"
+
+
+async def test_each_attempt_is_judged_anew() -> None:
+    addresses = {HOST: ["127.0.0.1"]}
+    own = OwnServers(Guard(OPEN, lookup=names(addresses)))
+    with SmtpSink() as sink:
+        await own.send(LETTER, at(sink.port))
+        addresses[HOST] = ["127.0.0.1", "10.0.0.1"]
+        assert await refused(own, at(sink.port)) == "the host is at an address that is not allowed"
+    assert len(sink.messages) == 1
+
+
+async def test_the_addresses_are_tried_in_turn() -> None:
+    everywhere = Guard(parse_openings("127.0.0.0/8"), lookup=names({HOST: ["127.0.0.2", "127.0.0.3", "127.0.0.1"]}))
+    with SmtpSink() as sink:
+        await OwnServers(everywhere).send(LETTER, at(sink.port))
+    assert len(sink.messages) == 1
+
+
+async def test_no_server_is_a_refusal() -> None:
+    with SmtpSink() as sink:
+        gone = at(sink.port)
+    assert await refused(servers(), gone) == "it was not reached"
+    assert await servers().try_out(gone) is Trial.NOT_REACHED
+
+
+# Signing in
+
+
+async def test_a_server_that_wants_a_login_gets_it() -> None:
+    with SmtpSink(login=("acme", PASSWORD)) as sink:
+        right = at(sink.port, password=PASSWORD)
+        await servers().send(LETTER, right)
+        assert await servers().try_out(right) is Trial.GOOD
+        wrong = replace(right, password=f"{PASSWORD}x")
+        assert await refused(servers(), wrong) == "it did not take the user name and the password: 535"
+        assert await servers().try_out(wrong) is Trial.NOT_SIGNED_IN
+        assert await refused(servers(), at(sink.port)) == "it did not take the letter: 530"
+    assert len(sink.messages) == 1
+
+
+async def test_a_login_is_not_tried_where_none_is_offered() -> None:
+    with SmtpSink() as sink:
+        assert await servers().try_out(at(sink.port, password=PASSWORD)) is Trial.NOT_SIGNED_IN
+
+
+async def test_a_trial_sends_nothing() -> None:
+    with SmtpSink() as sink:
+        assert await servers().try_out(at(sink.port)) is Trial.GOOD
+    assert (sink.messages, sink.envelopes) == ([], [])
+
+
+# Encryption
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_certificate(tmp_path_factory.mktemp("tls") / "acme.pem", HOST)
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate of another name, and of the very address that is connected to."""
+    return make_certificate(tmp_path_factory.mktemp("tls") / "other.pem", "mail.other.example", "127.0.0.1")
+
+
+@contextmanager
+def encrypting(how: str, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[SmtpSink, MailServer, list[str]]]:
+    """A server that encrypts in this way, where it is, and the names that it is asked for."""
+    asked: list[str] = []
+    context = server_context(certificate)
+    context.sni_callback = lambda _, name, __: asked.append(name) if name else None
+    sink = SmtpSink(starttls=context, login=("acme", PASSWORD)) if how == "STARTTLS" else SmtpSink(tls=context)
+    with sink:
+        if how == "implicit":
+            monkeypatch.setattr(adapters.smtp, "IMPLICIT_TLS", sink.port)  # since no test can have port 465
+        yield sink, at(sink.port, tls=True, password=PASSWORD if how == "STARTTLS" else None), asked
+
+
+both_ways = pytest.mark.parametrize("how", ["STARTTLS", "implicit"])
+
+
+@both_ways
+async def test_a_certificate_is_compared_with_the_name_though_an_address_is_connected_to(
+    how: str, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with encrypting(how, certificate, monkeypatch) as (sink, server, asked):
+        own = servers(client_context(certificate))
+        await own.send(LETTER, server)
+        assert await own.try_out(server) is Trial.GOOD
+        assert asked == [HOST, HOST]
+        # By its address it is another one.
+        assert await own.try_out(replace(server, host="127.0.0.1")) is Trial.NOT_ENCRYPTED
+        # Nobody that the system believes in vouches for it.
+        assert await servers().try_out(server) is Trial.NOT_ENCRYPTED
+        assert await refused(servers(), server) == "the connection could not be encrypted"
+    assert len(sink.messages) == 1
+
+
+@both_ways
+async def test_a_certificate_of_another_name_is_not_accepted(how: str, foreign: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with encrypting(how, foreign, monkeypatch) as (sink, server, _):
+        own = servers(client_context(foreign))
+        assert await refused(own, server) == "the connection could not be encrypted"
+        assert await own.try_out(server) is Trial.NOT_ENCRYPTED
+        assert sink.logins == 0
+    assert sink.messages == []
+
+
+async def test_nothing_is_sent_in_the_clear_where_encryption_was_asked_for() -> None:
+    with SmtpSink(login=("acme", PASSWORD)) as sink:
+        server = at(sink.port, tls=True, password=PASSWORD)
+        assert await refused(servers(), server) == "the connection could not be encrypted"
+        assert await servers().try_out(server) is Trial.NOT_ENCRYPTED
+        assert sink.logins == 0
+    assert sink.messages == []
+
+
+# Servers that mean no good
+
+
+async def test_what_a_server_says_is_repeated_to_nobody() -> None:
+    spoken = "<script>10.0.0.1 is what you look for</script>"
+    with SmtpSink() as sink:
+        sink.recipient_answer = f"550 {spoken} {LETTER.to}"
+        assert await refused(servers(), at(sink.port)) == "it did not take the letter: 550"
+        sink.recipient_answer, sink.data_answer = "250 OK", f"451 {spoken}"
+        assert await refused(servers(), at(sink.port)) == "it did not take the letter: 451"
+    for command in (b"MAIL", b"RCPT", b"DATA", b"."):
+        for code, told in ((b"550", ": 550"), (b"5xx", "")):
+            async with server_that(partial(converse, answers={command: code + b" " + spoken.encode()})) as url:
+                assert await refused(servers(), of(url)) == f"it did not take the letter{told}"
+
+
+@pytest.mark.parametrize("greeting", [b"554 no mail here\r\n", b"nonsense\r\n", b"\xff\xfe\r\n", b"220 " + b"x" * 100_000, b""])
+async def test_a_strange_greeting_is_no_mail_server(greeting: bytes) -> None:
+    async def strange(stream: trio.SocketStream) -> None:
+        with suppress(trio.BrokenResourceError):
+            await stream.send_all(greeting)
+
+    async with server_that(strange) as url:
+        assert await servers().try_out(of(url)) is Trial.NOT_REACHED
+
+
+async def test_a_server_that_never_stops_talking_is_not_listened_to_for_ever() -> None:
+    sent = 0
+
+    async def talkative(stream: trio.SocketStream) -> None:
+        nonlocal sent
+        with suppress(trio.BrokenResourceError):
+            while True:
+                await stream.send_all(b"220-" + b"x" * 60 + b"\r\n")
+                sent += 66
+
+    async with server_that(talkative) as url:
+        assert await refused(servers(), of(url)) == "it was not reached"
+    assert sent > LONGEST_ANSWERS
+
+
+async def test_a_server_that_never_speaks_costs_no_more_than_the_deadline() -> None:
+    async def silent(stream: trio.SocketStream) -> None:
+        await trio.sleep_forever()
+
+    async with server_that(silent) as url:
+        own = servers(exchange_deadline=0.05, trial_deadline=0.05, connections=1)
+        for _ in range(2):  # the second one needs the first one's thread
+            assert await refused(own, of(url)) == "not finished within 0.05 s"
+            assert await own.try_out(of(url)) is Trial.NOT_REACHED
+        await eventually(lambda: own._threads.borrowed_tokens == 0)
+
+
+async def test_an_organization_tries_its_server_out_once_at_a_time_and_holds_up_nobody_else() -> None:
+    release, waits = trio.Event(), trio.Event()
+
+    async def slow(stream: trio.SocketStream) -> None:
+        waits.set()
+        await release.wait()
+        await converse(stream, {})
+
+    async with server_that(slow) as url, trio.open_nursery() as nursery:
+        own, ended = servers(), []
+
+        async def first() -> None:
+            ended.append(await own.try_out(of(url)))
+
+        nursery.start_soon(first)
+        await waits.wait()
+        assert await own.try_out(of(url)) is Trial.BUSY
+        with SmtpSink() as sink:
+            assert await own.try_out(replace(at(sink.port), org_id=new_id())) is Trial.GOOD
+        release.set()
+    assert ended == [Trial.GOOD]
+    with SmtpSink() as sink:
+        assert await own.try_out(at(sink.port)) is Trial.GOOD

@@ -1,0 +1,38 @@
+"""Mail servers with bad manners, which no library would have."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+
+import trio
+
+Manners = Callable[[trio.SocketStream], Awaitable[None]]
+
+
+@asynccontextmanager
+async def server_that(behaves: Manners) -> AsyncIterator[str]:
+    """The URL of a server that treats every connection in this way."""
+    async with trio.open_nursery() as nursery:
+        [listening] = await nursery.start(partial(trio.serve_tcp, behaves, 0, host="127.0.0.1"))
+        yield f"smtp://127.0.0.1:{listening.socket.getsockname()[1]}"
+        nursery.cancel_scope.cancel()
+
+
+async def converse(stream: trio.SocketStream, answers: dict[bytes, bytes]) -> None:
+    """SMTP as far as it takes. `answers` differ from the usual ones; an empty one closes the connection."""
+    usual = {b"DATA": b"354 go on", b"QUIT": b"221 bye"}
+    received, in_letter = b"", False
+    with suppress(trio.BrokenResourceError):
+        await stream.send_all(b"220 hello\r\n")
+        async for data in stream:
+            received += data
+            while b"\r\n" in received:
+                line, received = received.split(b"\r\n", 1)
+                if in_letter and line != b".":
+                    continue
+                command = line[:4].upper()
+                answer = answers.get(command, usual.get(command, b"250 OK"))
+                if not answer:
+                    return
+                in_letter = answer.startswith(b"354")
+                await stream.send_all(answer.replace(b"(echo)", line) + b"\r\n")

@@ -1,0 +1,253 @@
+"""`gatehouse demo`: what it says is there is there, and a second time adds nothing."""
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from adapters.postgres.pool import Pool
+from core import demo, governance
+from core.access import Person
+from core.demo import Demo, DemoRefused
+from core.services import RedirectUriInvalid
+from entrypoints.demo import as_json, as_walk, notes
+from ports import Ports
+from tests.builders import BASE_URL, Api, add_account, add_member, add_organization, everyone, run_sql
+
+# What each run makes anew, or what is only ever added to.
+REPLACED = {"audit_log", "audit_totals", "events", "guesses", "rates"}
+
+
+async def counts(pool: Pool) -> dict[str, int]:
+    tables = await run_sql(pool, "select relname from pg_stat_user_tables")
+    names = [name for (name,) in tables if name not in REPLACED]
+    return {name: (await run_sql(pool, f"select count(*) from {name}"))[0][0] for name in names}  # noqa: S608  (names of our own tables)
+
+
+def people(shown: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for tenant in (shown, shown["other_organization"]):
+        for who in (tenant["owner"], tenant["admin"], tenant["member"], *tenant["end_users"]):
+            yield who["email"], who["password"]
+
+
+@pytest.fixture
+async def seeded(ports: Ports) -> Demo:
+    return await demo.seed(ports)
+
+
+@pytest.mark.slow
+async def test_everybody_in_it_can_do_what_they_are_there_for(api: Api, seeded: Demo) -> None:
+    shown = as_json(seeded, BASE_URL)
+    for email, password in people(shown):
+        assert (await api.login(email, password)).status == 200
+    for tenant in (shown, shown["other_organization"]):
+        assert tenant["organization"]["status"] == "active"
+        org, service = tenant["organization"]["slug"], tenant["service"]["slug"]
+        token = (await api.login(tenant["owner"]["email"], tenant["owner"]["password"])).json["access_token"]
+        listed = (await api.get(f"/api/organizations/{org}/services", token=token)).json["services"]
+        assert {each["client_id"] for each in listed} == {tenant[name]["client_id"] for name in ("service", "mobile_service")}
+        members = (await api.get(f"/api/organizations/{org}/members", token=token)).json["members"]
+        assert {(each["user"]["id"], each["membership"]["role"]) for each in members} == {
+            (tenant[role]["id"], role) for role in ("owner", "admin", "member")
+        }
+        key = {"X-Api-Key": tenant["api_key"]}
+        users = (await api.get("/api/service/users", headers=key)).json
+        assert {each["id"] for each in users["users"]} == {each["id"] for each in tenant["end_users"]}
+        subscription = (await api.get(f"/api/service/subscriptions/{tenant['end_users'][0]['id']}", headers=key)).json
+        assert subscription["plan_id"] == tenant["plan"]["id"]
+        both = {"org_slug": org, "service_slug": service}
+        end_user = tenant["end_users"][0]
+        signed_in = await api.post("/api/auth/login", {"email": end_user["email"], "password": end_user["password"], **both})
+        profile = (await api.get("/api/user", token=signed_in.json["access_token"])).json
+        assert (profile["org"], profile["service"]) == (org, service)
+    owner = await api.login(shown["platform_owner"]["email"], shown["platform_owner"]["password"])
+    listed = await api.get("/api/platform/organizations", token=owner.json["access_token"])
+    assert {each["organization"]["slug"] for each in listed.json["organizations"]} == {"demo", "demo-other"}
+
+
+@pytest.mark.slow
+async def test_a_second_time_adds_nothing_and_makes_new_secrets(api: Api, ports: Ports, pool: Pool, seeded: Demo) -> None:
+    before, there = as_json(seeded, BASE_URL), await counts(pool)
+    after = as_json(await demo.seed(ports), BASE_URL)
+    assert await counts(pool) == there
+    assert without_secrets(after) == without_secrets(before)
+    assert not set(secrets(after)) & set(secrets(before))
+    old, new = ({"X-Api-Key": shown["api_key"]} for shown in (before, after))
+    assert (await api.get("/api/service/info", headers=old)).status == 401
+    assert (await api.get("/api/service/info", headers=new)).status == 200
+
+
+SECRETS = ("password", "client_secret", "api_key")
+
+
+def without_secrets(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: without_secrets(each) for name, each in value.items() if name not in SECRETS}
+    return [without_secrets(each) for each in value] if isinstance(value, list) else value
+
+
+def secrets(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from [each] if name in SECRETS else secrets(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from secrets(each)
+
+
+@pytest.mark.slow
+async def test_redirect_uris_are_set_when_given_and_else_left(ports: Ports) -> None:
+    wanted = ["http://localhost:9999/back", "com.example.mine:/back"]
+    for redirect_uris in (wanted, []):
+        tenant = (await demo.seed(ports, redirect_uris)).first
+        assert list(tenant.web.service.redirect_uris) == wanted[:1]  # the other one is for what is installed on a device
+        assert list(tenant.mobile.service.redirect_uris) == wanted
+
+
+@pytest.mark.slow
+async def test_it_is_told_which_redirect_uris_are_for_devices_alone(ports: Ports) -> None:
+    of_app, of_web = "com.example.mine:/back", "https://shop.example/back"
+    seeded = await demo.seed(ports, [of_app])
+    assert list(seeded.first.web.service.redirect_uris) == ["http://localhost:3000/callback"]
+    assert notes(seeded, []) == notes(seeded, [of_web]) == []
+    [note] = notes(seeded, [of_app])
+    assert f"{of_app} went to mobile-shop alone" in note
+    assert "web-shop keeps http://localhost:3000/callback" in note
+    [note] = notes(seeded, [of_app, of_web])
+    assert of_web not in note
+    assert "keeps" not in note
+
+
+@pytest.mark.slow
+async def test_no_mail_goes_out(pool: Pool, seeded: Demo) -> None:
+    assert await run_sql(pool, "select kind from mails") == []
+
+
+# What is in the way
+
+Spoil = Callable[[Ports, Pool], Awaitable[object]]
+SUSPEND = "update organizations set status = 'suspended', suspended_reason = 'x' where slug = 'demo'"
+
+
+def sql(*statements: str) -> Spoil:
+    async def spoil(_: Ports, pool: Pool) -> None:
+        for statement in statements:
+            await run_sql(pool, statement)
+
+    return spoil
+
+
+async def delete_another(ports: Ports, pool: Pool) -> None:
+    """As a platform owner would, and suspend the first."""
+    [(org_id, owner)] = await run_sql(
+        pool, "select o.id, u.id from organizations o, users u where o.slug = 'demo-other' and u.email = 'steward@demo.example'"
+    )
+    await governance.delete(ports, Person(user_id=owner, email=demo.STEWARD, session_id=owner), org_id)
+    await run_sql(pool, SUSPEND)
+
+
+IN_THE_WAY: dict[str, tuple[Spoil, str]] = {
+    "suspended": (sql(SUSPEND), "The organization demo is suspended. Activate or delete it"),
+    "suspended, and the other one is gone": (delete_another, "The organization demo is suspended. Activate or delete it"),
+    "rejected": (
+        sql("update organizations set status = 'rejected' where slug = 'demo-other'"),
+        "The organization demo-other was rejected.",
+    ),
+    "given away": (
+        sql("update memberships set role = 'admin' where role = 'owner'"),
+        "The organization demo is not the demo's: owner@demo.example does not own it.",
+    ),
+    "an address is somebody else's": (
+        sql("update users set email = 'grace@example.com' where email = 'owner@demo-other.example'"),
+        "The organization demo-other is not the demo's: owner@demo-other.example does not own it.",
+    ),
+    "a person is deactivated": (
+        sql("update users set deactivated_at = now() where email = 'grace@customer.demo-other.example'"),
+        "The account grace@customer.demo-other.example is deactivated.",
+    ),
+    "no room for a service": (
+        sql(
+            "update organizations set max_services = 1 where slug = 'demo-other'",
+            "update services s set slug = 'renamed' from organizations o where o.id = s.org_id and o.slug = 'demo-other'"
+            " and s.slug = 'mobile-shop'",
+        ),
+        "In the organization demo-other the demo cannot be made: The organization has as many services as it may have.",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", IN_THE_WAY)
+async def test_what_is_in_the_way_is_named_and_nothing_has_changed(ports: Ports, pool: Pool, seeded: Demo, name: str) -> None:
+    spoil, message = IN_THE_WAY[name]
+    await spoil(ports, pool)
+    before = await everything(pool)
+    with pytest.raises(DemoRefused) as refused:
+        await demo.seed(ports, ["https://elsewhere.example/back"])
+    assert refused.value.message.startswith(message)
+    assert refused.value.message.endswith(" Nothing was changed.")
+    assert await everything(pool) == before
+
+
+@pytest.mark.slow
+async def test_somebody_elses_organization_is_left_alone(ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "demo-other")
+    await add_member(pool, org, (await add_account(ports, "grace@example.com", None)).id, "owner")
+    before = await everything(pool)
+    with pytest.raises(DemoRefused, match="demo-other is not the demo's"):
+        await demo.seed(ports)
+    assert await everything(pool) == before, "not even accounts"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("uri", ["ftp://localhost/back", "http://shop.example/back", "com.example.mine", "https://*.example/", ""])
+async def test_a_redirect_uri_that_no_application_may_have_is_refused(ports: Ports, pool: Pool, uri: str) -> None:
+    before = await everything(pool)
+    with pytest.raises(RedirectUriInvalid):
+        await demo.seed(ports, ["https://shop.example/back", uri])
+    assert await everything(pool) == before
+
+
+async def everything(pool: Pool) -> dict[str, list[Any]]:
+    """Every row of every table."""
+    tables = sorted(name for (name,) in await run_sql(pool, "select relname from pg_stat_user_tables"))
+    return {name: await run_sql(pool, f"select t::text from {name} t order by 1") for name in tables}  # noqa: S608  (names of our own tables)
+
+
+@pytest.mark.slow
+async def test_what_was_taken_away_comes_back(api: Api, ports: Ports, pool: Pool, seeded: Demo) -> None:
+    before = as_json(seeded, BASE_URL)
+    changes = [
+        "update organizations set status = 'pending' where slug = 'demo'",
+        "update memberships set role = 'member' where role = 'admin'",
+        "delete from memberships where role = 'member' and user_id = (select id from users where email = 'member@demo.example')",
+        "update services set service_type = 'mobile', client_secret_hash = null where slug = 'web-shop'",
+        "update services set service_type = 'web', client_secret_hash = '\\x00' where slug = 'mobile-shop'",
+        "delete from subscriptions",
+    ]
+    for change in changes:
+        await run_sql(pool, change)
+    after = as_json(await demo.seed(ports), BASE_URL)
+    assert without_secrets(after) == without_secrets(before)
+    for tenant in (after, after["other_organization"]):
+        token = (await api.login(tenant["admin"]["email"], tenant["admin"]["password"])).json["access_token"]
+        key = {"X-Api-Key": tenant["api_key"]}
+        assert (await api.get(f"/api/service/subscriptions/{tenant['end_users'][0]['id']}", headers=key)).status == 200
+        listed = (await api.get(f"/api/organizations/{tenant['organization']['slug']}/services", token=token)).json["services"]
+        assert {each["slug"]: each["service_type"] for each in listed} == {"web-shop": "web", "mobile-shop": "mobile"}
+
+
+@pytest.mark.slow
+async def test_two_at_once_come_one_after_the_other(ports: Ports, pool: Pool) -> None:
+    seeds = await everyone(2, lambda _: demo.seed(ports))
+    first, second = (without_secrets(as_json(seed, BASE_URL)) for seed in seeds)
+    assert first == second
+    assert await run_sql(pool, "select count(*) from organizations") == [(2,)]
+
+
+@pytest.mark.slow
+async def test_the_walk_tells_what_to_paste(seeded: Demo) -> None:
+    walk = as_walk(seeded, BASE_URL)
+    assert f"api={BASE_URL}\n" in walk
+    assert seeded.first.api_key in walk
+    assert "{" not in walk.replace("{ python3", "").replace('\'{"email"', "")

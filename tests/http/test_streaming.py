@@ -1,0 +1,182 @@
+"""Lists without a maximum on a real socket: whole however long, nothing of the database held while they go out, and broken off as such
+(decisions, point 10; security.md N-6)."""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from quart import Quart, Response
+from quart_trio import QuartTrio
+
+from adapters.postgres.plans import Plans
+from adapters.postgres.pool import Pool
+from core import plans
+from core.errors import StorageDown
+from core.values import Batches
+from entrypoints.http.bodies import Shown
+from entrypoints.http.streaming import streamed
+from tests.builders import Api
+from tests.edge.wire import Client, serving
+from tests.http.refusals import refused
+from tests.http.services import Workshop
+from tests.services import add_plan, add_service
+from tests.tenants import Tenant
+
+
+@pytest.fixture
+async def shops(acme: Tenant, monkeypatch: pytest.MonkeyPatch) -> Workshop:
+    """With a service named shop that has five plans, of which two are read at once."""
+    monkeypatch.setattr(plans, "LISTED_AT_ONCE", 2)
+    service = await add_service(acme.pool, acme.org)
+    for number in range(5):
+        await add_plan(acme.pool, service, f"n{number}")
+    return Workshop(acme)
+
+
+class Door:
+    """Stands before the statement that reads plans, and counts who comes by."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls = 0
+        self.fails_at = 0
+        read = Plans.listed
+
+        async def listed(*arguments: Any) -> Any:
+            self.calls += 1
+            if self.calls == self.fails_at:
+                raise StorageDown
+            return await read(*arguments)
+
+        monkeypatch.setattr(Plans, "listed", listed)
+
+
+@pytest.fixture
+def door(monkeypatch: pytest.MonkeyPatch) -> Door:
+    return Door(monkeypatch)
+
+
+@asynccontextmanager
+async def connected(app: QuartTrio) -> AsyncIterator[Client]:
+    """To the service on a socket; its own outer layer stands in another one, which changes nothing of this."""
+    async with serving(app) as server, server.client() as client:  # type: ignore[arg-type]
+        yield client
+
+
+async def ask(client: Client, shops: Workshop, method: str = "GET") -> None:
+    token = shops.tenant.token("member")
+    await client.send(f"{method} {shops.path}/shop/plans HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
+
+
+async def test_a_list_of_several_batches_is_one_answer(app: QuartTrio, shops: Workshop, door: Door) -> None:
+    async with connected(app) as client:
+        await ask(client, shops)
+        reply = await client.reply()
+        assert (reply.status, reply.headers["content-type"], reply.headers["cache-control"]) == (200, "application/json", "no-store")
+        listed = json.loads(reply.body)
+        assert ([plan["name"] for plan in listed["plans"]], listed["total"]) == ([f"n{number}" for number in range(5)], 5)
+        assert door.calls == 3
+        # And the connection goes on.
+        await ask(client, shops)
+        assert json.loads((await client.reply()).body) == listed
+
+
+async def test_an_outage_before_the_first_batch_is_told(api: Api, shops: Workshop, door: Door) -> None:
+    door.fails_at = 1
+    answer = await api.get(f"{shops.path}/shop/plans", token=shops.tenant.token("member"))
+    assert refused(answer) == (500, "DATABASE_ERROR")
+
+
+async def test_an_outage_after_it_breaks_the_answer_off(app: QuartTrio, shops: Workshop, door: Door) -> None:
+    """What came so far cannot be taken for the whole list: neither HTTP nor JSON has come to its end."""
+    door.fails_at = 2
+    async with connected(app) as client:
+        await ask(client, shops)
+        answer = await client.rest()
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b"n1" in answer
+    assert b"n2" not in answer
+    assert b"total" not in answer
+    assert not answer.endswith(b"\r\n0\r\n\r\n")
+
+
+async def test_of_a_list_that_is_only_asked_about_one_batch_is_read(app: QuartTrio, shops: Workshop, door: Door) -> None:
+    async with connected(app) as client:
+        await ask(client, shops, "HEAD")
+        reply = await client.reply(bodiless=True)
+        assert (reply.status, reply.headers["content-type"]) == (200, "application/json")
+        assert reply.headers.get("content-length") != "0"
+        assert door.calls == 1
+
+
+# Without the service around it
+
+
+class Piece(Shown):
+    text: str
+
+
+def small(read: Any, **options: Any) -> Quart:
+    """An application that answers with the batches that `read` gives."""
+    app = QuartTrio(__name__, static_folder=None)
+
+    async def view() -> Response:
+        return await streamed(Batches(read, size=2), lambda text: Piece(text=text), **options)
+
+    app.get("/list")(view)
+    return app
+
+
+def numbers(count: int) -> Any:
+    async def read(last: str | None, wanted: int) -> Sequence[str]:
+        begin = 0 if last is None else int(last) + 1
+        return [str(number) for number in range(begin, min(begin + wanted, count))]
+
+    return read
+
+
+A, B = Piece(text="x"), Piece(text="ä")
+SHAPES: dict[str, tuple[dict[str, Any], Any]] = {
+    "an array": ({}, lambda items: items),
+    "an object": ({"named": "items"}, lambda items: {"items": items}),
+    "with more": (
+        {"named": "items", "beside": {"a": A, "b": B}},
+        lambda items: {"items": items, "a": {"text": "x"}, "b": {"text": "ä"}},
+    ),
+    "counted": ({"named": "items", "counted": "total"}, lambda items: {"items": items, "total": len(items)}),
+    "with more and counted": (
+        {"named": "items", "beside": {"a": A}, "counted": "total"},
+        lambda items: {"items": items, "a": {"text": "x"}, "total": len(items)},
+    ),
+}
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 5])
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_an_answer_is_json_however_many_items_there_are(count: int, shape: str) -> None:
+    options, expected = SHAPES[shape]
+    answer = await small(numbers(count), **options).test_client().get("/list")
+    items = [{"text": str(number)} for number in range(count)]
+    assert json.loads(await answer.get_data(as_text=False)) == expected(items)
+
+
+async def test_while_a_piece_goes_out_nothing_of_the_database_is_held(pool: Pool) -> None:
+    """However slowly whoever asked reads it."""
+    borrowed = []
+
+    async def read(last: str | None, wanted: int) -> Sequence[str]:
+        async with pool.connection() as connection:
+            await connection.row("select 1")
+            borrowed.append(pool.stats.total - pool.stats.idle)
+        return await numbers(5)(last, wanted)  # type: ignore[no-any-return]
+
+    async with small(read).test_request_context("/list"):
+        response = await streamed(Batches(read, size=2), lambda text: Piece(text=text))
+    pieces = []
+    async with response.response as body:
+        async for piece in body:
+            pieces.append(piece)
+            assert pool.stats.total == pool.stats.idle == 1
+    assert (borrowed, len(pieces)) == ([1, 1, 1], 4)
+    assert json.loads(b"".join(pieces)) == [{"text": str(number)} for number in range(5)]
