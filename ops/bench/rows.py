@@ -6,17 +6,23 @@ import shutil
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 from urllib.parse import urlencode, urlsplit
 
-from ops.bench import service
+import psycopg
+
+from ops.bench import end_users, service, tenants
+from ops.bench.end_users import DOMAIN, LIFE, LITTLE, Application, Applications, add_applications
+from ops.bench.filling import Say
+from ops.bench.plans import UNTIL_PLANNED, plans_of, renew
 from ops.bench.processes import Child, NotHere, Unfit, resident_mb
 from ops.bench.service import Service, access_tokens, add_accounts, add_sessions, email_of, password_of
 from ops.bench.table import Goal, Sample
-from ops.bench.tenants import FULL, PER_TARGET, QUICK, Say, Tenant, Tenants, add_tenants
+from ops.bench.tenants import PER_TARGET, Tenant, Tenants, add_tenants
 from ops.bench.wrk import Load, Request, Wrk
 
 CORES: Final = 2
@@ -35,32 +41,50 @@ ONE_BY_ONE: Final = Wrk(connections=1)
 
 
 class Run:
-    """What the rows of one run share: made when the first of them asks for it, and ended by the stack, with the run."""
+    """What the rows of one run share: made when the first of them asks for it. There is one at a time, since each is large.
+
+    It is ended when a row asks for another, and at last by the stack, with the run.
+    """
 
     def __init__(self, directory: Path, stack: ExitStack, say: Say, *, quick: bool) -> None:
         self._directory = directory
-        self._stack = stack
+        self._stack = stack.enter_context(ExitStack())
         self._say = say
-        self._scale = QUICK if quick else FULL
-        self._tenants: tuple[Service, Tenants] | Unfit | None = None
+        self._quick = quick
+        self._name = ""
+        self._shared: tuple[Service, Any] | Unfit | None = None
 
     def tenants(self) -> tuple[Service, Tenants]:
         """A service with one worker, and many organizations in its database. Raises Unfit, and then for each row that asks."""
-        if self._tenants is None:
-            try:
-                self._tenants = self._new_tenants()
-            except Unfit as reason:
-                self._tenants = reason
-        if isinstance(self._tenants, Unfit):
-            raise self._tenants
-        return self._tenants
+        scale = tenants.QUICK if self._quick else tenants.FULL
+        return self._get("organizations", scale.gigabytes, lambda on: add_tenants(on, scale, self._say))
 
-    def _new_tenants(self) -> tuple[Service, Tenants]:
-        free, needed = shutil.disk_usage(self._directory).free / 2**30, self._scale.gigabytes
+    def applications(self) -> tuple[Service, Applications]:
+        """The same with many end users of other services."""
+        scale = end_users.QUICK if self._quick else end_users.FULL
+        return self._get("end users", scale.gigabytes, lambda on: add_applications(on, scale, self._say))
+
+    def _get(self, name: str, needed: float, fill: Callable[[Service], Any]) -> tuple[Service, Any]:
+        if self._name != name:
+            self._stack.close()
+            self._name = name
+            try:
+                self._shared = self._new(needed, fill)
+            except Unfit as reason:
+                self._shared = reason
+        if isinstance(self._shared, Unfit):
+            raise self._shared
+        assert self._shared is not None
+        return self._shared
+
+    def _new(self, needed: float, fill: Callable[[Service], Any]) -> tuple[Service, Any]:
+        free = shutil.disk_usage(self._directory).free / 2**30
         if free < needed:
-            raise NotHere(f"The organizations need {needed:.0f} GB on the disk of {self._directory.parent}, which has {free:.0f} free.")
-        started = start_service(self._directory / "tenants", self._stack, 1, service.argon2_in_use())
-        return started, add_tenants(started, self._scale, self._say)
+            raise NotHere(f"The {self._name} need {needed:.0f} GB on the disk of {self._directory.parent}, which has {free:.0f} free.")
+        data = self._directory / "shared"
+        self._stack.callback(shutil.rmtree, data, ignore_errors=True)
+        started = start_service(data, self._stack, 1, service.argon2_in_use())
+        return started, fill(started)
 
 
 class Row(ABC):
@@ -94,6 +118,10 @@ class Row(ABC):
         """What else is worth knowing here, by name."""
         return {}
 
+    def plans(self) -> Sequence[str]:
+        """How the database goes about it, where that is worth knowing."""
+        return ()
+
     def start_service(self, workers: int) -> Service:
         """The service on an empty database, with the Argon2 that `run` would start it with."""
         return start_service(self.directory / "data", self.stack, workers, service.argon2_in_use())
@@ -111,6 +139,7 @@ class Logins(Row):
     def prepare(self, seconds: int, rounds: int) -> None:
         self.service = start_service(self.directory / "data", self.stack, CORES, self.build)
         add_accounts(self.service, ACCOUNTS)
+        access_tokens(self.service, 4 * CORES)  # of all logins, a worker's first one takes the longest
 
     def raw(self, seconds: int) -> Sample:
         self.service.settle()
@@ -182,6 +211,24 @@ class Read(AgainstBareApp):
         self.service.settle()
         load = REQUESTS.drive(self.bare_on_ours, [Request("GET", "/")], seconds)
         return {"the bare app on our own server (entrypoints/server.py)": told(load)}
+
+
+class ServiceUserRead(AgainstBareApp):
+    name = "service-user-read"
+    what = "GET /api/service/users/{user_id} with an API key and 1 worker / the same bare app"
+    goal = Goal(bar=0.30, aim=0.45)
+
+    def prepare(self, seconds: int, rounds: int) -> None:
+        super().prepare(seconds, rounds)
+        asked = add_applications(self.service, LITTLE, lambda _: None).large
+        self.requests = [Request("GET", f"/api/service/users/{user_id}", key=asked.key) for user_id in asked.people]
+        self.setting = f"{AgainstBareApp.setting}, {len(self.requests)} users of one service"
+        for request, user_id in zip(self.requests, asked.people, strict=True):
+            if answer(self.service, request)["id"] != user_id:
+                raise Unfit(f"{request.path} shows somebody else.")
+
+    def ours(self, seconds: int) -> Sample:
+        return measured(self.service, REQUESTS, self.requests, seconds)
 
 
 class Refresh(AgainstBareApp):
@@ -315,10 +362,9 @@ class TenantPage(Row):
 
     def check(self, request: Request, total: int) -> int:
         """How many the page shows. Raises Unfit unless its total is right."""
-        answer = self.service.ask(request.method, request.path, token=request.token)
-        if answer["pagination"]["total"] != total:
-            raise Unfit(f"The total of {request.path} is {answer['pagination']['total']}, not {total}.")
-        return len(answer[self.listed])
+        shown = answer(self.service, request)
+        same(f"The total of {request.path}", shown["pagination"]["total"], total)
+        return len(shown[self.listed])
 
     def request(self, tenant: Tenant, filters: Mapping[str, str]) -> Request:
         path = f"/api/organizations/{tenant.slug}/{self.resource}"
@@ -332,8 +378,7 @@ class TenantPage(Row):
         return self.page(self.tenants.large, self.filters(self.tenants.large), seconds)
 
     def page(self, tenant: Tenant, filters: Mapping[str, str], seconds: int) -> Sample:
-        load, costs = driven(self.service, ONE_BY_ONE, [self.request(tenant, filters)], seconds)
-        return Sample(load.p50, {"p99 {} ms": load.p99, "{} pages/s": load.rate, **costs})
+        return one_by_one(self.service, self.request(tenant, filters), seconds)
 
 
 class MembersPage(TenantPage):
@@ -380,9 +425,197 @@ class AuditPageByTarget(AuditPage):
         }
 
 
+# -- end users and their logins, however many ----------------------------------------------------------------------------------
+
+
+class AboutService(Row):
+    """Something that is asked of the large service, or of its organization, against the small one, one request after the other."""
+
+    unit = "ms"
+    setting = "1 worker, 1 connection"
+    path: ClassVar[str]
+
+    def prepare(self, seconds: int, rounds: int) -> None:
+        self.service, self.applications = self.run.applications()
+        self.setting = f"{AboutService.setting}; {self.applications.scale}; they took {self.applications.seconds:.0f} s to make"
+        self.tokens = access_tokens(self.service, 2)
+        for application in (self.applications.small, self.applications.large):
+            self.check(application, answer(self.service, self.request(application)))
+
+    @abstractmethod
+    def check(self, application: Application, shown: Any) -> None:
+        """Raises Unfit unless this answer is right."""
+
+    def request(self, application: Application, **parameters: str) -> Request:
+        token = self.tokens[0 if application is self.applications.large else 1]
+        asked = {**self.parameters(application), **parameters}
+        path = f"/api/organizations/{application.org_slug}/{self.path}"
+        return Request("GET", f"{path}?{urlencode(asked)}" if asked else path, token)
+
+    def parameters(self, application: Application) -> Mapping[str, str]:
+        return {}
+
+    def raw(self, seconds: int) -> Sample:
+        return self.alone(self.request(self.applications.small), seconds)
+
+    def ours(self, seconds: int) -> Sample:
+        return self.alone(self.request(self.applications.large), seconds)
+
+    def alone(self, request: Request, seconds: int) -> Sample:
+        """A session of the database keeps a plan for all values, or does not, by the first few that it has seen; so it sees no others."""
+        with psycopg.connect(self.service.conninfo, autocommit=True) as connection:
+            renew(connection)
+        for _ in range(UNTIL_PLANNED):
+            answer(self.service, request)
+        return one_by_one(self.service, request, seconds)
+
+
+class OfKey(AboutService):
+    """The same by the service's API key."""
+
+    def request(self, application: Application, **parameters: str) -> Request:
+        return Request("GET", f"/api/service/{self.path}{'?' if parameters else ''}{urlencode(parameters)}", key=application.key)
+
+
+class ServiceUsersPage(OfKey):
+    name = "service-users-page"
+    what = "p50 of the first page of a service's users, with its total, for the large service / for the small one"
+    goal = Goal(bar=2, aim=1.2)
+    path = "users"
+
+    def check(self, application: Application, shown: Any) -> None:
+        same("The total", shown["total"], application.users)
+        same("The length of the page", len(shown["users"]), PAGE)
+
+
+class EndUsersPage(AboutService):
+    name = "end-users-page"
+    what = "the same of an organization's end users"
+    goal = Goal(bar=2, aim=1.2)
+    path = "users"
+
+    def check(self, application: Application, shown: Any) -> None:
+        same("The total", shown["pagination"]["total"], application.active)
+        same("The length of the page", len(shown["users"]), PAGE)
+
+
+class Limited(AboutService):
+    """What may grow with the service, up to a limit. Once is enough then, and what it costs in the small one is told beside it."""
+
+    goal = Goal(bar=250, unit="ms")
+    repeats = False
+    tables: ClassVar[tuple[str, ...]]  # whose statements are explained
+
+    def plans(self) -> Sequence[str]:
+        request = self.request(self.applications.large)
+        return plans_of(self.service, lambda: answer(self.service, request), self.tables)
+
+
+class Search(Limited):
+    name = "end-users-search"
+    what = "p50 of a search that finds one of an organization's end users, with its total, for the large one (raw: for the small one)"
+    path = "users"
+    tables = ("end_users",)
+
+    def parameters(self, application: Application) -> Mapping[str, str]:
+        return {"search": application.part}
+
+    def check(self, application: Application, shown: Any) -> None:
+        same("The total", shown["pagination"]["total"], 1)
+        same("The length of the page", len(shown["users"]), 1)
+
+
+class SearchEverybody(Limited):
+    name = "end-users-search-all"
+    what = "the same of a search that finds everybody"
+    path = "users"
+    tables = ("end_users",)
+
+    def parameters(self, application: Application) -> Mapping[str, str]:
+        return {"search": DOMAIN}
+
+    def check(self, application: Application, shown: Any) -> None:
+        same("The total", shown["pagination"]["total"], application.active)
+        same("The length of the page", len(shown["users"]), PAGE)
+
+
+class Analytics(Limited):
+    """Of the last 30 days and today."""
+
+    tables: ClassVar[tuple[str, ...]] = ("login_totals", "login_events")
+
+    def counted(self, application: Application, what: str, condition: str = "true") -> list[tuple[Any, ...]]:
+        """The same from the logins themselves."""
+        with psycopg.connect(self.service.conninfo) as connection:
+            return connection.execute(
+                f"select {what} from login_events where org_id = %s and {condition} "  # noqa: S608
+                "and created_at >= date_trunc('day', now() - interval '30 days', 'UTC') and success group by 1 order by 1",
+                [application.org_id],
+            ).fetchall()
+
+
+class LoginTrends(Analytics):
+    name = "login-trends"
+    what = "the same of the logins of an organization's services on each of the last 30 days"
+    path = "analytics/login-trends"
+
+    def check(self, application: Application, shown: Any) -> None:
+        counted = self.counted(application, "(created_at at time zone 'UTC')::date::text, count(*)")
+        same("The logins of the days", [(one["date"], one["count"]) for one in shown], counted)
+
+    def beside(self, seconds: int) -> Mapping[str, Sample]:
+        request = self.request(self.applications.large, start_date=f"{datetime.now(UTC) - LIFE:%Y-%m-%d}")
+        return {f"the large one's of {LIFE.days} days": self.alone(request, seconds)}
+
+
+class LoginsByService(Analytics):
+    name = "logins-by-service"
+    what = "the same by service"
+    path = "analytics/logins-by-service"
+
+    def check(self, application: Application, shown: Any) -> None:
+        counted = self.counted(application, "service_id::text, count(*)")
+        same("The logins to services", [(one["service_id"], one["count"]) for one in shown], counted)
+
+
+class LoginsByProvider(Analytics):
+    name = "logins-by-provider"
+    what = "the same by provider"
+    path = "analytics/logins-by-provider"
+
+    def check(self, application: Application, shown: Any) -> None:
+        counted = self.counted(application, "provider, count(*)", "provider in ('codehost', 'websuite', 'officesuite')")
+        same("The logins through providers", sorted((one["provider"], one["count"]) for one in shown), counted)
+
+
+class RecentLogins(Analytics):
+    name = "recent-logins"
+    what = "the same of the latest logins to an organization's services"
+    path = "analytics/recent-logins"
+
+    def check(self, application: Application, shown: Any) -> None:
+        counted = self.counted(application, "created_at, min(id::text)")[:-11:-1]
+        same("The latest logins", [one["id"] for one in shown], [login_id for _, login_id in counted])
+
+
+class ServiceAnalytics(OfKey, Analytics):
+    name = "service-analytics"
+    what = "the same of all figures of a service, for its API key"
+    path = "analytics"
+    tables = ("login_totals", "service_users", "subscriptions")
+
+    def check(self, application: Application, shown: Any) -> None:
+        counted = self.counted(application, "(created_at at time zone 'UTC')::date::text, count(*)")
+        same("The logins of the days", [(one["date"], one["count"]) for one in shown["login_trends"]], counted)
+        same("The number of users", shown["total_users"], application.users)
+        same("The number of logins", shown["total_logins"], application.logins)
+        same("The number of subscriptions", sum(shown["subscriptions_by_status"].values()), -(-application.users // 2))
+
+
 # -- what rows are made of -------------------------------------------------------------------------------------------------
 
 WARM_UP: Final = 1  # seconds of the round before the first, which does not count
+PAGE: Final = 50  # users on a page
 
 
 def start_service(data: Path, stack: ExitStack, workers: int, argon2_build: Path | None) -> Service:
@@ -412,6 +645,22 @@ def told(load: Load) -> Sample:
     return Sample(load.rate, {"p50 {} ms": load.p50, "p99 {} ms": load.p99})
 
 
+def answer(on: Service, request: Request) -> Any:
+    return on.ask(request.method, request.path, request.body, request.token, request.key)
+
+
+def same(what: str, seen: object, expected: object) -> None:
+    """Raises Unfit unless they are equal."""
+    if seen != expected:
+        raise Unfit(f"{what} should be {str(expected)[:200]}, not {str(seen)[:200]}.")
+
+
+def one_by_one(on: Service, request: Request, seconds: int) -> Sample:
+    """How long one request takes when nothing else is asked. Raises Unfit."""
+    load, costs = driven(on, ONE_BY_ONE, [request], seconds)
+    return Sample(load.p50, {"p99 {} ms": load.p99, "{} pages/s": load.rate, **costs})
+
+
 def measured(on: Service, wrk: Wrk, requests: Sequence[Request], seconds: int) -> Sample:
     """Requests of one route per second, and what each cost. Raises Unfit."""
     load, costs = driven(on, wrk, requests, seconds)
@@ -419,9 +668,10 @@ def measured(on: Service, wrk: Wrk, requests: Sequence[Request], seconds: int) -
 
 
 def driven(on: Service, wrk: Wrk, requests: Sequence[Request], seconds: int) -> tuple[Load, Mapping[str, float]]:
-    """Requests of one path, and what each cost. Raises Unfit unless each succeeded and has its line in the access log."""
+    """Requests of one route, and what each cost. Raises Unfit unless each succeeded and has its line in the access log."""
     on.settle()
-    marked = f'"path":"{urlsplit(requests[0].path).path}"'
+    paths = {urlsplit(request.path).path for request in requests}
+    marked = f'"path":"{paths.pop()}"' if len(paths) == 1 else f'"path":"{paths.pop().rpartition("/")[0]}/'
     lines, usage = on.log_lines(marked), on.usage()
     with on.explaining():
         load = wrk.drive(on.address, requests, seconds)
@@ -447,7 +697,8 @@ def refreshes(tokens: Sequence[str]) -> list[Request]:
     return [Request("POST", "/api/auth/refresh", body={"refresh_token": token}) for token in tokens]
 
 
-# Those of the organizations come last, since what they share runs from the first of them to the end.
+# Those of the organizations come last, and then those of end users: what rows share runs from the first to the last that asks for it.
 ROWS: Final[Sequence[type[Row]]] = (
-    LoginsOnWheel, LoginsOnBuild, Read, Refresh, ReadsDuringLogins, Memory, MembersPage, AuditPage, AuditPageByTarget,
+    LoginsOnWheel, LoginsOnBuild, Read, ServiceUserRead, Refresh, ReadsDuringLogins, Memory, MembersPage, AuditPage, AuditPageByTarget,
+    ServiceUsersPage, EndUsersPage, Search, SearchEverybody, LoginTrends, LoginsByService, LoginsByProvider, RecentLogins, ServiceAnalytics,
 )  # fmt: skip

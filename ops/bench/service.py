@@ -113,9 +113,9 @@ class Service:
             most = ", ".join(f"{count} x {told}" for told, count in failed.most_common(3))
             raise Unfit(f"{reason} In the access log: {most}.") from None
 
-    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, token: str = "") -> Any:
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, token: str = "", key: str = "") -> Any:
         """The decoded answer. Raises Unfit unless it is a success."""
-        status, answer = _exchange(self.address, method, path, body, token)
+        status, answer = _exchange(self.address, method, path, body, token, key)
         if status != 200:
             raise Unfit(f"{method} {path} was answered with {status}: {answer.decode(errors='replace')[:200]}")
         return json.loads(answer)
@@ -179,10 +179,14 @@ def _check_argon2(service: Service, workers: int, build: Path | None) -> None:
         raise Unfit("The service runs with another build of Argon2 than it was given.")
 
 
-def _exchange(address: str, method: str, path: str, body: Mapping[str, Any] | None = None, token: str = "") -> tuple[int, bytes]:
+def _exchange(
+    address: str, method: str, path: str, body: Mapping[str, Any] | None = None, token: str = "", key: str = ""
+) -> tuple[int, bytes]:
     connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=30)
     try:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
+        if key:
+            headers["X-Api-Key"] = key
         if body is not None:
             headers["Content-Type"] = "application/json"
         connection.request(method, path, None if body is None else json.dumps(body), headers)
@@ -209,8 +213,8 @@ def add_accounts(service: Service, count: int) -> None:
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
         hashes = list(threads.map(lambda number: hasher.hash(password_of(number)), range(count)))
     now = datetime.now(UTC)
-    columns = "id, email, email_verified_at, password_hash, origin, created_at, updated_at"
-    rows = [(uuid.uuid4(), email_of(number), now, hashed, "sign_up", now, now) for number, hashed in enumerate(hashes)]
+    columns = "id, email, email_verified_at, first_verified_at, password_hash, origin, created_at, updated_at"
+    rows = [(uuid.uuid4(), email_of(number), now, now, hashed, "platform", now, now) for number, hashed in enumerate(hashes)]
     with psycopg.connect(service.conninfo) as connection:
         _copy(connection, f"copy users ({columns}) from stdin", rows)
     tidy(service)

@@ -16,16 +16,16 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a figure must reach (the bar) and what it should reach (the aim)."""
+    """What a figure must reach (the bar) and what it should reach (the aim). A bar alone is a limit, for which less is better."""
 
     bar: float
-    aim: float
+    aim: float | None = None
     unit: str = ""  # of the figure; a ratio has none
 
     @property
     def at_least(self) -> bool:
         """Whether more is better: then the aim lies above the bar."""
-        return self.aim > self.bar
+        return self.aim is not None and self.aim > self.bar
 
     def reached(self, figure: float, wanted: float) -> bool:
         return figure >= wanted if self.at_least else figure <= wanted
@@ -43,7 +43,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A row after its rounds. Without samples of the raw cost the figure is the measurement itself."""
+    """A row after its rounds. Where the goal has a unit, the figure is the measurement itself, and the raw cost is there to compare."""
 
     name: str
     what: str
@@ -53,6 +53,7 @@ class Result:
     ours: Sequence[Sample] = ()
     beside: Mapping[str, Sequence[Sample]] = field(default_factory=dict)  # measured for comparison, judged by nothing
     setting: str = ""
+    plans: Sequence[str] = ()  # of the statements behind it
     problem: str = ""  # why there are no figures to judge
     absent: bool = False  # ... and that this is no fault of the service
 
@@ -62,15 +63,20 @@ class Result:
         return [ours.value / raw.value for raw, ours in zip(self.raw, self.ours, strict=True)] if self.raw else []
 
     @property
+    def figures(self) -> list[float]:
+        """What is judged, round by round: the ratios, or the measurements where these have a bar of their own."""
+        return self.ratios if self.ratios and not self.goal.unit else values(self.ours)
+
+    @property
     def figure(self) -> float:
-        """What is judged: the median of the ratios, or of the measurements where there is nothing to relate them to."""
-        return median(self.ratios or values(self.ours))
+        """The median of them."""
+        return median(self.figures)
 
     @property
     def verdict(self) -> Verdict:
         if self.problem:
             return Verdict.ABSENT if self.absent else Verdict.FAILED
-        if self.goal.reached(self.figure, self.goal.aim):
+        if self.goal.aim is not None and self.goal.reached(self.figure, self.goal.aim):
             return Verdict.AIM
         return Verdict.BAR if self.goal.reached(self.figure, self.goal.bar) else Verdict.MISSED
 
@@ -109,7 +115,19 @@ def table(results: Sequence[Result]) -> str:
 
 def details(results: Sequence[Result]) -> str:
     """What else was seen, row by row, in Markdown."""
-    return "\n".join(line for result in results for line in _detail(result))
+    lines: list[str] = []
+    setting = ""
+    for result in results:
+        if not result.problem:
+            lines += _detail(result, "as before" if setting and result.setting == setting else result.setting)
+            setting = result.setting
+    return "\n".join(lines)
+
+
+def plans(results: Sequence[Result]) -> str:
+    """The plans of the rows that have some, in Markdown."""
+    told = [[f"### {result.name}", *(f"```text\n{plan}\n```" for plan in result.plans)] for result in results if result.plans]
+    return "\n\n".join(part for parts in told for part in parts)
 
 
 def _cell(text: str) -> str:
@@ -118,25 +136,24 @@ def _cell(text: str) -> str:
 
 def _cells(result: Result) -> list[str]:
     unit = result.goal.unit
-    goal = [with_unit(result.goal.bar, unit), with_unit(result.goal.aim, unit)]
+    goal = ["" if wanted is None else with_unit(wanted, unit) for wanted in (result.goal.bar, result.goal.aim)]
     if result.problem:
         return [result.name, result.what, "", "", "", *goal, f"{result.verdict.value}: {result.problem}"]
     raw = with_unit(median(values(result.raw)), result.unit) if result.raw else ""
     ours = with_unit(median(values(result.ours)), result.unit)
-    each = result.ratios or values(result.ours)
+    each = result.figures
     figure = with_unit(result.figure, unit)
     if len(each) > 1:
         figure += f" ({number(min(each))} to {number(max(each))})"
     return [result.name, result.what, raw, ours, figure, *goal, result.verdict.value]
 
 
-def _detail(result: Result) -> list[str]:
-    if result.problem:
-        return []
-    lines = [f"- **{result.name}**: {result.setting}".rstrip()]
+def _detail(result: Result, setting: str) -> list[str]:
+    lines = [f"- **{result.name}**: {setting}".rstrip()]
     if result.raw:
         lines.append(f"  - raw: {summary(result.raw, result.unit)}")
-    lines.append(f"  - ours: {summary(result.ours, result.unit)}")
+    compared = f"; {number(median(result.ratios))} of raw" if result.ratios and result.goal.unit else ""
+    lines.append(f"  - ours: {summary(result.ours, result.unit)}{compared}")
     for what, samples in result.beside.items():
         line = f"  - for comparison, {what}: {summary(samples, result.unit)}"
         if result.raw:

@@ -4,21 +4,17 @@ import random
 import time
 import uuid
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
-from typing import Any, Final, LiteralString
+from typing import Final
 
 import psycopg
-from psycopg import sql
 
 from core.events import CATALOGUE
-from ops.bench.processes import Unfit
+from ops.bench.filling import FREE_TIER, Say, copy, new_uuid, telling, without_indexes
 from ops.bench.service import Service, add_accounts, tidy
-
-Say = Callable[[str], None]
 
 SMALL_MEMBERS: Final = 50
 SMALL_ENTRIES: Final = 1000
@@ -27,11 +23,8 @@ OTHER_MEMBERS: Final = 50
 PER_TARGET: Final = 30
 
 _BEGIN: Final = datetime.now(UTC) - timedelta(days=2 * 365)
-_FREE_TIER: Final = "00000000-0000-4000-8000-000000000001"
 _ADMINS: Final = 10  # of each organization, its owner among them; they are who did what the log tells of
 _SERVICES: Final = 20
-_ROWS_AT_ONCE: Final = 5000
-_PROGRESS_EVERY: Final = 15.0  # seconds
 _BYTES_PER_ENTRY: Final = 1600  # with its indexes, what building them takes, and the write-ahead log
 
 # What is about people, four entries of five; and the rest.
@@ -127,8 +120,8 @@ def fill(conninfo: str, scale: Scale, owners: Sequence[uuid.UUID], say: Say) -> 
     that those of the small one are scattered over the whole table, and those of the large one are no denser than they are many.
     """
     draw = random.Random(1)  # noqa: S311 - the same data each time
-    organizations = [_new_id(draw) for _ in range(scale.organizations)]
-    people = [_new_id(draw) for _ in range(sum(scale.members_of_each))]
+    organizations = [new_uuid(draw) for _ in range(scale.organizations)]
+    people = [new_uuid(draw) for _ in range(sum(scale.members_of_each))]
     firsts = [0, *accumulate(scale.members_of_each[:-1])]  # the first person of each organization, its owner
     for first, owner in zip(firsts, owners, strict=False):
         people[first] = str(owner)
@@ -137,15 +130,15 @@ def fill(conninfo: str, scale: Scale, owners: Sequence[uuid.UUID], say: Say) -> 
     with psycopg.connect(conninfo) as connection:
         connection.execute("set local maintenance_work_mem = '512MB'")
         columns = "id, slug, name, status, tier_id, max_users, member_count, created_at, updated_at, approved_at"
-        _copy(connection, f"copy organizations ({columns})", _organizations(scale, organizations))
+        copy(connection, f"copy organizations ({columns})", _organizations(scale, organizations))
         columns = "id, email, email_verified_at, first_verified_at, origin, created_at, updated_at"
-        _copy(connection, f"copy users ({columns})", _accounts(people, {str(owner) for owner in owners}))
+        copy(connection, f"copy users ({columns})", _accounts(people, {str(owner) for owner in owners}))
         columns = "id, org_id, user_id, role, created_at, confirmed_at"
-        _copy(connection, f"copy memberships ({columns})", _memberships(draw, scale, organizations, people, firsts))
+        copy(connection, f"copy memberships ({columns})", _memberships(draw, scale, organizations, people, firsts))
         connection.execute("truncate audit_log")  # a transaction that did this may write rows as a vacuum would leave them
-        with _without_indexes(connection, "audit_log", say):
+        with without_indexes(connection, "audit_log", say):
             columns = "id, org_id, action, target_type, target_id, actor_id, address, agent, details, created_at"
-            _copy(connection, f"copy audit_log ({columns})", _telling(log.rows(), scale.entries, say), "with (freeze)")
+            copy(connection, f"copy audit_log ({columns})", telling(log.rows(), scale.entries, "audit entries", say), "with (freeze)")
         connection.execute(
             "insert into audit_totals (org_id, action, target_type, total) "
             "select org_id, action, target_type, count(*) from audit_log group by org_id, action, target_type"
@@ -157,20 +150,16 @@ def _slug(number: int) -> str:
     return ("large", "small")[number] if number < 2 else f"organization-{number}"
 
 
-def _new_id(draw: random.Random) -> str:
-    return str(uuid.UUID(int=draw.getrandbits(128), version=4))
-
-
 def _organizations(scale: Scale, ids: Sequence[str]) -> Iterator[str]:
     for number, (org_id, members) in enumerate(zip(ids, scale.members_of_each, strict=True)):
-        fields = org_id, _slug(number), f"Organization {number}", "active", _FREE_TIER, 2 * members, members, _BEGIN, _BEGIN, _BEGIN
+        fields = org_id, _slug(number), f"Organization {number}", "active", FREE_TIER, 2 * members, members, _BEGIN, _BEGIN, _BEGIN
         yield "\t".join(map(str, fields)) + "\n"
 
 
 def _accounts(people: Sequence[str], there: set[str]) -> Iterator[str]:
     for number, user_id in enumerate(people):
         if user_id not in there:
-            yield f"{user_id}\tmember-{number}@bench.example\t{_BEGIN}\t{_BEGIN}\tsign_up\t{_BEGIN}\t{_BEGIN}\n"
+            yield f"{user_id}\tmember-{number}@bench.example\t{_BEGIN}\t{_BEGIN}\tplatform\t{_BEGIN}\t{_BEGIN}\n"
 
 
 def _memberships(
@@ -250,57 +239,3 @@ class _Log:
 def _of_people(count: int) -> int:
     """How many of an organization's first entries are about people."""
     return count - count // 5
-
-
-# -- into the database -------------------------------------------------------------------------------------------------
-
-
-def _copy(connection: psycopg.Connection[Any], statement: LiteralString, rows: Iterable[str], options: LiteralString = "") -> None:
-    with connection.cursor().copy(f"{statement} from stdin {options}") as copy:
-        waiting: list[str] = []
-        for row in rows:
-            waiting.append(row)
-            if len(waiting) == _ROWS_AT_ONCE:
-                copy.write("".join(waiting))
-                waiting.clear()
-        copy.write("".join(waiting))
-
-
-def _telling(rows: Iterable[str], count: int, say: Say) -> Iterator[str]:
-    """The same rows, and now and then how far they are."""
-    started = told = time.monotonic()
-    for number, row in enumerate(rows):
-        if number % _ROWS_AT_ONCE == 0 and (now := time.monotonic()) > told + _PROGRESS_EVERY:
-            told = now
-            say(f"  {number:,} of {count:,} audit entries after {now - started:.0f} s ...")
-        yield row
-
-
-@contextmanager
-def _without_indexes(connection: psycopg.Connection[Any], table: LiteralString, say: Say) -> Iterator[None]:
-    """Take the table's indexes away and build exactly these again, which costs a tenth of keeping them up to date row by row."""
-    before = _indexes(connection, table)
-    name = sql.Identifier(table)
-    for index, _, constraint in before:
-        what = sql.SQL("alter table {} drop constraint {}" if constraint else "drop index {1}")
-        connection.execute(what.format(name, sql.Identifier(index)))
-    yield
-    for index, definition, constraint in before:
-        say(f"  index {index} ...")
-        if constraint:
-            connection.execute(sql.SQL("alter table {} add constraint {} {}").format(name, sql.Identifier(index), sql.SQL(constraint)))
-        else:
-            connection.execute(definition)
-    if _indexes(connection, table) != before:
-        raise Unfit(f"The indexes of {table} are not what they were.")
-
-
-def _indexes(connection: psycopg.Connection[Any], table: str) -> list[tuple[Any, ...]]:
-    """Each index: its name, its definition, and that of its constraint, if it belongs to one."""
-    return connection.execute(
-        """
-        select c.relname, pg_get_indexdef(i.indexrelid), pg_get_constraintdef(k.oid)
-        from pg_index i join pg_class c on c.oid = i.indexrelid left join pg_constraint k on k.conindid = i.indexrelid
-        where i.indrelid = %s::regclass order by c.relname""",
-        [table],
-    ).fetchall()

@@ -27,10 +27,11 @@ class Request:
     path: str
     token: str = ""
     body: Mapping[str, Any] | None = None
+    key: str = ""  # of a service
 
     def line(self) -> str:
         """As requests.lua reads it."""
-        return "\t".join((self.method, self.path, self.token, "" if self.body is None else json.dumps(self.body))) + "\n"
+        return "\t".join((self.method, self.path, self.token, self.key, "" if self.body is None else json.dumps(self.body))) + "\n"
 
 
 @dataclass(frozen=True, slots=True)
