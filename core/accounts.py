@@ -45,6 +45,7 @@ class Account:
     anonymized_at: datetime | None
     created_at: datetime
     first_verified_at: datetime | None  # stays when a change of address unverifies the account
+    mfa_enabled_at: datetime | None = None  # since when the second factor is asked for
 
     @property
     def is_usable(self) -> bool:

@@ -92,6 +92,10 @@ class Accounts(AccountsRead, Protocol):
 
     async def set_password(self, user_id: UUID, password_hash: str, now: datetime) -> None: ...
 
+    async def set_mfa(self, user_id: UUID, enabled_at: datetime | None, now: datetime) -> None:
+        """Ask for the second factor from now on, or no more."""
+        ...
+
     async def change_email(self, user_id: UUID, email: Email, now: datetime) -> None:
         """The new address is unverified. Raises EmailTaken."""
         ...

@@ -16,14 +16,14 @@ from core.values import Email
 # In the order in which `to_account` reads them.
 SELECT: Final = """
     select id, email, email_verified_at, password_hash, is_platform_owner, origin, origin_org_id, deactivated_at, anonymized_at, created_at,
-           first_verified_at
+           first_verified_at, mfa_enabled_at
     from users """
 
 INSERT: Final = """
     insert into users (id, email, email_verified_at, password_hash, is_platform_owner, origin, origin_org_id, deactivated_at, anonymized_at,
-                       created_at, updated_at, first_verified_at)
+                       created_at, updated_at, first_verified_at, mfa_enabled_at)
     values (%(id)s, %(email)s, %(email_verified_at)s, %(password_hash)s, %(is_platform_owner)s, %(origin)s, %(origin_org_id)s,
-            %(deactivated_at)s, %(anonymized_at)s, %(created_at)s, %(created_at)s, %(first_verified_at)s) """
+            %(deactivated_at)s, %(anonymized_at)s, %(created_at)s, %(created_at)s, %(first_verified_at)s, %(mfa_enabled_at)s) """
 WHOSE_LINK: Final = """
     where id = (select user_id from one_time_tokens where purpose = %(purpose)s and token_hash = %(token_hash)s) for no key update"""
 
@@ -41,6 +41,7 @@ def to_account(row: Row) -> Account:
         anonymized_at=row[8],
         created_at=row[9],
         first_verified_at=row[10],
+        mfa_enabled_at=row[11],
     )
 
 
@@ -72,6 +73,7 @@ def _columns(account: Account) -> dict[str, object]:
         "anonymized_at": account.anonymized_at,
         "created_at": account.created_at,
         "first_verified_at": account.first_verified_at,
+        "mfa_enabled_at": account.mfa_enabled_at,
     }
 
 
@@ -156,6 +158,14 @@ class Accounts(Repository):
             "update users set password_hash = %(password_hash)s, updated_at = %(now)s where id = %(user_id)s",
             user_id=user_id,
             password_hash=password_hash,
+            now=now,
+        )
+
+    async def set_mfa(self, user_id: UUID, enabled_at: datetime | None, now: datetime) -> None:
+        await self._run(
+            "update users set mfa_enabled_at = %(enabled_at)s, updated_at = %(now)s where id = %(user_id)s",
+            user_id=user_id,
+            enabled_at=enabled_at,
             now=now,
         )
 
