@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from quart_trio.testing import TrioClient
 from werkzeug.datastructures import Headers
 
-from adapters.crypto import AesVault, Argon2Passwords, JwtTokens
+from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TimedCodes
 from adapters.letters import Letters
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
@@ -81,6 +81,7 @@ async def make_ports(
     ports = Ports(
         storage=Postgres(pool, make_vault(), clock),
         passwords=cheap_passwords(),
+        codes=TimedCodes(),
         tokens=JwtTokens(BASE_URL),
         letters=Letters(BASE_URL, policy),
         mail=mail,
@@ -222,14 +223,21 @@ async def sign_in(
 ) -> SignedIn:
     """A session as a login, and selecting the organization `org` if it is given, would leave it; without hashing, and without a record.
 
-    With `impersonator` it is that person who acts as `account`.
+    With `impersonator` it is that person who acts as `account`, from a session of their own that begins now.
     """
     now = ports.clock.now()
     ends_at = now + (ports.policy.session_absolute_ttl if impersonator is None else timedelta(hours=1))
     refresh_token = new_secret()
-    impersonator_id = None if impersonator is None else impersonator.id
     session = Session(
-        new_id(), account.id, now, min(now + ports.policy.refresh_token_ttl, ends_at), ends_at, "203.0.113.9", agent, impersonator_id
+        id=new_id(),
+        user_id=account.id,
+        created_at=now,
+        expires_at=min(now + ports.policy.refresh_token_ttl, ends_at),
+        ends_at=ends_at,
+        address="203.0.113.9",
+        agent=agent,
+        impersonator_id=None if impersonator is None else impersonator.id,
+        impersonator_session_id=None if impersonator is None else (await sign_in(ports, impersonator)).session_id,
     )
     async with ports.storage.transaction(by=SYSTEM) as tx:
         if org is None:
@@ -249,6 +257,7 @@ async def sign_in(
         expires_at=now + ports.policy.access_token_ttl,
         org=organization.slug if organization else "",
         org_id=organization.id if organization else None,
+        impersonator_id=session.impersonator_id,
     )
     return SignedIn(session.id, ports.tokens.sign(claims), refresh_token)
 

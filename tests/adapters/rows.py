@@ -132,7 +132,11 @@ def session(user_id: UUID, **changes: Any) -> Session:
 
 
 async def begin(storage: Postgres, user_id: UUID, token: str, **changes: Any) -> Session:
+    """With an impersonator who is not said to have begun it in some session, also one in which they did."""
     begun = session(user_id, **changes)
+    if begun.impersonator_id is not None and begun.impersonator_session_id is None:
+        behind = await begin(storage, begun.impersonator_id, f"behind {token}")
+        begun = replace(begun, impersonator_session_id=behind.id)
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.sessions.begin(begun, digest(token))
     return begun

@@ -21,10 +21,10 @@ from tests.services import add_plan, add_service, add_subscription, service_cont
 
 async def test_every_field_of_a_session_is_stored_and_its_token_is_not(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
-    begun = await begin(storage, ada.id, "token", impersonator_id=eve.id)
-    columns = "id, user_id, impersonator_id, created_at, expires_at, ends_at, address, agent, org_id, ended_at"
+    begun = await begin(storage, ada.id, "token", impersonator_id=eve.id, impersonator_session_id=(behind := uuid4()))
+    columns = "id, user_id, impersonator_id, impersonator_session_id, created_at, expires_at, ends_at, address, agent, org_id, ended_at"
     assert await run_sql(pool, f"select {columns} from sessions") == [  # noqa: S608
-        (begun.id, ada.id, eve.id, NOW - HOUR, NOW + 30 * DAY, NOW + 90 * DAY, "203.0.113.9", "tests", None, None)
+        (begun.id, ada.id, eve.id, behind, NOW - HOUR, NOW + 30 * DAY, NOW + 90 * DAY, "203.0.113.9", "tests", None, None)
     ]
     tokens = await run_sql(pool, "select token_hash, session_id, generation, rotated_at, created_at from refresh_tokens")
     assert tokens == [(digest("token"), begun.id, 1, None, NOW - HOUR)]
@@ -185,7 +185,7 @@ async def test_rotation_keeps_the_impersonator_and_the_end(storage: Postgres, po
     await add(storage, ada := account(), support := account(EVE, is_platform_owner=True))
     behind = await begin(storage, ada.id, "token", impersonator_id=support.id, expires_at=NOW + HOUR, ends_at=NOW + HOUR)
     await within(storage, lambda tx: tx.sessions.rotate(digest("token"), digest("next"), NOW, NOW + 30 * DAY))
-    stored = await run_sql(pool, "select id, impersonator_id, expires_at, ends_at from sessions")
+    stored = await run_sql(pool, "select id, impersonator_id, expires_at, ends_at from sessions where user_id = %s", ada.id)
     assert stored == [(behind.id, support.id, NOW + HOUR, NOW + HOUR)]
 
 
@@ -207,6 +207,7 @@ async def test_rotation_tells_whose_session_it_is_and_makes_a_successor(storage:
             email=ADA,
             email_verified_at=NOW,
             ends_at=NOW + 90 * DAY,
+            impersonator_id=None,
             org_id=org,
             org_slug="acme",
             service=None,
@@ -520,6 +521,7 @@ async def test_rotation_keeps_the_service(storage: Postgres, pool: Pool) -> None
         email=ADA,
         email_verified_at=NOW,
         ends_at=NOW + 90 * DAY,
+        impersonator_id=None,
         org_id=org,
         org_slug="acme",
         service=context,
