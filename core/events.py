@@ -77,6 +77,7 @@ CATALOGUE: Mapping[str, Kind] = MappingProxyType(
             *_kinds("User management", Target.USER, "user.invited", "user.joined", "user.removed", "user.role_updated"),
             *_kinds("User management", Target.USER, "user.anonymized", "user.sessions_revoked", "user.impersonated"),
             *_kinds("User management", Target.USER, "user.created", "user.email_changed"),
+            *_kinds("User management", Target.USER, "platform.owner.promoted", "platform.owner.demoted", platform_only=True),
             *_kinds("Service management", Target.SERVICE, "service.created", "service.updated", "service.deleted"),
             *_kinds("Service management", Target.SERVICE, "service.oauth_credentials.updated", "service.client_secret.rotated"),
             *_kinds("Organization management", Target.ORGANIZATION, "organization.created", "organization.updated"),
@@ -91,6 +92,7 @@ CATALOGUE: Mapping[str, Kind] = MappingProxyType(
             *_kinds("Invitations", Target.INVITATION, "invitation.accepted", "invitation.declined"),
             *_kinds("Invitations", Target.INVITATION, "invitation.expired", "invitation.revoked"),
             *_kinds("Security", Target.USER, "security.mfa.enabled", "security.mfa.disabled", "security.password.changed"),
+            *_kinds("Security", Target.USER, "security.identity.unlinked"),
             *_kinds("API keys", Target.API_KEY, "api_key.created", "api_key.deleted"),
             *_kinds("Domains and branding", Target.ORGANIZATION, "domain.set", "domain.verified", "domain.deleted", "branding.updated"),
             *_kinds("Integrations", Target.SERVICE, "saml.configured", "saml.disabled", "saml.certificate.created"),
@@ -156,6 +158,26 @@ def signed_in(user_id: UUID, provider: str, service: ServiceContext | None = Non
 def password_changed(user_id: UUID, method: str) -> Event:
     """`method` is `change`, `set` or `reset` (decisions, point 62)."""
     return Event(CATALOGUE["security.password.changed"], str(user_id), of_person=user_id, details={"method": method})
+
+
+def identity_unlinked(user_id: UUID, provider: Provider, service: ServiceContext | None) -> Event:
+    """A person cannot sign in through this provider any more: to the service, whose organization alone is told, or to the account itself."""
+    details = {"provider": provider.value}
+    if service is None:
+        return Event(CATALOGUE["security.identity.unlinked"], str(user_id), of_person=user_id, details=details)
+    details["service_slug"] = service.slug
+    return Event(CATALOGUE["security.identity.unlinked"], str(user_id), org_id=service.org_id, details=details)
+
+
+def mfa_enabled(user_id: UUID) -> tuple[Event, ...]:
+    """The second factor is asked for from now on: for webhooks, and for the logs."""
+    return tuple(Event(CATALOGUE[name], str(user_id), of_person=user_id) for name in ("user.mfa.enabled", "security.mfa.enabled"))
+
+
+def mfa_disabled(user_id: UUID, *, forced: bool = False) -> tuple[Event, ...]:
+    """The second factor is asked for no more, by the person's own doing or by that of a platform owner."""
+    names, details = ("user.mfa.disabled", "security.mfa.disabled"), {"forced": forced}
+    return tuple(Event(CATALOGUE[name], str(user_id), of_person=user_id, details=details) for name in names)
 
 
 def invited(invitation: Invitation) -> Event:
@@ -270,7 +292,17 @@ def organization_tier_updated(org_id: UUID, old: Mapping[str, object], new: Mapp
 
 def for_the_platform(event: Event, reason: str | None) -> Event:
     """The same for the platform's own log, with the reason: organizations are not told it (decisions, point 207), and it outlives them."""
-    return replace(event, org_id=None, details={"reason": reason})
+    return replace(event, org_id=None, of_person=None, details={"reason": reason})
+
+
+def platform_owner_promoted(user_id: UUID) -> Event:
+    """Somebody became a platform owner."""
+    return Event(CATALOGUE["platform.owner.promoted"], str(user_id))
+
+
+def platform_owner_demoted(user_id: UUID) -> Event:
+    """Somebody is a platform owner no more."""
+    return Event(CATALOGUE["platform.owner.demoted"], str(user_id))
 
 
 def organization_deleted(organization: Organization) -> Event:

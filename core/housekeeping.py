@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from core.access import SYSTEM
+from core.mfa import SETUP_TTL
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -40,11 +41,14 @@ class Sweep(StrEnum):
     """What is swept."""
 
     ONE_TIME_TOKENS = "one_time_tokens"
+    PRE_AUTHS = "pre_auths"
+    LINK_TICKETS = "link_tickets"
     SIGNING_KEYS = "signing_keys"
     SESSIONS = "sessions"
     RATES = "rates"
     GUESSES = "guesses"
     MAILS = "mails"
+    MFA_SETUPS = "mfa_setups"
     EVENTS = "events"
     UNVERIFIED_ACCOUNTS = "unverified_accounts"
     LOGIN_TOTALS = "login_totals"  # which are put together, not removed
@@ -58,7 +62,10 @@ class Sealed(StrEnum):
     SIGNING_KEYS = "signing_keys.private_key"
     MAIL_TOKENS = "mails.token"
     OAUTH_CREDENTIALS = "oauth_credentials.client_secret"
+    IDENTITY_ACCESS_TOKENS = "identities.access_token"
+    IDENTITY_REFRESH_TOKENS = "identities.refresh_token"
     SMTP_PASSWORDS = "smtp_settings.password"
+    MFA_SECRETS = "mfa.secret"
 
 
 async def in_batches(
@@ -89,6 +96,7 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
     kept = {
         Sweep.SESSIONS: ENDED_SESSIONS_KEPT,
         Sweep.MAILS: FINISHED_MAILS_KEPT,
+        Sweep.MFA_SETUPS: SETUP_TTL,
         Sweep.EVENTS: EVENTS_KEPT,
         Sweep.UNVERIFIED_ACCOUNTS: ports.policy.unverified_purge,
         Sweep.LOGIN_TOTALS: LOGIN_TOTALS_APART,

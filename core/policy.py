@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
+from core.providers import Provider
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -15,7 +17,9 @@ class Policy:
     refresh_grace: timedelta = timedelta(seconds=10)
     verification_ttl: timedelta = timedelta(hours=24)
     reset_ttl: timedelta = timedelta(hours=1)
+    pre_auth_ttl: timedelta = timedelta(seconds=600)
     account_guess_limit: int = 10
+    mfa_guess_limit: int = 10
     guess_window: timedelta = timedelta(minutes=15)
     mails_per_recipient: int = 5  # an hour
     unverified_purge: timedelta = timedelta(days=7)
@@ -23,4 +27,5 @@ class Policy:
     invitations_per_day: int = 1000  # of one organization
     auto_approve_organizations: bool = False
     key_environment: Literal["live", "test"] | None = None  # what API keys begin with, besides `sk` (decisions, point 104)
+    providers: frozenset[Provider] = frozenset()  # that are set up
     common_passwords: frozenset[str] = frozenset()  # none but the length rule is promised by the interface

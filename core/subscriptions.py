@@ -20,7 +20,7 @@ from core.service_users import ServiceUserNotFound
 from core.values import KEEP, given, new_id
 
 if TYPE_CHECKING:
-    from core.access import ServiceKey
+    from core.access import Person, ServiceKey
     from core.values import Keep, Listed
     from ports import Ports
     from ports.storage import Transaction
@@ -34,6 +34,14 @@ LEASE = timedelta(minutes=3)
 
 class SubscriptionNotFound(NotFound):
     """This user has no subscription to this service."""
+
+
+class NotSubscribed(NotFound):
+    """You have no subscription to this service."""
+
+
+class NoService(Invalid):
+    """A subscription is one to a service. Sign in to the service, and use the token that you get there."""
 
 
 class PlanOfAnotherService(Forbidden):
@@ -105,6 +113,17 @@ class Entitlement:
     plan: str | None = None
     status: SubscriptionStatus | None = None
     features: tuple[str, ...] | None = None
+
+
+# What people do
+
+
+async def own(ports: Ports, caller: Person) -> Subscription:
+    """The caller's own that counts, to the service that the token was issued for (decisions, point 76). Raises NoService, NotSubscribed."""
+    service = caller.service or refuse(NoService)
+    async with ports.storage.reading() as read:
+        found = await read.subscriptions.of_user(service.org_id, service.id, caller.user_id, ports.clock.now())
+    return found or refuse(NotSubscribed)
 
 
 # What programs do

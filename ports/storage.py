@@ -6,7 +6,7 @@ is one statement, named for the question it answers; the exceptions are `Sealed.
 everywhere: organization, membership, account, then the rest (security.md Z-6).
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol
@@ -19,6 +19,7 @@ from core.api_keys import ApiKey, KeyStanding
 from core.audit import Entry, Filter
 from core.branding import Branding as Chosen
 from core.branding import Design
+from core.devices import Arrival, Device, DeviceType, Place, Recognised, Seen
 from core.domains import Claim
 from core.end_users import EndUser, LinkedIdentity, ListedEndUser, UsedService
 from core.events import Event
@@ -27,16 +28,22 @@ from core.guesses import Allowance, Secret
 from core.home_realm import Realm, Route
 from core.housekeeping import Sealed as SealedKind
 from core.housekeeping import Sweep
+from core.identities import LinkTicket, ProviderToken
 from core.invitations import Invitation, InvitationStatus, ListedInvitation, Offer
 from core.limits import Bucket
+from core.login import Pending
 from core.mails import NOTHING_HELD_BACK, HeldBack, Mail, MailKind, Outcome
 from core.members import ListedMember
+from core.mfa import Enrolment, LoggedMfaEvent, MfaEvent
+from core.mfa import Status as MfaStatus
 from core.oauth_credentials import Credentials
 from core.one_time_tokens import Purpose
 from core.organizations import Membership, Organization, Tier
 from core.origins import Ties
 from core.platform import Figures
+from core.platform_users import Alert, FoundPerson, MfaFigures, MfaStatus
 from core.providers import Provider
+from core.risk import History
 from core.service_users import ServiceUser
 from core.services import ListedService, Plan, Service, ServiceType
 from core.sessions import LiveSessions, Presented, Refreshed, Session
@@ -78,8 +85,8 @@ class Accounts(AccountsRead, Protocol):
         """The account that a one-time token was made for, locked; whether the token is still good is another question."""
         ...
 
-    async def lock_for_login(self, user_id: UUID, password_hash: str) -> bool:
-        """Lock the account if it may still sign in with the password that was checked: same hash, usable, address verified."""
+    async def lock_for_login(self, user_id: UUID, password_hash: str) -> Account | None:
+        """The account, locked, if it may still sign in with the password that was checked: same hash, usable, address verified."""
         ...
 
     async def lock_platform_owners(self) -> None:
@@ -102,6 +109,14 @@ class Accounts(AccountsRead, Protocol):
 
     async def promote(self, user_id: UUID, now: datetime) -> None:
         """Make the account a platform owner."""
+        ...
+
+    async def demote(self, user_id: UUID, now: datetime) -> None:
+        """Make the account a platform owner no more. `lock_platform_owners` comes before."""
+        ...
+
+    async def other_platform_owner_exists(self, user_id: UUID) -> bool:
+        """Whether there is a platform owner in good standing besides this one. `lock_platform_owners` comes before."""
         ...
 
     async def lock_platform_owner(self, user_id: UUID) -> bool:
@@ -139,6 +154,61 @@ class Branding(BrandingRead, Protocol):
         ...
 
     async def put(self, org_id: UUID, chosen: Chosen, now: datetime) -> None: ...
+
+
+class DevicesRead(Protocol):
+    """From where people sign in, looked at. `org_id` is the organization of the service that it is about, None without one: its trust
+    period counts beside those of the organizations in which the person takes part (decisions, point 81)."""
+
+    async def of_person(
+        self, user_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime, after: Device | None, limit: int
+    ) -> list[Seen]:
+        """Those that are not revoked, as they are seen in this session, the one that was used last first, or those that follow `after`."""
+        ...
+
+    async def by_id(self, device_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime) -> Seen | None:
+        """This one, whosever it is, revoked or not."""
+        ...
+
+    async def trusted_by(self, token_hash: bytes, now: datetime) -> UUID | None:
+        """Whose account the live trust token with this SHA-256 is of (security.md A-3)."""
+        ...
+
+
+class Devices(DevicesRead, Protocol):
+    """The same, changed. The account is locked before any of these."""
+
+    async def recognise(
+        self,
+        user_id: UUID,
+        trust_hash: bytes | None,
+        client_hash: bytes | None,
+        browser: str,
+        os: str,
+        device_type: DeviceType,
+        org_id: UUID | None,
+    ) -> Recognised:
+        """The person's device with this trust token, else the one whose client keeps this id; or, where the client keeps none, the one that
+        was used last of those whose clients keep none either and say the same of themselves. Revoked ones are left out."""
+        ...
+
+    async def history(self, user_id: UUID, place: Place | None, now: datetime) -> History:
+        """What the person's earlier logins say about one from this place."""
+        ...
+
+    async def keep(self, device: Device) -> None:
+        """Add it, or write all but its owner, the id of its client and when it was first seen; a revoked one stays as it is."""
+        ...
+
+    async def rename(self, user_id: UUID, device_id: UUID, name: str, now: datetime) -> None: ...
+
+    async def revoke(self, user_id: UUID, device_id: UUID, now: datetime) -> None:
+        """Its trust ends as well."""
+        ...
+
+    async def distrust(self, user_id: UUID, now: datetime) -> None:
+        """All device trust of the person ends."""
+        ...
 
 
 class DomainsRead(Protocol):
@@ -238,7 +308,8 @@ class SessionsRead(Protocol):
     async def standing(self, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> Standing | None:
         """Everything an authenticated request is judged by, or None unless session and account are live.
 
-        A session of an impersonator lives only while that person is a platform owner and the impersonated one is not (I-3).
+        A session of an impersonator lives only while that person is a platform owner whose own session, in which it was begun, lives,
+        and while the impersonated one is no platform owner (I-3).
         """
         ...
 
@@ -248,6 +319,10 @@ class SessionsRead(Protocol):
 
     async def standing_with(self, client_id: UUID, session_id: UUID, user_id: UUID, now: datetime) -> Standing | None:
         """The same for a session of an application: its service, which has this client id and is there, and whether the person uses it."""
+        ...
+
+    async def standing_of_browser(self, browser_hash: bytes, now: datetime) -> tuple[UUID, Standing] | None:
+        """The live session that a cookie with this hash stands for, and what `standing` would say of it without an organization."""
         ...
 
     async def live_in(self, org_id: UUID, user_id: UUID, now: datetime) -> LiveSessions:
@@ -260,6 +335,10 @@ class Sessions(SessionsRead, Protocol):
 
     async def begin(self, session: Session, refresh_hash: bytes) -> None: ...
 
+    async def begin_in_browser(self, session: Session, browser_hash: bytes) -> None:
+        """A session without tokens, which the cookie with this hash stands for. Its context is no organization and no service."""
+        ...
+
     async def presented(self, token_hash: bytes, now: datetime) -> Presented | None:
         """What is known of a refresh token that was not rotated."""
         ...
@@ -270,6 +349,10 @@ class Sessions(SessionsRead, Protocol):
 
     async def end_all(self, user_id: UUID, now: datetime) -> None: ...
     async def end_others(self, user_id: UUID, kept: UUID, now: datetime) -> None: ...
+
+    async def end_of_device(self, user_id: UUID, device_id: UUID, now: datetime) -> int:
+        """End the person's live sessions on this device; how many they were."""
+        ...
 
     async def end_in(self, org_id: UUID, user_id: UUID, now: datetime) -> int:
         """End the person's live sessions in this organization, those of its services too; how many they were (security.md S-4)."""
@@ -294,13 +377,37 @@ class Sessions(SessionsRead, Protocol):
 class Logins(Protocol):
     """The lasting record of logins (identity.md section 2.8)."""
 
-    async def succeeded(self, session: Session, provider: str) -> None:
-        """The login that began this session. One to a service also counts in the totals of its day."""
+    async def succeeded(self, session: Session, provider: str, arrival: Arrival | None = None) -> None:
+        """The login that began this session, and what was unusual about it. One to a service also counts in the totals of its day."""
         ...
 
     async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:
         """Remove the record of the person's logins, or of those to this service. Also counts them out."""
         ...
+
+
+class PreAuths(Protocol):
+    """Sign-ins that wait for the second factor. The account is locked before `add`, `redeem` and `remove_all`."""
+
+    async def add(self, pending: Pending) -> None: ...
+
+    async def redeem(self, pre_auth_id: UUID, now: datetime) -> bool:
+        """Whether it was there, and is live; it is gone then. Exactly one caller wins."""
+        ...
+
+    async def remove_all(self, user_id: UUID) -> None:
+        """None of the person's can be continued any more."""
+        ...
+
+
+class Tries(Protocol):
+    """Tries at the second factor of one sign-in (security.md J-8)."""
+
+    async def take_try(self, pre_auth_id: UUID, tries: int, now: datetime) -> Pending | None:
+        """Count one more try, unless there were so many, or it has ended. Atomic."""
+        ...
+
+    async def give_back_try(self, pre_auth_id: UUID) -> None: ...
 
 
 class FailedLogins(Protocol):
@@ -490,6 +597,8 @@ class ServicesRead(Protocol):
 
     async def by_slug(self, org_id: UUID, slug: str) -> Service | None: ...
     async def by_id(self, org_id: UUID, service_id: UUID) -> Service | None: ...
+
+    async def context_of(self, service_id: UUID) -> ServiceContext | None: ...
 
     async def context(self, org_slug: str, slug: str) -> ServiceContext | None:
         """The service with its organization, whatever the status of that."""
@@ -713,6 +822,82 @@ class Audit(Protocol):
         ...
 
 
+class IdentitiesRead(Protocol):
+    """Accounts at external providers that people have linked, looked at: in the account itself, or in the service `service_id`."""
+
+    async def of_person(self, user_id: UUID, service_id: UUID | None) -> list[LinkedIdentity]:
+        """The longest linked first."""
+        ...
+
+    async def token(self, user_id: UUID, service_id: UUID | None, provider: Provider) -> ProviderToken | None:
+        """What the provider gave, expired or not. Raises SealBroken."""
+        ...
+
+
+class Identities(IdentitiesRead, Protocol):
+    """The same, changed. The account is locked before any of these."""
+
+    async def add_ticket(self, ticket: LinkTicket) -> bool:
+        """Whether its session is live; else nothing is added."""
+        ...
+
+    async def remove(self, user_id: UUID, service_id: UUID | None, provider: Provider) -> bool:
+        """Whether there was one."""
+        ...
+
+
+class MfaRead(Protocol):
+    """Second factors, looked at. The secrets are sealed."""
+
+    async def status(self, user_id: UUID) -> MfaStatus | None:
+        """None if there is no such account."""
+        ...
+
+    async def enrolment(self, user_id: UUID) -> Enrolment | None:
+        """What was set up, confirmed or not, expired or not. Raises SealBroken."""
+        ...
+
+    async def has_code(self, user_id: UUID, code_hash: bytes) -> bool:
+        """Whether there is an unused backup code with this hash."""
+        ...
+
+    async def events(self, user_id: UUID, before: LoggedMfaEvent | None, limit: int) -> list[LoggedMfaEvent]:
+        """The latest of the log, or those right before that one, the newest first."""
+        ...
+
+
+class MfaLog(Protocol):
+    """The log of the second factor, apart from those of organizations (organizations.md section 6.3)."""
+
+    async def log(self, user_id: UUID, events: Sequence[MfaEvent], caller: Caller, now: datetime, *, reason: str | None = None) -> None:
+        """Write these, of one and the same doing, in this order: all of them successful unless there is a failure among them."""
+        ...
+
+
+class Mfa(MfaRead, MfaLog, Protocol):
+    """Second factors, changed. The account is locked before any of these."""
+
+    async def begin(self, user_id: UUID, secret: str, now: datetime) -> None:
+        """Have this secret wait for being confirmed, in place of whatever there was."""
+        ...
+
+    async def take_step(self, user_id: UUID, setup_at: datetime, step: int) -> bool:
+        """Take the code of this step, of the secret that was set up then; whether no code of this or a later step was taken before."""
+        ...
+
+    async def replace_codes(self, user_id: UUID, salt: bytes, hashes: Sequence[bytes]) -> None:
+        """Have these backup codes and no others."""
+        ...
+
+    async def use_code(self, user_id: UUID, code_hash: bytes, now: datetime) -> bool:
+        """Use up a backup code; whether there was an unused one with this hash."""
+        ...
+
+    async def remove(self, user_id: UUID) -> None:
+        """Forget secret and backup codes, if there are any. The log stays."""
+        ...
+
+
 class SmtpRead(Protocol):
     """The mail servers of organizations, looked at."""
 
@@ -801,6 +986,24 @@ class PlatformRead(Protocol):
         ...
 
 
+class PlatformUsersRead(Protocol):
+    """People of every organization and of none, as platform owners see them."""
+
+    async def search(self, limit: int, *, email: str | None = None, user_id: UUID | None = None) -> list[FoundPerson]:
+        """Those whose address has `email` in it, which is in lower case, and who have this id, where these are given; the newest first."""
+        ...
+
+    async def mfa_status(self, user_id: UUID) -> MfaStatus | None: ...
+
+    async def mfa_figures(self, since: datetime) -> MfaFigures:
+        """What happened is counted since then."""
+        ...
+
+    async def alerts(self, since: datetime, limit: int) -> list[Alert]:
+        """What is suspicious in the log of the second factor since then, the newest first."""
+        ...
+
+
 class Leases(Protocol):
     async def take(self, name: str, holder: UUID, now: datetime, until: datetime) -> bool:
         """Take or extend the lease on work that one process at a time may do; false while another holder has it."""
@@ -878,9 +1081,13 @@ class Reading(Protocol):
     @property
     def branding(self) -> BrandingRead: ...
     @property
+    def devices(self) -> DevicesRead: ...
+    @property
     def domains(self) -> DomainsRead: ...
     @property
     def home_realm(self) -> HomeRealmRead: ...
+    @property
+    def identities(self) -> IdentitiesRead: ...
     @property
     def oauth_credentials(self) -> OAuthCredentialsRead: ...
 
@@ -893,9 +1100,13 @@ class Reading(Protocol):
     @property
     def signing_keys(self) -> SigningKeysRead: ...
     @property
+    def mfa(self) -> MfaRead: ...
+    @property
     def smtp(self) -> SmtpRead: ...
     @property
     def platform(self) -> PlatformRead: ...
+    @property
+    def platform_users(self) -> PlatformUsersRead: ...
 
 
 class Transaction(Protocol):
@@ -926,9 +1137,13 @@ class Transaction(Protocol):
     @property
     def branding(self) -> Branding: ...
     @property
+    def devices(self) -> Devices: ...
+    @property
     def domains(self) -> Domains: ...
     @property
     def home_realm(self) -> HomeRealm: ...
+    @property
+    def identities(self) -> Identities: ...
     @property
     def oauth_credentials(self) -> OAuthCredentials: ...
 
@@ -941,7 +1156,11 @@ class Transaction(Protocol):
     @property
     def logins(self) -> Logins: ...
     @property
+    def pre_auths(self) -> PreAuths: ...
+    @property
     def mails(self) -> Mails: ...
+    @property
+    def mfa(self) -> Mfa: ...
     @property
     def smtp(self) -> Smtp: ...
     @property
@@ -975,6 +1194,8 @@ class Counting(Protocol):
     """Statements that are each a transaction of their own: because they must survive the refusal they lead to, or are all there is."""
 
     @property
+    def pre_auths(self) -> Tries: ...
+    @property
     def rates(self) -> Rates: ...
     @property
     def sessions(self) -> Rotation: ...
@@ -986,6 +1207,8 @@ class Counting(Protocol):
     def members(self) -> Confirmations: ...
     @property
     def api_keys(self) -> KeyUse: ...
+    @property
+    def mfa(self) -> MfaLog: ...
 
 
 class Storage(Protocol):

@@ -29,6 +29,12 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.ONE_TIME_TOKENS: """
         delete from one_time_tokens where (purpose, token_hash) in (
             select purpose, token_hash from one_time_tokens where expires_at < %(before)s limit %(limit)s for update skip locked)""",
+    Sweep.PRE_AUTHS: """
+        delete from pre_auths where id in (
+            select id from pre_auths where expires_at < %(before)s limit %(limit)s for update skip locked)""",
+    Sweep.LINK_TICKETS: """
+        delete from link_tickets where token_hash in (
+            select token_hash from link_tickets where expires_at < %(before)s limit %(limit)s for update skip locked)""",
     Sweep.SIGNING_KEYS: """
         delete from signing_keys where kid in (
             select kid from signing_keys where retires_at < %(before)s limit %(limit)s for update skip locked)""",
@@ -44,6 +50,10 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.MAILS: """
         delete from mails where id in (
             select id from mails where finished_at < %(before)s limit %(limit)s for update skip locked)""",
+    # Of codes that were never confirmed none was ever taken.
+    Sweep.MFA_SETUPS: """
+        delete from mfa where user_id in (
+            select user_id from mfa where last_step is null and setup_at < %(before)s limit %(limit)s for update skip locked)""",
     Sweep.EVENTS: """
         delete from events where id in (
             select id from events where created_at < %(before)s limit %(limit)s for update skip locked)""",

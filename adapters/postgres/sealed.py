@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres import mails, oauth_credentials, signing_keys, smtp
+from adapters.postgres import identities, mails, mfa, oauth_credentials, signing_keys, smtp
 from adapters.postgres.statements import SealingRepository
 from core.housekeeping import Sealed as SealedKind
 from ports.crypto import Place
@@ -38,6 +38,11 @@ COLUMNS: Final[Mapping[SealedKind, Column]] = {
         order by org_id::text limit %(limit)s for update""",
         "update smtp_settings set password = %(value)s where org_id = %(row)s::uuid",
     ),
+    SealedKind.MFA_SECRETS: Column(
+        lambda row: mfa.place(UUID(row)),
+        "select user_id::text, secret from mfa where user_id::text > %(after)s order by user_id::text limit %(limit)s for update",
+        "update mfa set secret = %(value)s where user_id = %(row)s::uuid",
+    ),
     SealedKind.OAUTH_CREDENTIALS: Column(
         oauth_credentials.place,
         """
@@ -46,6 +51,20 @@ COLUMNS: Final[Mapping[SealedKind, Column]] = {
         """
         update oauth_credentials set client_secret = %(value)s
         where service_id = split_part(%(row)s, '/', 1)::uuid and provider = split_part(%(row)s, '/', 2)""",
+    ),
+    SealedKind.IDENTITY_ACCESS_TOKENS: Column(
+        identities.access_place,
+        """
+        select id::text, access_token from identities where access_token is not null and id::text > %(after)s
+        order by id::text limit %(limit)s for update""",
+        "update identities set access_token = %(value)s where id = %(row)s::uuid",
+    ),
+    SealedKind.IDENTITY_REFRESH_TOKENS: Column(
+        identities.refresh_place,
+        """
+        select id::text, refresh_token from identities where refresh_token is not null and id::text > %(after)s
+        order by id::text limit %(limit)s for update""",
+        "update identities set refresh_token = %(value)s where id = %(row)s::uuid",
     ),
 }
 

@@ -13,23 +13,28 @@ from adapters.postgres.analytics import Analytics
 from adapters.postgres.api_keys import ApiKeys
 from adapters.postgres.audit import Audit
 from adapters.postgres.branding import Branding
+from adapters.postgres.devices import Devices
 from adapters.postgres.domains import Domains
 from adapters.postgres.driver import Connection
 from adapters.postgres.end_users import EndUsers
 from adapters.postgres.guesses import Guesses
 from adapters.postgres.home_realm import HomeRealm
 from adapters.postgres.housekeeping import Housekeeping, Leases
+from adapters.postgres.identities import Identities
 from adapters.postgres.invitations import Invitations
 from adapters.postgres.limits import Rates
 from adapters.postgres.logins import Logins
 from adapters.postgres.mails import Mails
 from adapters.postgres.members import Members
+from adapters.postgres.mfa import Mfa, MfaLog
 from adapters.postgres.oauth_credentials import OAuthCredentials
 from adapters.postgres.one_time_tokens import OneTimeTokens
 from adapters.postgres.organizations import Organizations
 from adapters.postgres.plans import Plans
 from adapters.postgres.platform import Platform
+from adapters.postgres.platform_users import PlatformUsers
 from adapters.postgres.pool import Pool, translated
+from adapters.postgres.pre_auths import PreAuths
 from adapters.postgres.records import Records
 from adapters.postgres.sealed import Sealed
 from adapters.postgres.service_users import ServiceUsers
@@ -60,16 +65,20 @@ class Reading:
         "api_keys",
         "audit",
         "branding",
+        "devices",
         "domains",
         "end_users",
         "home_realm",
+        "identities",
         "invitations",
         "members",
+        "mfa",
         "oauth_credentials",
         "one_time_tokens",
         "organizations",
         "plans",
         "platform",
+        "platform_users",
         "service_users",
         "services",
         "sessions",
@@ -84,8 +93,10 @@ class Reading:
         self.one_time_tokens = OneTimeTokens(connection)
         self.sessions = Sessions(connection)
         self.signing_keys = SigningKeys(connection, vault)
+        self.mfa = Mfa(connection, vault)
         self.smtp = Smtp(connection, vault)
         self.platform = Platform(connection)
+        self.platform_users = PlatformUsers(connection)
         self.tiers = Tiers(connection)
         self.organizations = Organizations(connection)
         self.members = Members(connection)
@@ -99,15 +110,17 @@ class Reading:
         self.end_users = EndUsers(connection)
         self.service_users = ServiceUsers(connection)
         self.branding = Branding(connection)
+        self.devices = Devices(connection)
         self.domains = Domains(connection)
         self.home_realm = HomeRealm(connection)
+        self.identities = Identities(connection, vault)
         self.oauth_credentials = OAuthCredentials(connection, vault)
 
 
 class Counting:
     """ports.storage.Counting."""
 
-    __slots__ = ("api_keys", "guesses", "logins", "members", "rates", "sessions")
+    __slots__ = ("api_keys", "guesses", "logins", "members", "mfa", "rates", "sessions")
 
     def __init__(self, connection: Connection) -> None:
         self.rates = Rates(connection)
@@ -116,6 +129,7 @@ class Counting:
         self.logins = Logins(connection)
         self.members = Members(connection)
         self.api_keys = ApiKeys(connection)
+        self.mfa = MfaLog(connection)
 
 
 class Transaction(Reading):

@@ -26,12 +26,14 @@ from entrypoints.http import (
     end_users,
     governance,
     home_realm,
+    identities,
     invitations,
     members,
     oauth_credentials,
     operations,
     organizations,
     plans,
+    platform_users,
     service_info,
     service_users,
     services,
@@ -85,6 +87,7 @@ def create_app(
     served = Served(
         ports=ports,
         limits=RateLimits(edge.rate_limit_factor),
+        base_url=edge.base_url,
         origin=origin(edge.base_url),
         acceptance_page=acceptance_page(edge.base_url, edge.frontend_url),
         metrics_token=edge.metrics_token,
@@ -141,11 +144,11 @@ def _routes() -> Application:
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
     # The interface description lists them in this order.
     for area in (
-        accounts, sessions,
+        accounts, sessions, identities,
         organizations, members, invitations, services, plans, api_keys, end_users, analytics, audit,
         smtp, branding, domains, oauth_credentials, home_realm,
         service_users, subscriptions, service_info,
-        governance, operations,
+        governance, platform_users, operations,
     ):  # fmt: skip
         app.register_blueprint(area.routes)
     app.before_request(_look_at_address)

@@ -28,6 +28,7 @@ class Served:
 
     ports: "Ports"
     limits: "RateLimits"
+    base_url: str  # the address that links to us begin with
     origin: str  # of our own pages
     acceptance_page: str  # where the link of an invitation leads on to
     metrics_token: str | None

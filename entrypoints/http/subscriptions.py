@@ -1,4 +1,4 @@
-"""The service interface: subscriptions (identity.md section 4.5)."""
+"""The caller's own subscription (identity.md section 4.2), and those of a service, for its programs (section 4.5)."""
 
 from functools import wraps
 from typing import Annotated, Any
@@ -11,9 +11,9 @@ from quart_schema import validate_querystring, validate_request, validate_respon
 from core import subscriptions
 from core.access import Permission
 from core.subscriptions import Subscription, SubscriptionStatus
-from entrypoints.http.access import View, service_key
+from entrypoints.http.access import View, person, service_key
 from entrypoints.http.bodies import Body, Id, Moment, Shown, Timestamp, maybe
-from entrypoints.http.context import acting_key, no_content, ports
+from entrypoints.http.context import acting_key, no_content, ports, signed_in
 from entrypoints.http.openapi import describes, refuses
 from entrypoints.http.queries import PartQuery, path_id
 
@@ -32,6 +32,22 @@ class SubscriptionShown(Shown):
     plan_name: str
     status: SubscriptionStatus
     current_period_end: Timestamp
+
+
+class OwnSubscription(SubscriptionShown):
+    """A subscription, and the features of its plan."""
+
+    features: list[str]
+
+
+@routes.get("/api/subscription")
+@person(applications=True)
+@refuses(400, 404)
+@validate_response(OwnSubscription)
+async def own() -> OwnSubscription:
+    """Show your own subscription to the service that the token was issued for: the one that is active or past due, or else the newest."""
+    found = await subscriptions.own(ports(), signed_in())
+    return OwnSubscription(**dict(_show(found)), features=list(found.plan.features))
 
 
 class SubscriptionsQuery(PartQuery):

@@ -89,12 +89,20 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
         )
         await run_sql(pool, counted, str(when).encode(), NOW, when)
         await add_events(pool, "x", when)
+        pre_auth = "insert into pre_auths (id, user_id, provider, created_at, expires_at) values (%s, %s, 'password', %s, %s)"
+        await run_sql(pool, pre_auth, uuid4(), ada.id, NOW, when)
+        ticket = """
+            insert into link_tickets (token_hash, user_id, session_id, provider, created_at, expires_at)
+            select %s, user_id, id, 'codehost', %s, %s from sessions where user_id = %s and ended_at is null and expires_at > %s limit 1"""
+        await run_sql(pool, ticket, digest(str(when)), NOW, when, ada.id, NOW - HOUR)
         await run_sql(pool, "insert into deleted_organizations (id, deleted_at) values (%s, %s)", uuid4(), when)
         await run_sql(pool, "insert into deleted_services (id, deleted_at) values (%s, %s)", uuid4(), when)
 
 
 SWEPT_TABLES = {
     Sweep.ONE_TIME_TOKENS: ("one_time_tokens", 1),
+    Sweep.PRE_AUTHS: ("pre_auths", 1),
+    Sweep.LINK_TICKETS: ("link_tickets", 1),
     Sweep.SIGNING_KEYS: ("signing_keys", 1),
     Sweep.SESSIONS: ("sessions", 2),
     Sweep.RATES: ("rates", 1),

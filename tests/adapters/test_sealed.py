@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from adapters.crypto import AesVault
+from adapters.postgres import identities
 from adapters.postgres.oauth_credentials import name_of, place
 from adapters.postgres.pool import Pool
 from adapters.postgres.sealed import COLUMNS
@@ -15,15 +16,19 @@ from core.housekeeping import Sealed
 from core.oauth_credentials import Credentials
 from core.providers import Provider
 from core.signing_keys import SigningKey
+from core.values import new_id
 from ports import Ports
-from tests.adapters.rows import DAY, HOUR, NOW, SECOND, mail
+from tests.adapters.rows import DAY, HOUR, NOW, SECOND, account, add, mail
 from tests.builders import add_organization, mail_server, run_sql
 from tests.fakes.outside import FakeClock
 from tests.services import add_service
 
 
+TOKENS = {b"access": identities.access_place, b"refresh": identities.refresh_place}
+
+
 async def test_every_sealed_value_comes_under_the_new_key(
-    ports: Ports, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    ports: Ports, storage: Postgres, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(housekeeping, "BATCH", 3)
     old, new = ("old", bytes(range(32))), ("new", bytes(range(32, 64)))
@@ -44,9 +49,16 @@ async def test_every_sealed_value_comes_under_the_new_key(
             await tx.smtp.put(mail_server(org, password=f"password {number}" if number else None), NOW)
         for number, provider in enumerate(providers):
             await tx.oauth_credentials.put(orgs[0], services[number // 3], Credentials(provider, "id", NOW), f"secret {number}")
+    ada, names = (await add(storage, account())).id, [new_id() for _ in Provider]
+    for name, provider in zip(names, Provider, strict=True):
+        sealed = [AesVault([old]).seal(b"%s of %s" % (kind, provider.encode()), place(str(name))) for kind, place in TOKENS.items()]
+        insert = """
+            insert into identities (id, user_id, provider, provider_user_id, linked_at, access_token, refresh_token)
+            values (%s, %s, %s, '1', %s, %s, %s)"""
+        await run_sql(pool, insert, name, ada, provider, NOW, *sealed)
     async with both.storage.transaction(by=SYSTEM) as tx:
         await tx.mails.keep_token(mails[0], "already new", NOW)
-    assert await housekeeping.reencrypt(both) == 4 + 6 + 4 + 6
+    assert await housekeeping.reencrypt(both) == 4 + 6 + 4 + 6 + 3 + 3
     assert await housekeeping.reencrypt(both) == 0
     assert await housekeeping.reencrypt(after) == 0
     async with after.storage.reading() as read:
@@ -57,6 +69,9 @@ async def test_every_sealed_value_comes_under_the_new_key(
     rows = await run_sql(pool, "select service_id, provider, client_secret from oauth_credentials")
     secrets = {(row[0], row[1]): vault.open(row[2], place(name_of(row[0], Provider(row[1])))) for row in rows}
     assert secrets == {(services[number // 3], provider): b"secret %d" % number for number, provider in enumerate(providers)}
+    for row in await run_sql(pool, "select id, provider, access_token, refresh_token from identities"):
+        opened = [vault.open(value, place(str(row[0]))) for value, place in zip(row[2:], TOKENS.values(), strict=True)]
+        assert opened == [b"%s of %s" % (kind, row[1].encode()) for kind in TOKENS]
     async with after.storage.transaction(by=SYSTEM) as tx:
         tokens = {found.id: found.token for found in await tx.mails.claim(NOW, NOW + HOUR, 100)}
     expected = {one.id: f"token {number}" for number, one in enumerate(mails)}
@@ -69,9 +84,11 @@ async def test_every_column_that_is_sealed_is_known(pool: Pool) -> None:
         pool,
         "select table_name::text, column_name::text from information_schema.columns where table_schema = 'public' and data_type = 'bytea'",
     )
-    hashes = {
+    open_to_all = {
         *(("refresh_tokens", "token_hash"), ("one_time_tokens", "token_hash"), ("guesses", "subject"), ("invitations", "token_hash")),
         *(("services", "client_secret_hash"), ("api_keys", "key_hash")),
+        *(("link_tickets", "token_hash"), ("sessions", "browser_hash"), ("devices", "client_hash"), ("devices", "trust_hash")),
+        *(("backup_codes", "code_hash"), ("mfa", "codes_salt"), ("passkeys", "credential_id"), ("passkeys", "public_key")),
     }
     assert COLUMNS.keys() == set(Sealed)
-    assert set(columns) - hashes == {tuple(kind.split(".")) for kind in Sealed}
+    assert set(columns) - open_to_all == {tuple(kind.split(".")) for kind in Sealed}

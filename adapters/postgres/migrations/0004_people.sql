@@ -8,6 +8,7 @@ create table mfa (
     last_step   bigint,          -- the time step of the newest code that was taken: RFC 6238 section 5.2 wants each of them once
     codes_salt  bytea            -- one for all codes of a set, so that an attempt costs one hash
 );
+create index mfa_pending on mfa (setup_at) where last_step is null;
 create table backup_codes (
     user_id    uuid not null references users on delete cascade,
     code_hash  bytea not null,   -- Argon2id with the salt of the set
@@ -28,7 +29,7 @@ create table mfa_events (
     created_at       timestamptz not null
 );
 create index mfa_events_of_user on mfa_events (user_id, created_at desc, id desc);
-create index mfa_events_by_type on mfa_events (event_type, created_at desc);
+create index mfa_events_by_type on mfa_events (event_type, created_at desc) include (user_id);
 
 -- A right password that waits for the second factor. A row is gone once it was used, or must not be used any more.
 create table pre_auths (
@@ -90,6 +91,10 @@ alter table identities
     add column refresh_token     bytea,
     add column token_expires_at  timestamptz,
     add column scopes            text[];
+-- A person has one at most of each provider in each context; this also finds all of a person's.
+drop index identities_of_user;
+alter table identities
+    add constraint identities_provider_key unique nulls not distinct (user_id, provider, service_id);
 create table link_tickets (
     token_hash  bytea primary key,
     user_id     uuid not null references users on delete cascade,
@@ -130,5 +135,6 @@ create table privacy_log (
 );
 create index privacy_log_of_user on privacy_log (user_id);
 
--- Platform owners look people up, the newest first.
-create index users_by_age on users (created_at desc, id desc);
+-- Platform owners look people up, the newest first. With the address, because a search for a part of it looks at every account there is, and
+-- the index alone shall answer it.
+create index users_by_age on users (created_at desc, id desc) include (email);

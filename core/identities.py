@@ -1,0 +1,129 @@
+"""Accounts at external identity providers that people have linked to their own, and the tokens that came with them (identity.md section 4.2;
+decisions, points 73 to 75 and 77).
+
+An identity is linked in one context: in the account itself, or in a service. A token of the person's own sees and changes the first, one
+that an application has those of its service (security.md J-9).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from core import events
+from core.accounts import AccountGone
+from core.errors import Invalid, NotFound, ProviderFailed, SessionEnded, refuse
+from core.oauth_credentials import ProviderUnknown, provider_named
+from core.values import digest, new_secret
+
+if TYPE_CHECKING:
+    from core.access import Person
+    from core.end_users import LinkedIdentity
+    from core.providers import Provider
+    from ports import Ports
+
+# How long the address that links an account is good for: as long as it takes to open it (decisions, point 75).
+TICKET_TTL: Final = timedelta(seconds=60)
+
+
+class AlreadyLinked(Invalid):
+    """You have linked an account at this identity provider already. Unlink it first."""
+
+
+class NotLinked(NotFound):
+    """You have not linked an account at this identity provider."""
+
+
+class LastWayToSignIn(Invalid):
+    """You could not sign in any more. Set a password, or link an account at another identity provider, before you unlink this one."""
+
+
+class NoProviderToken(NotFound):
+    """There is no token of yours from this identity provider. Sign in through it to get one."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTicket:
+    """Leave to link an account at a provider, for whoever started that in this session. It is kept as SHA-256. Times are UTC."""
+
+    token_hash: bytes
+    user_id: UUID
+    session_id: UUID
+    service_id: UUID | None  # where it is linked, if not in the account itself
+    provider: Provider
+    created_at: datetime
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderToken:
+    """What somebody's programs reach a provider with. `expires_at`, in UTC, is None if the provider has not said."""
+
+    access_token: str = field(repr=False)
+    expires_at: datetime | None
+    scopes: tuple[str, ...]
+
+
+async def linked(ports: Ports, caller: Person) -> list[LinkedIdentity]:
+    """Those of the caller's context, the longest linked first."""
+    async with ports.storage.reading() as read:
+        return await read.identities.of_person(caller.user_id, _context(caller))
+
+
+async def start_link(ports: Ports, caller: Person, provider_name: str) -> str:
+    """The ticket with which the caller's browser can go to the provider and come back with an account to link.
+
+    Never for an application (security.md O-6), which the edge sees to. Raises ProviderUnknown, also for one that the operator has not set
+    up; AlreadyLinked, AccountGone, SessionEnded.
+    """
+    provider = provider_named(provider_name)
+    if provider not in ports.policy.providers:
+        raise ProviderUnknown
+    now, ticket = ports.clock.now(), new_secret()
+    async with ports.storage.transaction(by=caller) as tx:
+        await tx.accounts.lock(caller.user_id) or refuse(AccountGone)
+        if provider in {identity.provider for identity in await tx.identities.of_person(caller.user_id, _context(caller))}:
+            raise AlreadyLinked
+        kept = LinkTicket(digest(ticket), caller.user_id, caller.session_id, _context(caller), provider, now, now + TICKET_TTL)
+        if not await tx.identities.add_ticket(kept):
+            raise SessionEnded
+    return ticket
+
+
+async def unlink(ports: Ports, caller: Person, provider_name: str) -> None:
+    """Unlink what the caller has linked at the provider, and forget its tokens.
+
+    With neither a password nor another identity of the same context the caller could not sign in there again, so that one stays.
+    Raises ProviderUnknown, NotLinked, LastWayToSignIn, AccountGone.
+    """
+    provider = provider_named(provider_name)
+    async with ports.storage.transaction(by=caller) as tx:
+        # Locked, so that of two that are unlinked at once the second knows of the first.
+        account = await tx.accounts.lock(caller.user_id) or refuse(AccountGone)
+        there = {identity.provider for identity in await tx.identities.of_person(account.id, _context(caller))}
+        if provider not in there:
+            raise NotLinked
+        if account.password_hash is None and there == {provider}:
+            raise LastWayToSignIn
+        if not await tx.identities.remove(account.id, _context(caller), provider):
+            raise NotLinked  # any more: its service was deleted at this moment
+        tx.record(events.identity_unlinked(account.id, provider, caller.service))
+
+
+async def provider_token(ports: Ports, caller: Person, provider_name: str) -> ProviderToken:
+    """What the provider gave for the caller, in the caller's context, if it is still good.
+
+    Raises ProviderUnknown; NoProviderToken; and ProviderFailed where it has expired, since there is nobody to renew it.
+    """
+    provider = provider_named(provider_name)
+    async with ports.storage.reading() as read:
+        token = await read.identities.token(caller.user_id, _context(caller), provider) or refuse(NoProviderToken)
+    if token.expires_at is not None and token.expires_at <= ports.clock.now():
+        raise ProviderFailed(f"a token of {provider.value} has expired and cannot be renewed")
+    return token
+
+
+def _context(caller: Person) -> UUID | None:
+    return None if caller.service is None else caller.service.id

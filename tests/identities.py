@@ -1,0 +1,39 @@
+"""Accounts at identity providers, put into the database as signing in through a provider would leave them linked."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from uuid import UUID
+
+from adapters.postgres.identities import access_place, refresh_place
+from adapters.postgres.pool import Pool
+from core.values import new_id
+from tests.builders import make_vault, run_sql
+
+LINKED = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+async def add_identity(
+    pool: Pool,
+    user: UUID,
+    provider: str = "codehost",
+    service: UUID | None = None,
+    *,
+    subject: str | None = None,
+    email: str | None = None,
+    linked_at: datetime = LINKED,
+    token: str | None = None,
+    expires_at: datetime | None = None,
+    scopes: Sequence[str] | None = None,
+) -> UUID:
+    """An identity linked in the account itself, or in the service; with the access token `token`, and a refresh token beside it."""
+    name, vault = new_id(), make_vault()
+    sealed = None if token is None else vault.seal(token.encode(), access_place(str(name)))
+    renewing = None if token is None else vault.seal(f"renews {token}".encode(), refresh_place(str(name)))
+    insert = """
+        insert into identities (id, user_id, service_id, provider, provider_user_id, email, linked_at, access_token, refresh_token,
+                                token_expires_at, scopes)
+        values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"""
+    granted = None if scopes is None else list(scopes)
+    columns = (subject or str(name), email, linked_at, sealed, renewing, expires_at, granted)
+    await run_sql(pool, insert, name, user, service, provider, *columns)
+    return name
