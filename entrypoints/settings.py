@@ -88,6 +88,7 @@ class Settings(BaseSettings):
     smtp_url: SecretStr | None = None
     mail_from: str = "Gatehouse <gatehouse@localhost.localdomain>"
     outbound_allow: str = ""
+    geoip_database: Path | None = None
     tiers: Annotated[tuple[TierSetting, ...], NoDecode] = ()
     platform_owner_email: str | None = None
     platform_owner_password: SecretStr | None = None
@@ -96,9 +97,11 @@ class Settings(BaseSettings):
     trusted_proxies: Annotated[tuple[Network, ...], NoDecode] = ()
     rate_limits: str = "on"
     account_guess_limit: int = Field(10, ge=1, le=1_000_000)
+    mfa_guess_limit: int = Field(10, ge=1, le=1_000_000)
     mails_per_recipient: int = Field(5, ge=1, le=1_000_000)
     invitations_per_day: int = Field(1000, ge=1, le=1_000_000)
     unverified_purge_days: int = Field(7, ge=1, le=3650)
+    export_login_events: int = Field(1000, ge=1, le=1_000_000_000)
     common_passwords_file: Path | None = None
     log_format: LogFormat = "auto"
     log_level: LogLevel = "info"
@@ -221,9 +224,11 @@ class Settings(BaseSettings):
             reset_ttl=timedelta(seconds=self.reset_ttl),
             invitation_ttl=timedelta(seconds=self.invitation_ttl),
             account_guess_limit=self.account_guess_limit,
+            mfa_guess_limit=self.mfa_guess_limit,
             mails_per_recipient=self.mails_per_recipient,
             invitations_per_day=self.invitations_per_day,
             unverified_purge=timedelta(days=self.unverified_purge_days),
+            export_login_events=self.export_login_events,
             auto_approve_organizations=self.auto_approve_organizations,
             key_environment=self.key_environment,
             common_passwords=_lines(self.common_passwords_file),

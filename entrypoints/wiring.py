@@ -19,11 +19,13 @@ from actors.mailer import mailer
 from actors.metrics_refresher import metrics_refresher
 from actors.supervisor import supervise
 from actors.sweeper import sweeper
+from adapters.agents import UserAgents
 from adapters.clock import SystemClock
-from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, generate_key, parse_keys
+from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TimedCodes, generate_key, parse_keys
 from adapters.dns import Resolver
 from adapters.egress import Guard, Opening, parse_openings
 from adapters.letters import Letters
+from adapters.places import Nowhere, PlacesFile, PlacesUnreadable
 from adapters.postgres.driver import parse_address
 from adapters.postgres.listen import listen
 from adapters.postgres.pool import Pool
@@ -138,10 +140,13 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
     ports = Ports(
         storage=storage,
         passwords=passwords,
+        codes=TimedCodes(),
         tokens=JwtTokens(base_url),
         letters=Letters(base_url, policy),
         mail=Dispatch(outbox(settings), OwnServers(Guard(openings(settings)))),
         dns=Resolver(settings.dns_servers),
+        agents=UserAgents(),
+        places=places(settings),
         clock=clock,
         metrics=metrics,
         policy=policy,
@@ -187,6 +192,16 @@ def openings(settings: Settings) -> tuple[Opening, ...]:
         return parse_openings(settings.outbound_allow)
     except ValueError as error:
         raise SettingsInvalid(f"SSO_OUTBOUND_ALLOW {error}.") from None
+
+
+def places(settings: Settings) -> Nowhere | PlacesFile:
+    """Where addresses are. Raises SettingsInvalid."""
+    if settings.geoip_database is None:
+        return Nowhere()
+    try:
+        return PlacesFile(settings.geoip_database)
+    except PlacesUnreadable as error:
+        raise SettingsInvalid(f"SSO_GEOIP_DATABASE is not usable: {settings.geoip_database} {error}.") from None
 
 
 def check_sender(settings: Settings) -> None:

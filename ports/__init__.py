@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from core.policy import Policy
-from ports.crypto import Passwords, Tokens
+from ports.crypto import OneTimeCodes, Passwords, Tokens
 from ports.observe import Clock, Metrics
-from ports.outside import Letters, MailTransport, TxtRecords
+from ports.outside import Agents, Letters, MailTransport, Places, TxtRecords
 from ports.storage import Storage
 
 
@@ -15,10 +15,13 @@ class Ports:
 
     storage: Storage
     passwords: Passwords
+    codes: OneTimeCodes
     tokens: Tokens
     letters: Letters
     mail: MailTransport
     dns: TxtRecords
+    agents: Agents
+    places: Places
     clock: Clock
     metrics: Metrics
     policy: Policy

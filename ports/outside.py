@@ -1,10 +1,11 @@
-"""The world beyond the process: mail and the DNS, for now."""
+"""The world beyond the process: mail, the DNS, and what is known of addresses and of user agents."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
+from core.devices import ParsedAgent, Place
 from core.mails import Mail
 from core.smtp import MailServer, Trial
 from core.values import Email
@@ -64,4 +65,20 @@ class TxtRecords(Protocol):
         A text of several parts is put together. The name is a full one: nothing is added to it. Only the resolvers that the operator
         chose are asked, so whoever gives the name does not choose whom we talk to (security.md W-1).
         """
+        ...
+
+
+class Agents(Protocol):
+    """What User-Agent headers say."""
+
+    def parse(self, agent: str | None) -> ParsedAgent:
+        """What this header says, of which 512 characters are looked at, in a few milliseconds at most; None is no header."""
+        ...
+
+
+class Places(Protocol):
+    """Where addresses are."""
+
+    def of(self, address: str | None) -> Place | None:
+        """The place of this address, if it is known; never where nothing is configured to know any."""
         ...

@@ -41,6 +41,7 @@ from core.one_time_tokens import Purpose
 from core.organizations import Membership, Organization, Tier
 from core.origins import Ties
 from core.platform import Figures
+from core.privacy import Belonging, KeptIdentity, KeptLogin, KeptMembership, KeptMfaEvent, KeptPasskey
 from core.platform_users import Alert, FoundPerson, MfaFigures, MfaStatus
 from core.providers import Provider
 from core.risk import History
@@ -898,6 +899,87 @@ class Mfa(MfaRead, MfaLog, Protocol):
         ...
 
 
+class PrivacyRead(Protocol):
+    """What is kept about a person, looked at (identity.md section 2.8). `within` are the organizations that it is limited to, None is no
+    limit; what is listed comes after the given item, or from the beginning."""
+
+    async def owned_with(self, owner_id: UUID, user_id: UUID) -> list[UUID]:
+        """The organizations that the first person owns, and in which the second one's membership is confirmed."""
+        ...
+
+    async def belongings(self, user_id: UUID, owner_id: UUID) -> list[Belonging]:
+        """Every membership of the first person, and whether it is the second one who owns the organization."""
+        ...
+
+    async def memberships(
+        self, user_id: UUID, within: Collection[UUID] | None, after: KeptMembership | None, limit: int
+    ) -> list[KeptMembership]:
+        """The oldest first."""
+        ...
+
+    async def count_logins(self, user_id: UUID, within: Collection[UUID] | None) -> int: ...
+
+    async def logins(self, user_id: UUID, within: Collection[UUID] | None, before: KeptLogin | None, limit: int) -> list[KeptLogin]:
+        """The newest first, failed attempts too; within organizations, those to their services."""
+        ...
+
+    async def identities(
+        self, user_id: UUID, within: Collection[UUID] | None, after: KeptIdentity | None, limit: int
+    ) -> list[KeptIdentity]:
+        """The oldest first; within organizations, those of their services."""
+        ...
+
+    async def mfa_events(self, user_id: UUID, before: KeptMfaEvent | None, limit: int) -> list[KeptMfaEvent]:
+        """The newest first."""
+        ...
+
+    async def passkeys(self, user_id: UUID, after: KeptPasskey | None, limit: int) -> list[KeptPasskey]:
+        """The oldest first."""
+        ...
+
+
+class Privacy(PrivacyRead, Protocol):
+    """What is kept about a person, removed or made to say nothing (identity.md section 4.7). The account is locked before all but the first
+    two, and `replace_address` comes first of those: nobody writes of the account after it until the transaction ends."""
+
+    async def concerned(self, user_id: UUID) -> list[UUID]:
+        """Which organizations to lock before: those that the person belongs to or is invited to, in the order of their ids."""
+        ...
+
+    async def lock_memberships(self, user_id: UUID) -> None: ...
+
+    async def replace_address(self, user_id: UUID, placeholder: Email, now: datetime) -> None:
+        """The account is anonymized, and has neither password nor second factor. Raises EmailTaken."""
+        ...
+
+    async def remove_ways_in(self, user_id: UUID) -> None:
+        """Second factor, backup codes, identities, passkeys, devices, pre-auths, tickets and tokens; sessions are `Sessions.remove`."""
+        ...
+
+    async def blank_logins(self, user_id: UUID, address: str, agent: str) -> None:
+        """Have the record of logins say these, and no place."""
+        ...
+
+    async def blank_logs(self, user_id: UUID, address: str, agent: str, now: datetime) -> None:
+        """The same in all other logs, for what the person did. Also ends the sessions in which they impersonated somebody."""
+        ...
+
+    async def end_invitations(
+        self, email: Email, placeholder: Email, address: str, agent: str, locked: Collection[UUID], now: datetime
+    ) -> list[Invitation]:
+        """Have invitations to the old address, and what was recorded of them, say the new one; those pending in locked organizations end as
+        cancelled or, past their time, as expired, and are returned."""
+        ...
+
+    async def remove_mails(self, address: Email) -> None:
+        """All to this address, queued or sent."""
+        ...
+
+    async def log(self, event_type: str, user_id: UUID, caller: Caller, now: datetime) -> None:
+        """Write the log of privacy; the caller is a person."""
+        ...
+
+
 class SmtpRead(Protocol):
     """The mail servers of organizations, looked at."""
 
@@ -1087,6 +1169,8 @@ class Reading(Protocol):
     @property
     def home_realm(self) -> HomeRealmRead: ...
     @property
+    def privacy(self) -> PrivacyRead: ...
+    @property
     def identities(self) -> IdentitiesRead: ...
     @property
     def oauth_credentials(self) -> OAuthCredentialsRead: ...
@@ -1142,6 +1226,8 @@ class Transaction(Protocol):
     def domains(self) -> Domains: ...
     @property
     def home_realm(self) -> HomeRealm: ...
+    @property
+    def privacy(self) -> Privacy: ...
     @property
     def identities(self) -> Identities: ...
     @property

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from quart_trio.testing import TrioClient
 from werkzeug.datastructures import Headers
 
+from adapters.agents import UserAgents
 from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TimedCodes
 from adapters.letters import Letters
 from adapters.postgres.pool import Pool
@@ -35,8 +36,8 @@ from core.values import Email, digest, new_id, new_secret
 from entrypoints.http.app import Edge
 from ports import Ports
 from ports.observe import Clock, Metrics
-from ports.outside import Letter, MailTransport, TxtRecords
-from tests.fakes.outside import FakeTxtRecords
+from ports.outside import Letter, MailTransport, Places, TxtRecords
+from tests.fakes.outside import FakePlaces, FakeTxtRecords
 from tests.waiting import eventually
 
 T = TypeVar("T")
@@ -69,12 +70,25 @@ def cheap_passwords() -> Argon2Passwords:
 
 
 @lru_cache
+def user_agents() -> UserAgents:
+    """The rules, which take a moment to read."""
+    return UserAgents()
+
+
+@lru_cache
 def _signing_key_pem() -> bytes:
     return rsa.generate_private_key(65537, 2048).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 async def make_ports(
-    pool: Pool, clock: Clock, mail: MailTransport, metrics: Metrics, policy: Policy | None = None, *, dns: TxtRecords | None = None
+    pool: Pool,
+    clock: Clock,
+    mail: MailTransport,
+    metrics: Metrics,
+    policy: Policy | None = None,
+    *,
+    dns: TxtRecords | None = None,
+    places: Places | None = None,
 ) -> Ports:
     """Everything real but what is given; with a signing key, since making one takes a tenth of a second."""
     policy = policy or Policy()
@@ -86,6 +100,8 @@ async def make_ports(
         letters=Letters(BASE_URL, policy),
         mail=mail,
         dns=dns or FakeTxtRecords(),
+        agents=user_agents(),
+        places=places or FakePlaces(),
         clock=clock,
         metrics=metrics,
         policy=policy,

@@ -14,7 +14,7 @@ from entrypoints.http.app import Edge, create_app
 from ports import Ports
 from tests import database
 from tests.builders import FREE, PROFESSIONAL, Api, make_edge, make_ports
-from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics, FakeTxtRecords
+from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics, FakePlaces, FakeTxtRecords
 
 if TYPE_CHECKING:
     from quart_trio.testing import TrioClient
@@ -91,6 +91,12 @@ def dns() -> FakeTxtRecords:
 
 
 @pytest.fixture
+def places() -> FakePlaces:
+    """Where addresses are."""
+    return FakePlaces()
+
+
+@pytest.fixture
 def metrics() -> FakeMetrics:
     return FakeMetrics()
 
@@ -103,9 +109,11 @@ async def pool(conninfo: str) -> AsyncIterator[Pool]:
 
 
 @pytest.fixture
-async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics, dns: FakeTxtRecords) -> Ports:
-    """Everything real but the clock, the mail server, the DNS and the metrics; the hashes are cheap."""
-    return await make_ports(pool, clock, sent, metrics, dns=dns)
+async def ports(
+    pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics, dns: FakeTxtRecords, places: FakePlaces
+) -> Ports:
+    """Everything real but the clock, the mail server, the DNS, the places of addresses and the metrics; the hashes are cheap."""
+    return await make_ports(pool, clock, sent, metrics, dns=dns, places=places)
 
 
 @pytest.fixture

@@ -73,12 +73,15 @@ def test_the_defaults_are_the_documented_ones(given: Given) -> None:
         "key_environment": None,
         "dns_servers": (),
         "outbound_allow": "",
+        "geoip_database": None,
         "trusted_proxies": (),
         "rate_limits": "on",
         "account_guess_limit": 10,
+        "mfa_guess_limit": 10,
         "mails_per_recipient": 5,
         "invitations_per_day": 1000,
         "unverified_purge_days": 7,
+        "export_login_events": 1000,
         "common_passwords_file": None,
         "log_format": "auto",
         "log_level": "info",
@@ -112,6 +115,7 @@ def test_every_setting_is_read_from_its_variable(given: Given, tmp_path: Path) -
         SMTP_URL="smtp://mail.example.com:587?starttls=1",
         MAIL_FROM="Gatehouse <id@example.com>",
         OUTBOUND_ALLOW="10.0.0.0/8,[fd00::/8]:443",
+        GEOIP_DATABASE="/srv/cities.mmdb",
         TIERS=json.dumps([GOLD]),
         PLATFORM_OWNER_EMAIL=" Ada@Example.com",
         PLATFORM_OWNER_PASSWORD="hunter2hunter2",
@@ -120,9 +124,11 @@ def test_every_setting_is_read_from_its_variable(given: Given, tmp_path: Path) -
         TRUSTED_PROXIES="10.0.0.0/8, fd00::/8 ,192.0.2.1",
         RATE_LIMITS="2.5",
         ACCOUNT_GUESS_LIMIT="3",
+        MFA_GUESS_LIMIT="6",
         MAILS_PER_RECIPIENT="2",
         INVITATIONS_PER_DAY="30",
         UNVERIFIED_PURGE_DAYS="1",
+        EXPORT_LOGIN_EVENTS="100000",
         COMMON_PASSWORDS_FILE=str(common),
         LOG_FORMAT="json",
         LOG_LEVEL="debug",
@@ -136,6 +142,7 @@ def test_every_setting_is_read_from_its_variable(given: Given, tmp_path: Path) -
     assert (settings.argon2_memory_kib, settings.argon2_time_cost, settings.argon2_parallelism) == (65536, 3, 2)
     assert settings.mail_from == "Gatehouse <id@example.com>"
     assert settings.outbound_allow == "10.0.0.0/8,[fd00::/8]:443"
+    assert settings.geoip_database == Path("/srv/cities.mmdb")
     assert [tier.model_dump() for tier in settings.tiers] == [GOLD]
     assert settings.platform_owner_email == "ada@example.com"
     assert settings.trusted_proxies == (ip_network("10.0.0.0/8"), ip_network("fd00::/8"), ip_network("192.0.2.1/32"))
@@ -149,9 +156,11 @@ def test_every_setting_is_read_from_its_variable(given: Given, tmp_path: Path) -
         reset_ttl=timedelta(minutes=5),
         invitation_ttl=timedelta(minutes=2),
         account_guess_limit=3,
+        mfa_guess_limit=6,
         mails_per_recipient=2,
         invitations_per_day=30,
         unverified_purge=timedelta(days=1),
+        export_login_events=100_000,
         auto_approve_organizations=True,
         key_environment="live",
         common_passwords=frozenset({"password1234", "qwertyuiop"}),
@@ -245,6 +254,7 @@ REFUSED = {
     "AUTO_APPROVE_ORGANIZATIONS": ["maybe", "2"],
     "KEY_ENVIRONMENT": ["prod", "LIVE", "live,test"],
     "ACCOUNT_GUESS_LIMIT": ["0", "x"],
+    "MFA_GUESS_LIMIT": ["0", "x"],
     "MAILS_PER_RECIPIENT": ["0", "x"],
     "UNVERIFIED_PURGE_DAYS": ["0", "x", "9" * 12],
     "LOG_FORMAT": ["xml", "JSON"],

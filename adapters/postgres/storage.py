@@ -35,6 +35,7 @@ from adapters.postgres.platform import Platform
 from adapters.postgres.platform_users import PlatformUsers
 from adapters.postgres.pool import Pool, translated
 from adapters.postgres.pre_auths import PreAuths
+from adapters.postgres.privacy import Privacy
 from adapters.postgres.records import Records
 from adapters.postgres.sealed import Sealed
 from adapters.postgres.service_users import ServiceUsers
@@ -78,6 +79,7 @@ class Reading:
         "organizations",
         "plans",
         "platform",
+        "privacy",
         "platform_users",
         "service_users",
         "services",
@@ -96,6 +98,7 @@ class Reading:
         self.mfa = Mfa(connection, vault)
         self.smtp = Smtp(connection, vault)
         self.platform = Platform(connection)
+        self.privacy = Privacy(connection)
         self.platform_users = PlatformUsers(connection)
         self.tiers = Tiers(connection)
         self.organizations = Organizations(connection)
@@ -120,13 +123,14 @@ class Reading:
 class Counting:
     """ports.storage.Counting."""
 
-    __slots__ = ("api_keys", "guesses", "logins", "members", "mfa", "rates", "sessions")
+    __slots__ = ("api_keys", "guesses", "logins", "members", "mfa", "pre_auths", "rates", "sessions")
 
     def __init__(self, connection: Connection) -> None:
         self.rates = Rates(connection)
         self.sessions = Sessions(connection)
         self.guesses = Guesses(connection)
         self.logins = Logins(connection)
+        self.pre_auths = PreAuths(connection)
         self.members = Members(connection)
         self.api_keys = ApiKeys(connection)
         self.mfa = MfaLog(connection)
@@ -144,6 +148,7 @@ class Transaction(Reading):
         "leases",
         "logins",
         "mails",
+        "pre_auths",
         "sealed",
     )
 
@@ -154,6 +159,7 @@ class Transaction(Reading):
         self._caller = by
         self._events: list[Event] = []
         self.logins = Logins(connection)
+        self.pre_auths = PreAuths(connection)
         self.mails = Mails(connection, vault)
         self.leases = Leases(connection)
         self.housekeeping = Housekeeping(connection)

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import trio
 
+from core.devices import Place
 from core.domains import DnsFailed
 from core.smtp import MailServer, Trial
 from core.values import is_plain
@@ -136,3 +137,13 @@ class FakeTxtRecords:
         if fails:
             raise DnsFailed
         return found
+
+
+class FakePlaces:
+    """ports.outside.Places: knows the addresses that a test puts somewhere."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Place] = {}
+
+    def of(self, address: str | None) -> Place | None:
+        return self.known.get(address or "")

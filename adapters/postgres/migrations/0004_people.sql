@@ -84,6 +84,8 @@ alter table login_events
     add column risk_factors  text[] not null default '{}',
     add column city          text,
     add column country       text;
+-- Where somebody has signed in from before, however long ago.
+create index login_events_by_place on login_events (user_id, country, coalesce(city, '')) where success and country is not null;
 
 -- What a provider gave with an identity, sealed, and tickets to link one: good once, for a minute, in the browser that opens them.
 alter table identities
@@ -134,6 +136,17 @@ create table privacy_log (
     created_at       timestamptz not null
 );
 create index privacy_log_of_user on privacy_log (user_id);
+
+-- What somebody's anonymization looks for: what they did, in whatever log, and what was sent to their address.
+create index privacy_log_of_actor on privacy_log (actor_id);
+create index mfa_events_of_actor on mfa_events (actor_id) where actor_id is not null;
+create index mfa_events_of_impersonator on mfa_events (impersonator_id) where impersonator_id is not null;
+create index audit_log_of_actor on audit_log (actor_id) where actor_id is not null;
+create index audit_log_of_impersonator on audit_log (impersonator_id) where impersonator_id is not null;
+drop index invitations_of_email;
+create index invitations_of_email on invitations (email, status);
+drop index mails_with_token;
+create index mails_to_address on mails (address, token_at);
 
 -- Platform owners look people up, the newest first. With the address, because a search for a part of it looks at every account there is, and
 -- the index alone shall answer it.
