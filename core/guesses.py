@@ -22,6 +22,8 @@ class Secret(StrEnum):
     """What is being guessed."""
 
     PASSWORD = "password"  # noqa: S105
+    PASSWORD_ON_TRUSTED_DEVICE = "password_on_trusted_device"  # noqa: S105  (security.md A-3)
+    MFA = "mfa"  # by code of an app and backup code alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +39,25 @@ class Allowance:
 class TooManyGuesses(Limited):
     """Too many wrong attempts."""
 
-    def __init__(self, retry_after: float) -> None:
+    def __init__(self, retry_after: float, secret: Secret = Secret.PASSWORD) -> None:
         super().__init__(retry_after)
-        self.message = f"Too many wrong attempts. Try again in {self.retry_after} s, or reset the password."
+        match secret:
+            case Secret.PASSWORD | Secret.PASSWORD_ON_TRUSTED_DEVICE:
+                self.message = f"Too many wrong attempts. Try again in {self.retry_after} s, or reset the password."
+            case Secret.MFA:
+                self.message = f"Too many wrong codes. Try again in {self.retry_after} s."
 
 
 async def charge(ports: Ports, secret: Secret, subject: str) -> None:
     """Count one more guess at the secret of `subject`, which need not exist. Raises TooManyGuesses instead while it must wait."""
     now = ports.clock.now()
-    allowance = Allowance(ports.policy.account_guess_limit, ports.policy.guess_window)
+    policy = ports.policy
+    limit = {Secret.PASSWORD: policy.account_guess_limit, Secret.MFA: policy.mfa_guess_limit}[secret]
+    allowance = Allowance(limit, policy.guess_window)
     async with ports.storage.counting() as count:
         blocked_until = await count.guesses.charge(secret, digest(subject), allowance, now)
     if blocked_until is not None:
-        raise TooManyGuesses((blocked_until - now).total_seconds())
+        raise TooManyGuesses((blocked_until - now).total_seconds(), secret)
 
 
 async def clear(ports: Ports, secret: Secret, subject: str) -> None:

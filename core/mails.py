@@ -38,6 +38,12 @@ class MailKind(StrEnum):
     RESET_PASSWORD = "reset_password"  # noqa: S105  (a kind, not a secret)
     PASSWORD_CHANGED = "password_changed"  # noqa: S105
     EMAIL_CHANGED = "email_changed"
+    UNUSUAL_SIGN_IN = "unusual_sign_in"
+    MFA_ENABLED = "mfa_enabled"
+    MFA_DISABLED = "mfa_disabled"
+    MFA_REMOVED = "mfa_removed"  # by a platform owner
+    BACKUP_CODES_REGENERATED = "backup_codes_regenerated"
+    BACKUP_CODE_USED = "backup_code_used"
     INVITATION = "invitation"
 
 
@@ -148,6 +154,10 @@ async def _prepared(ports: Ports, tx: Transaction, mail: Mail, now: datetime) ->
         case MailKind.RESET_PASSWORD:
             purpose, ttl = Purpose.RESET_PASSWORD, ports.policy.reset_ttl
         case MailKind.PASSWORD_CHANGED | MailKind.EMAIL_CHANGED:
+            return mail
+        case MailKind.MFA_ENABLED | MailKind.MFA_DISABLED | MailKind.MFA_REMOVED:
+            return mail
+        case MailKind.BACKUP_CODES_REGENERATED | MailKind.BACKUP_CODE_USED:
             return mail
         case MailKind.INVITATION:
             return await _invitation(ports, tx, mail, now)

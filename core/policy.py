@@ -28,4 +28,5 @@ class Policy:
     auto_approve_organizations: bool = False
     key_environment: Literal["live", "test"] | None = None  # what API keys begin with, besides `sk` (decisions, point 104)
     providers: frozenset[Provider] = frozenset()  # that are set up
+    export_login_events: int = 1000  # the newest, in an export of what is kept about a person (decisions, point 146)
     common_passwords: frozenset[str] = frozenset()  # none but the length rule is promised by the interface

@@ -7,6 +7,7 @@ from typing import Final
 
 from core.access import Role
 
+PRODUCT: Final = "Gatehouse"
 # What somebody is invited to be "of" an organization; nobody is invited to own it.
 ROLES: Final[Mapping[Role, str]] = MappingProxyType({Role.ADMIN: "an administrator", Role.MEMBER: "a member"})
 

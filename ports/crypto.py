@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from core.access import Claims
+from core.access import Claims, PreAuthClaims
 from core.signing_keys import SigningKey
+from core.values import Email
 
 
 class Passwords(Protocol):
     """Argon2id (security.md A-1, A-2). At most as many hashes at once as there are cores, and a bounded queue before them.
 
-    `hash` and `verify` raise core.errors.Limited when the queue is full.
+    `hash`, `verify` and `derive` raise core.errors.Limited when the queue is full.
     """
 
     async def hash(self, password: str) -> str:
@@ -25,6 +26,34 @@ class Passwords(Protocol):
 
     def is_outdated(self, password_hash: str) -> bool:
         """Whether the hash was made with other parameters than those in use now."""
+        ...
+
+    def new_salt(self) -> bytes:
+        """A salt for `derive`, 128 random bits. It says by which parameters it was made, so that it is good for ever."""
+        ...
+
+    async def derive(self, secret: str, salt: bytes) -> bytes:
+        """32 bytes that only this secret gives with this salt: for secrets that are looked up among several of one salt (M-4)."""
+        ...
+
+
+class OneTimeCodes(Protocol):
+    """Codes of six digits that change with time (TOTP, RFC 6238): SHA-1, steps of 30 seconds, as every authenticator app makes them
+    (security.md M-1; decisions, point 43)."""
+
+    def new_secret(self) -> str:
+        """160 random bits, as 32 characters of base32 (RFC 4648 section 6)."""
+        ...
+
+    def uri(self, secret: str, email: Email, issuer: str) -> str:
+        """The `otpauth` address by which authenticator apps learn the secret; its label is `<issuer>:<email>`."""
+        ...
+
+    def step_of(self, secret: str, code: str, now: datetime) -> int | None:
+        """The step, counted from 1970, whose code this is: that of now, or the one before or after it; None if it is none of theirs.
+
+        Takes the same time whatever the code is.
+        """
         ...
 
 
@@ -49,7 +78,15 @@ class Tokens(Protocol):
         ...
 
     def read(self, token: str, now: datetime) -> Claims:
-        """The claims of an access token. Raises TokenInvalid, TokenExpired, UnknownKey, by security.md J-1 to J-3 and J-7."""
+        """The claims of an access token. Raises TokenInvalid, WrongToken, TokenExpired, UnknownKey, by security.md J-1 to J-3 and J-7."""
+        ...
+
+    def sign_pre_auth(self, claims: PreAuthClaims) -> str:
+        """A signed pre-auth token, of another type and for another audience than an access token (RFC 8725 section 3.11, 3.12)."""
+        ...
+
+    def read_pre_auth(self, token: str, now: datetime) -> PreAuthClaims:
+        """The claims of a pre-auth token. Raises TokenInvalid, WrongToken, PreAuthExpired, UnknownKey."""
         ...
 
     def jwks(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import base64
 import os
 import secrets
+import struct
 import sys
 import threading
 import time
@@ -24,6 +25,9 @@ T = TypeVar("T")
 
 IDLE_AFTER = 60.0  # seconds after which a thread without work ends; the next hash starts one again
 NICENESS = 10
+
+_SALT = struct.Struct(">III")  # memory in KiB, time cost, parallelism; the random bytes follow
+_SALT_BYTES = 16
 
 
 class Argon2Passwords:
@@ -52,6 +56,15 @@ class Argon2Passwords:
         """Whether the hash was made with other parameters than those in use now."""
         return self._hasher.check_needs_rehash(password_hash)
 
+    def new_salt(self) -> bytes:
+        """A salt for `derive`, with the parameters in use now: what was derived cannot be derived again by others."""
+        parameters = self._hasher
+        return _SALT.pack(parameters.memory_cost, parameters.time_cost, parameters.parallelism) + secrets.token_bytes(_SALT_BYTES)
+
+    async def derive(self, secret: str, salt: bytes) -> bytes:
+        """32 bytes that only this secret gives with this salt. Raises Limited."""
+        return await self._threads.run(partial(_derived, secret.encode(), salt))
+
     def close(self) -> None:
         """Let the threads end now instead of a minute after their last hash. Only for who makes many instances, such as tests."""
         self._threads.close()
@@ -61,6 +74,19 @@ class Argon2Passwords:
             return self._hasher.verify(password_hash, password)
         except argon2.exceptions.VerifyMismatchError:
             return False  # any other error is a fault (a damaged hash, no memory), which must not pass for a wrong password
+
+
+def _derived(secret: bytes, salt: bytes) -> bytes:
+    memory_kib, time_cost, parallelism = _SALT.unpack_from(salt)
+    return argon2.low_level.hash_secret_raw(
+        secret,
+        salt[_SALT.size :],
+        time_cost=time_cost,
+        memory_cost=memory_kib,
+        parallelism=parallelism,
+        hash_len=32,
+        type=argon2.low_level.Type.ID,
+    )
 
 
 def _nobodys_hash(memory_kib: int, time_cost: int, parallelism: int) -> str:

@@ -13,10 +13,9 @@ from core.colors import Color, Palette, Scheme, palette
 from core.invitations import Offer
 from core.mails import Mail, MailKind
 from core.policy import Policy
-from core.words import ROLES, moment
+from core.words import PRODUCT, ROLES, moment
 from ports.outside import Letter
 
-PRODUCT: Final = "Gatehouse"
 # Where the link of a mail leads, below the base URL, and what a mail is about.
 PATHS: Final = MappingProxyType(
     {
@@ -31,6 +30,12 @@ SUBJECTS: Final = MappingProxyType(
         MailKind.RESET_PASSWORD: "Choose a new password",
         MailKind.PASSWORD_CHANGED: "Your password was changed",
         MailKind.EMAIL_CHANGED: "Your e-mail address was changed",
+        MailKind.UNUSUAL_SIGN_IN: "An unusual sign-in to your account",
+        MailKind.MFA_ENABLED: "Two-factor authentication is on",
+        MailKind.MFA_DISABLED: "Two-factor authentication is off",
+        MailKind.MFA_REMOVED: "An administrator removed your two-factor authentication",
+        MailKind.BACKUP_CODES_REGENERATED: "You have new backup codes",
+        MailKind.BACKUP_CODE_USED: "A backup code was used",
         MailKind.INVITATION: "You are invited to {organization}",
     }
 )

@@ -31,13 +31,17 @@ class Access:
     security: str | None = None
     optional: bool = False  # the credentials
     limited: bool = True
-    limit: Bucket | None = None  # the route's own, besides those of its address
+    limit: Bucket | tuple[Bucket, ...] = ()  # the route's own, besides those of its address
     impersonated: bool = True  # whether somebody who impersonates the caller may do it, too (security.md I-4)
     verified: bool = False  # whether the caller's e-mail address must be
     capability: Capability | None = None  # of a member, in the organization of the path
     inactive: bool = False  # whether that organization may be anything but active
     applications: bool = False  # whether an application may do it with the token that it has of a person (security.md J-9)
     permission: Permission | None = None  # of an API key
+
+    @property
+    def limits(self) -> tuple[Bucket, ...]:
+        return (self.limit,) if isinstance(self.limit, Bucket) else self.limit
 
 
 GUARDED_BY: Final = "_guarded_by"
@@ -46,7 +50,7 @@ GUARDED_BY: Final = "_guarded_by"
 class Changes(TypedDict, total=False):
     """In what a route may differ from others of its kind."""
 
-    limit: Bucket
+    limit: Bucket | tuple[Bucket, ...]
     impersonated: bool
     applications: bool
 
@@ -72,7 +76,7 @@ def _guard(view: View, access: Access, enter: Callable[[Access], Awaitable[None]
     @wraps(view)
     async def guarded(*args: Any, **kwargs: Any) -> Any:
         if access.limited:
-            await admit(access.limit)
+            await admit(access.limits)
         await enter(access)
         check_query()
         return await view(*args, **kwargs)

@@ -17,17 +17,15 @@ class RateLimits:
         self._factor = factor
         self.of = lru_cache(maxsize=1024)(self._of)  # there are no more than there are routes
 
-    def _of(self, rule: str, own: Bucket | None) -> tuple[Bucket, ...]:
+    def _of(self, rule: str, own: tuple[Bucket, ...]) -> tuple[Bucket, ...]:
         """The buckets that a request to this rule takes a token from; `own` is what its access decorator says."""
         if self._factor is None:
             return ()
-        buckets = [AUTH] if rule.startswith(("/auth/", "/api/auth/")) else []
-        if own is not None:
-            buckets.append(own)
+        buckets = (AUTH, *own) if rule.startswith(("/auth/", "/api/auth/")) else own
         return tuple(bucket.scaled(self._factor) for bucket in buckets)
 
 
-async def admit(own: Bucket | None) -> None:
+async def admit(own: tuple[Bucket, ...]) -> None:
     """Take a token from every bucket of this route. Raises Limited, and then takes none."""
     assert request.url_rule is not None, "only matched routes are guarded"
     buckets = served().limits.of(request.url_rule.rule, own)

@@ -168,7 +168,7 @@ def _errors(rule: Rule, method: str, access: Access, operation: dict[str, Any], 
         statuses |= {401, 403}
     if "requestBody" in operation:
         statuses |= {400, 415}
-    if access.limited and DOCUMENTED_LIMITS.of(rule.rule, access.limit):
+    if access.limited and DOCUMENTED_LIMITS.of(rule.rule, access.limits):
         statuses.add(429)
     if rule.arguments:
         statuses.add(404)

@@ -1,0 +1,140 @@
+"""Second factors and their log; the secrets are sealed."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from adapters.postgres.statements import Repository, Row, SealingRepository
+from core.access import Caller, Person
+from core.mfa import FAILURES, Enrolment, LoggedMfaEvent, MfaEvent, Status
+from ports.crypto import Place
+
+
+def place(user_id: UUID) -> Place:
+    return Place("mfa", str(user_id), "secret")
+
+
+def to_logged(row: Row) -> LoggedMfaEvent:
+    return LoggedMfaEvent(row[0], MfaEvent(row[1]), row[2], row[3])
+
+
+class MfaLog(Repository):
+    """ports.storage.MfaLog."""
+
+    __slots__ = ()
+
+    async def log(self, user_id: UUID, events: Sequence[MfaEvent], caller: Caller, now: datetime, *, reason: str | None = None) -> None:
+        # A microsecond apart, so that the log has them in their order.
+        person = caller if isinstance(caller, Person) else None
+        await self._run(
+            """
+            insert into mfa_events (id, user_id, event_type, success, actor_id, impersonator_id, reason, address, agent, created_at)
+            select gen_random_uuid(), %(user_id)s, event_type, %(success)s, %(actor_id)s, %(impersonator_id)s, %(reason)s, %(address)s,
+                   %(agent)s, %(now)s::timestamptz + (number - 1) * interval '1 microsecond'
+            from unnest(%(events)s::text[]) with ordinality as happened (event_type, number)""",
+            user_id=user_id,
+            events=[event.value for event in events],
+            success=FAILURES.isdisjoint(events),
+            actor_id=person.user_id if person and person.user_id != user_id else None,
+            impersonator_id=person.impersonator_id if person else None,
+            reason=reason,
+            address=caller.address,
+            agent=caller.agent,
+            now=now,
+        )
+
+
+class Mfa(MfaLog, SealingRepository):
+    """ports.storage.Mfa."""
+
+    __slots__ = ()
+
+    async def status(self, user_id: UUID) -> Status | None:
+        return await self._one(
+            lambda row: Status(*row),
+            """
+            select mfa_enabled_at, (select count(*) from backup_codes where user_id = %(user_id)s and used_at is null)
+            from users where id = %(user_id)s""",
+            user_id=user_id,
+        )
+
+    async def enrolment(self, user_id: UUID) -> Enrolment | None:
+        return await self._one(
+            lambda row: Enrolment(self._vault.open(row[0], place(user_id)).decode(), *row[1:]),
+            """
+            select m.secret, m.setup_at, u.mfa_enabled_at, m.last_step, m.codes_salt
+            from mfa m join users u on u.id = m.user_id where m.user_id = %(user_id)s""",
+            user_id=user_id,
+        )
+
+    async def has_code(self, user_id: UUID, code_hash: bytes) -> bool:
+        return await self._exists(
+            "select 1 from backup_codes where user_id = %(user_id)s and code_hash = %(code_hash)s and used_at is null",
+            user_id=user_id,
+            code_hash=code_hash,
+        )
+
+    async def events(self, user_id: UUID, before: LoggedMfaEvent | None, limit: int) -> list[LoggedMfaEvent]:
+        return await self._all(
+            to_logged,
+            """
+            select id, event_type, created_at, success from mfa_events
+            where user_id = %(user_id)s and (created_at, id) < (coalesce(%(at)s::timestamptz, 'infinity'), %(id)s::uuid)
+            order by created_at desc, id desc limit %(limit)s""",
+            user_id=user_id,
+            at=before.at if before else None,
+            id=before.id if before else user_id,  # any, where all times are earlier
+            limit=limit,
+        )
+
+    async def begin(self, user_id: UUID, secret: str, now: datetime) -> None:
+        await self._run(
+            """
+            insert into mfa (user_id, secret, setup_at) values (%(user_id)s, %(secret)s, %(now)s)
+            on conflict (user_id) do update set
+                secret = excluded.secret, setup_at = excluded.setup_at, last_step = null, codes_salt = null""",
+            user_id=user_id,
+            secret=self._vault.seal(secret.encode(), place(user_id)),
+            now=now,
+        )
+
+    async def take_step(self, user_id: UUID, setup_at: datetime, step: int) -> bool:
+        return await self._exists(
+            """
+            update mfa set last_step = %(step)s
+            where user_id = %(user_id)s and setup_at = %(setup_at)s and (last_step is null or last_step < %(step)s)
+            returning 1""",
+            user_id=user_id,
+            setup_at=setup_at,
+            step=step,
+        )
+
+    async def replace_codes(self, user_id: UUID, salt: bytes, hashes: Sequence[bytes]) -> None:
+        await self._run(
+            """
+            with salted as (update mfa set codes_salt = %(salt)s where user_id = %(user_id)s),
+            gone as (delete from backup_codes where user_id = %(user_id)s)
+            insert into backup_codes (user_id, code_hash) select %(user_id)s, unnest(%(hashes)s::bytea[])""",
+            user_id=user_id,
+            salt=salt,
+            hashes=list(hashes),
+        )
+
+    async def use_code(self, user_id: UUID, code_hash: bytes, now: datetime) -> bool:
+        return await self._exists(
+            """
+            update backup_codes set used_at = %(now)s
+            where user_id = %(user_id)s and code_hash = %(code_hash)s and used_at is null
+            returning 1""",
+            user_id=user_id,
+            code_hash=code_hash,
+            now=now,
+        )
+
+    async def remove(self, user_id: UUID) -> None:
+        await self._run(
+            """
+            with codes as (delete from backup_codes where user_id = %(user_id)s)
+            delete from mfa where user_id = %(user_id)s""",
+            user_id=user_id,
+        )

@@ -1,0 +1,344 @@
+"""The second factor: codes of an authenticator app, and backup codes for whoever has lost it (identity.md sections 3 and 4.2; security.md
+section 6; decisions, points 42 to 44).
+
+Whoever signs in with it asks two things: `check`, outside of any transaction, whether a code is right; and `accept`, within the one that
+signs in, whether it still is, so that no code is good twice.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from core import events, guesses
+from core.errors import Invalid, SessionEnded, Unauthenticated, refuse
+from core.guesses import Secret
+from core.mails import MailKind, new_mail
+from core.words import PRODUCT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from core.access import Caller, Person
+    from core.accounts import Account
+    from ports import Ports
+    from ports.storage import Transaction
+
+# How long a secret that nobody has confirmed is good for (security.md M-5).
+SETUP_TTL: Final = timedelta(minutes=15)
+BACKUP_CODES: Final = 10
+# Without what is easily taken for something else: I and 1, O and 0. Eight of these are 40 bits (security.md M-4).
+ALPHABET: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+_TIMED_CODE: Final = re.compile("[0-9]{6}")
+_BACKUP_CODE: Final = re.compile("[0-9A-Z]{4}-[0-9A-Z]{4}")
+
+
+class Method(StrEnum):
+    """How somebody has shown the second factor."""
+
+    TOTP = "totp"
+    BACKUP_CODE = "backup_code"
+
+
+class MfaEvent(StrEnum):
+    """What the log of the second factor tells (organizations.md section 6.3)."""
+
+    SETUP_INITIATED = "mfa_setup_initiated"
+    SETUP_COMPLETED = "mfa_setup_completed"
+    SETUP_FAILED = "mfa_setup_failed"
+    ENABLED = "mfa_enabled"
+    DISABLED = "mfa_disabled"
+    FORCE_DISABLED = "mfa_force_disabled_by_admin"
+    VERIFY_ATTEMPT = "mfa_verify_attempt"
+    VERIFY_SUCCESS = "mfa_verify_success"
+    VERIFY_FAILED = "mfa_verify_failed"
+    BACKUP_CODES_GENERATED = "backup_codes_generated"
+    BACKUP_CODE_USED = "backup_code_used"
+
+
+FAILURES: Final = frozenset({MfaEvent.SETUP_FAILED, MfaEvent.VERIFY_FAILED})
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedMfaEvent:
+    """An entry of that log. `at` is UTC; an attempt has succeeded if what was tried has."""
+
+    id: UUID
+    event: MfaEvent
+    at: datetime
+    success: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolment:
+    """The secret of an account, confirmed since `enabled_at` or still pending. Times are UTC; `last_step` is that of the newest code taken."""
+
+    secret: str = field(repr=False)
+    setup_at: datetime
+    enabled_at: datetime | None
+    last_step: int | None
+    codes_salt: bytes | None = field(repr=False)
+
+    def is_pending(self, now: datetime) -> bool:
+        """Whether it can still be confirmed."""
+        return self.enabled_at is None and now < self.setup_at + SETUP_TTL
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What somebody may know of the own second factor: since when it is asked for, in UTC, and how many backup codes are left."""
+
+    enabled_at: datetime | None
+    backup_codes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A secret that waits to be confirmed, and the `otpauth` address by which an app learns it."""
+
+    secret: str = field(repr=False)
+    uri: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What a right code was: the code of a step, of the secret that was set up then, or the backup code with this hash."""
+
+    method: Method
+    step: int | None = None
+    setup_at: datetime | None = None
+    code_hash: bytes | None = field(default=None, repr=False)
+
+
+class CodeMalformed(Invalid):
+    """Send the six digits that your authenticator app shows, or a backup code as you were given it, such as ABCD-EFGH."""
+
+
+class CodeWrong(Unauthenticated):
+    """The code is wrong, or it was used before. Wait for the next one of your authenticator app, or use another backup code."""
+
+
+class SetupCodeMalformed(Invalid):
+    """Send the six digits that your authenticator app shows."""
+
+
+class SetupCodeWrong(Invalid):
+    """The code is wrong. Send the one that your authenticator app shows now; the clock of its device must be right."""
+
+
+class NotSetUp(Invalid):
+    """There is nothing to confirm: set up two-factor authentication first. What was set up must be confirmed within 15 minutes."""
+
+
+class AlreadyEnabled(Invalid):
+    """Two-factor authentication is on already. To move it to another app, switch it off first."""
+
+
+class NotEnabled(Invalid):
+    """Two-factor authentication is not on. Set it up first."""
+
+
+# What people do with their own
+
+
+async def status(ports: Ports, caller: Person) -> Status:
+    """Raises SessionEnded if the account is gone by now, as all of these do."""
+    async with ports.storage.reading() as read:
+        return await read.mfa.status(caller.user_id) or refuse(SessionEnded)
+
+
+async def setup(ports: Ports, caller: Person) -> Setup:
+    """A secret to confirm, in place of one that was not confirmed. One that is asked for is never touched, nor told (security.md M-5).
+
+    Raises AlreadyEnabled.
+    """
+    secret, now = ports.codes.new_secret(), ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await tx.accounts.lock(caller.user_id) or refuse(SessionEnded)
+        if account.mfa_enabled_at is not None:
+            raise AlreadyEnabled
+        await tx.mfa.begin(account.id, secret, now)
+        await tx.mfa.log(account.id, [MfaEvent.SETUP_INITIATED], caller, now)
+    return Setup(secret, ports.codes.uri(secret, account.email, PRODUCT))
+
+
+async def pending(ports: Ports, caller: Person) -> Setup | None:
+    """What the caller has set up and can still confirm, for a page that shows it again after a wrong code."""
+    async with ports.storage.reading() as read:
+        enrolment = await read.mfa.enrolment(caller.user_id)
+    if enrolment is None or not enrolment.is_pending(ports.clock.now()):
+        return None
+    return Setup(enrolment.secret, ports.codes.uri(enrolment.secret, caller.email, PRODUCT))
+
+
+async def verify(ports: Ports, caller: Person, code: str) -> Sequence[str]:
+    """Confirm the secret that was set up by one of its codes, from when on the second factor is asked for: the backup codes.
+
+    The code is used up by this (security.md M-1). Device trust and pre-auth tokens end (M-6).
+    Raises SetupCodeMalformed, NotSetUp, AlreadyEnabled, TooManyGuesses, and SetupCodeWrong, which counts as a wrong guess (M-2).
+    """
+    if not _TIMED_CODE.fullmatch(code):
+        raise SetupCodeMalformed
+    async with ports.storage.reading() as read:
+        enrolment = _confirmable(await read.mfa.enrolment(caller.user_id), ports.clock.now())
+    await guesses.charge(ports, Secret.MFA, str(caller.user_id))
+    now = ports.clock.now()
+    step = ports.codes.step_of(enrolment.secret, code, now)
+    if step is None:
+        async with ports.storage.counting() as at_once:
+            await at_once.mfa.log(caller.user_id, [MfaEvent.SETUP_FAILED], caller, now)
+        raise SetupCodeWrong
+    codes, salt, hashes = await _new_codes(ports)
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await tx.accounts.lock(caller.user_id) or refuse(SessionEnded)
+        # Read again under the lock: it may have been confirmed, or set up anew, while the codes were hashed.
+        _confirmable(await tx.mfa.enrolment(account.id), now)
+        if not await tx.mfa.take_step(account.id, enrolment.setup_at, step):
+            raise SetupCodeWrong
+        await tx.accounts.set_mfa(account.id, now, now)
+        await tx.mfa.replace_codes(account.id, salt, hashes)
+        await tx.devices.distrust(account.id, now)
+        await tx.pre_auths.remove_all(account.id)
+        await tx.mfa.log(account.id, [MfaEvent.SETUP_COMPLETED, MfaEvent.ENABLED, MfaEvent.BACKUP_CODES_GENERATED], caller, now)
+        await tx.mails.queue(new_mail(MailKind.MFA_ENABLED, account.email, now))
+        for event in events.mfa_enabled(account.id):
+            tx.record(event)
+    await guesses.clear(ports, Secret.MFA, str(caller.user_id))
+    return codes
+
+
+def _confirmable(enrolment: Enrolment | None, now: datetime) -> Enrolment:
+    if enrolment is not None and enrolment.enabled_at is not None:
+        raise AlreadyEnabled
+    if enrolment is None or not enrolment.is_pending(now):
+        raise NotSetUp
+    return enrolment
+
+
+async def disable(ports: Ports, caller: Person) -> bool:
+    """Ask for the second factor no more; whether it was asked for. Where it was not, only a pending secret is forgotten."""
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await tx.accounts.lock(caller.user_id) or refuse(SessionEnded)
+        if not await switch_off(tx, account, now):
+            return False
+        await tx.mfa.log(account.id, [MfaEvent.DISABLED], caller, now)
+        await tx.mails.queue(new_mail(MailKind.MFA_DISABLED, account.email, now))
+        for event in events.mfa_disabled(account.id):
+            tx.record(event)
+    return True
+
+
+async def regenerate(ports: Ports, caller: Person) -> Sequence[str]:
+    """Other backup codes in place of all earlier ones, used and unused. Raises NotEnabled."""
+    async with ports.storage.reading() as read:
+        found = await read.mfa.status(caller.user_id) or refuse(SessionEnded)
+    if found.enabled_at is None:
+        raise NotEnabled
+    codes, salt, hashes = await _new_codes(ports)
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await tx.accounts.lock(caller.user_id) or refuse(SessionEnded)
+        if account.mfa_enabled_at is None:
+            raise NotEnabled
+        await tx.mfa.replace_codes(account.id, salt, hashes)
+        await tx.mfa.log(account.id, [MfaEvent.BACKUP_CODES_GENERATED], caller, now)
+        await tx.mails.queue(new_mail(MailKind.BACKUP_CODES_REGENERATED, account.email, now))
+    return codes
+
+
+async def _new_codes(ports: Ports) -> tuple[Sequence[str], bytes, Sequence[bytes]]:
+    """A set of backup codes, its salt, and the hash of each."""
+    codes: dict[str, None] = {}
+    while len(codes) < BACKUP_CODES:
+        letters = "".join(secrets.choice(ALPHABET) for _ in range(8))
+        codes[f"{letters[:4]}-{letters[4:]}"] = None
+    salt = ports.passwords.new_salt()
+    return [*codes], salt, [await ports.passwords.derive(code, salt) for code in codes]
+
+
+# What signing in does with it
+
+
+def check_format(code: str) -> None:
+    """Raises CodeMalformed for what is neither six ASCII digits nor spelled as a backup code is (security.md M-3)."""
+    if not _TIMED_CODE.fullmatch(code) and not _BACKUP_CODE.fullmatch(code):
+        raise CodeMalformed
+
+
+async def check(ports: Ports, caller: Caller, user_id: UUID, code: str) -> Proof:
+    """What this code proves, if it is right; to be told to `accept`, which alone uses it up.
+
+    Counted before it is looked at, whatever kind of code it is and wherever it comes from (security.md M-2); what cannot be a code is not
+    (M-3). Raises CodeMalformed, TooManyGuesses, CodeWrong, and Limited when too many hashes are waiting.
+    """
+    check_format(code)
+    timed = _TIMED_CODE.fullmatch(code) is not None
+    await guesses.charge(ports, Secret.MFA, str(user_id))
+    proof = await (_timed_proof if timed else _backup_proof)(ports, user_id, code)
+    if proof is None:
+        async with ports.storage.counting() as at_once:
+            await at_once.mfa.log(user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_FAILED], caller, ports.clock.now())
+        raise CodeWrong
+    await guesses.clear(ports, Secret.MFA, str(user_id))
+    return proof
+
+
+async def _enabled(ports: Ports, user_id: UUID) -> Enrolment | None:
+    async with ports.storage.reading() as read:
+        enrolment = await read.mfa.enrolment(user_id)
+    return enrolment if enrolment is not None and enrolment.enabled_at is not None else None
+
+
+async def _timed_proof(ports: Ports, user_id: UUID, code: str) -> Proof | None:
+    enrolment = await _enabled(ports, user_id)
+    if enrolment is None:
+        return None
+    step = ports.codes.step_of(enrolment.secret, code, ports.clock.now())
+    if step is None or (enrolment.last_step is not None and step <= enrolment.last_step):
+        return None
+    return Proof(Method.TOTP, step=step, setup_at=enrolment.setup_at)
+
+
+async def _backup_proof(ports: Ports, user_id: UUID, code: str) -> Proof | None:
+    enrolment = await _enabled(ports, user_id)
+    if enrolment is None or enrolment.codes_salt is None:
+        return None
+    code_hash = await ports.passwords.derive(code, enrolment.codes_salt)
+    async with ports.storage.reading() as read:
+        unused = await read.mfa.has_code(user_id, code_hash)
+    return Proof(Method.BACKUP_CODE, code_hash=code_hash) if unused else None
+
+
+async def accept(tx: Transaction, caller: Caller, user_id: UUID, proof: Proof, now: datetime) -> None:
+    """Use up what `check` has found right; the account is locked. Raises CodeWrong when somebody else was faster with it, or the second
+    factor is another one by now."""
+    log = [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS]
+    if proof.step is not None and proof.setup_at is not None:
+        taken = await tx.mfa.take_step(user_id, proof.setup_at, proof.step)
+    else:
+        taken = proof.code_hash is not None and await tx.mfa.use_code(user_id, proof.code_hash, now)
+        log.append(MfaEvent.BACKUP_CODE_USED)
+    if not taken:
+        raise CodeWrong
+    await tx.mfa.log(user_id, log, caller, now)
+    if proof.method is Method.BACKUP_CODE:
+        account = await tx.accounts.by_id(user_id) or refuse(CodeWrong)
+        await tx.mails.queue(new_mail(MailKind.BACKUP_CODE_USED, account.email, now))
+
+
+async def switch_off(tx: Transaction, account: Account, now: datetime) -> bool:
+    """Forget secret and backup codes of a locked account, and end its device trust and pre-auth tokens; whether the second factor was
+    asked for. To record it is left to whoever calls this."""
+    await tx.mfa.remove(account.id)
+    if account.mfa_enabled_at is None:
+        return False
+    await tx.accounts.set_mfa(account.id, None, now)
+    await tx.devices.distrust(account.id, now)
+    await tx.pre_auths.remove_all(account.id)
+    return True
