@@ -88,7 +88,9 @@ async def test_a_token_is_sealed_for_its_identity_and_its_column(storage: Postgr
     await add_identity(pool, eve, token="a token of eve")
     rows = await run_sql(pool, "select access_token, refresh_token from identities")
     assert not any(b"token" in value for row in rows for value in row)
-    assert make_vault().open((await run_sql(pool, "select access_token from identities where id = %s", name))[0][0], access_place(str(name)))
+    assert make_vault().open(
+        (await run_sql(pool, "select access_token from identities where id = %s", name))[0][0], access_place(str(name))
+    )
     for moved in ("refresh_token", f"(select access_token from identities where user_id = '{eve}')"):
         await run_sql(pool, f"update identities set access_token = {moved} where id = '{name}'")  # noqa: S608  (names of our own)
         with pytest.raises(SealBroken):
