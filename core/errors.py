@@ -13,6 +13,7 @@
     `-- Unsupported            501
     Outage                     a port failed; the caller did nothing wrong
     |-- StorageDown            500 DATABASE_ERROR, with Retry-After
+    |-- AuditFailed            500 AUDIT_ERROR
     |-- ProviderFailed         500 OAUTH_ERROR
     `-- PaymentsFailed         500 BILLING_ERROR
 
@@ -58,6 +59,16 @@ class TokenInvalid(Unauthenticated):
     """The access token is not valid."""
 
     code = "JWT_ERROR"
+    token_sent = True
+
+
+class PreAuthExpired(TokenExpired):
+    """This sign-in has expired. Sign in again."""
+
+
+class WrongToken(Unauthenticated):
+    """This token is for something else: a sign-in is continued with a pre-auth token, and everything else asks for an access token."""
+
     token_sent = True
 
 
@@ -117,6 +128,12 @@ class StorageDown(Outage):
     """The database cannot be reached or did not answer. Nothing was changed; try again."""
 
     code = "DATABASE_ERROR"
+
+
+class AuditFailed(Outage):
+    """What you ask for must be recorded, and could not be. Nothing was done; try again."""
+
+    code = "AUDIT_ERROR"
 
 
 class ProviderFailed(Outage):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from core.organizations import Organization
     from core.providers import Provider
     from core.services import Plan, Service
+    from core.sessions import Session
     from core.smtp import SmtpSettings
     from core.subscriptions import Subscription
     from core.values import Domain
@@ -78,6 +79,7 @@ CATALOGUE: Mapping[str, Kind] = MappingProxyType(
             *_kinds("User management", Target.USER, "user.anonymized", "user.sessions_revoked", "user.impersonated"),
             *_kinds("User management", Target.USER, "user.created", "user.email_changed"),
             *_kinds("User management", Target.USER, "platform.owner.promoted", "platform.owner.demoted", platform_only=True),
+            *_kinds("User management", Target.USER, "impersonation.request", platform_only=True),
             *_kinds("Service management", Target.SERVICE, "service.created", "service.updated", "service.deleted"),
             *_kinds("Service management", Target.SERVICE, "service.oauth_credentials.updated", "service.client_secret.rotated"),
             *_kinds("Organization management", Target.ORGANIZATION, "organization.created", "organization.updated"),
@@ -115,7 +117,8 @@ class Event:
     It is told to the organization `org_id`; or else to every organization in which the person `of_person` has confirmed the membership; or
     else, and where there is none, to the platform's own log (an entry without organization). `details` go into the audit entry, `data` into
     the payload of webhooks, where None is the details again; neither ever holds a secret (security.md L-3). What happened `by_time` was
-    nobody's doing, whoever came by and noticed.
+    nobody's doing, whoever came by and noticed. `impersonator_id` is who is behind it, where that is not said by who did it; `id` is the
+    one of its audit entry, where somebody must know it, and then it is told to one log.
     """
 
     kind: Kind
@@ -125,6 +128,8 @@ class Event:
     details: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] | None = None
     by_time: bool = False
+    impersonator_id: UUID | None = None
+    id: UUID | None = None
 
 
 def signed_up(user_id: UUID, service: Service | None = None) -> Event:
@@ -212,6 +217,37 @@ def service_user_removed(org_id: UUID, user_id: UUID, service_slug: str, *, perm
 def sessions_revoked(org_id: UUID, user_id: UUID, count: int) -> Event:
     """So many sessions of an end user in the organization were ended by its managers."""
     return Event(CATALOGUE["user.sessions_revoked"], str(user_id), org_id=org_id, details={"sessions_revoked": count})
+
+
+def anonymized(org_id: UUID, user_id: UUID) -> Event:
+    """Nobody can say any more who this member was (identity.md section 4.7). Told to each organization that the person belongs to."""
+    return Event(CATALOGUE["user.anonymized"], str(user_id), org_id=org_id)
+
+
+def impersonated(session: Session) -> Event:
+    """A platform owner acts as somebody else from now on, in this session. Told to the organization of its context; why, is not."""
+    service = session.service
+    org_id = service.org_id if service else session.org_id
+    details = {
+        "session_id": str(session.id),
+        "expires_at": rfc3339(session.expires_at),
+        "service_slug": service.slug if service else None,
+    }
+    return Event(
+        CATALOGUE["user.impersonated"], str(session.user_id), org_id=org_id, details=details, impersonator_id=session.impersonator_id
+    )
+
+
+def impersonated_for_the_platform(event: Event, entry_id: UUID, reason: str) -> Event:
+    """The same for the platform's own log, with the reason and the organization."""
+    details = {**event.details, "org_id": None if event.org_id is None else str(event.org_id), "reason": reason}
+    return replace(event, id=entry_id, org_id=None, details=details)
+
+
+def impersonation_request(user_id: UUID, session_id: UUID, method: str, route: str, arguments: Mapping[str, str]) -> Event:
+    """Somebody who acts as this person asks for something; whether it is granted is not known yet."""
+    details = {"session_id": str(session_id), "method": method, "route": route, "arguments": dict(arguments)}
+    return Event(CATALOGUE["impersonation.request"], str(user_id), details=details)
 
 
 def service_created(service: Service) -> Event:

@@ -26,6 +26,7 @@ REGISTER = per_minute("register", 10)
 LOGIN = per_minute("login", 10)
 FORGOT_PASSWORD = per_minute("forgot-password", 5)
 RESEND_VERIFICATION = per_minute("resend-verification", 3)
+IMPERSONATE = per_minute("impersonate", 10)
 # The second factor (decisions, point 26). Confirming it has a bucket of its own, so that an enrolment does not use up that of the group.
 MFA_SETUP = Bucket("mfa-setup", 300.0, 5)  # setup, disable and regenerate together
 MFA_CONFIRMATION = Bucket("mfa-confirmation", 60.0, 5)  # POST /api/user/mfa/verify: five in five minutes

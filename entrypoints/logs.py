@@ -115,6 +115,8 @@ class _AccessLines:
         rest = ""
         if exchange.caller is not None:
             rest += f',"caller":{quoted(exchange.caller)}'
+        if exchange.impersonator is not None:
+            rest += f',"impersonator":{quoted(exchange.impersonator)}'
         if exchange.organization is not None:
             rest += f',"organization":{quoted(exchange.organization)}'
         if exchange.error_code is not None:
@@ -139,7 +141,7 @@ def _log_access(exchange: "Exchange") -> None:
         duration_ms=round(exchange.duration * 1000, 2),
         address=exchange.address,
         request_id=exchange.request_id,
-        **{name: value for name in ("caller", "organization", "error_code") if (value := getattr(exchange, name)) is not None},
+        **{name: value for name in ("caller", "impersonator", "organization", "error_code") if (value := getattr(exchange, name)) is not None},
         **({"aborted": True} if exchange.aborted else {}),
     )
 

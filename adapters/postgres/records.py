@@ -23,9 +23,9 @@ class Records(Repository):
             with happened as (
                 select e.*, %(now)s::timestamptz + (number - 1) * interval '1 microsecond' as at
                 from rows from (jsonb_to_recordset(%(events)s) as (
-                    org_id uuid, of_person uuid, name text, audited boolean, target_type text, target_id text, details jsonb, data jsonb,
-                    actor_id uuid, actor_kind text, impersonator_id uuid, address text, agent text))
-                    with ordinality as e (org_id, of_person, name, audited, target_type, target_id, details, data,
+                    id uuid, org_id uuid, of_person uuid, name text, audited boolean, target_type text, target_id text, details jsonb,
+                    data jsonb, actor_id uuid, actor_kind text, impersonator_id uuid, address text, agent text))
+                    with ordinality as e (id, org_id, of_person, name, audited, target_type, target_id, details, data,
                                           actor_id, actor_kind, impersonator_id, address, agent, number)),
             told as (
                 select number, org_id from happened where org_id is not null
@@ -37,8 +37,8 @@ class Records(Repository):
             audited as (
                 insert into audit_log (id, org_id, action, target_type, target_id, actor_id, actor_kind, impersonator_id, address, agent,
                                        details, created_at)
-                select gen_random_uuid(), log, name, target_type, target_id, actor_id, actor_kind, impersonator_id, address, agent,
-                       details, at
+                select coalesce(id, gen_random_uuid()), log, name, target_type, target_id, actor_id, actor_kind, impersonator_id, address,
+                       agent, details, at
                 from logs where audited),
             counted as (
                 insert into audit_totals as t (org_id, action, target_type, total)
@@ -48,13 +48,14 @@ class Records(Repository):
             insert into events (id, org_id, name, actor_id, actor_kind, impersonator_id, target_id, data, created_at)
             select gen_random_uuid(), log, name, actor_id, actor_kind, impersonator_id, target_id, data, at
             from logs""",
-            events=Jsonb([_row(event) | _actor(SYSTEM if event.by_time else caller) for event in events]),
+            events=Jsonb([_row(event) | _actor(event, caller) for event in events]),
             now=now,
         )
 
 
 def _row(event: Event) -> dict[str, object]:
     return {
+        "id": None if event.id is None else str(event.id),
         "org_id": None if event.org_id is None else str(event.org_id),
         "of_person": None if event.of_person is None else str(event.of_person),
         "name": event.kind.name,
@@ -66,13 +67,16 @@ def _row(event: Event) -> dict[str, object]:
     }
 
 
-def _actor(caller: Caller) -> dict[str, object]:
+def _actor(event: Event, caller: Caller) -> dict[str, object]:
+    if event.by_time:
+        caller = SYSTEM
     person = caller if isinstance(caller, Person) else None
     key = caller if isinstance(caller, ServiceKey) else None
+    impersonator_id = event.impersonator_id or (person.impersonator_id if person else None)
     return {
         "actor_id": str(person.user_id) if person else str(key.key_id) if key else None,
         "actor_kind": "api_key" if key else None,
-        "impersonator_id": str(person.impersonator_id) if person and person.impersonator_id else None,
+        "impersonator_id": None if impersonator_id is None else str(impersonator_id),
         "address": caller.address,
         "agent": caller.agent,
     }

@@ -63,6 +63,7 @@ class Exchange:
         "duration",
         "error",
         "error_code",
+        "impersonator",
         "method",
         "organization",
         "path",
@@ -78,8 +79,9 @@ class Exchange:
         self.address = address  # security.md N-1; not the peer
         self.status = 0  # 499: the client left before there was an answer
         self.duration = 0.0  # seconds, until the last byte was handed on
-        self.route = UNKNOWN_ROUTE  # a template; the application fills in this and the next three
+        self.route = UNKNOWN_ROUTE  # a template; the application fills in this and the next four
         self.caller: str | None = None
+        self.impersonator: str | None = None  # who acts as the caller
         self.organization: str | None = None
         self.error_code: str | None = None
         self.aborted = False  # the client closed (its half of) the connection before the answer was complete
