@@ -1,19 +1,27 @@
-"""The platform's own people and figures (organizations.md sections 4.6 and 4.11)."""
+"""The platform's own people and figures: its owners, and what the gauges show (organizations.md sections 4.6 and 4.11; decisions,
+point 244). What platform owners do about other people is in `core/platform_users.py`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from core.access import SYSTEM
+from core import events
+from core.access import SYSTEM, NotAPlatformOwner
 from core.accounts import check_new_password, new_account
-from core.errors import Invalid
+from core.errors import Invalid, NotFound
 from core.guesses import Secret, clear
 from core.one_time_tokens import Purpose
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
+    from core.access import Person
+    from core.accounts import Account
     from core.values import Email
     from ports import Ports
+    from ports.storage import Transaction
 
 
 class PlatformOwnerExists(Invalid):
@@ -22,6 +30,30 @@ class PlatformOwnerExists(Invalid):
 
 class AccountNotUsable(Invalid):
     """The account with this address is deactivated. Choose another address."""
+
+
+class PersonNotFound(NotFound):
+    """There is no such account."""
+
+
+class PersonNotUsable(Invalid):
+    """This account is deactivated or anonymized. A platform owner must be able to sign in."""
+
+
+class PersonNotVerified(Invalid):
+    """This account has not proved its e-mail address. Ask its owner to follow the link in the verification mail first."""
+
+
+class NotAnOwner(NotFound):
+    """This account is not one of a platform owner."""
+
+
+class OwnRights(Invalid):
+    """Nobody can end their own rights as a platform owner. Ask another platform owner to do it."""
+
+
+class LastPlatformOwner(Invalid):
+    """This is the last platform owner, and there must be one. Make another one first: POST /api/platform/owners."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +95,66 @@ async def create_first_owner(ports: Ports, email: Email, password: str) -> None:
             await tx.sessions.end_all(account.id, now)
         await tx.accounts.promote(account.id, now)
     await clear(ports, Secret.PASSWORD, email)
+
+
+async def promote(ports: Ports, caller: Person, user_id: UUID) -> None:
+    """Make somebody a platform owner; for one who is that already, nothing happens (security.md I-1).
+
+    Sessions in which others act as this person are worth nothing from then on (I-3). Raises PersonNotFound, NotAPlatformOwner,
+    PersonNotUsable, PersonNotVerified.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        await tx.accounts.lock_platform_owners()
+        account, may = await lock_person(tx, caller, user_id)
+        if not may:
+            raise NotAPlatformOwner
+        if account is None:
+            raise PersonNotFound
+        if not account.is_usable:
+            raise PersonNotUsable
+        if account.is_platform_owner:
+            return
+        if account.email_verified_at is None:
+            raise PersonNotVerified
+        await tx.accounts.promote(account.id, now)
+        tx.record(events.platform_owner_promoted(account.id))
+
+
+async def demote(ports: Ports, caller: Person, user_id: UUID) -> None:
+    """End somebody's rights as a platform owner, and with them the sessions in which they act as others (security.md I-1 and I-3).
+
+    Of two who do this to each other at the same time, the later one finds the last platform owner. Raises OwnRights, LastPlatformOwner,
+    NotAPlatformOwner, NotAnOwner.
+    """
+    if user_id == caller.user_id:
+        raise OwnRights
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        await tx.accounts.lock_platform_owners()
+        account, may = await lock_person(tx, caller, user_id)
+        is_owner = account is not None and account.is_platform_owner
+        # Asked before the caller's right: with that gone, this is what there is to say about the one who is left.
+        if is_owner and not await tx.accounts.other_platform_owner_exists(user_id):
+            raise LastPlatformOwner
+        if not may:
+            raise NotAPlatformOwner
+        if not is_owner:
+            raise NotAnOwner
+        await tx.accounts.demote(user_id, now)
+        tx.record(events.platform_owner_demoted(user_id))
+
+
+async def lock_person(tx: Transaction, caller: Person, user_id: UUID) -> tuple[Account | None, bool]:
+    """The account, locked, and whether the caller is a platform owner now, who then stays one until the transaction ends (security.md Z-5).
+
+    Two who do something to each other lock the same two rows, so whoever has the lesser id comes first (Z-6).
+    """
+    if caller.user_id < user_id:
+        may = await tx.accounts.lock_platform_owner(caller.user_id)
+        return await tx.accounts.lock(user_id), may
+    account = await tx.accounts.lock(user_id)
+    return account, await tx.accounts.lock_platform_owner(caller.user_id)
 
 
 async def figures(ports: Ports) -> Figures:

@@ -39,6 +39,7 @@ def _described(least: int, default: int, most: int | None = None) -> WithJsonSch
 
 PageNumber = Annotated[int, _clamped(1, LARGEST), _described(1, 1)]
 Limit = Annotated[int, _clamped(1, MAX_LIMIT), _described(1, 50, MAX_LIMIT)]
+SearchLimit = Annotated[int, _clamped(1, MAX_LIMIT), _described(1, 20, MAX_LIMIT)]
 Offset = Annotated[int, _clamped(0, LARGEST), _described(0, 0)]
 RecentLimit = Annotated[int, _clamped(1, LARGEST), _described(1, 10)]  # without a maximum (decisions, point 10)
 # Of lists without a maximum, and without a limit unless one is given (decisions, point 10).
