@@ -190,6 +190,17 @@ class Claims:
     plan: str | None = None
     subscription_status: str | None = None
     features: tuple[str, ...] | None = None
+    impersonator_id: UUID | None = None  # who acts as the person; the session is then the impersonation's (identity.md section 4.8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreAuthClaims:
+    """What a pre-auth token of ours says: a first factor was right (identity.md section 5). Times are UTC."""
+
+    id: UUID  # of what waits for the second factor
+    user_id: UUID
+    issued_at: datetime
+    expires_at: datetime
 
 
 @dataclass(frozen=True, slots=True)

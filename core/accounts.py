@@ -238,15 +238,26 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
     async with ports.storage.transaction(by=caller) as tx:
         account = await _redeem(tx, Purpose.RESET_PASSWORD, token, now)
         await tx.one_time_tokens.void(account.id, Purpose.RESET_PASSWORD)
-        if account.email_verified_at is None:
-            # Whoever gave this address never showed that the mailbox is theirs; nothing they left behind may survive (A-7).
-            await tx.one_time_tokens.void(account.id, Purpose.VERIFY_EMAIL)
-        await tx.accounts.mark_verified(account.id, now)
+        await _prove(tx, account, now)
         await tx.accounts.set_password(account.id, password_hash, now)
         await tx.sessions.end_all(account.id, now)
+        await tx.pre_auths.remove_all(account.id)
+        await tx.devices.distrust(account.id, now)
         await tx.mails.queue(new_mail(MailKind.PASSWORD_CHANGED, account.email, now))
         tx.record(events.password_changed(account.id, "reset"))
     await guesses.clear(ports, Secret.PASSWORD, account.email)
+
+
+async def _prove(tx: Transaction, account: Account, now: datetime) -> None:
+    """The mailbox of a locked account is its holder's. If that was never shown before, nothing may survive that somebody else can have left
+    behind (security.md A-7); the password and the sessions are the caller's to end."""
+    if account.email_verified_at is None:
+        await tx.one_time_tokens.void(account.id, Purpose.VERIFY_EMAIL)
+    if account.first_verified_at is None:
+        await tx.identities.remove_all(account.id)
+        await tx.mfa.remove(account.id)
+        await tx.accounts.set_mfa(account.id, None, now)
+    await tx.accounts.mark_verified(account.id, now)
 
 
 async def _redeem(tx: Transaction, purpose: Purpose, token: str, now: datetime) -> Account:
@@ -258,6 +269,12 @@ async def _redeem(tx: Transaction, purpose: Purpose, token: str, now: datetime) 
     if sent_to != account.email or not account.is_usable:
         raise LinkInvalid
     return account
+
+
+async def own(ports: Ports, caller: Person) -> Account:
+    """The caller's account. Raises AccountGone."""
+    async with ports.storage.reading() as read:
+        return await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
 
 
 async def change_email(ports: Ports, caller: Person, email: Email) -> Email:
@@ -278,6 +295,7 @@ async def change_email(ports: Ports, caller: Person, email: Email) -> Email:
         for purpose in Purpose:
             await tx.one_time_tokens.void(account.id, purpose)
         await tx.sessions.end_others(account.id, caller.session_id, now)
+        await tx.pre_auths.remove_all(account.id)
         await tx.mails.queue(new_mail(MailKind.VERIFY_EMAIL, email, now))
         await tx.mails.queue(new_mail(MailKind.EMAIL_CHANGED, account.email, now))
         tx.record(events.email_changed(account.id))
@@ -303,7 +321,8 @@ async def set_password(ports: Ports, caller: Person, new_password: str) -> None:
 
 
 async def change_password(ports: Ports, caller: Person, current: str, new_password: str) -> None:
-    """Another password for an account that has one; every other session ends, the caller's stays (security.md A-8).
+    """Another password for an account that has one; every other session and all device trust end, the caller's session stays (security.md
+    A-8).
 
     Raises CurrentPasswordWrong (it counts as a wrong guess), TooManyGuesses, NoPasswordSet, AccountGone.
     """
@@ -325,6 +344,8 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
         await tx.accounts.set_password(locked.id, password_hash, now)
         await tx.one_time_tokens.void(locked.id, Purpose.RESET_PASSWORD)
         await tx.sessions.end_others(locked.id, caller.session_id, now)
+        await tx.pre_auths.remove_all(locked.id)
+        await tx.devices.distrust(locked.id, now)
         await tx.mails.queue(new_mail(MailKind.PASSWORD_CHANGED, locked.email, now))
         tx.record(events.password_changed(locked.id, "change"))
     await guesses.clear(ports, Secret.PASSWORD, account.email)

@@ -76,7 +76,7 @@ class LoggedMfaEvent:
 
 @dataclass(frozen=True, slots=True)
 class Enrolment:
-    """The secret of an account, confirmed since `enabled_at` or still pending. Times are UTC; `last_step` is that of the newest code taken."""
+    """The secret of an account, confirmed at `enabled_at` or still pending; `last_step` is that of the newest code taken. Times are UTC."""
 
     secret: str = field(repr=False)
     setup_at: datetime

@@ -1,4 +1,5 @@
-"""Sessions: signing in, staying signed in, signing out (identity.md sections 3, 4.1, 4.9 and 5; decisions, part B)."""
+"""Sessions: whose they are, staying signed in, signing out (identity.md sections 3, 4.9 and 5; decisions, part B). They begin in
+core/login.py."""
 
 from __future__ import annotations
 
@@ -7,32 +8,21 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from core import access, events, guesses, organizations, signing_keys
+from core import access, organizations, signing_keys
 from core.access import Capability, Claims, NotForApplications, OrganizationNotFound, OrganizationStatus, Person, Role
-from core.accounts import check_password_length
-from core.errors import Invalid, Limited, OrganizationNotActive, Refusal, SessionEnded, Unauthenticated, refuse
-from core.guesses import Secret
-from core.services import ServiceNotFound
+from core.errors import Limited, OrganizationNotActive, Refusal, SessionEnded, Unauthenticated, refuse
 from core.subscriptions import Entitlement
-from core.values import Email, digest, new_id, new_secret
+from core.values import Email, Listed, digest, new_id, new_secret
 
 if TYPE_CHECKING:
     from core.access import Caller, Member, ServiceContext
     from core.organizations import Membership
     from ports import Ports
-    from ports.storage import Reading, Transaction
 
 # More than can happen: each time, another request has renewed the tokens of the same session at the very same moment.
 LOST_RACES = 100
+SHOWN = 100  # sessions at most, to whose they are
 NOTHING = Entitlement()
-
-
-class CredentialsInvalid(Unauthenticated):
-    """The e-mail address or the password is wrong."""
-
-
-class EmailNotVerified(Unauthenticated):
-    """The e-mail address is not verified yet. Follow the link in the mail, or ask for a new one."""
 
 
 class RefreshTokenInvalid(Unauthenticated):
@@ -41,10 +31,6 @@ class RefreshTokenInvalid(Unauthenticated):
 
 class RefreshTokenReused(RefreshTokenInvalid):
     """The refresh token was used before, so its session was ended. Sign in again."""
-
-
-class NeedsCodeFlow(Invalid):
-    """People sign in to a mobile or desktop application in the browser, with PKCE, and not by handing it their password."""
 
 
 class MembershipEnded(access.NotAMember):
@@ -64,6 +50,9 @@ class Session:
     agent: str | None
     impersonator_id: UUID | None = None
     service: ServiceContext | None = None  # what it is a session of, where an application has its tokens
+    device_id: UUID | None = None
+    impersonator_session_id: UUID | None = None  # in which the impersonator began this one
+    org_id: UUID | None = None  # the organization that it begins in; a service says its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +73,7 @@ class Refreshed:
     email: Email
     email_verified_at: datetime | None
     ends_at: datetime
+    impersonator_id: UUID | None
     org_id: UUID | None
     org_slug: str | None
     service: ServiceContext | None
@@ -96,6 +86,25 @@ class LiveSessions:
 
     count: int
     last_created_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSession:
+    """A live session of somebody's, for them to look at. Times are UTC.
+
+    `organization` and `service` are the names of its context, None where it has none. `by_support` says that it is somebody's who acts as
+    the person, `in_browser` that it is one of our own pages.
+    """
+
+    id: UUID
+    created_at: datetime
+    expires_at: datetime
+    address: str | None
+    agent: str | None
+    organization: str | None
+    service: str | None
+    by_support: bool
+    in_browser: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,101 +162,20 @@ async def authenticate_in(
     return access.member(found, organization)
 
 
-async def login(ports: Ports, caller: Caller, email: Email, password: str, service: ServiceContext | None = None) -> TokenPair:
-    """Tokens for the right password (identity.md section 4.1); with `service`, tokens of that service, which the person then uses.
-
-    An unknown address, an account that may not sign in and a wrong password are one answer at one price (security.md B-1, B-2).
-    Raises CredentialsInvalid, EmailNotVerified, TooManyGuesses, Limited when too many hashes are waiting, and what service_to_sign_in_to
-    raises when the service has been closed meanwhile.
-    """
-    check_password_length(password)
-    await guesses.charge(ports, Secret.PASSWORD, email)
-    async with ports.storage.reading() as read:
-        account = await read.accounts.by_email(email)
-    usable = account if account is not None and account.is_usable and account.password_hash is not None else None
-    right = await ports.passwords.verify(usable.password_hash if usable else None, password)
-    if usable is None or not right:
-        ports.metrics.login_failed("credentials")
-        if account is not None:
-            async with ports.storage.counting() as count:
-                await count.logins.failed(account.id, "password", ports.clock.now(), caller.address, caller.agent)
-        raise CredentialsInvalid
-    if usable.email_verified_at is None:
-        ports.metrics.login_failed("unverified")
-        await guesses.clear(ports, Secret.PASSWORD, email)  # the guess was right
-        raise EmailNotVerified
-    old_hash = usable.password_hash or ""
-    new_hash = await ports.passwords.hash(password) if ports.passwords.is_outdated(old_hash) else None
-    now = ports.clock.now()
-    refresh_token, entitlement = new_secret(), NOTHING
-    session = new_session(ports, usable.id, caller, service, now)
-    person = Person(
-        user_id=usable.id,
-        email=usable.email,
-        email_verified=True,
-        session_id=session.id,
-        service=service,
-        address=caller.address,
-        agent=caller.agent,
-    )
-    async with ports.storage.transaction(by=person) as tx:  # whoever knows the password does it
-        # What was read before the hash is read again under the lock: a reset or a deactivation may have come in between.
-        if not await tx.accounts.lock_for_login(usable.id, old_hash):
-            raise CredentialsInvalid
-        if new_hash is not None:
-            await tx.accounts.set_password(usable.id, new_hash, now)
-        if service is not None:
-            if not await tx.end_users.add(service.id, usable.id, now, signed_in=True):
-                raise ServiceNotFound
-            await _open_service(tx, service.org_slug, service.slug)  # as it is after the time that the hash took
-            entitlement = await tx.subscriptions.entitlement(service.id, usable.id, now)
-        await tx.sessions.begin(session, digest(refresh_token))
-        await tx.logins.succeeded(session, "password")
-        tx.record(events.signed_in(usable.id, "password", service))
-    await guesses.clear(ports, Secret.PASSWORD, email)
-    if service is not None:  # a member who signs in to a service of the organization takes part in it (the terms of security.md)
-        async with ports.storage.counting() as at_once:
-            await at_once.members.confirm(service.org_id, usable.id, now)
-    return _pair(
-        ports,
-        session.id,
-        usable.id,
-        usable.email,
-        verified=True,
-        ends_at=session.ends_at,
-        now=now,
-        refresh_token=refresh_token,
-        service=service,
-        entitlement=entitlement,
-    )
-
-
-async def service_to_sign_in_to(ports: Ports, org_slug: str, service_slug: str) -> ServiceContext:
-    """The service that somebody may sign in to with a password (decisions, point 57).
-
-    Raises OrganizationNotFound, OrganizationNotActive, ServiceNotFound, NeedsCodeFlow, in this order.
-    """
-    async with ports.storage.reading() as read:
-        return await _open_service(read, org_slug, service_slug)
-
-
-async def _open_service(read: Reading | Transaction, org_slug: str, service_slug: str) -> ServiceContext:
-    service = await read.services.context(org_slug, service_slug)
-    status = service.status if service else await read.organizations.status(org_slug) or refuse(OrganizationNotFound)
-    if status is not OrganizationStatus.ACTIVE:
-        raise OrganizationNotActive
-    if service is None:
-        raise ServiceNotFound
-    if service.is_public:
-        raise NeedsCodeFlow
-    return service
-
-
-def new_session(ports: Ports, user_id: UUID, caller: Caller, service: ServiceContext | None, now: datetime) -> Session:
+def new_session(
+    ports: Ports,
+    user_id: UUID,
+    caller: Caller,
+    service: ServiceContext | None,
+    now: datetime,
+    *,
+    id_: UUID | None = None,
+    device_id: UUID | None = None,
+) -> Session:
     """A session that begins now, of a service if one is given."""
     ends_at = now + ports.policy.session_absolute_ttl
     return Session(
-        id=new_id(),
+        id=id_ or new_id(),
         user_id=user_id,
         created_at=now,
         expires_at=min(now + ports.policy.refresh_token_ttl, ends_at),
@@ -255,10 +183,11 @@ def new_session(ports: Ports, user_id: UUID, caller: Caller, service: ServiceCon
         address=caller.address,
         agent=caller.agent,
         service=service,
+        device_id=device_id,
     )
 
 
-def _pair(
+def pair(
     ports: Ports,
     session_id: UUID,
     user_id: UUID,
@@ -272,6 +201,7 @@ def _pair(
     org_id: UUID | None = None,
     service: ServiceContext | None = None,
     entitlement: Entitlement = NOTHING,
+    impersonator_id: UUID | None = None,
 ) -> TokenPair:
     """The pair to hand out; an access token never outlives the session's absolute end.
 
@@ -294,6 +224,7 @@ def _pair(
         plan=entitlement.plan,
         subscription_status=entitlement.status,
         features=entitlement.features,
+        impersonator_id=impersonator_id,
     )
     ports.metrics.token_issued()
     return TokenPair(ports.tokens.sign(claims), refresh_token, int(expires_at.timestamp()) - int(now.timestamp()))
@@ -312,7 +243,7 @@ async def refresh(ports: Ports, caller: Caller, refresh_token: str) -> TokenPair
         rotated = await at_once.sessions.rotate(presented_hash, digest(successor), now, now + ports.policy.refresh_token_ttl)
     if rotated is None:
         raise await _refusal(ports, caller, presented_hash, now)
-    return _pair(
+    return pair(
         ports,
         rotated.session_id,
         rotated.user_id,
@@ -325,6 +256,7 @@ async def refresh(ports: Ports, caller: Caller, refresh_token: str) -> TokenPair
         org_id=rotated.org_id,
         service=rotated.service,
         entitlement=rotated.entitlement,
+        impersonator_id=rotated.impersonator_id,
     )
 
 
@@ -378,7 +310,7 @@ async def select(ports: Ports, caller: Member) -> tuple[Membership, TokenPair]:
                 raise SessionEnded
         else:
             raise Limited(1)
-    return membership, _pair(
+    return membership, pair(
         ports,
         caller.session_id,
         caller.user_id,
@@ -389,7 +321,26 @@ async def select(ports: Ports, caller: Member) -> tuple[Membership, TokenPair]:
         refresh_token=refresh_token,
         org=organization.slug,
         org_id=organization.id,
+        impersonator_id=caller.impersonator_id,
     )
+
+
+async def own(ports: Ports, caller: Person) -> Listed[LiveSession]:
+    """The caller's live sessions, the newest first, SHOWN of them at most, and how many there are."""
+    async with ports.storage.reading() as read:
+        return await read.sessions.live_of(caller.user_id, SHOWN, ports.clock.now())
+
+
+async def end_own(ports: Ports, caller: Person, session_id: UUID) -> None:
+    """End one of the caller's sessions, whoever is behind it; of what is nobody's or somebody else's nothing is said, nor done."""
+    async with ports.storage.transaction(by=caller) as tx:
+        await tx.sessions.end_one(caller.user_id, session_id, ports.clock.now())
+
+
+async def end_others(ports: Ports, caller: Person) -> None:
+    """End all sessions of the caller but this one."""
+    async with ports.storage.transaction(by=caller) as tx:
+        await tx.sessions.end_others(caller.user_id, caller.session_id, ports.clock.now())
 
 
 async def logout(ports: Ports, caller: Person) -> None:

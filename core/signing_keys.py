@@ -10,7 +10,7 @@ from core.access import SYSTEM
 from core.errors import TokenInvalid
 
 if TYPE_CHECKING:
-    from core.access import Claims
+    from core.access import Claims, PreAuthClaims
     from ports import Ports
 
 
@@ -41,12 +41,12 @@ async def load(ports: Ports) -> None:
 
 
 async def rotate(ports: Ports, *, only_if_none: bool = False) -> str | None:
-    """The id of a new signing key; the old one is believed for one token lifetime longer. With `only_if_none`, None if there is a key.
+    """The id of a new signing key; the old one is believed for as long as what it has signed may live. With `only_if_none`, None if there is a key.
 
     All processes hear of it at once, and one that has not heard yet looks again when it meets the new key id (`read_token`).
     """
     key = await ports.tokens.new_key(ports.clock.now())
-    overlap = ports.policy.access_token_ttl + timedelta(minutes=1)
+    overlap = max(ports.policy.access_token_ttl, ports.policy.pre_auth_ttl) + timedelta(minutes=1)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.signing_keys.lock()
         if only_if_none and await tx.signing_keys.has_active():
@@ -57,13 +57,27 @@ async def rotate(ports: Ports, *, only_if_none: bool = False) -> str | None:
 
 
 async def read_token(ports: Ports, token: str) -> Claims:
-    """What an access token says. Raises TokenInvalid, TokenExpired, UnknownKey."""
+    """What an access token says. Raises TokenInvalid, WrongToken, TokenExpired, UnknownKey."""
     now = ports.clock.now()
     try:
         return ports.tokens.read(token, now)
     except UnknownKey:
-        # Another process may have rotated the keys this instant. Strangers can make up key ids, so one look a second is enough.
-        if now - ports.tokens.loaded_at < timedelta(seconds=1):
-            raise
-        await load(ports)
+        await _look_again(ports, now)
         return ports.tokens.read(token, now)
+
+
+async def read_pre_auth(ports: Ports, token: str) -> PreAuthClaims:
+    """What a pre-auth token says. Raises TokenInvalid, WrongToken, PreAuthExpired, UnknownKey."""
+    now = ports.clock.now()
+    try:
+        return ports.tokens.read_pre_auth(token, now)
+    except UnknownKey:
+        await _look_again(ports, now)
+        return ports.tokens.read_pre_auth(token, now)
+
+
+async def _look_again(ports: Ports, now: datetime) -> None:
+    """Read the keys: another process may have rotated them this instant. Strangers can make up key ids, so one look a second is enough."""
+    if now - ports.tokens.loaded_at < timedelta(seconds=1):
+        raise UnknownKey
+    await load(ports)

@@ -41,13 +41,13 @@ from core.one_time_tokens import Purpose
 from core.organizations import Membership, Organization, Tier
 from core.origins import Ties
 from core.platform import Figures
+from core.platform_users import Alert, FoundPerson, MfaFigures, MfaStanding
 from core.privacy import Belonging, KeptIdentity, KeptLogin, KeptMembership, KeptMfaEvent, KeptPasskey
-from core.platform_users import Alert, FoundPerson, MfaFigures, MfaStatus
 from core.providers import Provider
 from core.risk import History
 from core.service_users import ServiceUser
 from core.services import ListedService, Plan, Service, ServiceType
-from core.sessions import LiveSessions, Presented, Refreshed, Session
+from core.sessions import LiveSession, LiveSessions, Presented, Refreshed, Session
 from core.signing_keys import SigningKey
 from core.smtp import MailServer, SmtpSettings
 from core.subscriptions import Entitlement, SubscribedPlan, Subscription, SubscriptionStatus
@@ -326,6 +326,10 @@ class SessionsRead(Protocol):
         """The live session that a cookie with this hash stands for, and what `standing` would say of it without an organization."""
         ...
 
+    async def live_of(self, user_id: UUID, limit: int, now: datetime) -> Listed[LiveSession]:
+        """The person's live sessions, with those of applications and of impersonators, the newest first."""
+        ...
+
     async def live_in(self, org_id: UUID, user_id: UUID, now: datetime) -> LiveSessions:
         """What `Sessions.end_in` would end."""
         ...
@@ -349,6 +353,11 @@ class Sessions(SessionsRead, Protocol):
         ...
 
     async def end_all(self, user_id: UUID, now: datetime) -> None: ...
+
+    async def end_one(self, user_id: UUID, session_id: UUID, now: datetime) -> bool:
+        """End this live session of the person; whether there was one."""
+        ...
+
     async def end_others(self, user_id: UUID, kept: UUID, now: datetime) -> None: ...
 
     async def end_of_device(self, user_id: UUID, device_id: UUID, now: datetime) -> int:
@@ -372,6 +381,18 @@ class Sessions(SessionsRead, Protocol):
         It then lives until `expires_at`, but never past its absolute end, which is returned; None if it is not live any more, or if its
         refresh token was rotated at this very moment.
         """
+        ...
+
+
+class Impersonations(Protocol):
+    """What is asked before somebody acts as somebody else."""
+
+    async def organization(self, slug: str) -> UUID | None:
+        """Which organization has this slug, whatever its status."""
+        ...
+
+    async def ends_at(self, session_id: UUID, user_id: UUID, now: datetime) -> datetime | None:
+        """When this session of the person ends in any case; None if it is not live."""
         ...
 
 
@@ -842,6 +863,10 @@ class Identities(IdentitiesRead, Protocol):
         """Whether its session is live; else nothing is added."""
         ...
 
+    async def remove_all(self, user_id: UUID) -> None:
+        """Those of the account itself, and those of services."""
+        ...
+
     async def remove(self, user_id: UUID, service_id: UUID | None, provider: Provider) -> bool:
         """Whether there was one."""
         ...
@@ -1075,7 +1100,7 @@ class PlatformUsersRead(Protocol):
         """Those whose address has `email` in it, which is in lower case, and who have this id, where these are given; the newest first."""
         ...
 
-    async def mfa_status(self, user_id: UUID) -> MfaStatus | None: ...
+    async def mfa_status(self, user_id: UUID) -> MfaStanding | None: ...
 
     async def mfa_figures(self, since: datetime) -> MfaFigures:
         """What happened is counted since then."""
@@ -1239,6 +1264,8 @@ class Transaction(Protocol):
     def one_time_tokens(self) -> OneTimeTokens: ...
     @property
     def sessions(self) -> Sessions: ...
+    @property
+    def impersonations(self) -> Impersonations: ...
     @property
     def logins(self) -> Logins: ...
     @property

@@ -22,14 +22,15 @@ from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TimedCodes
 from adapters.letters import Letters
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
-from core import mails, signing_keys
-from core.access import SYSTEM, Claims, Role
+from core import login, mails, signing_keys
+from core.access import SYSTEM, Caller, Claims, Role, ServiceContext
 from core.accounts import Account, Origin
 from core.invitations import Invitation, InvitationStatus
+from core.login import SignedIn as BegunSession
 from core.mails import Ended
 from core.organizations import Tier
 from core.policy import Policy
-from core.sessions import Session
+from core.sessions import Session, TokenPair
 from core.signing_keys import SigningKey
 from core.smtp import MailServer
 from core.values import Email, digest, new_id, new_secret
@@ -276,6 +277,15 @@ async def sign_in(
         impersonator_id=session.impersonator_id,
     )
     return SignedIn(session.id, ports.tokens.sign(claims), refresh_token)
+
+
+async def log_in(
+    ports: Ports, email: str = EMAIL, password: str = PASSWORD, service: ServiceContext | None = None, *, by: Caller = SYSTEM
+) -> TokenPair:
+    """The tokens that the password gives, where no second factor is asked for."""
+    found = await login.with_password(ports, by, Email(email), password, service=service)
+    assert isinstance(found, BegunSession), found
+    return login.tokens(ports, found)
 
 
 async def impersonate(ports: Ports, impersonator: Account, target: Account, org: UUID | None = None) -> str:

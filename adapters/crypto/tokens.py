@@ -1,9 +1,9 @@
-"""Access tokens: JWTs signed with RS256."""
+"""Access tokens and pre-auth tokens: JWTs signed with RS256."""
 
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,13 +15,15 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
-from core.access import Claims
-from core.errors import TokenExpired, TokenInvalid
+from core.access import Claims, PreAuthClaims
+from core.errors import PreAuthExpired, TokenExpired, TokenInvalid, WrongToken
 from core.signing_keys import SigningKey, UnknownKey
 from core.values import Email
 
 ALGORITHM = "RS256"
 ACCESS_TOKEN = "at+jwt"  # noqa: S105  # RFC 9068 section 2.1; what other tokens we sign get another type (RFC 8725 section 3.11)
+PRE_AUTH_TOKEN = "pre-auth+jwt"  # noqa: S105
+PRE_AUTH_PATH = "/api/auth/mfa/verify"  # the one address that takes it, which is its audience (security.md J-2, J-8)
 MAX_TOKEN = 8 * 1024  # security.md J-7
 MAX_LEEWAY = timedelta(seconds=30)  # security.md J-3
 _KEY_SIZE = 2048
@@ -37,7 +39,7 @@ class _Key:
     pem: bytes = field(repr=False)
     private: rsa.RSAPrivateKey = field(repr=False)
     public: rsa.RSAPublicKey
-    header: str  # the first segment of every token signed with this key
+    headers: Mapping[str, str]  # by type, the first segment of every token signed with this key
     created_at: datetime
     retires_at: datetime | None
 
@@ -58,7 +60,7 @@ class JwtTokens:
         self._jws = jwt.PyJWS(algorithms=[ALGORITHM], options={"enforce_minimum_key_length": True, "verify_signature": True})
         self._key_generation = trio.CapacityLimiter(1)
         self._keys: dict[str, _Key] = {}
-        self._by_header: dict[str, _Key] = {}
+        self._by_header: dict[str, tuple[str, _Key]] = {}
         self._signing: _Key | None = None
         self._loaded_at = _NEVER
 
@@ -71,7 +73,7 @@ class JwtTokens:
         """Believe these keys from now on; sign with the newest that does not retire."""
         used = sorted((self._parsed(key) for key in keys), key=lambda key: key.created_at, reverse=True)
         self._keys = {key.kid: key for key in used}
-        self._by_header = {key.header: key for key in used}
+        self._by_header = {header: (type_, key) for key in used for type_, header in key.headers.items()}
         self._signing = next((key for key in used if key.retires_at is None), None)
         self._loaded_at = now
 
@@ -83,8 +85,6 @@ class JwtTokens:
 
     def sign(self, claims: Claims) -> str:
         """A signed access token. Raises LookupError when there is no key to sign with."""
-        if self._signing is None:
-            raise LookupError("There is no signing key: `use` was not called, or with keys that all retire.")
         payload: dict[str, Any] = {
             "iss": self._base_url,
             "aud": self._base_url if claims.client_id is None else str(claims.client_id),
@@ -103,25 +103,68 @@ class JwtTokens:
             payload["org_id"] = str(claims.org_id)
         if claims.service:
             payload["service"] = claims.service
+        if claims.impersonator_id is not None:
+            payload["impersonator"] = str(claims.impersonator_id)
+            payload["impersonation_session"] = str(claims.session_id)
         for name, value in (("plan", claims.plan), ("subscription_status", claims.subscription_status), ("features", claims.features)):
             if value is not None:
                 payload[name] = value
-        text = json.dumps(payload, separators=(",", ":"), ensure_ascii=False)
-        return self._encode(text.encode(), self._signing.kid, self._signing.private)
+        return self._signed(payload, ACCESS_TOKEN)
 
     def read(self, token: str, now: datetime) -> Claims:
-        """The claims of an access token. Raises TokenInvalid, TokenExpired, UnknownKey."""
+        """The claims of an access token. Raises TokenInvalid, WrongToken, TokenExpired, UnknownKey."""
+        return self._claims(self._payload(token, ACCESS_TOKEN, now), now)
+
+    def sign_pre_auth(self, claims: PreAuthClaims) -> str:
+        """A signed pre-auth token. Raises LookupError when there is no key to sign with."""
+        payload = {
+            "iss": self._base_url,
+            "aud": self._base_url + PRE_AUTH_PATH,
+            "sub": str(claims.user_id),
+            "sid": str(claims.id),
+            "jti": str(claims.id),
+            "iat": int(claims.issued_at.timestamp()),
+            "exp": int(claims.expires_at.timestamp()),
+            "token_use": "preauth",
+        }
+        return self._signed(payload, PRE_AUTH_TOKEN)
+
+    def read_pre_auth(self, token: str, now: datetime) -> PreAuthClaims:
+        """The claims of a pre-auth token. Raises TokenInvalid, WrongToken, PreAuthExpired, UnknownKey."""
+        payload = self._payload(token, PRE_AUTH_TOKEN, now)
+        get = payload.get
+        if get("iss") != self._base_url or get("aud") != self._base_url + PRE_AUTH_PATH or get("token_use") != "preauth":
+            raise TokenInvalid
+        claims = PreAuthClaims(id=_uuid(get("jti")), user_id=_uuid(get("sub")), issued_at=_time(get("iat")), expires_at=_time(get("exp")))
+        if get("sid") != get("jti") or claims.issued_at > now + self._leeway:
+            raise TokenInvalid
+        if claims.expires_at <= now:
+            raise PreAuthExpired
+        return claims
+
+    def _signed(self, payload: Mapping[str, Any], type_: str) -> str:
+        if self._signing is None:
+            raise LookupError("There is no signing key: `use` was not called, or with keys that all retire.")
+        text = json.dumps(payload, separators=(",", ":"), ensure_ascii=False)
+        return self._encode(text.encode(), self._signing.kid, self._signing.private, type_)
+
+    def _payload(self, token: str, type_: str, now: datetime) -> dict[str, Any]:
+        """What a token of this type with a good signature says. Raises TokenInvalid, WrongToken, UnknownKey."""
         if len(token) > MAX_TOKEN or "=" in token:  # JWS has no padding (RFC 7515 section 2), but PyJWT takes it
             raise TokenInvalid
         # Every token of ours starts with one of a few headers, so its key is known without parsing; PyJWT parses it once, to verify.
-        key = self._by_header.get(token.partition(".")[0]) or self._key_of(token)
+        found, key = self._by_header.get(token.partition(".")[0]) or self._type_and_key_of(token)
         if key.retires_at is not None and key.retires_at <= now:
             raise UnknownKey
         try:
             payload = json.loads(self._jws.decode(token, key.public, algorithms=[ALGORITHM]))
         except (jwt.InvalidTokenError, ValueError, RecursionError):
             raise TokenInvalid from None
-        return self._claims(payload, now)
+        if found != type_:
+            raise WrongToken
+        if not isinstance(payload, dict):
+            raise TokenInvalid
+        return payload
 
     def jwks(self) -> dict[str, Any]:
         """The public keys that are believed, as a JWK set (RFC 7517), the newest first."""
@@ -132,37 +175,36 @@ class JwtTokens:
     def _parsed(self, key: SigningKey) -> _Key:
         kept = self._keys.get(key.kid)
         if kept is not None and kept.pem == key.private_key:  # reading a key and checking its primes takes tens of milliseconds
-            private, header = kept.private, kept.header
+            private, headers = kept.private, kept.headers
         else:
             loaded = serialization.load_pem_private_key(key.private_key, password=None)
             if not isinstance(loaded, rsa.RSAPrivateKey) or loaded.key_size < _KEY_SIZE:
                 raise ValueError(f"The signing key {key.kid} is not an RSA key of at least {_KEY_SIZE} bits.")
-            private, header = loaded, self._encode(b"", key.kid, loaded).partition(".")[0]
-        return _Key(key.kid, key.private_key, private, private.public_key(), header, key.created_at, key.retires_at)
+            private = loaded
+            headers = {type_: self._encode(b"", key.kid, loaded, type_).partition(".")[0] for type_ in (ACCESS_TOKEN, PRE_AUTH_TOKEN)}
+        return _Key(key.kid, key.private_key, private, private.public_key(), headers, key.created_at, key.retires_at)
 
-    def _encode(self, payload: bytes, kid: str, key: rsa.RSAPrivateKey) -> str:
-        return self._jws.encode(payload, key, algorithm=ALGORITHM, headers={"kid": kid, "typ": ACCESS_TOKEN})
+    def _encode(self, payload: bytes, kid: str, key: rsa.RSAPrivateKey, type_: str) -> str:
+        return self._jws.encode(payload, key, algorithm=ALGORITHM, headers={"kid": kid, "typ": type_})
 
-    def _key_of(self, token: str) -> _Key:
-        """The key of a token whose header is not written as ours are, if there is nothing wrong with that header."""
+    def _type_and_key_of(self, token: str) -> tuple[str, _Key]:
+        """Type and key of a token whose header is not written as ours are, if there is nothing wrong with that header."""
         try:
             header = self._jws.get_unverified_header(token)
         except (jwt.InvalidTokenError, ValueError):
             raise TokenInvalid from None
-        kid = header.get("kid")
-        if header.get("alg") != ALGORITHM or header.get("typ") != ACCESS_TOKEN or not isinstance(kid, str):
+        kid, type_ = header.get("kid"), header.get("typ")
+        if header.get("alg") != ALGORITHM or type_ not in (ACCESS_TOKEN, PRE_AUTH_TOKEN) or not isinstance(kid, str):
             raise TokenInvalid
         if not _REFUSED_HEADERS.isdisjoint(header):
             raise TokenInvalid
         key = self._keys.get(kid)
         if key is None:
             raise UnknownKey
-        return key
+        return type_, key
 
-    def _claims(self, payload: object, now: datetime) -> Claims:
+    def _claims(self, payload: dict[str, Any], now: datetime) -> Claims:
         """What a token with a valid signature says. PyJWT's own checks ask the machine's clock, and take "123" for a time."""
-        if not isinstance(payload, dict):
-            raise TokenInvalid
         get = payload.get
         if get("iss") != self._base_url or get("token_use") != "access":
             raise TokenInvalid
@@ -197,6 +239,7 @@ class JwtTokens:
             org_id=org_id,
             service=service,
             client_id=client_id,
+            impersonator_id=_uuid(get("impersonator")) if "impersonator" in payload else None,
         )
         if issued_at > now + self._leeway or ("nbf" in payload and _time(get("nbf")) > now + self._leeway):
             raise TokenInvalid

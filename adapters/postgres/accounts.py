@@ -129,10 +129,11 @@ class Accounts(Repository):
             purpose=purpose,
         )
 
-    async def lock_for_login(self, user_id: UUID, password_hash: str) -> bool:
-        return await self._exists(
-            """
-            select 1 from users
+    async def lock_for_login(self, user_id: UUID, password_hash: str) -> Account | None:
+        return await self._one(
+            to_account,
+            SELECT
+            + """
             where id = %(user_id)s and password_hash = %(password_hash)s and email_verified_at is not null
               and deactivated_at is null and anonymized_at is null
             for no key update""",
@@ -185,6 +186,17 @@ class Accounts(Repository):
 
     async def promote(self, user_id: UUID, now: datetime) -> None:
         await self._run("update users set is_platform_owner = true, updated_at = %(now)s where id = %(user_id)s", user_id=user_id, now=now)
+
+    async def demote(self, user_id: UUID, now: datetime) -> None:
+        await self._run("update users set is_platform_owner = false, updated_at = %(now)s where id = %(user_id)s", user_id=user_id, now=now)
+
+    async def other_platform_owner_exists(self, user_id: UUID) -> bool:
+        return await self._exists(
+            """
+            select 1 from users
+            where is_platform_owner and deactivated_at is null and anonymized_at is null and id <> %(user_id)s limit 1""",
+            user_id=user_id,
+        )
 
     async def ties(self, user_id: UUID, org_id: UUID) -> Ties:
         found = await self._one(

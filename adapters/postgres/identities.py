@@ -64,6 +64,9 @@ class Identities(SealingRepository):
             expires_at=ticket.expires_at,
         )
 
+    async def remove_all(self, user_id: UUID) -> None:
+        await self._run("delete from identities where user_id = %(user_id)s", user_id=user_id)
+
     async def remove(self, user_id: UUID, service_id: UUID | None, provider: Provider) -> bool:
         return (
             await self._run(

@@ -96,6 +96,13 @@ class Services(Repository):
             slug=slug,
         )
 
+    async def context_of(self, service_id: UUID) -> ServiceContext | None:
+        return await self._one(
+            to_context,
+            f"select {CONTEXT} from services v join organizations vo on vo.id = v.org_id where v.id = %(service_id)s",
+            service_id=service_id,
+        )
+
     async def listed(
         self, org_id: UUID, service_type: ServiceType | None, after: Service | None, limit: int, offset: int
     ) -> list[ListedService]:

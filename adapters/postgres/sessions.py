@@ -9,20 +9,21 @@ from adapters.postgres.services import CONTEXT, CONTEXT_WIDTH, to_context
 from adapters.postgres.statements import Repository, Row
 from adapters.postgres.subscriptions import entitlement, to_entitlement
 from core.access import OrganizationContext, OrganizationStanding, OrganizationStatus, Role, Standing
-from core.sessions import NOTHING, LiveSessions, Presented, Refreshed, Session
-from core.values import Email
+from core.sessions import NOTHING, LiveSession, LiveSessions, Presented, Refreshed, Session
+from core.values import Email, Listed
 
 STANDING: Final = """
     select u.id, u.email, u.email_verified_at, u.is_platform_owner, s.impersonator_id, o.id, o.slug, o.status, m.role"""
 LIVE: Final = """
     from sessions s
     join users u on u.id = s.user_id
-    left join users i on i.id = s.impersonator_id
+    left join (users i join sessions p on p.user_id = i.id) on p.id = s.impersonator_session_id
     left join (organizations o join memberships m on m.org_id = o.id) on o.id = %(org_id)s and m.user_id = u.id"""
-# Somebody acts as somebody else only while that is theirs to do (security.md I-3).
+# Somebody acts as somebody else only while that is theirs to do, and while the session lives in which they began to (security.md I-3).
 MAY_IMPERSONATE: Final = """
     (s.impersonator_id is null
-     or i.is_platform_owner and i.deactivated_at is null and i.anonymized_at is null and not u.is_platform_owner)"""
+     or i.is_platform_owner and i.deactivated_at is null and i.anonymized_at is null and not u.is_platform_owner
+        and p.ended_at is null and p.expires_at > %(now)s)"""
 IS_LIVE: Final = f"""
     where s.id = %(session_id)s and s.user_id = %(user_id)s and s.ended_at is null and s.expires_at > %(now)s
       and u.deactivated_at is null and u.anonymized_at is null and {MAY_IMPERSONATE}"""
@@ -39,7 +40,7 @@ STANDING_WITH: Final = f"""
     from sessions s
     join users u on u.id = s.user_id
     join (services v join organizations vo on vo.id = v.org_id) on v.id = s.service_id and v.client_id = %(client_id)s
-    left join users i on i.id = s.impersonator_id
+    left join (users i join sessions p on p.user_id = i.id) on p.id = s.impersonator_session_id
     left join service_users r on r.service_id = v.id and r.user_id = u.id
     {IS_LIVE}"""
 
@@ -47,6 +48,29 @@ STANDING_WITH: Final = f"""
 LIVES_IN_ORGANIZATION: Final = """
     s.org_id = %(org_id)s and s.user_id = %(user_id)s and s.ended_at is null and s.expires_at > %(now)s
     and (s.service_id is null or exists (select 1 from services v where v.id = s.service_id))"""
+
+BEGIN: Final = """
+    insert into sessions (id, user_id, impersonator_id, impersonator_session_id, service_id, org_id, device_id, created_at, expires_at,
+                          ends_at, address, agent, browser_hash)
+    values (%(id)s, %(user_id)s, %(impersonator_id)s, %(impersonator_session_id)s, %(service_id)s, %(org_id)s, %(device_id)s,
+            %(created_at)s, %(expires_at)s, %(ends_at)s, %(address)s, %(agent)s, %(browser_hash)s)"""
+# A cookie names its session, so nothing else has to.
+STANDING_OF_BROWSER: Final = f"""
+    {STANDING}, s.id {LIVE}
+    where s.browser_hash = %(browser_hash)s and s.ended_at is null and s.expires_at > %(now)s
+      and u.deactivated_at is null and u.anonymized_at is null and s.impersonator_id is null"""
+# All that a request could come from.
+LIVE_OF: Final = f"""
+    select count(*) over (), s.id, s.created_at, s.expires_at, s.address, s.agent, o.name, v.name, s.impersonator_id is not null,
+           s.browser_hash is not null
+    from sessions s
+    join users u on u.id = s.user_id
+    left join (users i join sessions p on p.user_id = i.id) on p.id = s.impersonator_session_id
+    left join organizations o on o.id = s.org_id
+    left join services v on v.id = s.service_id
+    where s.user_id = %(user_id)s and s.ended_at is null and s.expires_at > %(now)s and {MAY_IMPERSONATE}
+      and (s.service_id is null or v.id is not null)
+    order by s.created_at desc, s.id desc limit %(limit)s"""
 
 
 def to_standing(row: Row) -> Standing:
@@ -88,10 +112,11 @@ def to_refreshed(row: Row) -> Refreshed:
         email=Email(row[2]),
         email_verified_at=row[3],
         ends_at=row[4],
-        org_id=row[5],
-        org_slug=row[6],
-        service=None if row[7] is None else to_context(row[7:]),
-        entitlement=NOTHING if row[7 + CONTEXT_WIDTH] is None else to_entitlement(row[7 + CONTEXT_WIDTH :]),
+        impersonator_id=row[5],
+        org_id=row[6],
+        org_slug=row[7],
+        service=None if row[8] is None else to_context(row[8:]),
+        entitlement=NOTHING if row[8 + CONTEXT_WIDTH] is None else to_entitlement(row[8 + CONTEXT_WIDTH :]),
     )
 
 
@@ -109,6 +134,23 @@ def to_presented(row: Row) -> Presented:
     )
 
 
+def _columns(session: Session) -> dict[str, object]:
+    return {
+        "id": session.id,
+        "user_id": session.user_id,
+        "impersonator_id": session.impersonator_id,
+        "impersonator_session_id": session.impersonator_session_id,
+        "service_id": session.service.id if session.service else None,
+        "org_id": session.service.org_id if session.service else session.org_id,
+        "device_id": session.device_id,
+        "created_at": session.created_at,
+        "expires_at": session.expires_at,
+        "ends_at": session.ends_at,
+        "address": session.address,
+        "agent": session.agent,
+    }
+
+
 class Sessions(Repository):
     """ports.storage.Sessions."""
 
@@ -123,6 +165,13 @@ class Sessions(Repository):
     async def standing_with(self, client_id: UUID, session_id: UUID, user_id: UUID, now: datetime) -> Standing | None:
         return await self._one(to_standing_with, STANDING_WITH, client_id=client_id, session_id=session_id, user_id=user_id, now=now)
 
+    async def standing_of_browser(self, browser_hash: bytes, now: datetime) -> tuple[UUID, Standing] | None:
+        return await self._one(lambda row: (row[9], to_standing(row)), STANDING_OF_BROWSER, browser_hash=browser_hash, org_id=None, now=now)
+
+    async def live_of(self, user_id: UUID, limit: int, now: datetime) -> Listed[LiveSession]:
+        rows = await self._all(lambda row: row, LIVE_OF, user_id=user_id, limit=limit, now=now)
+        return Listed([LiveSession(*row[1:]) for row in rows], rows[0][0] if rows else 0)
+
     async def live_in(self, org_id: UUID, user_id: UUID, now: datetime) -> LiveSessions:
         found = await self._one(
             lambda row: LiveSessions(*row),
@@ -136,26 +185,17 @@ class Sessions(Repository):
 
     async def begin(self, session: Session, refresh_hash: bytes) -> None:
         await self._run(
-            """
-            with begun as (
-                insert into sessions (id, user_id, impersonator_id, service_id, org_id, created_at, expires_at, ends_at, address, agent)
-                values (%(id)s, %(user_id)s, %(impersonator_id)s, %(service_id)s, %(org_id)s, %(created_at)s, %(expires_at)s, %(ends_at)s,
-                        %(address)s, %(agent)s)
-                returning id, created_at)
+            f"""
+            with begun as ({BEGIN} returning id, created_at)
             insert into refresh_tokens (token_hash, session_id, generation, created_at)
             select %(refresh_hash)s, id, 1, created_at from begun""",
-            id=session.id,
-            user_id=session.user_id,
-            impersonator_id=session.impersonator_id,
-            service_id=session.service.id if session.service else None,
-            org_id=session.service.org_id if session.service else None,
-            created_at=session.created_at,
-            expires_at=session.expires_at,
-            ends_at=session.ends_at,
-            address=session.address,
-            agent=session.agent,
+            **_columns(session),
             refresh_hash=refresh_hash,
+            browser_hash=None,
         )
+
+    async def begin_in_browser(self, session: Session, browser_hash: bytes) -> None:
+        await self._run(BEGIN, **_columns(session), browser_hash=browser_hash)
 
     async def rotate(self, old_hash: bytes, new_hash: bytes, now: datetime, expires_at: datetime) -> Refreshed | None:
         # The token's row decides who wins. The session's row is updated too, so that an end of the session that commits first
@@ -168,7 +208,7 @@ class Sessions(Repository):
                 update refresh_tokens t set rotated_at = %(now)s
                 from sessions s join users u on u.id = s.user_id
                 left join organizations o on o.id = s.org_id
-                left join users i on i.id = s.impersonator_id
+                left join (users i join sessions p on p.user_id = i.id) on p.id = s.impersonator_session_id
                 where t.token_hash = %(old_hash)s and t.rotated_at is null and s.id = t.session_id
                   and s.ended_at is null and s.expires_at > %(now)s and u.deactivated_at is null and u.anonymized_at is null
                   and {MAY_IMPERSONATE}
@@ -180,12 +220,13 @@ class Sessions(Repository):
             extended as (
                 update sessions s set expires_at = least(%(expires_at)s, s.ends_at)
                 from spent where s.id = spent.session_id and s.ended_at is null
-                returning s.id, s.user_id, spent.email, spent.email_verified_at, s.ends_at, s.org_id, spent.slug, s.service_id,
-                          spent.generation),
+                returning s.id, s.user_id, spent.email, spent.email_verified_at, s.ends_at, s.impersonator_id, s.org_id, spent.slug,
+                          s.service_id, spent.generation),
             succeeding as (
                 insert into refresh_tokens (token_hash, session_id, generation, created_at)
                 select %(new_hash)s, id, generation + 1, %(now)s from extended)
-            select e.id, e.user_id, e.email, e.email_verified_at, e.ends_at, e.org_id, e.slug, {CONTEXT}, n.name, n.status, n.features
+            select e.id, e.user_id, e.email, e.email_verified_at, e.ends_at, e.impersonator_id, e.org_id, e.slug, {CONTEXT},
+                   n.name, n.status, n.features
             from extended e left join (services v join organizations vo on vo.id = v.org_id) on v.id = e.service_id
             left join lateral ({entitlement("v.id", "e.user_id")}) n on true""",
             old_hash=old_hash,
@@ -220,11 +261,32 @@ class Sessions(Repository):
     async def end_all(self, user_id: UUID, now: datetime) -> None:
         await self._run("update sessions set ended_at = %(now)s where user_id = %(user_id)s and ended_at is null", user_id=user_id, now=now)
 
+    async def end_one(self, user_id: UUID, session_id: UUID, now: datetime) -> bool:
+        ended = await self._run(
+            """
+            update sessions set ended_at = %(now)s
+            where id = %(session_id)s and user_id = %(user_id)s and ended_at is null and expires_at > %(now)s""",
+            session_id=session_id,
+            user_id=user_id,
+            now=now,
+        )
+        return ended > 0
+
     async def end_others(self, user_id: UUID, kept: UUID, now: datetime) -> None:
         await self._run(
             "update sessions set ended_at = %(now)s where user_id = %(user_id)s and id <> %(kept)s and ended_at is null",
             user_id=user_id,
             kept=kept,
+            now=now,
+        )
+
+    async def end_of_device(self, user_id: UUID, device_id: UUID, now: datetime) -> int:
+        return await self._run(
+            """
+            update sessions set ended_at = %(now)s
+            where user_id = %(user_id)s and device_id = %(device_id)s and ended_at is null and expires_at > %(now)s""",
+            user_id=user_id,
+            device_id=device_id,
             now=now,
         )
 

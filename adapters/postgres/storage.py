@@ -21,6 +21,7 @@ from adapters.postgres.guesses import Guesses
 from adapters.postgres.home_realm import HomeRealm
 from adapters.postgres.housekeeping import Housekeeping, Leases
 from adapters.postgres.identities import Identities
+from adapters.postgres.impersonation import Impersonations
 from adapters.postgres.invitations import Invitations
 from adapters.postgres.limits import Rates
 from adapters.postgres.logins import Logins
@@ -145,6 +146,7 @@ class Transaction(Reading):
         "_connection",
         "_events",
         "housekeeping",
+        "impersonations",
         "leases",
         "logins",
         "mails",

@@ -8,19 +8,22 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial, wraps
 from typing import Any, Final, TypedDict, Unpack, overload
+from urllib.parse import urlencode
 
-from quart import Quart, g, request
+from quart import Quart, Response, g, request
 
 from core import access as rules
-from core import api_keys, sessions
+from core import api_keys, browser, impersonation, sessions, signing_keys
 from core.access import Capability, NotAPlatformOwner, Permission, Person
-from core.errors import Unauthenticated, refuse
+from core.errors import SessionEnded, Unauthenticated, refuse
 from core.limits import Bucket
 from entrypoints.http.bodies import check_query
 from entrypoints.http.context import agent, anonymous, exchange, ports, signed_in
+from entrypoints.http.cookies import session_cookie
 from entrypoints.http.limits import admit
 
 View = Callable[..., Awaitable[Any]]
+Enter = Callable[["Access"], Awaitable[Response | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,8 @@ class Access:
         return (self.limit,) if isinstance(self.limit, Bucket) else self.limit
 
 
+SIGN_IN_PAGE: Final = "/app/sign-in"
+ACCOUNT_PAGE: Final = "/app/account"
 GUARDED_BY: Final = "_guarded_by"
 
 
@@ -58,7 +63,8 @@ class Changes(TypedDict, total=False):
 class AccessDecorator:
     """Stands on a route as `@anyone`, or as `@anyone(limit=LOGIN)` where the route differs from others of its kind."""
 
-    def __init__(self, access: Access, enter: Callable[[Access], Awaitable[None]]) -> None:
+    def __init__(self, access: Access, enter: Enter) -> None:
+        """`enter` finds out who calls and whether they may, or has an answer for whoever must go elsewhere first."""
         self._access = access
         self._enter = enter
 
@@ -72,12 +78,14 @@ class AccessDecorator:
         return AccessDecorator(replace(self._access, **changes), self._enter)
 
 
-def _guard(view: View, access: Access, enter: Callable[[Access], Awaitable[None]]) -> View:
+def _guard(view: View, access: Access, enter: Enter) -> View:
     @wraps(view)
     async def guarded(*args: Any, **kwargs: Any) -> Any:
         if access.limited:
             await admit(access.limits)
-        await enter(access)
+        elsewhere = await enter(access)
+        if elsewhere is not None:
+            return elsewhere
         check_query()
         return await view(*args, **kwargs)
 
@@ -102,7 +110,7 @@ def bearer_token() -> str:
 
 async def _as_person(access: Access, *, anywhere: bool = False) -> None:
     found = await sessions.authenticate(ports(), bearer_token(), address=exchange().address, agent=agent(), anywhere=anywhere)
-    _let_in(found, access)
+    await _let_in(found, access)
     if found.organization is not None:
         exchange().organization = found.organization.slug
     elif found.service is not None:
@@ -116,6 +124,32 @@ async def _as_person_if_present(access: Access) -> None:
         g.caller = anonymous()
 
 
+async def _as_pre_auth(_: Access) -> None:
+    claims = await signing_keys.read_pre_auth(ports(), bearer_token())
+    exchange().caller = str(claims.user_id)
+    g.pre_auth = claims
+    g.caller = anonymous()  # until the second factor is shown, nobody is signed in
+
+
+async def _as_browser(_: Access) -> Response | None:
+    cookie = session_cookie()
+    if cookie is None:
+        return _to_sign_in()
+    try:
+        found = await browser.authenticate(ports(), cookie, address=exchange().address, agent=agent())
+    except SessionEnded:
+        return _to_sign_in()
+    exchange().caller = str(found.user_id)
+    g.caller = found
+    return None
+
+
+def _to_sign_in() -> Response:
+    """Whoever is not signed in does that first, and comes back; a form that was sent meanwhile is not sent again."""
+    wanted = request.path if request.method in ("GET", "HEAD") else ACCOUNT_PAGE
+    return Response(b"", 303, {"Location": f"{SIGN_IN_PAGE}?{urlencode({'next': wanted})}", "Cache-Control": "no-store"})
+
+
 async def _as_member(access: Access) -> None:
     assert access.capability is not None, "a member's access names one"
     slug = (request.view_args or {})["org_slug"]
@@ -123,7 +157,7 @@ async def _as_member(access: Access) -> None:
     found = await sessions.authenticate_in(
         ports(), bearer_token(), slug, access.capability, inactive=access.inactive, address=exchange().address, agent=agent()
     )
-    _let_in(found, access)
+    await _let_in(found, access)
 
 
 async def _as_platform_owner(access: Access) -> None:
@@ -141,8 +175,11 @@ async def _as_service_key(access: Access) -> None:
     g.caller = found
 
 
-def _let_in(found: Person, access: Access) -> None:
+async def _let_in(found: Person, access: Access) -> None:
     exchange().caller = str(found.user_id)
+    if found.impersonator_id is not None:
+        exchange().impersonator = str(found.impersonator_id)
+        await impersonation.watch(ports(), found, request.method, exchange().route, request.view_args or {})
     if found.service is not None and not access.applications:
         raise rules.NotForApplications
     if found.impersonator_id is not None and not access.impersonated:
@@ -163,6 +200,12 @@ verified_person = AccessDecorator(Access("verified_person", "bearer", verified=T
 # Whoever sends no token is anybody; one that is sent must be good.
 person_if_present = AccessDecorator(Access("person_if_present", "bearer", optional=True), _as_person_if_present)
 platform_owner = AccessDecorator(Access("platform_owner", "bearer", impersonated=False), _as_platform_owner)
+
+
+# A sign-in that waits for the second factor (security.md J-8).
+pre_auth = AccessDecorator(Access("pre_auth", "bearer"), _as_pre_auth)
+# A browser that is signed in on our own pages; another one is sent to sign in.
+page_session = AccessDecorator(Access("page_session", "cookie"), _as_browser)
 
 
 def member(capability: Capability, *, impersonated: bool = True, inactive: bool = False) -> AccessDecorator:

@@ -17,27 +17,33 @@ from werkzeug.routing import MapAdapter
 
 from core.values import is_plain
 from entrypoints.http import (
+    account,
     accounts,
     analytics,
     api_keys,
     audit,
     branding,
+    devices,
     domains,
     end_users,
     governance,
     home_realm,
     identities,
+    impersonation,
     invitations,
     members,
+    mfa,
     oauth_credentials,
     operations,
     organizations,
     plans,
     platform_users,
+    privacy,
     service_info,
     service_users,
     services,
     sessions,
+    sign_in,
     smtp,
     subscriptions,
 )
@@ -144,11 +150,11 @@ def _routes() -> Application:
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
     # The interface description lists them in this order.
     for area in (
-        accounts, sessions, identities,
+        accounts, sessions, mfa, devices, identities, privacy,
         organizations, members, invitations, services, plans, api_keys, end_users, analytics, audit,
         smtp, branding, domains, oauth_credentials, home_realm,
         service_users, subscriptions, service_info,
-        governance, platform_users, operations,
+        governance, platform_users, impersonation, sign_in, account, operations,
     ):  # fmt: skip
         app.register_blueprint(area.routes)
     app.before_request(_look_at_address)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, cast
 
 from quart import Quart, Response, current_app, g, request
 
-from core.access import Anonymous, Caller, Member, Person, ServiceKey
+from core.access import Anonymous, Caller, Member, Person, PreAuthClaims, ServiceKey
+from core.devices import Client
 from core.values import plain
 
 if TYPE_CHECKING:
@@ -79,6 +80,16 @@ def acting_key() -> ServiceKey:
     found = caller()
     assert isinstance(found, ServiceKey), "only behind @service_key"
     return found
+
+
+def client(token: str | None = None, *, name: str | None = None) -> Client:
+    """What a sign-in over the interface shows of its device (decisions, points 42 and 78)."""
+    return Client(device_id=request.headers.get("X-Device-Id"), token=token, name=name)
+
+
+def pre_auth() -> PreAuthClaims:
+    """The sign-in that a route behind @pre_auth continues."""
+    return cast("PreAuthClaims", g.pre_auth)
 
 
 def agent() -> str | None:

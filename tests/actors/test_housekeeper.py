@@ -9,13 +9,13 @@ import trio
 
 from actors.sweeper import sweeper
 from adapters.postgres.pool import Pool
-from core import accounts, housekeeping, mails, sessions
+from core import accounts, housekeeping, mails
 from core.access import SYSTEM, Anonymous
 from core.mails import MailKind, Outcome
 from core.one_time_tokens import Purpose
 from core.values import Email, digest, new_id
 from ports import Ports
-from tests.builders import EMAIL, PASSWORD, add_account, run_sql
+from tests.builders import EMAIL, PASSWORD, add_account, log_in, run_sql
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.waiting import eventually
 
@@ -30,7 +30,7 @@ async def count(pool: Pool, table: str) -> int:
 @pytest.mark.slow
 async def test_expired_tokens_and_sessions_go(ports: Ports, pool: Pool, clock: FakeClock) -> None:
     account = await add_account(ports)
-    await sessions.login(ports, Anonymous(), Email(EMAIL), PASSWORD)
+    await log_in(ports)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for token, days in (("short", 1), ("long", 400)):
             expires_at = clock.now() + timedelta(days=days)

@@ -14,11 +14,12 @@ from adapters.postgres.pool import Pool
 from core import accounts, sessions
 from core.access import SYSTEM, Anonymous, NotAnEndUser, OrganizationStatus, Person, ServiceContext
 from core.errors import OrganizationNotActive, TokenExpired, Unauthenticated
+from core.login import CredentialsInvalid, service_to_sign_in_to
 from core.policy import Policy
-from core.sessions import CredentialsInvalid, RefreshTokenInvalid, TokenPair
+from core.sessions import RefreshTokenInvalid, TokenPair
 from ports import Ports
 from tests.background import Background
-from tests.builders import PASSWORD, add_account, add_organization, deliver, link, make_ports, run_sql
+from tests.builders import PASSWORD, add_account, add_organization, deliver, link, log_in, make_ports, run_sql
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.services import add_service, service_context
 
@@ -133,7 +134,7 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(target=refresh_tokens)
     def login(self) -> object:
         try:
-            pair = self.run(sessions.login, self.ports, NOBODY, self.account.email, self.password)
+            pair = self.run(log_in, self.ports, self.account.email, self.password)
         except CredentialsInvalid:
             assert not self.active
             return multiple()
@@ -146,8 +147,8 @@ class SessionMachine(RuleBasedStateMachine):
     def _login_to_service(self) -> tuple[object, object]:
         org, slug = self.service.org_slug, self.service.slug
         try:
-            service = self.run(sessions.service_to_sign_in_to, self.ports, org, slug)
-            pair = self.run(sessions.login, self.ports, NOBODY, self.account.email, self.password, service)
+            service = self.run(service_to_sign_in_to, self.ports, org, slug)
+            pair = self.run(log_in, self.ports, self.account.email, self.password, service)
         except OrganizationNotActive:
             assert self.suspended
             return multiple(), multiple()
@@ -196,7 +197,7 @@ class SessionMachine(RuleBasedStateMachine):
     def login_for_access(self) -> object:
         if not self.active:
             return multiple()
-        pair = self.run(sessions.login, self.ports, NOBODY, self.account.email, self.password)
+        pair = self.run(log_in, self.ports, self.account.email, self.password)
         session = KnownSession(self.now + 90 * DAY, self.now, [])
         self.known.append(session)
         return self.took(session, pair)
@@ -204,7 +205,7 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(wrong=st.sampled_from(["", "wrong password", PASSWORD + " "]))
     def login_with_a_wrong_password(self, wrong: str) -> None:
         with pytest.raises(CredentialsInvalid):
-            self.run(sessions.login, self.ports, NOBODY, self.account.email, wrong)
+            self.run(log_in, self.ports, self.account.email, wrong)
 
     @rule(target=refresh_tokens, token=refresh_tokens)
     def refresh(self, token: RefreshToken) -> object:

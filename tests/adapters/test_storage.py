@@ -25,7 +25,7 @@ from tests.adapters.rows import (
     account,
     add,
 )
-from tests.builders import PASSWORD, add_account, deliver, everyone, link, make_vault, run_sql
+from tests.builders import PASSWORD, add_account, deliver, everyone, link, log_in, make_vault, run_sql
 from tests.fakes.outside import FakeClock, FakeMailTransport
 
 
@@ -88,7 +88,7 @@ async def test_ping(storage: Postgres) -> None:
 async def test_everything_at_once_on_two_accounts_ends_without_a_deadlock(ports: Ports, sent: FakeMailTransport, pool: Pool) -> None:
     """Whoever takes its locks in another order than account, tokens, sessions is found here as StorageDown (a deadlock is one)."""
     people = [await add_account(ports), await add_account(ports, EVE)]
-    pairs = [await sessions.login(ports, SYSTEM, person.email, PASSWORD) for person in people for _ in range(4)]
+    pairs = [await log_in(ports, person.email) for person in people for _ in range(4)]
     callers = [await sessions.authenticate(ports, pair.access_token, address=None, agent=None) for pair in pairs]
     for person in people:
         await accounts.forgot_password(ports, SYSTEM, person.email)
@@ -104,7 +104,7 @@ async def test_everything_at_once_on_two_accounts_ends_without_a_deadlock(ports:
             case 1:
                 return sessions.logout(ports, caller)
             case 2:
-                return sessions.login(ports, SYSTEM, people[person].email, PASSWORD)
+                return log_in(ports, people[person].email)
             case 3:
                 return accounts.change_password(ports, caller, PASSWORD, f"another password {number}")
             case 4:

@@ -69,7 +69,7 @@ def test_an_outage_has_a_code_and_a_sentence(outage: type[Outage]) -> None:
 
 
 def test_sentences_do_not_say_who_failed_a_login() -> None:
-    from core.sessions import CredentialsInvalid
+    from core.login import CredentialsInvalid
 
     assert CredentialsInvalid().message == "The e-mail address or the password is wrong."
 

@@ -13,15 +13,12 @@ from hypothesis import strategies as st
 from quart_trio import QuartTrio
 
 from adapters.postgres.pool import Pool
-from core import sessions
-from core.access import SYSTEM
 from core.policy import Policy
-from core.values import Email
 from entrypoints.http import context
 from entrypoints.http.app import create_app
 from ports import Ports
 from tests.background import Background
-from tests.builders import EMAIL, PASSWORD, Answer, add_account, make_edge, make_ports
+from tests.builders import Answer, add_account, log_in, make_edge, make_ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.http.direct import ask
 from tests.http.paths import API_KEY, add_ruler, filled, restore
@@ -542,7 +539,7 @@ def served(conninfo: str) -> Iterator[Served]:
             ports = await make_ports(pool, FakeClock(), FakeMailTransport(), FakeMetrics(), Policy(account_guess_limit=10**6))
             app = create_app(ports, make_edge(), observe=lambda _: None, exposition=lambda: b"", exposition_type="text/plain")
             await add_account(ports)
-            pair = await sessions.login(ports, SYSTEM, Email(EMAIL), PASSWORD)
+            pair = await log_in(ports)
             return app, pair.access_token
 
         app, token = background.run(start)

@@ -1,0 +1,51 @@
+"""Sign-ins that wait for the second factor."""
+
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from adapters.postgres.statements import Repository, Row
+from core.login import Pending
+
+COLUMNS: Final = "id, user_id, service_id, provider, created_at, expires_at"
+
+
+def to_pending(row: Row) -> Pending:
+    return Pending(id=row[0], user_id=row[1], service_id=row[2], provider=row[3], created_at=row[4], expires_at=row[5])
+
+
+class PreAuths(Repository):
+    """ports.storage.PreAuths and Tries."""
+
+    async def add(self, pending: Pending) -> None:
+        await self._run(
+            f"""
+            insert into pre_auths ({COLUMNS})
+            values (%(id)s, %(user_id)s, %(service_id)s, %(provider)s, %(created_at)s, %(expires_at)s)""",
+            id=pending.id,
+            user_id=pending.user_id,
+            service_id=pending.service_id,
+            provider=pending.provider,
+            created_at=pending.created_at,
+            expires_at=pending.expires_at,
+        )
+
+    async def take_try(self, pre_auth_id: UUID, tries: int, now: datetime) -> Pending | None:
+        return await self._one(
+            to_pending,
+            f"""
+            update pre_auths set failures = failures + 1
+            where id = %(id)s and failures < %(tries)s and expires_at > %(now)s returning {COLUMNS}""",
+            id=pre_auth_id,
+            tries=tries,
+            now=now,
+        )
+
+    async def give_back_try(self, pre_auth_id: UUID) -> None:
+        await self._run("update pre_auths set failures = failures - 1 where id = %(id)s and failures > 0", id=pre_auth_id)
+
+    async def redeem(self, pre_auth_id: UUID, now: datetime) -> bool:
+        return await self._exists("delete from pre_auths where id = %(id)s and expires_at > %(now)s returning 1", id=pre_auth_id, now=now)
+
+    async def remove_all(self, user_id: UUID) -> None:
+        await self._run("delete from pre_auths where user_id = %(user_id)s", user_id=user_id)

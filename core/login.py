@@ -1,0 +1,323 @@
+"""Signing in: the password, the second factor where it is asked for, and the session that begins then (identity.md sections 3, 4.1 and 4.9;
+decisions, points 41, 42, 57, 59 to 61).
+
+Whatever the first factor was, `admit` goes on from there: so every way to sign in asks for the second one (security.md A-10), knows the
+device, and leaves the same records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from core import devices, events, guesses, mfa
+from core.access import OrganizationNotFound, OrganizationStatus, Person, PreAuthClaims
+from core.accounts import check_password_length
+from core.devices import Client
+from core.errors import Invalid, OrganizationNotActive, Unauthenticated, refuse
+from core.guesses import Secret, TooManyGuesses
+from core.mails import MailKind, new_mail
+from core.mfa import CodeWrong
+from core.services import ServiceNotFound
+from core.sessions import NOTHING, Session, new_session, pair
+from core.values import Email, digest, new_id, new_secret
+
+if TYPE_CHECKING:
+    from core.access import Caller, ServiceContext
+    from core.accounts import Account
+    from core.devices import Arrival
+    from core.sessions import TokenPair
+    from core.subscriptions import Entitlement
+    from ports import Ports
+    from ports.storage import Reading, Transaction
+
+# How many wrong codes end a pre-auth token (security.md J-8).
+TRIES = 5
+PASSWORD = "password"  # what the records call this way to sign in  # noqa: S105
+NOBODYS_DEVICE = Client()
+
+
+class CredentialsInvalid(Unauthenticated):
+    """The e-mail address or the password is wrong."""
+
+
+class EmailNotVerified(Unauthenticated):
+    """The e-mail address is not verified yet. Follow the link in the mail, or ask for a new one."""
+
+
+class NeedsCodeFlow(Invalid):
+    """People sign in to a mobile or desktop application in the browser, with PKCE, and not by handing it their password."""
+
+
+class PreAuthInvalid(Unauthenticated):
+    """This sign-in cannot be continued: it has expired, was used, or took too many wrong codes. Sign in again."""
+
+    token_sent = True
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A sign-in whose first factor was right, and which waits for the second. Times are UTC."""
+
+    id: UUID
+    user_id: UUID
+    service_id: UUID | None
+    provider: str
+    created_at: datetime
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class PreAuth:
+    """What to continue a sign-in with that waits for the second factor; `expires_in` is in whole seconds."""
+
+    token: str = field(repr=False)
+    expires_in: int
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    """A session that has begun. `secret` is its first refresh token, or its cookie if it is a browser's on our own pages; `device_token`
+    lets its device do without the second factor for a while."""
+
+    session: Session
+    email: Email
+    entitlement: Entitlement
+    secret: str = field(repr=False)
+    device_token: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How somebody signs in: through what, to what, on which device, and whether in a browser on our own pages."""
+
+    provider: str
+    service: ServiceContext | None
+    client: Client
+    in_browser: bool
+
+
+async def with_password(
+    ports: Ports,
+    caller: Caller,
+    email: Email,
+    password: str,
+    client: Client = NOBODYS_DEVICE,
+    service: ServiceContext | None = None,
+    *,
+    in_browser: bool = False,
+) -> SignedIn | PreAuth:
+    """What the right password gives (identity.md section 4.1): a session, of `service` if one is given, which the person then uses; or
+    where the second factor is asked for, a pre-auth token.
+
+    An unknown address, an account that may not sign in and a wrong password are one answer at one price (security.md B-1, B-2). On a
+    device that the account trusts, the wrong passwords of strangers do not count (A-3). Raises CredentialsInvalid, EmailNotVerified,
+    TooManyGuesses, Limited when too many hashes are waiting, and what service_to_sign_in_to raises when the service has been closed
+    meanwhile.
+    """
+    check_password_length(password)
+    async with ports.storage.reading() as read:
+        account = await read.accounts.by_email(email)
+        trusted_by = None if client.token is None else await read.devices.trusted_by(digest(client.token), ports.clock.now())
+    counted, subject = Secret.PASSWORD, str(email)
+    if client.token is not None and account is not None and trusted_by == account.id:
+        counted, subject = Secret.PASSWORD_ON_TRUSTED_DEVICE, client.token
+    await guesses.charge(ports, counted, subject)
+    usable = account if account is not None and account.is_usable and account.password_hash is not None else None
+    right = await ports.passwords.verify(usable.password_hash if usable else None, password)
+    if usable is None or not right:
+        await _failed(ports, caller, "credentials", PASSWORD, None if account is None else account.id)
+        raise CredentialsInvalid
+    if usable.email_verified_at is None:
+        ports.metrics.login_failed("unverified")
+        await guesses.clear(ports, counted, subject)  # the guess was right
+        raise EmailNotVerified
+    old_hash = usable.password_hash or ""
+    new_hash = await ports.passwords.hash(password) if ports.passwords.is_outdated(old_hash) else None
+    now = ports.clock.now()
+    person = _person(usable, caller, service)
+    async with ports.storage.transaction(by=person) as tx:  # whoever knows the password does it
+        # What was read before the hash is read again under the lock: a reset or a deactivation may have come in between.
+        account = await tx.accounts.lock_for_login(usable.id, old_hash) or refuse(CredentialsInvalid)
+        if new_hash is not None:
+            await tx.accounts.set_password(account.id, new_hash, now)
+        admitted = await admit(ports, tx, person, account, Way(PASSWORD, service, client, in_browser), now)
+    await guesses.clear(ports, counted, subject)
+    if isinstance(admitted, Pending):
+        return _pre_auth(ports, admitted)
+    await _take_part(ports, admitted)
+    return admitted
+
+
+async def admit(ports: Ports, tx: Transaction, person: Person, account: Account, way: Way, now: datetime) -> SignedIn | Pending:
+    """What a right first factor leads to, on a locked account that may sign in: a session, whose id is that of `person`, or waiting for the
+    second factor. Raises what service_to_sign_in_to raises."""
+    arrival = await devices.arrive(ports, tx, account.id, person, way.client, way.service.org_id if way.service else None, now)
+    if account.mfa_enabled_at is None or arrival.is_trusted:
+        return await _begin(ports, tx, person, account, way, arrival, now)
+    pending = Pending(
+        id=new_id(),
+        user_id=account.id,
+        service_id=way.service.id if way.service else None,
+        provider=way.provider,
+        created_at=now,
+        expires_at=now + ports.policy.pre_auth_ttl,
+    )
+    await tx.pre_auths.add(pending)
+    return pending
+
+
+async def with_code(
+    ports: Ports,
+    caller: Caller,
+    claims: PreAuthClaims,
+    code: str,
+    client: Client = NOBODYS_DEVICE,
+    *,
+    trust: bool = False,
+    in_browser: bool = False,
+) -> SignedIn:
+    """The session that a pre-auth token with these claims and the right code give, once (identity.md section 4.9; security.md J-8, M-1 to M-3).
+
+    With `trust` the device may do without the second factor from now on, for as long as the person's organizations let it. Raises
+    PreAuthInvalid, CodeMalformed, CodeWrong, TooManyGuesses, and what service_to_sign_in_to raises.
+    """
+    mfa.check_format(code)
+    # A try is taken before the code is looked at, and of a sign-in that is dead none is, so that it says nothing about the account.
+    async with ports.storage.counting() as count:
+        pending = await count.pre_auths.take_try(claims.id, TRIES, ports.clock.now()) or refuse(PreAuthInvalid)
+    try:
+        proof = await mfa.check(ports, caller, pending.user_id, code)
+    except TooManyGuesses:
+        async with ports.storage.counting() as count:
+            await count.pre_auths.give_back_try(pending.id)  # nobody has looked at the code
+        raise
+    except CodeWrong:
+        await _failed(ports, caller, "mfa", pending.provider, pending.user_id)
+        raise
+    async with ports.storage.reading() as read:
+        service = None
+        if pending.service_id is not None:
+            service = await read.services.context_of(pending.service_id) or refuse(ServiceNotFound)
+            await _open_service(read, service.org_slug, service.slug)
+        account = await read.accounts.by_id(pending.user_id) or refuse(PreAuthInvalid)
+    now = ports.clock.now()
+    person = _person(account, caller, service)
+    async with ports.storage.transaction(by=person) as tx:
+        account = await tx.accounts.lock(pending.user_id) or refuse(PreAuthInvalid)
+        # Whatever ends sign-ins that wait, removes them, with the account locked.
+        if not await tx.pre_auths.redeem(pending.id, now) or not account.is_usable:
+            raise PreAuthInvalid
+        await mfa.accept(tx, person, account.id, proof, now)
+        org_id = service.org_id if service else None
+        arrival = await devices.arrive(ports, tx, account.id, person, client, org_id, now)
+        way = Way(pending.provider, service, client, in_browser)
+        signed_in = await _begin(ports, tx, person, account, way, arrival, now, second_factor=True, trust=trust)
+    await _take_part(ports, signed_in)
+    return signed_in
+
+
+async def service_to_sign_in_to(ports: Ports, org_slug: str, service_slug: str) -> ServiceContext:
+    """The service that somebody may sign in to with a password (decisions, point 57).
+
+    Raises OrganizationNotFound, OrganizationNotActive, ServiceNotFound, NeedsCodeFlow, in this order.
+    """
+    async with ports.storage.reading() as read:
+        return await _open_service(read, org_slug, service_slug)
+
+
+def tokens(ports: Ports, signed_in: SignedIn) -> TokenPair:
+    """The first pair of tokens of a session that is no browser's."""
+    session = signed_in.session
+    return pair(
+        ports,
+        session.id,
+        session.user_id,
+        signed_in.email,
+        verified=True,
+        ends_at=session.ends_at,
+        now=session.created_at,
+        refresh_token=signed_in.secret,
+        service=session.service,
+        entitlement=signed_in.entitlement,
+    )
+
+
+async def _begin(
+    ports: Ports,
+    tx: Transaction,
+    person: Person,
+    account: Account,
+    way: Way,
+    arrival: Arrival,
+    now: datetime,
+    *,
+    second_factor: bool = False,
+    trust: bool = False,
+) -> SignedIn:
+    entitlement, service = NOTHING, way.service
+    if service is not None:
+        if not await tx.end_users.add(service.id, account.id, now, signed_in=True):
+            raise ServiceNotFound
+        await _open_service(tx, service.org_slug, service.slug)  # as it is after the time that a hash took
+        entitlement = await tx.subscriptions.entitlement(service.id, account.id, now)
+    device_token = await devices.welcome(tx, arrival, now, second_factor=second_factor, trust=trust)
+    session = new_session(ports, account.id, person, service, now, id_=person.session_id, device_id=arrival.device.id)
+    secret = new_secret()
+    if way.in_browser:
+        await tx.sessions.begin_in_browser(session, digest(secret))
+    else:
+        await tx.sessions.begin(session, digest(secret))
+    await tx.logins.succeeded(session, way.provider, arrival)
+    if arrival.risk.is_high and account.mfa_enabled_at is None:  # there is nothing more to ask for (decisions, point 83)
+        await tx.mails.queue(new_mail(MailKind.UNUSUAL_SIGN_IN, account.email, now))
+    tx.record(events.signed_in(account.id, way.provider, service))
+    return SignedIn(session, account.email, entitlement, secret, device_token)
+
+
+def _person(account: Account, caller: Caller, service: ServiceContext | None) -> Person:
+    """Who signs in, with the id of the session that begins if all goes well."""
+    return Person(
+        user_id=account.id,
+        email=account.email,
+        email_verified=account.email_verified_at is not None,
+        session_id=new_id(),
+        service=service,
+        address=caller.address,
+        agent=caller.agent,
+    )
+
+
+def _pre_auth(ports: Ports, pending: Pending) -> PreAuth:
+    claims = PreAuthClaims(id=pending.id, user_id=pending.user_id, issued_at=pending.created_at, expires_at=pending.expires_at)
+    expires_in = int(pending.expires_at.timestamp()) - int(pending.created_at.timestamp())
+    return PreAuth(ports.tokens.sign_pre_auth(claims), expires_in)
+
+
+async def _take_part(ports: Ports, signed_in: SignedIn) -> None:
+    """A member who signs in to a service of the organization takes part in it (the terms of security.md)."""
+    session = signed_in.session
+    if session.service is not None:
+        async with ports.storage.counting() as at_once:
+            await at_once.members.confirm(session.service.org_id, session.user_id, session.created_at)
+
+
+async def _failed(ports: Ports, caller: Caller, reason: str, provider: str, user_id: UUID | None) -> None:
+    ports.metrics.login_failed(reason)
+    if user_id is not None:
+        async with ports.storage.counting() as count:
+            await count.logins.failed(user_id, provider, ports.clock.now(), caller.address, caller.agent)
+
+
+async def _open_service(read: Reading | Transaction, org_slug: str, service_slug: str) -> ServiceContext:
+    service = await read.services.context(org_slug, service_slug)
+    status = service.status if service else await read.organizations.status(org_slug) or refuse(OrganizationNotFound)
+    if status is not OrganizationStatus.ACTIVE:
+        raise OrganizationNotActive
+    if service is None:
+        raise ServiceNotFound
+    if service.is_public:
+        raise NeedsCodeFlow
+    return service
