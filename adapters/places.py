@@ -11,9 +11,12 @@ from core.values import plain
 
 LENGTH: Final = 100  # characters of a name
 
+# What the reader raises at something broken, or at an address that is none, or none that the file can hold.
+BROKEN: Final = (maxminddb.InvalidDatabaseError, RecursionError, TypeError, ValueError)
+
 
 class PlacesUnreadable(Exception):
-    """The file cannot be used; the text says why, without its name."""
+    """The file cannot be used; the text names it, and says why."""
 
 
 class Nowhere:
@@ -33,15 +36,16 @@ class PlacesFile:
         try:
             self._reader = maxminddb.open_database(path, maxminddb.MODE_MMAP)
             self._reader.get("0.0.0.1")  # a file that was cut short opens all the same
-        except (OSError, ValueError, maxminddb.InvalidDatabaseError) as error:
-            raise PlacesUnreadable(str(error)) from None
+        except OSError as error:
+            raise PlacesUnreadable(f"{path} cannot be read: {error.strerror}") from None
+        except BROKEN:
+            raise PlacesUnreadable(f"{path} is not a file in MaxMind's format") from None
 
     def of(self, address: str | None) -> Place | None:
         try:
-            found = self._reader.get(ip_address(address or ""))
-        except (ValueError, maxminddb.InvalidDatabaseError):
-            return None  # no address; one that such a file does not hold; or a file that is broken where this one stands
-        return _place(found)
+            return _place(self._reader.get(ip_address(address or "")))
+        except BROKEN:
+            return None
 
 
 def _place(record: Any) -> Place | None:

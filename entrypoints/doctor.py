@@ -24,7 +24,7 @@ from core.errors import StorageDown
 from entrypoints.bind import show_server
 from entrypoints.main import base_url, running_database
 from entrypoints.settings import Settings, SettingsInvalid
-from entrypoints.wiring import check_database_address, check_sender, hashes_at_once, mail_folder, openings, smtp, vault_of
+from entrypoints.wiring import check_database_address, check_sender, hashes_at_once, mail_folder, openings, places, smtp, vault_of
 from ports.crypto import SealBroken
 from ports.observe import Clock
 from ports.outside import MailRefused
@@ -86,6 +86,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
     yield mail(settings)
     yield from name_servers(settings)
     yield outbound(settings)
+    yield locations(settings)
     yield from storage(settings)
 
 
@@ -197,6 +198,17 @@ def outbound(settings: Settings) -> Finding:
         return Finding("outbound calls", Health.BAD, str(error))
     text = f"SSO_OUTBOUND_ALLOW lets every tenant have us connect to {settings.outbound_allow}"
     return Finding("outbound calls", Health.WARNING, text)
+
+
+def locations(settings: Settings) -> Finding:
+    """Whether it can be told where logins come from."""
+    if settings.geoip_database is None:
+        return Finding("locations", Health.GOOD, "not known: SSO_GEOIP_DATABASE is unset")
+    try:
+        places(settings)
+    except SettingsInvalid as error:
+        return Finding("locations", Health.BAD, str(error))
+    return Finding("locations", Health.GOOD, f"those of {settings.geoip_database}")
 
 
 def storage(settings: Settings) -> Iterator[Finding]:

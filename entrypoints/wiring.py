@@ -201,7 +201,7 @@ def places(settings: Settings) -> Nowhere | PlacesFile:
     try:
         return PlacesFile(settings.geoip_database)
     except PlacesUnreadable as error:
-        raise SettingsInvalid(f"SSO_GEOIP_DATABASE is not usable: {settings.geoip_database} {error}.") from None
+        raise SettingsInvalid(f"SSO_GEOIP_DATABASE is not usable: {error}.") from None
 
 
 def check_sender(settings: Settings) -> None:

@@ -1,6 +1,7 @@
 """What the doctor says of an installation that has something wrong with it."""
 
 import importlib.metadata
+from pathlib import Path
 
 import dns.resolver
 import pytest
@@ -9,6 +10,7 @@ from entrypoints import doctor
 from entrypoints.doctor import Health
 from entrypoints.settings import Settings
 from tests.fakes.dns_server import DnsServer
+from tests.fakes.places import SHIPPED
 
 
 def test_what_is_installed_here_is_above_every_floor() -> None:
@@ -76,3 +78,11 @@ def test_without_name_servers_that_are_set_those_of_the_system_are_asked(monkeyp
 
 def test_lxml_and_xmlsec_share_their_library() -> None:
     assert doctor.xml().health is Health.GOOD
+
+
+def test_a_file_of_places_is_tried_out(tmp_path: Path) -> None:
+    assert doctor.locations(Settings()).health is Health.GOOD
+    assert doctor.locations(Settings(geoip_database=SHIPPED)).health is Health.GOOD
+    bad = doctor.locations(Settings(geoip_database=tmp_path / "missing.mmdb"))
+    assert bad.health is Health.BAD
+    assert "missing.mmdb cannot be read" in bad.text
