@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from core import access, accounts, api_keys, events, governance, members, organizations, plans, services, sessions, subscriptions, uris
+from core import access, accounts, api_keys, events, governance, members, mfa, organizations, plans, services, sessions, subscriptions, uris
 from core.access import SYSTEM, OrganizationContext, OrganizationStatus, Permission, Person, Role, ServiceKey
 from core.errors import Invalid, Refusal
+from core.mfa import MfaEvent
 from core.one_time_tokens import Purpose
 from core.organizations import Membership
 from core.services import ServiceType, Settings
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 STEWARD: Final = Email("steward@demo.example")
 ORGANIZATIONS: Final[Mapping[Slug, str]] = {Slug("demo"): "Demo", Slug("demo-other"): "Another Demo"}
 END_USERS: Final = ("ada", "grace")
+CAUTIOUS: Final = "grace"  # who is asked for a second factor
 WEB, MOBILE = Slug("web-shop"), Slug("mobile-shop")
 KEY: Final = "Demo"
 PLAN: Final = "Professional"
@@ -48,11 +50,12 @@ class DemoRefused(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Somebody who can sign in."""
+    """Somebody who can sign in: with the password alone, or with the codes that an authenticator app makes of the secret, which is base32."""
 
     id: UUID
     email: Email
     password: str = field(repr=False)
+    totp_secret: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class Application:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
-    """An organization with everything in it. The key may do everything; the end users are verified."""
+    """An organization with everything in it. The key may do everything; the end users are verified, and one of them has a second factor."""
 
     organization: Organization
     owner: Credentials
@@ -215,6 +218,7 @@ async def _person(seeding: _Seeding, email: Email) -> Credentials:
         for purpose in Purpose:
             await tx.one_time_tokens.void(account.id, purpose)
         await tx.sessions.end_all(account.id, now)
+        await mfa.switch_off(tx, account, now)
     await tx.accounts.mark_verified(account.id, now)
     await tx.accounts.set_password(account.id, seeding.hashes[email], now)
     return Credentials(account.id, email, seeding.passwords[email])
@@ -242,7 +246,7 @@ async def _furnished(seeding: _Seeding, steward: Credentials, slug: Slug, there:
     mobile = await _application(seeding, me, MOBILE, "Mobile Shop", ServiceType.MOBILE)
     plan = await _plan(seeding, me, web.service, f"price_{slug}_professional")
     key_id, key = await _key(seeding, me, web.service)
-    end_users = [await _end_user(seeding, me, web.service, _customer(slug, name)) for name in END_USERS]
+    end_users = [await _end_user(seeding, me, web.service, slug, name) for name in END_USERS]
     await _subscribe(seeding, me, web.service, key_id, end_users[0], plan)
     return Tenant(
         organization=organization,
@@ -309,9 +313,9 @@ async def _key(seeding: _Seeding, me: Member, service: Service) -> tuple[UUID, s
     return key.id, text
 
 
-async def _end_user(seeding: _Seeding, me: Member, service: Service, email: Email) -> Credentials:
+async def _end_user(seeding: _Seeding, me: Member, service: Service, slug: Slug, name: str) -> Credentials:
     tx, now = seeding.tx, seeding.ports.clock.now()
-    who = await _person(seeding, email)
+    who = await _person(seeding, _customer(slug, name))
     if await tx.service_users.by_id(service.org_id, service.id, who.id) is None:
         # As if they had signed in, so that the analytics have something to show.
         context = await tx.services.context(me.acts_in.slug, service.slug)
@@ -320,7 +324,22 @@ async def _end_user(seeding: _Seeding, me: Member, service: Service, email: Emai
         await tx.sessions.begin(session, digest(new_secret()))
         await tx.logins.succeeded(session, "password")
         tx.record(events.signed_in(who.id, "password", context))
-    return who
+    return await _secured(seeding, who) if name == CAUTIOUS else who
+
+
+async def _secured(seeding: _Seeding, who: Credentials) -> Credentials:
+    """The same person, with a second factor and its new secret. There are no backup codes until somebody asks for some."""
+    tx, secret, now = seeding.tx, seeding.ports.codes.new_secret(), seeding.ports.clock.now()
+    account = await tx.accounts.lock(who.id)
+    assert account is not None, "it was locked before"
+    had_one = await mfa.switch_off(tx, account, now)
+    await tx.mfa.begin(who.id, secret, now)
+    await tx.accounts.set_mfa(who.id, now, now)
+    if not had_one:
+        await tx.mfa.log(who.id, [MfaEvent.SETUP_INITIATED, MfaEvent.SETUP_COMPLETED, MfaEvent.ENABLED], SYSTEM, now)
+        for event in events.mfa_enabled(who.id):
+            tx.record(event)
+    return replace(who, totp_secret=secret)
 
 
 async def _subscribe(seeding: _Seeding, me: Member, service: Service, key_id: UUID, who: Credentials, plan: Plan) -> None:

@@ -27,7 +27,7 @@ def _tenant(tenant: Tenant) -> dict[str, Any]:
         "mobile_service": _application(tenant.mobile),
         "plan": {"id": str(tenant.plan.id), "billing_price_id": tenant.plan.billing_price_id},
         "api_key": tenant.api_key,
-        "end_users": [_person(who) | {"totp_secret": None} for who in tenant.end_users],
+        "end_users": [_person(who) | {"totp_secret": who.totp_secret} for who in tenant.end_users],
     }
 
 
@@ -58,6 +58,9 @@ WALK: Final = """\
 api={base_url}
 json='Content-Type: application/json'
 get() {{ python3 -c 'import functools, json, sys; print(functools.reduce(dict.get, sys.argv[1:], json.load(sys.stdin)))' "$@"; }}
+code() {{ python3 -c 'import base64, hmac, struct, sys, time   # as "oathtool --totp --base32" does
+mac = hmac.digest(base64.b32decode(sys.argv[1]), struct.pack(">Q", int(time.time()) // 30), "sha1")
+print("%06d" % ((struct.unpack(">I", mac[mac[-1] & 15:][:4])[0] & 0x7fffffff) % 1000000))' "$1"; }}
 
 # The owner looks at the organization and its services.
 owner="Authorization: Bearer $(curl -s $api/api/auth/login -H "$json" \\
@@ -81,18 +84,31 @@ curl -s $api/api/service/analytics -H "$key"
 curl -s $api/api/auth/login -H "$json" -d '{{"email": "{end_user}", "password": "{end_user_password}",
     "org_slug": "{slug}", "service_slug": "{service}"}}'
 
+# Another one has two-factor authentication: the password gets a token to go on with, and a code, which is good once, the tokens.
+cautious='{{"email": "{cautious}", "password": "{cautious_password}"'
+first="Authorization: Bearer $(curl -s $api/api/auth/login -H "$json" -d "$cautious}}" | get access_token)"
+tokens=$(curl -s $api/api/auth/mfa/verify -H "$json" -H "$first" \\
+    -d '{{"code": "'$(code {totp_secret})'", "trust_device": true, "device_name": "My terminal"}}')
+theirs="Authorization: Bearer $(printf %s "$tokens" | get access_token)"
+curl -s $api/api/user/mfa/status -H "$theirs"
+curl -s $api/api/user/devices -H "$theirs"
+# The device is trusted from now on: whoever has its token signs in there without a code.
+curl -s $api/api/auth/login -H "$json" -d "$cautious"', "device_token": "'$(printf %s "$tokens" | get device_token)'"}}'
+
 # A platform owner looks at all organizations.
 platform="Authorization: Bearer $(curl -s $api/api/auth/login -H "$json" \\
     -d '{{"email": "{platform_owner}", "password": "{platform_owner_password}"}}' | get access_token)"
 curl -s $api/api/platform/organizations -H "$platform"
 
 # Everything that was seeded, another organization included: gatehouse demo --json. Each time makes new passwords and secrets.
+# In a browser: {base_url}/app/sign-in leads to {base_url}/app/account, for everybody above.
 """
 
 
 def as_walk(demo: Demo, base_url: str) -> str:
     """The same as commands to paste into a shell."""
     tenant = demo.first
+    [cautious] = [who for who in tenant.end_users if who.totp_secret is not None]
     return WALK.format(
         base_url=base_url,
         organization=tenant.organization.name,
@@ -104,6 +120,9 @@ def as_walk(demo: Demo, base_url: str) -> str:
         end_user_id=tenant.end_users[0].id,
         end_user=tenant.end_users[0].email,
         end_user_password=tenant.end_users[0].password,
+        cautious=cautious.email,
+        cautious_password=cautious.password,
+        totp_secret=cautious.totp_secret,
         platform_owner=demo.platform_owner.email,
         platform_owner_password=demo.platform_owner.password,
     )

@@ -1,5 +1,6 @@
 """`gatehouse demo`: what it says is there is there, and a second time adds nothing."""
 
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -13,9 +14,11 @@ from core.services import RedirectUriInvalid
 from entrypoints.demo import as_json, as_walk, notes
 from ports import Ports
 from tests.builders import BASE_URL, Api, add_account, add_member, add_organization, everyone, run_sql
+from tests.mfa import Authenticator
 
 # What each run makes anew, or what is only ever added to.
 REPLACED = {"audit_log", "audit_totals", "events", "guesses", "rates"}
+SECRETS = ("password", "client_secret", "api_key", "totp_secret")
 
 
 async def counts(pool: Pool) -> dict[str, int]:
@@ -66,6 +69,40 @@ async def test_everybody_in_it_can_do_what_they_are_there_for(api: Api, seeded: 
 
 
 @pytest.mark.slow
+async def test_one_end_user_of_each_organization_has_a_second_factor(api: Api, ports: Ports, pool: Pool, seeded: Demo) -> None:
+    shown = as_json(seeded, BASE_URL)
+    for tenant in (shown, shown["other_organization"]):
+        plain, cautious = tenant["end_users"]
+        assert plain["totp_secret"] is None
+        assert re.fullmatch("[A-Z2-7]{32}", cautious["totp_secret"])
+        assert "mfa_required" not in (await api.login(plain["email"], plain["password"])).json
+        first = (await api.login(cautious["email"], cautious["password"])).json
+        assert (first["mfa_required"], first["refresh_token"]) == (True, "")
+        code = Authenticator(cautious["totp_secret"], ports.clock).code()
+        pair = (await api.post("/api/auth/mfa/verify", {"code": code}, token=first["access_token"])).json
+        assert (await api.get("/api/user/mfa/status", token=pair["access_token"])).json == {"enabled": True, "has_backup_codes": False}
+    assert await run_sql(pool, "select action from audit_log where action like 'security.mfa%%'") == [("security.mfa.enabled",)] * 2
+
+
+@pytest.mark.slow
+async def test_a_new_second_factor_takes_the_place_of_the_old_one(api: Api, ports: Ports, pool: Pool, seeded: Demo) -> None:
+    old = seeded.first.end_users[1]
+    first = (await api.login(old.email, old.password)).json
+    body = {"code": Authenticator(old.totp_secret or "", ports.clock).code(), "trust_device": True}
+    trusted = (await api.post("/api/auth/mfa/verify", body, token=first["access_token"])).json["device_token"]
+    waiting = (await api.login(old.email, old.password)).json["access_token"]
+    new = (await demo.seed(ports)).first.end_users[1]
+    answer = await api.post("/api/auth/mfa/verify", {"code": Authenticator(old.totp_secret or "", ports.clock).code(1)}, token=waiting)
+    assert answer.status == 401
+    login = {"email": new.email, "password": new.password, "device_token": trusted}
+    again = (await api.post("/api/auth/login", login)).json
+    assert again["mfa_required"], "the device is not trusted any more"
+    code = Authenticator(new.totp_secret or "", ports.clock).code()
+    assert (await api.post("/api/auth/mfa/verify", {"code": code}, token=again["access_token"])).status == 200
+    assert await run_sql(pool, "select count(*) from mfa_events where event_type = 'mfa_enabled'") == [(2,)]
+
+
+@pytest.mark.slow
 async def test_a_second_time_adds_nothing_and_makes_new_secrets(api: Api, ports: Ports, pool: Pool, seeded: Demo) -> None:
     before, there = as_json(seeded, BASE_URL), await counts(pool)
     after = as_json(await demo.seed(ports), BASE_URL)
@@ -77,9 +114,6 @@ async def test_a_second_time_adds_nothing_and_makes_new_secrets(api: Api, ports:
     assert (await api.get("/api/service/info", headers=new)).status == 200
 
 
-SECRETS = ("password", "client_secret", "api_key")
-
-
 def without_secrets(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: without_secrets(each) for name, each in value.items() if name not in SECRETS}
@@ -89,7 +123,10 @@ def without_secrets(value: Any) -> Any:
 def secrets(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         for name, each in value.items():
-            yield from [each] if name in SECRETS else secrets(each)
+            if name not in SECRETS:
+                yield from secrets(each)
+            elif each is not None:
+                yield each
     elif isinstance(value, list):
         for each in value:
             yield from secrets(each)
@@ -250,4 +287,4 @@ async def test_the_walk_tells_what_to_paste(seeded: Demo) -> None:
     walk = as_walk(seeded, BASE_URL)
     assert f"api={BASE_URL}\n" in walk
     assert seeded.first.api_key in walk
-    assert "{" not in walk.replace("{ python3", "").replace('\'{"email"', "")
+    assert "{" not in re.sub(r'\{ python3|\'\{"(email|code)"', "", walk)
