@@ -58,7 +58,7 @@ BEGIN: Final = """
 STANDING_OF_BROWSER: Final = f"""
     {STANDING}, s.id {LIVE}
     where s.browser_hash = %(browser_hash)s and s.ended_at is null and s.expires_at > %(now)s
-      and u.deactivated_at is null and u.anonymized_at is null and s.impersonator_id is null"""
+      and u.deactivated_at is null and u.anonymized_at is null and s.impersonator_id is null {OF_A_PERSON}"""
 # All that a request could come from.
 LIVE_OF: Final = f"""
     select count(*) over (), s.id, s.created_at, s.expires_at, s.address, s.agent, o.name, v.name, s.impersonator_id is not null,

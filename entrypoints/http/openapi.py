@@ -102,6 +102,9 @@ ERRORS = {
     500: "Something failed on the server's side.",
 }
 
+# What browsers are told that are not signed in.
+ELSEWHERE = {303: {"description": "Not signed in in this browser: on to the page to do that."}}
+
 ERROR_SCHEMA = {
     "type": "object",
     "title": "Error",
@@ -144,6 +147,7 @@ class Provider(OpenAPIProvider):
                 if access.security is not None:
                     operation["security"] = [{access.security: []}, *([{}] if access.optional else [])]
                 operation["responses"] = {
+                    **(ELSEWHERE if access.security == "cookie" else {}),
                     **_errors(rule, method, access, operation, getattr(view, _REFUSES, frozenset()), page=is_page(view)),
                     **operation["responses"],
                     **(_answers(description) if description else {}),
@@ -164,7 +168,7 @@ def _errors(rule: Rule, method: str, access: Access, operation: dict[str, Any], 
     statuses = {500, *own}
     if method in ("post", "put", "patch"):
         statuses.add(413)  # also where nothing reads the body: it is measured on its way in, and clients of these methods may send one
-    if access.security is not None:
+    if access.security is not None and not page:  # a page sends whoever is not signed in to sign in
         statuses |= {401, 403}
     if "requestBody" in operation:
         statuses |= {400, 415}
@@ -220,6 +224,8 @@ def describe_interface(app: Quart) -> None:
         security_schemes={
             "bearer": HttpSecurityScheme(scheme="bearer", bearer_format="JWT"),
             "api_key": APIKeySecurityScheme(name="X-Api-Key", in_="header"),
+            # Under https its name begins with `__Host-` (security.md G-2); the description is the same for every installation.
+            "cookie": APIKeySecurityScheme(name="gatehouse-session", in_="cookie"),
         },
         conversion_preference="pydantic",
         openapi_provider_class=Provider,

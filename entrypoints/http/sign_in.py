@@ -1,0 +1,232 @@
+"""Signing in and out on our own pages, with the second factor and without (decisions, point 176; security.md G-2, G-4, S-5, A-3)."""
+
+import re
+from typing import Any, Final
+from urllib.parse import unquote, urlencode
+
+from quart import Blueprint, Response, request
+
+from core import accounts, browser, login, sessions, signing_keys
+from core.access import Person
+from core.browser import FormTokenWrong
+from core.devices import Client
+from core.errors import Invalid, Limited, Refusal, SessionEnded, Unauthenticated, refuse
+from core.limits import FORGOT_PASSWORD, LOGIN, MFA_VERIFICATION
+from core.login import PreAuth, PreAuthInvalid, SignedIn
+from core.mfa import CodeMalformed, CodeWrong
+from core.values import Email
+from entrypoints.http import cookies
+from entrypoints.http.access import anyone
+from entrypoints.http.context import agent, caller, exchange, page_response, ports
+from entrypoints.http.errors import status_of
+from entrypoints.http.forms import read_form
+from entrypoints.http.openapi import describes_page
+from entrypoints.http.pages import render
+
+routes = Blueprint("sign_in", __name__)
+
+ACCOUNT: Final = "/app/account"
+SIGN_IN: Final = "/app/sign-in"
+CODE: Final = "/app/sign-in/code"
+
+NEXT_LENGTH = 2048
+# A path and perhaps a query, in the characters that addresses are made of; so no controls, no blanks, no backslash (security.md G-4).
+_NEXT = re.compile(r"/(?!/)[A-Za-z0-9/._~!$&'()*+,;=:@%?-]*")
+_DOTS = (".", "..")
+
+
+def safe_next(text: str) -> str:
+    """Where to go on after signing in: a path of ours, or where `text` is anything else the account page (security.md G-4).
+
+    Browsers resolve dot segments before they look whether a path begins with two slashes, and take `%2e` for a dot there; so such a
+    path is refused, and with it one that has two slashes anywhere.
+    """
+    path = text.partition("?")[0]
+    if len(text) > NEXT_LENGTH or not _NEXT.fullmatch(text) or "//" in path or "\\" in unquote(path):
+        return ACCOUNT
+    return ACCOUNT if any(unquote(part) in _DOTS for part in path.split("/")) else text
+
+
+def redirect(target: str) -> Response:
+    """On to another page of ours, by GET."""
+    return Response(b"", 303, {"Location": target, "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
+
+
+def refused_page(refusal: Refusal, name: str, **values: Any) -> Response:
+    """A form again that was not accepted, with the reason."""
+    response = page_response(render(name, status=status_of(refusal), form_action="'self'", problem=refusal.message, **values))
+    match refusal:
+        case Limited():
+            response.headers["Retry-After"] = str(refusal.retry_after)
+        case Unauthenticated():
+            # 401 has to name a scheme (RFC 9110 section 15.5.2), and no registered one is that of a form.
+            response.headers["WWW-Authenticate"] = f'Cookie realm="gatehouse", form-action="{SIGN_IN}"'
+    exchange().error_code = refusal.code
+    return response
+
+
+async def visitor() -> Person | None:
+    """Who is signed in in this browser."""
+    cookie = cookies.session_cookie()
+    if cookie is None:
+        return None
+    try:
+        return await browser.authenticate(ports(), cookie, address=exchange().address, agent=agent())
+    except SessionEnded:
+        return None
+
+
+def form_page(name: str, **values: Any) -> Response:
+    """A page with a form for somebody who is not signed in. Its token belongs to the browser, which keeps an id of its own from now on."""
+    device_id = cookies.device_cookie() or cookies.new_device_id()
+    page = render(name, form_action="'self'", form_token=browser.form_token(device_id), **values)
+    response = page_response(page)
+    cookies.keep_device_cookie(response, device_id)
+    return response
+
+
+async def read_own_form() -> dict[str, str]:
+    """A form of such a page, sent by the browser that the page was made for. Raises ForeignOrigin, FormTokenWrong, FormInvalid."""
+    form = await read_form()
+    device_id = cookies.device_cookie() or refuse(FormTokenWrong)  # what has no cookie has a token that anybody can make
+    browser.check_form_token(device_id, form.get("form_token", ""))
+    return form
+
+
+@routes.get(SIGN_IN)
+@anyone
+@describes_page({200: "The form.", 303: "Signed in already: on to where `next` says."})
+async def sign_in_page() -> Response:
+    """The page to sign in on; `next` is a path of ours to go to afterwards."""
+    after = safe_next(request.args.get("next", ACCOUNT))
+    if await visitor() is not None:
+        return redirect(after)
+    return form_page("sign_in.html", next=after, email="", problem=None)
+
+
+@routes.post(SIGN_IN)
+@anyone(limit=LOGIN)
+@describes_page(
+    {
+        303: "Signed in, or on to the page that asks for a code.",
+        400: "The form is not complete.",
+        401: "The e-mail address or the password is wrong, or the address is not verified yet.",
+        403: "The form was not sent by our page.",
+    },
+    form=["form_token", "email", "password"],
+)
+async def sign_in() -> Response:
+    """What the sign-in page sends."""
+    form = await read_own_form()
+    after = safe_next(form.get("next", ACCOUNT))
+    typed = form.get("email", "")
+    try:
+        found = await login.with_password(ports(), caller(), Email.parse(typed), form.get("password", ""), _client(), in_browser=True)
+    except (Invalid, Unauthenticated, Limited) as refusal:
+        return refused_page(refusal, "sign_in.html", form_token=form["form_token"], next=after, email=typed)
+    if isinstance(found, PreAuth):
+        response = redirect(_with_next(CODE, after))
+        cookies.set_pre_auth_cookie(response, found.token)
+        return response
+    return await _signed_in(found, after)
+
+
+@routes.get(CODE)
+@anyone
+@describes_page({200: "The form.", 303: "No sign-in waits for a code: back to the beginning."})
+async def code_page() -> Response:
+    """The page that asks for the second factor."""
+    after = safe_next(request.args.get("next", ACCOUNT))
+    if cookies.pre_auth_cookie() is None:
+        return redirect(_with_next(SIGN_IN, after))
+    return form_page("sign_in_code.html", next=after, problem=None)
+
+
+@routes.post(CODE)
+@anyone(limit=MFA_VERIFICATION)
+@describes_page(
+    {
+        303: "Signed in; or the sign-in cannot be continued: back to the beginning.",
+        400: "That can be no code.",
+        401: "The code is wrong.",
+        403: "The form was not sent by our page.",
+    },
+    form=["form_token", "code"],
+)
+async def sign_in_with_code() -> Response:
+    """What that page sends. A device that shall be trusted is not asked for a code again for a while."""
+    form = await read_own_form()
+    after = safe_next(form.get("next", ACCOUNT))
+    pre_auth, trust = cookies.pre_auth_cookie(), form.get("trust") == "yes"
+    if pre_auth is None:
+        return redirect(_with_next(SIGN_IN, after))
+    try:
+        claims = await signing_keys.read_pre_auth(ports(), pre_auth)
+        found = await login.with_code(ports(), caller(), claims, form.get("code", ""), _client(), trust=trust, in_browser=True)
+    except (CodeMalformed, CodeWrong, Limited) as refusal:
+        return refused_page(refusal, "sign_in_code.html", form_token=form["form_token"], next=after)
+    except Unauthenticated as refusal:  # it has lapsed, was used, or took too many wrong codes
+        refused = refusal if isinstance(refusal, PreAuthInvalid) else PreAuthInvalid()
+        response = refused_page(refused, "sign_in.html", form_token=form["form_token"], next=after, email="")
+        cookies.clear_pre_auth_cookie(response)
+        return response
+    return await _signed_in(found, after)
+
+
+async def _signed_in(found: SignedIn, after: str) -> Response:
+    """The session that has begun takes the place of another one that this browser may have."""
+    before = await visitor()
+    if before is not None:
+        await sessions.logout(ports(), before)
+    response = redirect(after)
+    cookies.set_session_cookie(response, found.secret, found.session.expires_at)
+    cookies.clear_pre_auth_cookie(response)
+    if found.device_token is not None:
+        cookies.set_trust_cookie(response, found.device_token)
+    return response
+
+
+@routes.post("/app/sign-out")
+@anyone
+@describes_page({303: "Signed out: on to the sign-in page.", 403: "The form was not sent by our page."}, form=["form_token"])
+async def sign_out() -> Response:
+    """End the session of this browser, which stays trusted if it is."""
+    form, cookie = await read_form(), cookies.session_cookie()
+    found = await visitor()
+    if cookie is not None and found is not None:
+        browser.check_form_token(cookie, form.get("form_token", ""))
+        await sessions.logout(ports(), found)
+    response = redirect(SIGN_IN)
+    cookies.clear_session_cookie(response)
+    return response
+
+
+@routes.get("/app/forgot-password")
+@anyone
+@describes_page({200: "The form."})
+async def forgot_password_page() -> Response:
+    """The page to ask for a link to reset a forgotten password on."""
+    return form_page("forgot_password.html")
+
+
+@routes.post("/app/forgot-password")
+@anyone(limit=FORGOT_PASSWORD)
+@describes_page({200: "Always the same.", 403: "The form was not sent by our page."}, form=["form_token", "email"])
+async def forgot_password() -> Response:
+    """What that page sends. The answer never tells whether there is an account."""
+    form = await read_own_form()
+    try:
+        email = Email.parse(form.get("email", ""))
+    except Invalid:
+        pass  # the same answer for what cannot be an address (security.md B-3)
+    else:
+        await accounts.forgot_password(ports(), caller(), email)
+    return page_response(render("forgot_password_done.html"))
+
+
+def _client() -> Client:
+    return Client(device_id=cookies.device_cookie(), token=cookies.trust_cookie())
+
+
+def _with_next(path: str, after: str) -> str:
+    return path if after == ACCOUNT else f"{path}?{urlencode({'next': after})}"
