@@ -50,7 +50,7 @@ class DemoRefused(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Somebody who can sign in: with the password alone, or with the codes that an authenticator app makes of the secret, which is base32."""
+    """Somebody who can sign in: with the password alone, or also with the codes that an authenticator app makes of the base32 secret."""
 
     id: UUID
     email: Email

@@ -52,7 +52,7 @@ async def charge(ports: Ports, secret: Secret, subject: str) -> None:
     """Count one more guess at the secret of `subject`, which need not exist. Raises TooManyGuesses instead while it must wait."""
     now = ports.clock.now()
     policy = ports.policy
-    limit = {Secret.PASSWORD: policy.account_guess_limit, Secret.MFA: policy.mfa_guess_limit}[secret]
+    limit = policy.mfa_guess_limit if secret is Secret.MFA else policy.account_guess_limit
     allowance = Allowance(limit, policy.guess_window)
     async with ports.storage.counting() as count:
         blocked_until = await count.guesses.charge(secret, digest(subject), allowance, now)

@@ -98,7 +98,9 @@ async def test_a_new_second_factor_takes_the_place_of_the_old_one(api: Api, port
     again = (await api.post("/api/auth/login", login)).json
     assert again["mfa_required"], "the device is not trusted any more"
     code = Authenticator(new.totp_secret or "", ports.clock).code()
-    assert (await api.post("/api/auth/mfa/verify", {"code": code}, token=again["access_token"])).status == 200
+    body = {"code": code, "trust_device": True}
+    trusted = (await api.post("/api/auth/mfa/verify", body, token=again["access_token"])).json["device_token"]
+    assert "mfa_required" not in (await api.post("/api/auth/login", {**login, "device_token": trusted})).json
     assert await run_sql(pool, "select count(*) from mfa_events where event_type = 'mfa_enabled'") == [(2,)]
 
 
