@@ -209,8 +209,10 @@ class Alerts(Shown):
 @refuses(400, 404)
 @validate_response(Alerts)
 async def mfa_suspicious() -> Alerts:
-    """What happened to second factors in the last day that somebody should look at: many wrong codes, many backup codes used, or the
-    second factor switched off right after a login."""
+    """List what happened to second factors in the last day that somebody should look at.
+
+    Many wrong codes, many backup codes used, or the second factor switched off right after a login.
+    """
     return Alerts(alerts=[_alert(one) for one in await platform_users.alerts(ports())])
 
 

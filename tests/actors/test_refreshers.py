@@ -40,7 +40,8 @@ class NoStorage:
 
 async def test_gauges_are_set_at_start(ports: Ports, pool: Pool, metrics: FakeMetrics) -> None:
     await add_account(ports)
-    await add_account(ports, "gone@example.com", deactivated_at=ports.clock.now())
+    await add_account(ports, "safe@example.com", mfa_enabled_at=ports.clock.now())
+    await add_account(ports, "gone@example.com", mfa_enabled_at=ports.clock.now(), deactivated_at=ports.clock.now())
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.mails.queue(mails.new_mail(MailKind.PASSWORD_CHANGED, Email("ada@example.com"), ports.clock.now()))
         later = ports.clock.now() + timedelta(seconds=1)
@@ -50,7 +51,7 @@ async def test_gauges_are_set_at_start(ports: Ports, pool: Pool, metrics: FakeMe
         await eventually(lambda: metrics.due is not None)
         nursery.cancel_scope.cancel()
     assert metrics.due == 1
-    assert metrics.figures == (1, 0, 0)
+    assert metrics.figures == (2, 0, 1)
     assert metrics.connections is not None
     assert metrics.connections[2] == pool.stats.maximum
 
@@ -82,7 +83,7 @@ class CountingPool:
 async def test_gauges_are_refreshed_every_30_seconds(autojump_clock: trio.testing.MockClock) -> None:
     policy, metrics, pool = Policy(), FakeMetrics(), CountingPool()
     unused: Any = None
-    ports = Ports(NoStorage(), unused, unused, unused, unused, unused, FakeClock(), metrics, policy)
+    ports = Ports(NoStorage(), *[unused] * 8, FakeClock(), metrics, policy)
     with structlog.testing.capture_logs(), trio.move_on_after(95):
         await metrics_refresher(ports, pool)
     assert pool.asked == 4  # at 0, 30, 60 and 90 s
