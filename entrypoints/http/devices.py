@@ -42,7 +42,7 @@ class Location(Shown):
 
 
 class DeviceDetails(DeviceShown):
-    """All that there is to say of a device. `last_location` is null where it is not known; `risk_score`, 0.0 to 1.0, is of the last login."""
+    """All that there is to say of a device. `last_location` is null where it is unknown; `risk_score` is 0.0 to 1.0, of the last login."""
 
     browser_version: str | None
     os_version: str | None

@@ -88,7 +88,7 @@ def test_a_file_that_cannot_be_used_is_refused_at_start(tmp_path: Path, content:
 def test_a_file_that_cannot_be_read_is_refused_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(PlacesUnreadable, match=r"missing\.mmdb cannot be read: No such file or directory$"):
         PlacesFile(tmp_path / "missing.mmdb")
-    with pytest.raises(PlacesUnreadable, match="cannot be read: Is a directory$"):
+    with pytest.raises(PlacesUnreadable, match=r"cannot be read: Is a directory$"):
         PlacesFile(tmp_path)
 
 
