@@ -166,7 +166,7 @@ class Provider(OpenAPIProvider):
 
 def _errors(rule: Rule, method: str, access: Access, operation: dict[str, Any], own: frozenset[int], *, page: bool) -> dict[int, Any]:
     statuses = {500, *own}
-    if method in ("post", "put", "patch"):
+    if method in ("post", "put", "patch") or "requestBody" in operation:
         statuses.add(413)  # also where nothing reads the body: it is measured on its way in, and clients of these methods may send one
     if access.security is not None and not page:  # a page sends whoever is not signed in to sign in
         statuses |= {401, 403}
