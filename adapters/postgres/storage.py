@@ -163,6 +163,7 @@ class Transaction(Reading):
         self.logins = Logins(connection)
         self.pre_auths = PreAuths(connection)
         self.mails = Mails(connection, vault)
+        self.impersonations = Impersonations(connection)
         self.leases = Leases(connection)
         self.housekeeping = Housekeeping(connection)
         self.sealed = Sealed(connection, vault)
