@@ -1,6 +1,9 @@
 """Chromium, as Debian has it, driven the way a person would use it."""
 
+import base64
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -21,10 +24,15 @@ DESKTOP, PHONE = (1000, 750), (390, 844)
 
 def missing() -> str | None:
     """A sentence about what is not installed, or None."""
-    absent = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
+    absent = [name for name in ("chromium", "chromedriver", "oathtool") if shutil.which(name) is None]
     if absent:
-        return f"No {' and no '.join(absent)} here, which tests of pages need: on Debian, apt-get install chromium chromium-driver."
+        return f"No {' and no '.join(absent)} here, which tests of pages need: on Debian, apt-get install chromium chromium-driver oathtool."
     return None
+
+
+def named(element: WebElement) -> str:
+    """What a link or a button is called, with the words that only those get who hear the page."""
+    return " ".join((element.get_attribute("textContent") or "").split())
 
 
 class Browser:
@@ -98,14 +106,51 @@ class Browser:
 
     def press(self, label: str) -> None:
         """Press a button, and wait for the page that it leads to."""
-        [button] = [each for each in self.find("button") if each.text == label]
+        [button] = [each for each in self.find("button") if named(each) == label]
+        with self.leaving():
+            button.click()
+
+    def follow(self, label: str) -> None:
+        """Follow a link, and wait for the page that it leads to."""
+        [link] = [each for each in self.find("a") if named(each) == label]
+        with self.leaving():
+            link.click()
+
+    @contextmanager
+    def leaving(self) -> Iterator[None]:
+        """Wait for another page than the one that is shown on entry."""
         before = self._driver.find_element(By.TAG_NAME, "html").id
-        button.click()
+        yield
         self.wait_until(lambda: self._driver.find_element(By.TAG_NAME, "html").id != before)
+
+    def fill(self, label: str, text: str) -> None:
+        """Type into the field with this label, in the place of what it holds."""
+        field = self.find_labelled(label)
+        field.clear()
+        field.send_keys(text)
 
     def tab(self) -> None:
         """Go on to the next thing that the keyboard can reach."""
-        ActionChains(self._driver).send_keys(Keys.TAB).perform()
+        self.strike(Keys.TAB)
+
+    def strike(self, *keys: str) -> None:
+        """Use the keyboard, wherever the focus is."""
+        ActionChains(self._driver).send_keys(*keys).perform()
+
+    @property
+    def focused(self) -> WebElement:
+        return self._driver.switch_to.active_element
+
+    def let_scripts_run(self, allowed: bool) -> None:
+        self._driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not allowed})
+
+    def download_to(self, place: Path) -> None:
+        """Keep what is downloaded from now on."""
+        self._driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(place)})
+
+    def cookies(self) -> dict[str, dict[str, Any]]:
+        """All that is kept for this page's host, by name, with their attributes."""
+        return {cookie["name"]: cookie for cookie in self._driver.get_cookies()}
 
     def wait_until(self, condition: Any) -> None:
         WebDriverWait(self._driver, PATIENCE, ignored_exceptions=[Exception]).until(lambda _: condition())
@@ -123,6 +168,18 @@ class Browser:
         """As if the person had set the system to dark, or to light."""
         feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+
+    def photograph_whole(self, name: str) -> None:
+        """Keep how the page looks from its top to its end, however long it is: light and dark, and on a telephone."""
+        ARTEFACTS.mkdir(exist_ok=True)
+        for way, dark, (width, height) in (("light", False, DESKTOP), ("dark", True, DESKTOP), ("phone", False, PHONE)):
+            self.use_dark(dark)
+            metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": way == "phone"}
+            self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+            taken = self._driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
+            (ARTEFACTS / f"{name}-{way}.png").write_bytes(base64.b64decode(taken["data"]))
+            self._driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        self.use_dark(False)
 
     def photograph(self, name: str) -> None:
         """Keep how the page looks: light and dark, and on a telephone."""
