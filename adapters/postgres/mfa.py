@@ -2,12 +2,18 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final
 from uuid import UUID
 
 from adapters.postgres.statements import Repository, Row, SealingRepository
 from core.access import Caller, Person
 from core.mfa import FAILURES, Enrolment, LoggedMfaEvent, MfaEvent, Status
 from ports.crypto import Place
+
+PAGE_OF_LOG: Final = """
+    select id, event_type, created_at, success from mfa_events
+    where user_id = %(user_id)s and (created_at, id) < (coalesce(%(at)s::timestamptz, 'infinity'), %(id)s::uuid)
+    order by created_at desc, id desc limit %(limit)s"""
 
 
 def place(user_id: UUID) -> Place:
@@ -77,10 +83,7 @@ class Mfa(MfaLog, SealingRepository):
     async def events(self, user_id: UUID, before: LoggedMfaEvent | None, limit: int) -> list[LoggedMfaEvent]:
         return await self._all(
             to_logged,
-            """
-            select id, event_type, created_at, success from mfa_events
-            where user_id = %(user_id)s and (created_at, id) < (coalesce(%(at)s::timestamptz, 'infinity'), %(id)s::uuid)
-            order by created_at desc, id desc limit %(limit)s""",
+            PAGE_OF_LOG,
             user_id=user_id,
             at=before.at if before else None,
             id=before.id if before else user_id,  # any, where all times are earlier

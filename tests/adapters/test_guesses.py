@@ -98,7 +98,7 @@ async def test_counters_are_swept_only_when_they_say_nothing_any_more(storage: P
 
 def test_the_defaults_are_those_of_the_rules() -> None:
     policy, allowance = Policy(), Allowance(10, timedelta(minutes=15))
-    assert (policy.account_guess_limit, policy.guess_window) == (10, timedelta(minutes=15))
+    assert (policy.account_guess_limit, policy.mfa_guess_limit, policy.guess_window) == (10, 10, timedelta(minutes=15))
     assert (allowance.first_wait, allowance.longest_wait) == (timedelta(seconds=30), timedelta(minutes=15))
     assert (policy.access_token_ttl, policy.refresh_token_ttl, policy.session_absolute_ttl) == (timedelta(seconds=900), 30 * DAY, 90 * DAY)
     assert (policy.refresh_grace, policy.verification_ttl, policy.reset_ttl) == (10 * SECOND, 24 * HOUR, HOUR)

@@ -23,7 +23,6 @@ from tests.builders import add_organization, mail_server, run_sql
 from tests.fakes.outside import FakeClock
 from tests.services import add_service
 
-
 TOKENS = {b"access": identities.access_place, b"refresh": identities.refresh_place}
 
 
@@ -56,15 +55,21 @@ async def test_every_sealed_value_comes_under_the_new_key(
             insert into identities (id, user_id, provider, provider_user_id, linked_at, access_token, refresh_token)
             values (%s, %s, %s, '1', %s, %s, %s)"""
         await run_sql(pool, insert, name, ada, provider, NOW, *sealed)
+        people = [account(f"person-{number}@example.com") for number in range(4)]
+        for number, person in enumerate(people):
+            await tx.accounts.add(person)
+            await tx.mfa.begin(person.id, f"SECRET {number}", NOW)
     async with both.storage.transaction(by=SYSTEM) as tx:
         await tx.mails.keep_token(mails[0], "already new", NOW)
-    assert await housekeeping.reencrypt(both) == 4 + 6 + 4 + 6 + 3 + 3
+    assert await housekeeping.reencrypt(both) == 4 + 6 + 4 + 6 + 3 + 3 + 4
     assert await housekeeping.reencrypt(both) == 0
     assert await housekeeping.reencrypt(after) == 0
     async with after.storage.reading() as read:
         assert [key.private_key for key in await read.signing_keys.live(NOW)] == [b"pem 3", b"pem 2", b"pem 1", b"pem 0"]
         servers = [await read.smtp.server(org) for org in orgs]
         assert [server and server.password for server in servers] == [None, "password 1", "password 2", "password 3", "password 4"]
+        factors = [await read.mfa.enrolment(person.id) for person in people]
+        assert [factor and factor.secret for factor in factors] == [f"SECRET {number}" for number in range(4)]
     vault = AesVault([new])
     rows = await run_sql(pool, "select service_id, provider, client_secret from oauth_credentials")
     secrets = {(row[0], row[1]): vault.open(row[2], place(name_of(row[0], Provider(row[1])))) for row in rows}

@@ -8,7 +8,7 @@ import pytest
 
 import core
 from core.errors import Limited, Outage, Refusal, Unauthenticated, refuse
-from core.guesses import TooManyGuesses
+from core.guesses import Secret, TooManyGuesses
 
 # organizations.md section 7, and the defaults of decisions, point 2.
 CODES = {
@@ -84,7 +84,14 @@ def test_a_wait_is_rounded_up_to_whole_seconds(wait: float, told: int) -> None:
     assert Limited(wait).retry_after == told
     assert f"{told} s" in Limited(wait).message
     assert TooManyGuesses(wait).retry_after == told
-    assert f"{told} s" in TooManyGuesses(wait).message
+    for secret in Secret:
+        assert f"{told} s" in TooManyGuesses(wait, secret).message
+
+
+def test_who_guesses_too_often_is_told_what_helps() -> None:
+    assert "reset the password" in TooManyGuesses(30).message
+    assert "code" in TooManyGuesses(30, Secret.MFA).message
+    assert "password" not in TooManyGuesses(30, Secret.MFA).message, "which would not help: a reset leaves the second factor as it is"
 
 
 def test_only_where_a_token_came_in_is_it_called_invalid() -> None:

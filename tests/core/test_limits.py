@@ -2,7 +2,19 @@
 
 import pytest
 
-from core.limits import AUTH, FORGOT_PASSWORD, LOGIN, REGISTER, RESEND_VERIFICATION, Bucket, per_minute
+from core.limits import (
+    AUTH,
+    FORGOT_PASSWORD,
+    IMPERSONATE,
+    LOGIN,
+    MFA_CONFIRMATION,
+    MFA_SETUP,
+    MFA_VERIFICATION,
+    REGISTER,
+    RESEND_VERIFICATION,
+    Bucket,
+    per_minute,
+)
 
 
 def test_the_documented_buckets() -> None:
@@ -11,10 +23,15 @@ def test_the_documented_buckets() -> None:
     assert Bucket("login", 6.0, 10) == LOGIN
     assert Bucket("forgot-password", 12.0, 5) == FORGOT_PASSWORD
     assert Bucket("resend-verification", 20.0, 3) == RESEND_VERIFICATION
+    assert Bucket("impersonate", 6.0, 10) == IMPERSONATE
+    assert Bucket("mfa-setup", 300.0, 5) == MFA_SETUP
+    assert Bucket("mfa-confirmation", 60.0, 5) == MFA_CONFIRMATION
+    assert Bucket("mfa-verification", 1.0, 3) == MFA_VERIFICATION
 
 
 def test_buckets_have_different_names() -> None:
-    names = [bucket.name for bucket in (AUTH, REGISTER, LOGIN, FORGOT_PASSWORD, RESEND_VERIFICATION)]
+    buckets = (AUTH, REGISTER, LOGIN, FORGOT_PASSWORD, RESEND_VERIFICATION, IMPERSONATE, MFA_SETUP, MFA_CONFIRMATION, MFA_VERIFICATION)
+    names = [bucket.name for bucket in buckets]
     assert len(set(names)) == len(names)
 
 
