@@ -218,6 +218,7 @@ async def _person(seeding: _Seeding, email: Email) -> Credentials:
         for purpose in Purpose:
             await tx.one_time_tokens.void(account.id, purpose)
         await tx.sessions.end_all(account.id, now)
+        await tx.identities.remove_all(account.id)
         await mfa.switch_off(tx, account, now)
     await tx.accounts.mark_verified(account.id, now)
     await tx.accounts.set_password(account.id, seeding.hashes[email], now)

@@ -1,4 +1,4 @@
-"""Accounts at external identity providers that people have linked to their own, and the tokens that came with them (identity.md section 4.2;
+"""Accounts at external identity providers that people have linked to their own, and what tokens came with them (identity.md section 4.2;
 decisions, points 73 to 75 and 77).
 
 An identity is linked in one context: in the account itself, or in a service. A token of the person's own sees and changes the first, one

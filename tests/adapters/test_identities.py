@@ -60,6 +60,15 @@ async def test_identities_are_found_by_person_and_context_together(storage: Post
     assert await run_sql(pool, "select provider_user_id from identities order by 1") == [("2",), ("4",)]
 
 
+async def test_all_of_a_person_go_at_once(storage: Postgres, pool: Pool, acme: UUID) -> None:
+    ada, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
+    shop = await add_service(pool, acme)
+    for user, provider, service in ((ada, FIRST, None), (ada, OTHER, None), (ada, FIRST, shop), (eve, FIRST, shop)):
+        await add_identity(pool, user, provider, service)
+    await within(storage, lambda tx: tx.identities.remove_all(ada))
+    assert await run_sql(pool, "select user_id from identities") == [(eve,)]
+
+
 async def test_a_person_has_one_of_each_provider_in_each_context(storage: Postgres, pool: Pool, acme: UUID) -> None:
     ada, shop = (await add(storage, account())).id, await add_service(pool, acme)
     for service in (None, shop):
@@ -91,8 +100,9 @@ async def test_a_token_is_sealed_for_its_identity_and_its_column(storage: Postgr
     assert make_vault().open(
         (await run_sql(pool, "select access_token from identities where id = %s", name))[0][0], access_place(str(name))
     )
-    for moved in ("refresh_token", f"(select access_token from identities where user_id = '{eve}')"):
-        await run_sql(pool, f"update identities set access_token = {moved} where id = '{name}'")  # noqa: S608  (names of our own)
+    moves = ["refresh_token", "(select i.access_token from identities i where i.user_id <> identities.user_id)"]
+    for moved in moves:
+        await run_sql(pool, f"update identities set access_token = {moved} where id = %s", name)  # noqa: S608
         with pytest.raises(SealBroken):
             await token(storage, ada)
 

@@ -48,6 +48,10 @@ async def test_every_sealed_value_comes_under_the_new_key(
             await tx.smtp.put(mail_server(org, password=f"password {number}" if number else None), NOW)
         for number, provider in enumerate(providers):
             await tx.oauth_credentials.put(orgs[0], services[number // 3], Credentials(provider, "id", NOW), f"secret {number}")
+        people = [account(f"person-{number}@example.com") for number in range(4)]
+        for number, person in enumerate(people):
+            await tx.accounts.add(person)
+            await tx.mfa.begin(person.id, f"SECRET {number}", NOW)
     ada, names = (await add(storage, account())).id, [new_id() for _ in Provider]
     for name, provider in zip(names, Provider, strict=True):
         sealed = [AesVault([old]).seal(b"%s of %s" % (kind, provider.encode()), place(str(name))) for kind, place in TOKENS.items()]
@@ -55,10 +59,6 @@ async def test_every_sealed_value_comes_under_the_new_key(
             insert into identities (id, user_id, provider, provider_user_id, linked_at, access_token, refresh_token)
             values (%s, %s, %s, '1', %s, %s, %s)"""
         await run_sql(pool, insert, name, ada, provider, NOW, *sealed)
-        people = [account(f"person-{number}@example.com") for number in range(4)]
-        for number, person in enumerate(people):
-            await tx.accounts.add(person)
-            await tx.mfa.begin(person.id, f"SECRET {number}", NOW)
     async with both.storage.transaction(by=SYSTEM) as tx:
         await tx.mails.keep_token(mails[0], "already new", NOW)
     assert await housekeeping.reencrypt(both) == 4 + 6 + 4 + 6 + 3 + 3 + 4

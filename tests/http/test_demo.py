@@ -13,8 +13,9 @@ from core.demo import Demo, DemoRefused
 from core.services import RedirectUriInvalid
 from entrypoints.demo import as_json, as_walk, notes
 from ports import Ports
-from tests.builders import BASE_URL, Api, add_account, add_member, add_organization, everyone, run_sql
-from tests.mfa import Authenticator
+from tests.builders import BASE_URL, Api, add_account, add_member, add_organization, everyone, run_sql, sign_in
+from tests.identities import add_identity
+from tests.mfa import Authenticator, add_mfa
 
 # What each run makes anew, or what is only ever added to.
 REPLACED = {"audit_log", "audit_totals", "events", "guesses", "rates"}
@@ -274,6 +275,19 @@ async def test_what_was_taken_away_comes_back(api: Api, ports: Ports, pool: Pool
         assert (await api.get(f"/api/service/subscriptions/{tenant['end_users'][0]['id']}", headers=key)).status == 200
         listed = (await api.get(f"/api/organizations/{tenant['organization']['slug']}/services", token=token)).json["services"]
         assert {each["slug"]: each["service_type"] for each in listed} == {"web-shop": "web", "mobile-shop": "mobile"}
+
+
+@pytest.mark.slow
+async def test_whoever_registered_an_address_of_it_before_has_no_way_in(api: Api, ports: Ports, pool: Pool) -> None:
+    squatter = await add_account(ports, "owner@demo.example", "a password of theirs", verified=False)
+    session = await sign_in(ports, squatter)
+    await add_mfa(ports, squatter)
+    await add_identity(pool, squatter.id)
+    owner = (await demo.seed(ports)).first.owner
+    assert (owner.id, (await api.get("/api/user", token=session.access_token)).status) == (squatter.id, 401)
+    assert (await api.login(owner.email, "a password of theirs")).status == 401
+    assert "mfa_required" not in (await api.login(owner.email, owner.password)).json
+    assert await run_sql(pool, "select 1 from identities") == []
 
 
 @pytest.mark.slow

@@ -1,5 +1,5 @@
-"""Linked accounts and what providers gave, over HTTP: every field, both contexts, every refusal, what is recorded, races (identity.md section
-4.2; decisions, points 73 to 75 and 77; security.md J-9, O-6, O-7, I-4, T-3, S-6)."""
+"""Linked accounts and what providers gave, over HTTP: every field, both contexts, every refusal, what is recorded, races (identity.md
+section 4.2; decisions, points 73 to 75 and 77; security.md J-9, O-6, O-7, I-4, T-3, S-6)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
