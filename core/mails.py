@@ -153,14 +153,10 @@ async def _prepared(ports: Ports, tx: Transaction, mail: Mail, now: datetime) ->
             purpose, ttl = Purpose.VERIFY_EMAIL, ports.policy.verification_ttl
         case MailKind.RESET_PASSWORD:
             purpose, ttl = Purpose.RESET_PASSWORD, ports.policy.reset_ttl
-        case MailKind.PASSWORD_CHANGED | MailKind.EMAIL_CHANGED:
-            return mail
-        case MailKind.MFA_ENABLED | MailKind.MFA_DISABLED | MailKind.MFA_REMOVED:
-            return mail
-        case MailKind.BACKUP_CODES_REGENERATED | MailKind.BACKUP_CODE_USED:
-            return mail
         case MailKind.INVITATION:
             return await _invitation(ports, tx, mail, now)
+        case _:  # a notice has nothing to open
+            return mail
     if mail.token is None:
         return await _with_token(ports, tx, mail, purpose, ttl, now) or Ended(Outcome.DROPPED)
     if await tx.one_time_tokens.is_live(digest(mail.token), purpose, now):

@@ -1,0 +1,91 @@
+"""Pre-auth tokens: JWTs that continue a sign-in, and nothing else (identity.md section 5; security.md J-1 to J-3, J-8)."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from core.access import PreAuthClaims
+from core.errors import PreAuthExpired, TokenInvalid, WrongToken
+from core.signing_keys import UnknownKey
+from tests.adapters.test_tokens import BASE_URL, CLAIMS, HEADER, NOW, PAYLOAD, TOKENS, forged, without
+
+PRE_AUTH = PreAuthClaims(
+    id=UUID("7f6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a08"),
+    user_id=UUID("0b6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a01"),
+    issued_at=NOW.replace(microsecond=0),
+    expires_at=NOW.replace(microsecond=0) + timedelta(seconds=600),
+)
+TYPE = HEADER | {"typ": "pre-auth+jwt"}
+SAID: dict[str, Any] = {
+    "iss": BASE_URL,
+    "aud": f"{BASE_URL}/api/auth/mfa/verify",
+    "sub": str(PRE_AUTH.user_id),
+    "sid": str(PRE_AUTH.id),
+    "jti": str(PRE_AUTH.id),
+    "iat": int(NOW.timestamp()),
+    "exp": int(NOW.timestamp()) + 600,
+    "token_use": "preauth",
+}
+
+
+def refused(token: str) -> bool:
+    try:
+        TOKENS.read_pre_auth(token, NOW)
+    except PreAuthExpired:
+        return False
+    except TokenInvalid:
+        return True
+    return False
+
+
+def test_it_says_what_was_signed() -> None:
+    assert TOKENS.read_pre_auth(TOKENS.sign_pre_auth(PRE_AUTH), NOW) == PRE_AUTH
+    assert TOKENS.read_pre_auth(forged(TYPE, SAID), NOW) == PRE_AUTH
+
+
+def test_neither_kind_of_token_passes_for_the_other() -> None:
+    with pytest.raises(WrongToken):
+        TOKENS.read(TOKENS.sign_pre_auth(PRE_AUTH), NOW)
+    with pytest.raises(WrongToken):
+        TOKENS.read_pre_auth(TOKENS.sign(CLAIMS), NOW)
+    for header, payload in ((TYPE, PAYLOAD), (HEADER, SAID)):  # nor under the header of the other
+        token = forged(header, payload)
+        with pytest.raises((TokenInvalid, WrongToken)):
+            TOKENS.read(token, NOW)
+        with pytest.raises((TokenInvalid, WrongToken)):
+            TOKENS.read_pre_auth(token, NOW)
+
+
+def test_what_a_forged_token_of_the_other_kind_is_stays_untold() -> None:
+    head, payload, signature = TOKENS.sign_pre_auth(PRE_AUTH).split(".")
+    with pytest.raises(TokenInvalid):
+        TOKENS.read(f"{head}.{payload}.{signature[:-4]}AAAA", NOW)
+
+
+def test_each_claim_is_required_and_has_its_type() -> None:
+    for name in SAID:
+        assert refused(forged(TYPE, without(SAID, name))), name
+        for value in (None, 5.5, True, [], {}, "", "nonsense"):
+            assert refused(forged(TYPE, SAID | {name: value})), (name, value)
+    assert refused(forged(TYPE, SAID | {"aud": BASE_URL}))
+    assert refused(forged(TYPE, SAID | {"exp": str(SAID["exp"])}))
+    assert refused(forged(TYPE, SAID | {"iat": SAID["iat"] + 60}))
+    assert refused(forged(TYPE, SAID | {"sid": str(PRE_AUTH.user_id)}))
+
+
+def test_headers_are_judged_as_those_of_access_tokens() -> None:
+    for more in ({"crit": ["exp"]}, {"jku": "https://evil.example"}, {"jwk": {}}, {"alg": "none"}, {"typ": "JWT"}):
+        assert refused(forged(TYPE | more, SAID)), more
+    with pytest.raises(UnknownKey):
+        TOKENS.read_pre_auth(forged(TYPE | {"kid": "another"}, SAID), NOW)
+
+
+def test_it_expires_to_the_second_and_only_with_a_valid_signature() -> None:
+    token = TOKENS.sign_pre_auth(PRE_AUTH)
+    assert TOKENS.read_pre_auth(token, PRE_AUTH.expires_at - timedelta(microseconds=1)) == PRE_AUTH
+    with pytest.raises(PreAuthExpired):
+        TOKENS.read_pre_auth(token, PRE_AUTH.expires_at)
+    with pytest.raises(TokenInvalid):
+        TOKENS.read_pre_auth(token[:-4] + "AAAA", PRE_AUTH.expires_at)
