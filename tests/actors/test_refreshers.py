@@ -83,7 +83,20 @@ class CountingPool:
 async def test_gauges_are_refreshed_every_30_seconds(autojump_clock: trio.testing.MockClock) -> None:
     policy, metrics, pool = Policy(), FakeMetrics(), CountingPool()
     unused: Any = None
-    ports = Ports(NoStorage(), *[unused] * 8, FakeClock(), metrics, policy)
+    ports = Ports(
+        storage=NoStorage(),
+        passwords=unused,
+        codes=unused,
+        tokens=unused,
+        letters=unused,
+        mail=unused,
+        dns=unused,
+        agents=unused,
+        places=unused,
+        clock=FakeClock(),
+        metrics=metrics,
+        policy=policy,
+    )
     with structlog.testing.capture_logs(), trio.move_on_after(95):
         await metrics_refresher(ports, pool)
     assert pool.asked == 4  # at 0, 30, 60 and 90 s

@@ -1,5 +1,7 @@
 """Platform owners who do something to each other, or to somebody, at the same moment (security.md I-1, Z-3, Z-5 and Z-6)."""
 
+from collections.abc import Sequence
+from functools import partial
 from uuid import UUID
 
 import pytest
@@ -24,26 +26,32 @@ async def another(ports: Ports, number: int = 0) -> tuple[Account, str]:
     return account, (await sign_in(ports, account)).access_token
 
 
+async def demote(api: Api, by_whom: Sequence[str], whom: Sequence[UUID], number: int) -> Answer:
+    return await api.delete(f"{OWNERS}/{whom[number]}", token=by_whom[number])
+
+
 @pytest.mark.slow
-async def test_of_two_owners_who_demote_each_other_one_remains(platform: Platform, ports: Ports, pool: Pool, api: Api) -> None:
+async def test_of_two_owners_whodemote_each_other_one_remains(platform: Platform, ports: Ports, pool: Pool, api: Api) -> None:
     for round_ in range(10):
         other, token = await another(ports, round_)
-        whom = {0: (other, platform.token), 1: (platform.account, token)}
-        answers = await everyone(2, lambda number, whom=whom: api.delete(f"{OWNERS}/{whom[number][0].id}", token=whom[number][1]))
+        by_whom = [platform.token, token]
+        whom = [other.id, platform.account.id]
+        answers = await everyone(2, partial(demote, api, by_whom, whom))
         assert sorted(answer.status for answer in answers) in ([200, 400], [200, 403])  # 403: refused at the door already
         assert len(await owners(pool)) == 1
         await run_sql(pool, "update users set is_platform_owner = id = %s", platform.account.id)
 
 
 @pytest.mark.slow
-async def test_of_twenty_owners_who_demote_each_other_at_once_some_remain(platform: Platform, ports: Ports, pool: Pool, api: Api) -> None:
+async def test_of_twenty_owners_whodemote_each_other_at_once_some_remain(platform: Platform, ports: Ports, pool: Pool, api: Api) -> None:
     people = [(platform.account, platform.token), *[await another(ports, number) for number in range(19)]]
-    answers = await everyone(20, lambda number: api.delete(f"{OWNERS}/{people[(number + 1) % 20][0].id}", token=people[number][1]))
+    ids = [account.id for account, _ in people]
+    answers = await everyone(20, partial(demote, api, [token for _, token in people], ids[1:] + ids[:1]))
     assert {answer.status for answer in answers} <= {200, 400, 403}
     left = await owners(pool)
     assert left
     demoted = await run_sql(pool, "select target_id from audit_log where action = 'platform.owner.demoted'")
-    assert {UUID(target) for (target,) in demoted} == {account.id for account, _ in people} - left
+    assert {UUID(target) for (target,) in demoted} == {*ids} - left
     assert len(demoted) == [answer.status for answer in answers].count(200) == 20 - len(left)
 
 

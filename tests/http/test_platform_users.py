@@ -31,6 +31,7 @@ from tests.http.refusals import BAD, FORBIDDEN, MISSING, UNAUTHORIZED, refused
 
 SEARCH, OWNERS = "/api/platform/users/search", "/api/platform/owners"
 SOMEWHERE = uuid4()
+NOW = FakeClock().now()
 ROUTES = [
     ("GET", SEARCH, None),
     ("GET", f"/api/platform/users/{SOMEWHERE}/mfa/status", None),
@@ -205,6 +206,28 @@ async def test_a_second_factor_is_taken_away_with_all_that_hangs_on_it(
     [letter] = sent.letters
     assert letter.to == "ada@example.com"
     assert "telephone" not in letter.text
+
+
+async def test_with_the_second_factor_trusted_devices_and_half_a_sign_in_go(platform: Platform, ports: Ports, pool: Pool) -> None:
+    ada, eve = await with_mfa(ports, pool), await with_mfa(ports, pool, "eve@example.com")
+    for account in (ada, eve):
+        await run_sql(
+            pool,
+            """
+            with waiting as (
+                insert into pre_auths (id, user_id, provider, created_at, expires_at) values (%s, %s, 'password', now(), 'infinity'))
+            insert into devices (id, user_id, name, device_type, browser, os, last_used_at, risk_score, risk_factors, trust_hash,
+                                 trust_expires_at, created_at, updated_at)
+            values (%s, %s, 'A telephone', 'mobile', 'A browser', 'A system', now(), 0, '{}', %s, 'infinity', now(), now())""",
+            uuid4(),
+            account.id,
+            uuid4(),
+            account.id,
+            account.id.bytes,
+        )
+    assert (await remove_mfa(platform, ada.id, {"reason": "x"})).status == 200
+    assert await run_sql(pool, "select user_id from devices where trust_hash is not null") == [(eve.id,)]
+    assert await run_sql(pool, "select user_id from pre_auths") == [(eve.id,)]
 
 
 async def test_organizations_are_told_that_it_was_taken_away_and_the_platform_alone_why(
@@ -407,16 +430,15 @@ async def test_promoted_twice_it_is_recorded_once(platform: Platform, ports: Por
     ("state", "why"),
     [
         ({"verified": False}, "has not proved its e-mail address"),
-        ({"deactivated_at": 1}, "deactivated or anonymized"),
-        ({"anonymized_at": 1}, "deactivated or anonymized"),
-        ({"deactivated_at": 1, "is_platform_owner": True}, "deactivated or anonymized"),
+        ({"deactivated_at": NOW}, "deactivated or anonymized"),
+        ({"anonymized_at": NOW}, "deactivated or anonymized"),
+        ({"deactivated_at": NOW, "is_platform_owner": True}, "deactivated or anonymized"),
     ],
 )
 async def test_who_cannot_sign_in_becomes_no_platform_owner(
     platform: Platform, ports: Ports, pool: Pool, state: dict[str, Any], why: str
 ) -> None:
-    changes = {name: ports.clock.now() if value == 1 and name.endswith("_at") else value for name, value in state.items()}
-    ada = await add_account(ports, "ada@example.com", None, **changes)
+    ada = await add_account(ports, "ada@example.com", None, **state)
     before = await owners(pool)
     answer = await promote(platform, ada.id)
     assert refused(answer) == BAD
