@@ -39,7 +39,7 @@ ADDED: dict[str, str] = {
     **dict.fromkeys(["organization.approved", "organization.rejected", "organization.suspended"], "organization"),
     **dict.fromkeys(["organization.activated", "organization.deleted"], "organization"),
     **dict.fromkeys(["user.sessions_revoked", "user.impersonated", "user.created", "user.email_changed"], "user"),
-    **dict.fromkeys(["platform.owner.promoted", "platform.owner.demoted"], "user"),
+    **dict.fromkeys(["platform.owner.promoted", "platform.owner.demoted", "impersonation.request"], "user"),
     **dict.fromkeys(["security.identity.unlinked"], "user"),
 }
 
@@ -54,8 +54,9 @@ def test_the_catalogue_is_theirs_and_ours() -> None:
 
 
 def test_the_log_of_an_organization_holds_the_31_actions_and_the_added_ones() -> None:
-    # The end of an organization is told in the platform's own log only: its own log ends with it. Who governs the platform concerns none.
-    of_the_platform = {"organization.deleted", "platform.owner.promoted", "platform.owner.demoted"}
+    # The end of an organization is told in the platform's own log only: its own log ends with it. Who governs the platform concerns none,
+    # nor does what platform owners look at in the name of others.
+    of_the_platform = {"organization.deleted", "platform.owner.promoted", "platform.owner.demoted", "impersonation.request"}
     assert AUDIT_ACTIONS.keys() == {*AUDITED, *ADDED} - of_the_platform
     assert {name for name, kind in CATALOGUE.items() if kind.platform_only} == of_the_platform
 
