@@ -15,7 +15,7 @@ from urllib.parse import urlencode, urlsplit
 
 import psycopg
 
-from ops.bench import end_users, service, tenants
+from ops.bench import end_users, people, service, tenants
 from ops.bench.end_users import DOMAIN, LIFE, LITTLE, Application, Applications, add_applications
 from ops.bench.filling import Say
 from ops.bench.plans import UNTIL_PLANNED, plans_of, renew
@@ -251,6 +251,45 @@ class Refresh(AgainstBareApp):
         count = self.per_second * seconds
         tokens, self.tokens = self.tokens[:count], self.tokens[count:]
         return measured(self.service, REQUESTS, refreshes(tokens), seconds)
+
+
+class MfaVerify(AgainstBareApp):
+    name = "mfa-verify"
+    what = "POST /api/auth/mfa/verify with 1 worker / the same bare app"
+    goal = Goal(bar=0.15, aim=0.25)
+    # A code is good once for its account, and so is a pre-auth token.
+    setting = f"{AgainstBareApp.setting}, each request the right code of an account of its own, known on its device"
+
+    def prepare(self, seconds: int, rounds: int) -> None:
+        super().prepare(seconds, rounds)
+        probe = REQUESTS.drive(self.bare, [Request("GET", "/")], 1)
+        self.per_second = round(0.6 * probe.rate)  # more than will be asked for; using one twice would fail, and be seen
+        self.waiting = people.add_second_factors(self.service, self.per_second * (seconds * rounds + 1 + WARM_UP))
+        self.used = 0
+
+    def ours(self, seconds: int) -> Sample:
+        count = self.per_second * seconds
+        requests = self.waiting.requests(self.used, count)
+        self.used += count
+        return measured(self.service, REQUESTS, requests, seconds)
+
+
+class DeviceList(AgainstBareApp):
+    name = "device-list"
+    what = f"GET /api/user/devices with 1 worker, {people.DEVICES} devices each / the same bare app"
+    goal = Goal(bar=0.30, aim=0.45)
+    setting = f"{AgainstBareApp.setting}, {READERS} people"
+
+    def prepare(self, seconds: int, rounds: int) -> None:
+        super().prepare(seconds, rounds)
+        add_accounts(self.service, READERS)
+        self.requests = [Request("GET", "/api/user/devices", token) for token in access_tokens(self.service, READERS)]
+        people.add_devices(self.service)
+        # That of the login is one more.
+        same("The number of devices", answer(self.service, self.requests[0])["total"], people.DEVICES + 1)
+
+    def ours(self, seconds: int) -> Sample:
+        return measured(self.service, REQUESTS, self.requests, seconds)
 
 
 # -- reads while others sign in --------------------------------------------------------------------------------------------
@@ -499,6 +538,27 @@ class EndUsersPage(AboutService):
         same("The length of the page", len(shown["users"]), PAGE)
 
 
+class ReadAmongMany(Row):
+    name = "authenticated-large"
+    goal = Goal(bar=1.5, aim=1.1)
+    unit = "ms"
+    FEW: ClassVar = 1000
+    what = f"p50 of GET /api/user among all these end users and logins / among {FEW:,} users"
+
+    def prepare(self, seconds: int, rounds: int) -> None:
+        self.among_many, applications = self.run.applications()
+        self.among_few = self.start_service(workers=1)
+        add_accounts(self.among_few, self.FEW)
+        self.setting = f"1 worker, 1 connection; {applications.scale}"
+        self.few, self.many = (reads(access_tokens(on, 1))[0] for on in (self.among_few, self.among_many))
+
+    def raw(self, seconds: int) -> Sample:
+        return one_by_one(self.among_few, self.few, seconds)
+
+    def ours(self, seconds: int) -> Sample:
+        return one_by_one(self.among_many, self.many, seconds)
+
+
 class Limited(AboutService):
     """What may grow with the service, up to a limit. Once is enough then, and what it costs in the small one is told beside it."""
 
@@ -699,6 +759,8 @@ def refreshes(tokens: Sequence[str]) -> list[Request]:
 
 # Those of the organizations come last, and then those of end users: what rows share runs from the first to the last that asks for it.
 ROWS: Final[Sequence[type[Row]]] = (
-    LoginsOnWheel, LoginsOnBuild, Read, ServiceUserRead, Refresh, ReadsDuringLogins, Memory, MembersPage, AuditPage, AuditPageByTarget,
-    ServiceUsersPage, EndUsersPage, Search, SearchEverybody, LoginTrends, LoginsByService, LoginsByProvider, RecentLogins, ServiceAnalytics,
+    LoginsOnWheel, LoginsOnBuild, Read, ServiceUserRead, DeviceList, Refresh, MfaVerify, ReadsDuringLogins, Memory,
+    MembersPage, AuditPage, AuditPageByTarget,
+    ReadAmongMany, ServiceUsersPage, EndUsersPage, Search, SearchEverybody,
+    LoginTrends, LoginsByService, LoginsByProvider, RecentLogins, ServiceAnalytics,
 )  # fmt: skip

@@ -1,0 +1,86 @@
+"""People with a second factor and with devices, as enrolment and sign-ins would leave them."""
+
+import random
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import psycopg
+import pyotp
+
+from adapters.crypto import AesVault, JwtTokens, parse_keys
+from adapters.postgres import mfa, signing_keys
+from core.access import PreAuthClaims
+from core.signing_keys import SigningKey
+from ops.bench.filling import copy, new_uuid
+from ops.bench.service import Service, tidy
+from ops.bench.wrk import Request
+
+DEVICES: Final = 5  # of each person
+STEP: Final = timedelta(seconds=30)
+# A secret that everybody here shares: sealed for each account, as it is in earnest.
+SECRET: Final = pyotp.random_base32()
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Sign-ins that wait for the second factor, each of an account of its own."""
+
+    service: Service
+    accounts: Sequence[uuid.UUID]
+    tokens: JwtTokens
+
+    def requests(self, first: int, count: int) -> list[Request]:
+        """The right codes of so many of these accounts, as of now; good for a minute, once."""
+        now = datetime.now(UTC)
+        ends = now + timedelta(seconds=600)
+        code = pyotp.TOTP(SECRET).at(now + STEP / 2)  # of now, or of the next step if that is near
+        pending = [(uuid.uuid4(), user) for user in self.accounts[first : first + count]]
+        with psycopg.connect(self.service.conninfo) as connection:
+            rows = (f"{id_}\t{user}\tpassword\t{now}\t{ends}\n" for id_, user in pending)
+            copy(connection, "copy pre_auths (id, user_id, provider, created_at, expires_at)", rows)
+        tidy(self.service)
+        claims = (PreAuthClaims(id=id_, user_id=user, issued_at=now, expires_at=ends) for id_, user in pending)
+        return [Request("POST", "/api/auth/mfa/verify", self.tokens.sign_pre_auth(one), {"code": code}) for one in claims]
+
+
+def add_second_factors(service: Service, count: int) -> Waiting:
+    """So many accounts that are asked for a second factor, each with a device that it has signed in from before."""
+    vault = AesVault(parse_keys((service.directory / "encryption-keys").read_text().strip()))
+    now = datetime.now(UTC)
+    before = now - timedelta(days=1)
+    accounts = [uuid.uuid4() for _ in range(count)]
+    with psycopg.connect(service.conninfo) as connection:
+        people = (f"{user}\tsecond-{user}@bench.example\t{before}\t{before}\tplatform\t{before}\t{before}\t{before}\n" for user in accounts)
+        columns = "id, email, email_verified_at, first_verified_at, origin, mfa_enabled_at, created_at, updated_at"
+        copy(connection, f"copy users ({columns})", people)
+        sealed = (f"{user}\t\\\\x{vault.seal(SECRET.encode(), mfa.place(user)).hex()}\t{before}\t1\n" for user in accounts)
+        copy(connection, "copy mfa (user_id, secret, setup_at, last_step)", sealed)
+        _add_devices(connection, accounts, 1, before)
+        keys = connection.execute("select kid, private_key, created_at, retires_at from signing_keys").fetchall()
+    tokens = JwtTokens(service.address)
+    tokens.use([SigningKey(kid, vault.open(sealed, signing_keys.place(kid)), at, end) for kid, sealed, at, end in keys], now)
+    tidy(service)
+    return Waiting(service, accounts, tokens)
+
+
+def add_devices(service: Service) -> None:
+    """DEVICES for each account that there is."""
+    with psycopg.connect(service.conninfo) as connection:
+        accounts = [row[0] for row in connection.execute("select id from users order by email")]
+        _add_devices(connection, accounts, DEVICES, datetime.now(UTC) - timedelta(days=1))
+    tidy(service)
+
+
+def _add_devices(connection: psycopg.Connection[Any], accounts: Sequence[uuid.UUID], each: int, at: datetime) -> None:
+    draw = random.Random(1)  # noqa: S311 - the same each time
+    columns = "id, user_id, name, device_type, browser, os, last_used_at, last_ip, risk_score, risk_factors, created_at, updated_at"
+    rows = (
+        f"{new_uuid(draw)}\t{user}\tFirefox on Linux\tbrowser\tFirefox\tLinux\t{at - number * timedelta(hours=1)}\t203.0.113.9\t30\t"
+        f"{{new_device}}\t{at}\t{at}\n"
+        for user in accounts
+        for number in range(each)
+    )
+    copy(connection, f"copy devices ({columns})", rows)
