@@ -256,7 +256,7 @@ async def test_unlinking_is_told_to_the_organizations_of_the_person(ada: Person,
     name, ada_id, details = "security.identity.unlinked", str(ada.account.id), {"provider": "codehost"}
     assert await acme.recorded() == [(name, "user", ada_id, ada.account.id, details)]
     assert await acme.told() == [(name, ada_id, details)]
-    assert await twin.log() == await twin.told() == []
+    assert (await twin.log(), await twin.told()) == ([], [])
 
 
 async def test_unlinking_from_a_service_is_told_to_its_organization_alone(ada: Person, acme: Tenant, twin: Tenant) -> None:
@@ -267,7 +267,7 @@ async def test_unlinking_from_a_service_is_told_to_its_organization_alone(ada: P
     details = {"provider": "codehost", "service_slug": "desk"}
     assert await twin.recorded() == [("security.identity.unlinked", "user", str(ada.account.id), ada.account.id, details)]
     assert await twin.told() == [("security.identity.unlinked", str(ada.account.id), details)]
-    assert await acme.log() == await acme.told() == []
+    assert (await acme.log(), await acme.told()) == ([], [])
 
 
 async def test_of_two_that_are_unlinked_at_once_one_stays(ada: Person) -> None:
