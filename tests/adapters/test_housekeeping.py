@@ -80,6 +80,11 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
             await tx.mails.queue(done)
             await tx.mails.finish(done, Outcome.SENT, when)
             await tx.accounts.add(account(f"unverified-{when.microsecond}@example.com", email_verified_at=None, created_at=when))
+            await tx.accounts.add(pending := account(f"pending-{when.microsecond}@example.com"))
+            await tx.mfa.begin(pending.id, "SECRET", when)
+            await tx.accounts.add(confirmed := account(f"confirmed-{when.microsecond}@example.com"))
+            await tx.mfa.begin(confirmed.id, "SECRET", when)
+            await tx.mfa.take_step(confirmed.id, when, 1)
         await tx.mails.queue(mail())
         await tx.signing_keys.add(SigningKey("active", b"pem", NOW, None))
     for when in (old, fresh):
@@ -108,6 +113,7 @@ SWEPT_TABLES = {
     Sweep.RATES: ("rates", 1),
     Sweep.GUESSES: ("guesses", 1),
     Sweep.MAILS: ("mails", 1),
+    Sweep.MFA_SETUPS: ("mfa", 1),
     Sweep.EVENTS: ("events", 1),
     Sweep.UNVERIFIED_ACCOUNTS: ("users", 1),
     Sweep.DELETED_SERVICES: ("deleted_services", 1),

@@ -9,6 +9,7 @@ import trio
 import trio.testing
 from argon2 import PasswordHasher, extract_parameters
 from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
+from argon2.low_level import Type, hash_secret_raw
 
 from adapters.crypto import Argon2Passwords
 from core.errors import Limited
@@ -84,6 +85,41 @@ async def test_no_account_has_no_password_even_when_the_hash_matches(monkeypatch
     passwords = small_passwords()
     monkeypatch.setattr(passwords, "_matches", lambda password_hash, password: True)
     assert not await passwords.verify(None, "correct horse")
+
+
+async def test_what_is_derived_depends_on_the_secret_and_the_salt_and_nothing_else() -> None:
+    passwords = small_passwords()
+    salt, other = passwords.new_salt(), passwords.new_salt()
+    derived = await passwords.derive("ABCD-EFGH", salt)
+    assert len(derived) == 32
+    assert await passwords.derive("ABCD-EFGH", salt) == derived
+    assert len({salt, other}) == 2
+    assert derived not in (await passwords.derive("ABCD-EFGH", other), await passwords.derive("ABCD-EFGJ", salt))
+
+
+async def test_what_was_derived_is_derived_again_under_other_parameters() -> None:
+    older = Argon2Passwords(memory_kib=16, time_cost=3, parallelism=2, concurrency=1)
+    salt = older.new_salt()
+    assert await small_passwords().derive("ABCD-EFGH", salt) == await older.derive("ABCD-EFGH", salt)
+
+
+async def test_deriving_costs_what_a_hash_costs() -> None:
+    passwords = Argon2Passwords(memory_kib=64, time_cost=3, parallelism=2, concurrency=1)
+    salt = passwords.new_salt()
+    raw = hash_secret_raw(b"ABCD-EFGH", salt[12:], time_cost=3, memory_cost=64, parallelism=2, hash_len=32, type=Type.ID)
+    assert await passwords.derive("ABCD-EFGH", salt) == raw
+    assert len(salt[12:]) == 16
+
+
+async def test_deriving_waits_in_the_same_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    passwords = small_passwords(concurrency=1, queue=0)
+    gate = Gate(passwords, monkeypatch)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(passwords.verify, None, "running")
+        await gate.wait_begun(1)
+        with pytest.raises(Limited):
+            await passwords.derive("ABCD-EFGH", passwords.new_salt())
+        gate.open.release()
 
 
 async def test_other_parameters_are_outdated() -> None:
