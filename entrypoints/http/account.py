@@ -180,7 +180,7 @@ async def _password_values() -> dict[str, Any]:
 @describes_page({200: "The form."})
 async def password_page() -> Response:
     """The page to change your password on, or to set a first one."""
-    return _page("account_password.html", wrong=None, problem=None, **await _password_values())
+    return _page("account_password.html", about_current=False, problem=None, **await _password_values())
 
 
 @routes.post(PASSWORD)
@@ -199,8 +199,8 @@ async def change_password() -> Response:
     except (PasswordAlreadySet, NoPasswordSet):  # done meanwhile, elsewhere: the page asks for the other thing now
         return redirect(PASSWORD)
     except (Invalid, CurrentPasswordWrong, Limited) as refusal:
-        wrong = "new_password" if isinstance(refusal, Invalid) else "current_password"
-        return _again(refusal, "account_password.html", wrong=wrong, **await _password_values())
+        about_current = not isinstance(refusal, Invalid)
+        return _again(refusal, "account_password.html", about_current=about_current, **await _password_values())
     return _done("first-password", ACCOUNT)
 
 
@@ -209,7 +209,7 @@ async def change_password() -> Response:
 
 async def _factor_values() -> dict[str, Any]:
     found = await mfa.status(ports(), signed_in())
-    return {"since": None if found.enabled_at is None else moment(found.enabled_at), "has_codes": found.backup_codes > 0}
+    return {"since": None if found.enabled_at is None else moment(found.enabled_at), "codes": found.backup_codes}
 
 
 def _setup_values(setup: Setup) -> dict[str, Any]:

@@ -176,6 +176,7 @@ class Browser:
             self.use_dark(dark)
             metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": way == "phone"}
             self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+            self._settle()
             taken = self._driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
             (ARTEFACTS / f"{name}-{way}.png").write_bytes(base64.b64decode(taken["data"]))
             self._driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

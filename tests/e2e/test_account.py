@@ -84,7 +84,7 @@ def test_a_person_lives_with_the_second_factor_on_our_pages(running: Service, st
     secret, backup_codes = enrol(still, running)
     assert len(backup_codes) == 10
     still.follow("I have kept them")
-    assert "You have backup codes left." in still.text
+    assert "You have 10 backup codes left." in still.text
     still.follow("← Your account")
     still.press("Sign out")
     assert still.heading == "Sign in"

@@ -16,6 +16,18 @@ HOSTILE = "\"'><script>alert(1)</script><form action=https://elsewhere.example>{
 
 UNTIL = "4 March 2026 at 05:06 UTC"
 
+OWN: dict[str, object] = {"form_token": "c4ca4238", "done": "It was done."}
+DEVICE: dict[str, object] = {
+    "id": 7,
+    "name": "Laptop",
+    "system": "Firefox 121.0 on Linux",
+    "used": UNTIL,
+    "first": UNTIL,
+    "place": "Geneva, CH",
+    "address": "203.0.113.9",
+    "is_current": False,
+    "trusted": True,
+}
 PAGES: dict[str, dict[str, object]] = {
     "home.html": {},
     "verified.html": {"email": "ada@example.org"},
@@ -31,9 +43,41 @@ PAGES: dict[str, dict[str, object]] = {
     },
     "invitation_accepted.html": {"organization": "Acme & Sons"},
     "invitation_declined.html": {"organization": "Acme & Sons"},
+    "sign_in.html": {"form_token": "c4ca4238", "next": "/app/account", "email": "ada@example.org", "problem": "It is wrong."},
+    "sign_in_code.html": {"form_token": "c4ca4238", "next": "/app/account", "problem": "It is wrong."},
+    "forgot_password.html": {"form_token": "c4ca4238"},
+    "forgot_password_done.html": {},
+    "account.html": {
+        **OWN,
+        "email": "ada@example.org",
+        "verified": True,
+        "has_password": True,
+        "mfa_since": UNTIL,
+        "devices": 2,
+        "trusted": 1,
+        "sessions": 2,
+    },
+    "account_email.html": {**OWN, "email": "ada@example.org", "verified": False, "typed": "ada", "problem": "It is not valid."},
+    "account_password.html": {**OWN, "email": "ada@example.org", "has_password": True, "about_current": False, "problem": "Too short."},
+    "account_two_factor.html": {**OWN, "since": UNTIL, "codes": 8, "problem": "Not now."},
+    "account_two_factor_setup.html": {
+        **OWN,
+        "qr": "data:image/svg+xml;base64,PHN2Zy8+",
+        "secret": "ABCD EFGH",
+        "uri": "otpauth://totp/Gatehouse:ada?secret=ABCDEFGH",
+        "problem": "It is wrong.",
+    },
+    "account_backup_codes.html": {"done": "It was done.", "codes": ["ABCD-2345"], "switched_on": True},
+    "account_devices.html": {"done": "It was done.", "devices": [DEVICE]},
+    "account_device.html": {**OWN, "device": DEVICE, "typed": "Laptop", "problem": "Too long."},
+    "account_sessions.html": {
+        **OWN,
+        "sessions": [{"id": 7, "title": "Portal of Acme", "where": "203.0.113.9", "agent": None, "since": UNTIL, "is_current": False}],
+        "total": 2,
+    },
     "error.html": {"status": 404, "title": "Not Found", "message": "There is nothing here.", "request_id": "q3f8cW0nT1y5"},
 }
-PARTS = {"base.html", "ui.html", "docs.html"}
+PARTS = {"base.html", "ui.html", "docs.html", "account_layout.html"}
 
 
 def render(name: str, **values: object) -> pages.Page:
@@ -93,6 +137,14 @@ def test_hostile_values_stay_text(name: str, value: str) -> None:
     assert "elsewhere.example>" not in page.body
     assert "{{ 7 * 7 }}" in page.body
     assert policy(page.headers)["form-action"] == policy(render(name).headers)["form-action"]
+
+
+@pytest.mark.parametrize("key", [key for key, value in DEVICE.items() if isinstance(value, str)])
+def test_what_devices_call_themselves_stays_text(key: str) -> None:
+    hostile = DEVICE | {key: HOSTILE}
+    for page in (render("account_devices.html", devices=[hostile]), render("account_device.html", device=hostile)):
+        assert "<script" not in page.body
+        assert "elsewhere.example>" not in page.body
 
 
 def test_page_has_the_status_it_was_given() -> None:
