@@ -5,7 +5,8 @@ long as the server waits for them. A view that answers so has `@document_respons
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 from quart import Response, request
@@ -14,6 +15,15 @@ from core.values import Batches
 from entrypoints.http.bodies import Shown
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Generic[T]):
+    """A list in an object that goes out while it is read: its name, its items, and how each of them is shown."""
+
+    named: str
+    batches: Batches[T]
+    show: Callable[[T], Shown]
 
 
 async def streamed(
@@ -31,15 +41,13 @@ async def streamed(
     """
     first: Sequence[T] = await batches.following()
     if request.method == "HEAD":
-        response = Response(b"", content_type="application/json")
-        del response.headers["Content-Length"]  # which is that of the body that GET would give
-        return response
+        return _only_headers()
 
     async def pieces() -> AsyncIterator[bytes]:
         items, total = first, 0
         before = b"[" if named is None else f'{{"{named}":['.encode()
         while items:
-            yield before + b",".join(show(item).model_dump_json().encode() for item in items)
+            yield before + _joined(items, show)
             total += len(items)
             items, before = await batches.following(), b","
         rest = [f',"{name}":{value.model_dump_json()}' for name, value in (beside or {}).items()]
@@ -49,3 +57,41 @@ async def streamed(
         yield (b"" if total else before) + end.encode()
 
     return Response(pieces(), content_type="application/json")
+
+
+async def streamed_object(*parts: Shown | Part[Any]) -> Response:
+    """A JSON object of these parts, in this order: the fields of what is shown, and lists under their names.
+
+    The first batch of each list is read before anything goes out, so that an outage is told as ever, and small lists are there by then; a
+    later one breaks the answer off. There is no more in memory than those, and the batch that is going out.
+    """
+    firsts = {part.named: await part.batches.following() for part in parts if isinstance(part, Part)}
+    if request.method == "HEAD":
+        return _only_headers()
+
+    async def pieces() -> AsyncIterator[bytes]:
+        waiting = b"{"
+        for number, part in enumerate(parts):
+            waiting += b"," if number else b""
+            if not isinstance(part, Part):
+                waiting += part.model_dump_json().encode()[1:-1]
+                continue
+            waiting += f'"{part.named}":['.encode()
+            items, comma = firsts.pop(part.named), b""
+            while items:
+                yield waiting + comma + _joined(items, part.show)
+                items, waiting, comma = await part.batches.following(), b"", b","
+            waiting += b"]"
+        yield waiting + b"}"
+
+    return Response(pieces(), content_type="application/json")
+
+
+def _joined(items: Sequence[T], show: Callable[[T], Shown]) -> bytes:
+    return b",".join(show(item).model_dump_json().encode() for item in items)
+
+
+def _only_headers() -> Response:
+    response = Response(b"", content_type="application/json")
+    del response.headers["Content-Length"]  # which is that of the body that GET would give
+    return response

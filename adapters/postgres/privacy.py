@@ -1,0 +1,303 @@
+"""What is kept about a person, read for an export; and the removal of all that says who somebody was."""
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import ClassVar, Final, LiteralString
+from uuid import UUID
+
+from adapters.postgres.invitations import COLUMNS as INVITATION_COLUMNS
+from adapters.postgres.invitations import to_invitation
+from adapters.postgres.statements import Repository, Row
+from core.access import Caller, Person, Role
+from core.accounts import EmailTaken
+from core.invitations import Invitation
+from core.privacy import Belonging, KeptIdentity, KeptLogin, KeptMembership, KeptMfaEvent, KeptPasskey
+from core.providers import Provider
+from core.values import Email, new_id
+
+# All that opens an account, or was given for it, besides the password and the sessions.
+WAYS_IN: Final[tuple[LiteralString, ...]] = (
+    "mfa",
+    "backup_codes",
+    "identities",
+    "passkeys",
+    "devices",
+    "pre_auths",
+    "link_tickets",
+    "one_time_tokens",
+)
+BLANK: Final = "address = %(address)s, agent = %(agent)s"
+
+
+def to_membership(row: Row) -> KeptMembership:
+    return KeptMembership(row[0], row[1], row[2], Role(row[3]), row[4])
+
+
+def to_login(row: Row) -> KeptLogin:
+    return KeptLogin(*row[:7], tuple(row[7]), row[8], row[9])
+
+
+def to_identity(row: Row) -> KeptIdentity:
+    return KeptIdentity(row[0], Provider(row[1]), row[2], row[3])
+
+
+def to_mfa_event(row: Row) -> KeptMfaEvent:
+    return KeptMfaEvent(*row)
+
+
+def to_passkey(row: Row) -> KeptPasskey:
+    return KeptPasskey(*row)
+
+
+class Privacy(Repository):
+    """ports.storage.PrivacyRead and Privacy."""
+
+    constraints: ClassVar = {"users_email_key": EmailTaken}
+
+    # What somebody may see, and do
+
+    async def owned_with(self, owner_id: UUID, user_id: UUID) -> list[UUID]:
+        return await self._all(
+            lambda row: row[0],
+            """
+            select m.org_id from memberships m join memberships o on o.org_id = m.org_id
+            where m.user_id = %(user_id)s and m.confirmed_at is not null and o.user_id = %(owner_id)s and o.role = 'owner'
+            order by m.org_id""",
+            owner_id=owner_id,
+            user_id=user_id,
+        )
+
+    async def belongings(self, user_id: UUID, owner_id: UUID) -> list[Belonging]:
+        return await self._all(
+            lambda row: Belonging(*row),
+            """
+            select m.org_id, m.confirmed_at is not null,
+                   exists (select 1 from memberships o where o.org_id = m.org_id and o.user_id = %(owner_id)s and o.role = 'owner')
+            from memberships m where m.user_id = %(user_id)s order by m.org_id""",
+            user_id=user_id,
+            owner_id=owner_id,
+        )
+
+    # An export
+
+    async def memberships(
+        self, user_id: UUID, within: Collection[UUID] | None, after: KeptMembership | None, limit: int
+    ) -> list[KeptMembership]:
+        there = "" if within is None else "and m.org_id = any(%(within)s)"
+        later = "" if after is None else "and (m.created_at, m.id) > (%(at)s, %(id)s)"
+        return await self._all(
+            to_membership,
+            f"""
+            select m.id, o.id, o.slug, m.role, m.created_at from memberships m join organizations o on o.id = m.org_id
+            where m.user_id = %(user_id)s {there} {later} order by m.created_at, m.id limit %(limit)s""",
+            user_id=user_id,
+            within=_listed(within),
+            at=after and after.joined_at,
+            id=after and after.id,
+            limit=limit,
+        )
+
+    async def count_logins(self, user_id: UUID, within: Collection[UUID] | None) -> int:
+        there = "" if within is None else "and org_id = any(%(within)s)"
+        return (
+            await self._one(
+                lambda row: int(row[0]),
+                f"select count(*) from login_events where user_id = %(user_id)s {there}",
+                user_id=user_id,
+                within=_listed(within),
+            )
+            or 0
+        )
+
+    async def logins(self, user_id: UUID, within: Collection[UUID] | None, before: KeptLogin | None, limit: int) -> list[KeptLogin]:
+        there = "" if within is None else "and org_id = any(%(within)s)"
+        earlier = "" if before is None else "and (created_at, id) < (%(at)s, %(id)s)"
+        return await self._all(
+            to_login,
+            f"""
+            select id, created_at, address, agent, provider, success, risk_score, risk_factors, city, country from login_events
+            where user_id = %(user_id)s {there} {earlier} order by created_at desc, id desc limit %(limit)s""",
+            user_id=user_id,
+            within=_listed(within),
+            at=before and before.at,
+            id=before and before.id,
+            limit=limit,
+        )
+
+    async def identities(
+        self, user_id: UUID, within: Collection[UUID] | None, after: KeptIdentity | None, limit: int
+    ) -> list[KeptIdentity]:
+        there = "" if within is None else "and exists (select 1 from services v where v.id = i.service_id and v.org_id = any(%(within)s))"
+        later = "" if after is None else "and (i.linked_at, i.id) > (%(at)s, %(id)s)"
+        return await self._all(
+            to_identity,
+            f"""
+            select i.id, i.provider, i.provider_user_id, i.linked_at from identities i
+            where i.user_id = %(user_id)s {there} {later} order by i.linked_at, i.id limit %(limit)s""",
+            user_id=user_id,
+            within=_listed(within),
+            at=after and after.linked_at,
+            id=after and after.id,
+            limit=limit,
+        )
+
+    async def mfa_events(self, user_id: UUID, before: KeptMfaEvent | None, limit: int) -> list[KeptMfaEvent]:
+        earlier = "" if before is None else "and (created_at, id) < (%(at)s, %(id)s)"
+        return await self._all(
+            to_mfa_event,
+            f"""
+            select id, event_type, created_at, success from mfa_events
+            where user_id = %(user_id)s {earlier} order by created_at desc, id desc limit %(limit)s""",
+            user_id=user_id,
+            at=before and before.at,
+            id=before and before.id,
+            limit=limit,
+        )
+
+    async def passkeys(self, user_id: UUID, after: KeptPasskey | None, limit: int) -> list[KeptPasskey]:
+        later = "" if after is None else "and (created_at, id) > (%(at)s, %(id)s)"
+        return await self._all(
+            to_passkey,
+            f"""
+            select id, name, aaguid, backup_eligible, created_at, last_used_at from passkeys
+            where user_id = %(user_id)s {later} order by created_at, id limit %(limit)s""",
+            user_id=user_id,
+            at=after and after.created_at,
+            id=after and after.id,
+            limit=limit,
+        )
+
+    # Anonymization
+
+    async def concerned(self, user_id: UUID) -> list[UUID]:
+        return await self._all(
+            lambda row: row[0],
+            """
+            select org_id from memberships where user_id = %(user_id)s
+            union
+            select i.org_id from users u join invitations i on i.email = u.email and i.status = 'pending' where u.id = %(user_id)s
+            order by org_id""",
+            user_id=user_id,
+        )
+
+    async def lock_memberships(self, user_id: UUID) -> None:
+        await self._run("select 1 from memberships where user_id = %(user_id)s order by org_id for no key update", user_id=user_id)
+
+    async def replace_address(self, user_id: UUID, placeholder: Email, now: datetime) -> None:
+        # The address goes on as in `Accounts.change_email`. Whoever would write of the account waits from here on: the new key of the row
+        # takes the lock that foreign keys wait for.
+        await self._run(
+            """
+            with held as materialized (
+                select 1 from service_users where user_id = %(user_id)s order by service_id for no key update)
+            update users set email = %(placeholder)s, email_verified_at = null, password_hash = null, mfa_enabled_at = null,
+                             anonymized_at = %(now)s, updated_at = %(now)s
+            from (select count(*) from held) before where id = %(user_id)s""",
+            user_id=user_id,
+            placeholder=placeholder,
+            now=now,
+        )
+
+    async def remove_ways_in(self, user_id: UUID) -> None:
+        removed = ", ".join([f"from_{table} as (delete from {table} where user_id = %(user_id)s)" for table in WAYS_IN])
+        await self._run(f"with {removed} select 1", user_id=user_id)
+
+    async def blank_logins(self, user_id: UUID, address: str, agent: str) -> None:
+        await self._run(
+            f"update login_events set {BLANK}, city = null, country = null where user_id = %(user_id)s",
+            user_id=user_id,
+            address=address,
+            agent=agent,
+        )
+
+    async def blank_logs(self, user_id: UUID, address: str, agent: str, now: datetime) -> None:
+        # An impersonator's address is theirs, whoever they were. What nobody who was signed in did to the account, as by the link of a mail,
+        # the person did; as what it was done to, the account is found by index in its organizations, and everywhere by what is called
+        # security.*; an address that is not there stays away, for that says it was the service itself.
+        await self._run(
+            f"""
+            with own as (
+                update mfa_events set {BLANK}
+                where user_id = %(user_id)s or actor_id = %(user_id)s or impersonator_id = %(user_id)s),
+            done as (
+                update audit_log set {BLANK} where actor_id = %(user_id)s or impersonator_id = %(user_id)s),
+            suffered as (
+                update audit_log l set {BLANK}
+                where l.target_type = 'user' and l.target_id = %(user_id)s::text and starts_with(l.action, 'security.')
+                  and l.actor_id is null and l.address is not null),
+            joined as (
+                update audit_log l set {BLANK} from memberships m
+                where m.user_id = %(user_id)s and l.org_id = m.org_id and l.target_type = 'user' and l.target_id = %(user_id)s::text
+                  and not starts_with(l.action, 'security.') and l.actor_id is null and l.address is not null),
+            asked as (
+                update privacy_log set {BLANK} where actor_id = %(user_id)s),
+            impersonated as (
+                update sessions set {BLANK}, ended_at = coalesce(ended_at, %(now)s) where impersonator_id = %(user_id)s)
+            select 1""",
+            user_id=user_id,
+            address=address,
+            agent=agent,
+            now=now,
+        )
+
+    async def end_invitations(
+        self, email: Email, placeholder: Email, address: str, agent: str, locked: Collection[UUID], now: datetime
+    ) -> list[Invitation]:
+        # What entries and events say of an invitation they say with its id for their target. Who answered it without signing in was invited.
+        return await self._all(
+            to_invitation,
+            f"""
+            with held as (
+                select id, status from invitations
+                where email = %(email)s and (status <> 'pending' or org_id = any(%(locked)s)) order by id for no key update),
+            ended as (
+                update invitations i set
+                    email = %(placeholder)s,
+                    status = case when i.status <> 'pending' then i.status when i.expires_at <= %(now)s then 'expired' else 'cancelled' end,
+                    ended_at = coalesce(i.ended_at, %(now)s)
+                from held where i.id = held.id
+                returning {INVITATION_COLUMNS}, held.status = 'pending' as was_pending),
+            renamed as (
+                update audit_log l set
+                    details = l.details || jsonb_build_object('invited_email', %(placeholder)s::text),
+                    address = case when l.actor_id is null and l.address is not null then %(address)s else l.address end,
+                    agent = case when l.actor_id is null and l.address is not null then %(agent)s else l.agent end
+                from ended e
+                where l.org_id = e.org_id and l.target_type in ('user', 'invitation') and l.target_id = e.id::text
+                  and l.details ->> 'invited_email' = %(email)s),
+            told as (
+                update events v set data = v.data || jsonb_build_object('invited_email', %(placeholder)s::text)
+                from ended e
+                where v.org_id = e.org_id and v.name = any(%(names)s) and v.target_id = e.id::text
+                  and v.data ->> 'invited_email' = %(email)s)
+            select {INVITATION_COLUMNS} from ended i where was_pending order by created_at, id""",
+            email=email,
+            placeholder=placeholder,
+            address=address,
+            agent=agent,
+            locked=list(locked),
+            names=["user.invited", "invitation.accepted", "invitation.declined", "invitation.expired", "invitation.revoked"],
+            now=now,
+        )
+
+    async def remove_mails(self, address: Email) -> None:
+        await self._run("delete from mails where address = %(address)s", address=address)
+
+    async def log(self, event_type: str, user_id: UUID, caller: Caller, now: datetime) -> None:
+        assert isinstance(caller, Person), "what is logged here somebody has asked for"
+        await self._run(
+            """
+            insert into privacy_log (id, event_type, user_id, actor_id, address, agent, created_at)
+            values (%(id)s, %(event_type)s, %(user_id)s, %(actor_id)s, %(address)s, %(agent)s, %(now)s)""",
+            id=new_id(),
+            event_type=event_type,
+            user_id=user_id,
+            actor_id=caller.user_id,
+            address=caller.address,
+            agent=caller.agent,
+            now=now,
+        )
+
+
+def _listed(within: Collection[UUID] | None) -> list[UUID] | None:
+    return None if within is None else list(within)

@@ -1,0 +1,276 @@
+"""Privacy: what is kept about a person, all of it or one organization's part; and making a person unknown (identity.md sections 2.8 and 4.7;
+decisions, points 53, 84 and 143 to 148; security.md R-5 and section 20)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, TypeVar
+from uuid import UUID
+
+from core import events
+from core.access import NotForApplications, Role
+from core.accounts import EmailTaken
+from core.errors import Forbidden, Limited, NotFound, refuse
+from core.invitations import InvitationStatus
+from core.providers import Provider
+from core.values import Batches, Email
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from core.access import Person
+    from core.accounts import Account
+    from ports import Ports
+    from ports.storage import PrivacyRead, Transaction
+
+T = TypeVar("T")
+
+BATCH = 500  # of an export, at once
+# What logs say afterwards of where the person came from, and with what.
+NO_ADDRESS: Final = "0.0.0.0"  # noqa: S104  (nothing listens there)
+NO_AGENT: Final = "anonymized"
+EVENT: Final = "user_anonymized"  # in the log of privacy (decisions, point 143)
+# How often an anonymization begins again because somebody else was faster: at the placeholder, or by making the person a member.
+LOST_RACES = 100
+
+
+class ExportNotAllowed(Forbidden):
+    """You can export what is kept about yourself, and about people who take part in an organization that you own."""
+
+
+class AnonymizationNotAllowed(Forbidden):
+    """You can anonymize people who belong to organizations, take part in each of them, and you own them all."""
+
+
+class PlatformOwnerStays(Forbidden):
+    """Platform owners cannot be anonymized. Demote this one first."""
+
+
+class PersonNotFound(NotFound):
+    """There is no such person."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptMembership:
+    """A membership, in an export. Times are UTC here and below."""
+
+    id: UUID
+    org_id: UUID
+    org_slug: str
+    role: Role
+    joined_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class KeptLogin:
+    """A login or a failed attempt at one. `risk_score` is in hundredths, 0 to 100 (decisions, point 84)."""
+
+    id: UUID
+    at: datetime
+    address: str | None
+    agent: str | None
+    provider: str
+    success: bool
+    risk_score: int
+    risk_factors: tuple[str, ...]
+    city: str | None
+    country: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptIdentity:
+    """A linked account at an external provider, without what the provider gave with it."""
+
+    id: UUID
+    provider: Provider
+    provider_user_id: str
+    linked_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class KeptMfaEvent:
+    """What happened with the second factor."""
+
+    id: UUID
+    event_type: str
+    at: datetime
+    success: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPasskey:
+    """A passkey, without its key."""
+
+    id: UUID
+    name: str
+    aaguid: UUID
+    backup_eligible: bool
+    created_at: datetime
+    last_used_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """What is kept about a person (identity.md section 2.8). The lists are read little by little: of `login_events` the newest, as many as
+    the policy says, of `login_events_count`; they and `mfa_events` are newest first, the others oldest first."""
+
+    user_id: UUID
+    email: Email
+    created_at: datetime
+    memberships: Batches[KeptMembership]
+    login_events_count: int
+    login_events: Batches[KeptLogin]
+    oauth_identities: Batches[KeptIdentity]
+    mfa_events: Batches[KeptMfaEvent]
+    passkeys: Batches[KeptPasskey]
+
+
+@dataclass(frozen=True, slots=True)
+class Belonging:
+    """Somebody's membership, as it counts for who may anonymize them: in which organization, confirmed or not, and whether the one who asks
+    owns that organization."""
+
+    org_id: UUID
+    confirmed: bool
+    owned: bool
+
+
+async def export(ports: Ports, caller: Person, user_id: UUID) -> Export:
+    """What is kept about the person: everything for themself and platform owners, and else what belongs to the organizations that the caller
+    owns and the person takes part in; by an application, what belongs to its organization (decisions, points 53 and 145; security.md Y-1).
+
+    A part has memberships, logins and identities; second factors and passkeys are the account's, and so in no part.
+    Raises NotForApplications, ExportNotAllowed, PersonNotFound; only platform owners are told that there is no such person (B-5).
+    """
+    async with ports.storage.reading() as read:
+        within = await _within(read.privacy, caller, user_id)
+        account = await read.accounts.by_id(user_id) or refuse(PersonNotFound if caller.is_platform_owner else ExportNotAllowed)
+        count = await read.privacy.count_logins(user_id, within)
+
+    def batches(
+        question: Callable[[PrivacyRead, T | None, int], Awaitable[Sequence[T]]], *, limit: int | None = None
+    ) -> Batches[T]:
+        async def read_on(last: T | None, wanted: int) -> Sequence[T]:
+            async with ports.storage.reading() as read:
+                return await question(read.privacy, last, wanted)
+
+        return Batches(read_on, limit, size=BATCH)
+
+    of_the_account = None if within is None else 0
+    return Export(
+        user_id=account.id,
+        email=account.email,
+        created_at=account.created_at,
+        memberships=batches(lambda read, last, wanted: read.memberships(user_id, within, last, wanted)),
+        login_events_count=count,
+        login_events=batches(
+            lambda read, last, wanted: read.logins(user_id, within, last, wanted), limit=ports.policy.export_login_events
+        ),
+        oauth_identities=batches(lambda read, last, wanted: read.identities(user_id, within, last, wanted)),
+        mfa_events=batches(lambda read, last, wanted: read.mfa_events(user_id, last, wanted), limit=of_the_account),
+        passkeys=batches(lambda read, last, wanted: read.passkeys(user_id, last, wanted), limit=of_the_account),
+    )
+
+
+async def _within(read: PrivacyRead, caller: Person, user_id: UUID) -> Collection[UUID] | None:
+    """The organizations to which an export is limited, None for everything. Raises NotForApplications, ExportNotAllowed."""
+    if caller.service is not None:
+        if caller.user_id != user_id:
+            raise NotForApplications
+        return [caller.service.org_id]
+    if caller.user_id == user_id or caller.is_platform_owner:
+        return None
+    return await read.owned_with(caller.user_id, user_id) or refuse(ExportNotAllowed)
+
+
+async def forget(ports: Ports, caller: Person, user_id: UUID) -> None:
+    """Make a person unknown for good (identity.md section 4.7): nothing stays that says who it was or lets anybody in, while the id, times,
+    memberships, counts and entries of logs do. Somebody who is unknown already stays as they are (decisions, point 147).
+
+    For platform owners, and for those who own every organization that the person belongs to, one at least, if the person takes part in each
+    (security.md R-5, Y-2), which may be oneself.
+    Raises AnonymizationNotAllowed, PlatformOwnerStays, PersonNotFound; only platform owners are told that there is no such person (B-5).
+    """
+    async with ports.storage.reading() as read:  # so that nobody locks what they have no say about; the answer that counts is the one below
+        account = await read.accounts.by_id(user_id)
+        _judge(account, await read.privacy.belongings(user_id, caller.user_id), by_platform_owner=caller.is_platform_owner)
+    for attempt in range(LOST_RACES):
+        try:
+            if await _forget(ports, caller, user_id, attempt):
+                return
+        except EmailTaken:  # somebody else became unknown in the very same microsecond (decisions, point 148)
+            continue
+    raise Limited(1)
+
+
+async def _forget(ports: Ports, caller: Person, user_id: UUID, attempt: int) -> bool:
+    """False where the person has become a member of another organization meanwhile, and nothing was done. Raises EmailTaken."""
+    now = ports.clock.now()
+    # What is recorded of somebody who does it themself must not say again where they are.
+    known_as = replace(caller, address=NO_ADDRESS, agent=NO_AGENT) if caller.user_id == user_id else caller
+    async with ports.storage.transaction(by=known_as) as tx:
+        locked = await tx.privacy.concerned(user_id)
+        for org_id in locked:
+            await tx.organizations.lock(org_id)
+        await tx.privacy.lock_memberships(user_id)
+        account, by_platform_owner = await _lock_accounts(tx, caller, user_id)
+        # Whoever adds a member holds the account, and whoever changes the owner the organization: from here on this is what it is.
+        belongings = await tx.privacy.belongings(user_id, caller.user_id)
+        if not {belonging.org_id for belonging in belongings} <= set(locked):
+            return False
+        account = _judge(account, belongings, by_platform_owner=by_platform_owner)
+        if account.anonymized_at is not None:
+            return True
+        placeholder = placeholder_at(now + attempt * timedelta(microseconds=1))
+        await tx.privacy.replace_address(account.id, placeholder, now)
+        await tx.privacy.remove_ways_in(account.id)
+        await tx.sessions.remove(account.id)
+        await tx.privacy.blank_logins(account.id, NO_ADDRESS, NO_AGENT)
+        await tx.privacy.blank_logs(account.id, NO_ADDRESS, NO_AGENT, now)
+        await tx.privacy.remove_mails(account.email)
+        for belonging in belongings:
+            tx.record(events.anonymized(belonging.org_id, account.id))
+        for invitation in await tx.privacy.end_invitations(account.email, placeholder, NO_ADDRESS, NO_AGENT, locked, now):
+            # Who did it is nothing to those who merely invited the person.
+            ended = events.invitation_expired if invitation.status is InvitationStatus.EXPIRED else events.invitation_revoked
+            tx.record(replace(ended(invitation), by_time=True))
+        await tx.privacy.log(EVENT, account.id, known_as, now)
+    return True
+
+
+async def _lock_accounts(tx: Transaction, caller: Person, user_id: UUID) -> tuple[Account | None, bool]:
+    """The account, locked, and whether the caller is a platform owner, who stays one until the transaction ends.
+
+    Two accounts are locked in the order of their ids (security.md Z-6).
+    """
+    account, by_platform_owner = None, False
+    for id_ in sorted({caller.user_id, user_id}):
+        if id_ == user_id:
+            account = await tx.accounts.lock(user_id)
+        elif caller.is_platform_owner:
+            by_platform_owner = await tx.accounts.lock_platform_owner(caller.user_id)
+    return account, by_platform_owner
+
+
+def _judge(account: Account | None, belongings: Sequence[Belonging], *, by_platform_owner: bool) -> Account:
+    """The account, if somebody who has these organizations with it may anonymize it.
+
+    Raises AnonymizationNotAllowed, PersonNotFound, PlatformOwnerStays.
+    """
+    if not by_platform_owner and not (belongings and all(belonging.confirmed and belonging.owned for belonging in belongings)):
+        raise AnonymizationNotAllowed
+    if account is None:
+        raise PersonNotFound
+    if account.is_platform_owner:
+        raise PlatformOwnerStays
+    return account
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def placeholder_at(time: datetime) -> Email:
+    """The address of an account that became unknown at this time (decisions, point 148). Mail goes nowhere from there."""
+    return Email(f"anonymized-{(time - _EPOCH) // timedelta(microseconds=1)}@deleted.local")
