@@ -31,6 +31,7 @@ class MfaStatus(Shown):
 
 @routes.get("/api/user/mfa/status")
 @person(applications=True)
+@refuses(404)
 @validate_response(MfaStatus)
 async def status() -> MfaStatus:
     """Whether you have two-factor authentication."""
@@ -48,7 +49,7 @@ class MfaSetup(Shown):
 
 @routes.post("/api/user/mfa/setup")
 @person(impersonated=False, limit=MFA_SETUP)
-@refuses(400)
+@refuses(400, 404)
 @validate_response(MfaSetup)
 async def setup() -> MfaSetup:
     """Begin to set up two-factor authentication. Confirm it within 15 minutes by a code of the app that was given the secret."""
@@ -65,33 +66,36 @@ class MfaCode(Body):
 class MfaEnabled(Shown):
     """Two-factor authentication is on. Each backup code stands in for the app once; they are shown only here."""
 
-    enabled: Literal[True] = True
+    enabled: Literal[True]
     backup_codes: list[str]
 
 
 @routes.post("/api/user/mfa/verify")
 @person(impersonated=False, limit=(MFA_CONFIRMATION, MFA_VERIFICATION))
+@refuses(404)
 @validate_request(MfaCode)
 @validate_response(MfaEnabled)
 async def verify(data: MfaCode) -> MfaEnabled:
     """Confirm the authenticator app, which switches two-factor authentication on."""
-    return MfaEnabled(backup_codes=list(await mfa.verify(ports(), signed_in(), data.code)))
+    return MfaEnabled(enabled=True, backup_codes=list(await mfa.verify(ports(), signed_in(), data.code)))
 
 
 class MfaDisabled(Shown):
     """Two-factor authentication is off."""
 
-    success: Literal[True] = True
+    success: Literal[True]
     message: str
 
 
 @routes.delete("/api/user/mfa")
 @person(impersonated=False, limit=MFA_SETUP)
+@refuses(404)
 @validate_response(MfaDisabled)
 async def disable() -> MfaDisabled:
     """Switch two-factor authentication off. The secret and all backup codes are deleted."""
     was_on = await mfa.disable(ports(), signed_in())
-    return MfaDisabled(message="Two-factor authentication was switched off." if was_on else "Two-factor authentication was not on.")
+    message = "Two-factor authentication was switched off." if was_on else "Two-factor authentication was not on."
+    return MfaDisabled(success=True, message=message)
 
 
 class BackupCodes(Shown):
@@ -102,7 +106,7 @@ class BackupCodes(Shown):
 
 @routes.post("/api/user/mfa/backup-codes/regenerate")
 @person(impersonated=False, limit=MFA_SETUP)
-@refuses(400)
+@refuses(400, 404)
 @validate_response(BackupCodes)
 async def regenerate() -> BackupCodes:
     """Make new backup codes. All earlier ones are void, used or not."""

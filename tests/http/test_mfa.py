@@ -14,7 +14,7 @@ import segno
 from adapters.postgres.pool import Pool
 from core import mfa
 from core.access import SYSTEM, Person
-from core.accounts import Account
+from core.accounts import Account, AccountGone
 from core.mails import MailKind
 from core.mfa import ALPHABET, CodeWrong
 from core.values import new_id
@@ -564,7 +564,7 @@ async def test_what_one_does_touches_nobody_else(ada: Ada, pool: Pool, clock: Fa
 async def test_of_an_account_that_is_gone_nothing_is_told(ada: Ada, pool: Pool) -> None:
     await run_sql(pool, "delete from users")
     for act in (mfa.status, mfa.setup, mfa.disable, mfa.regenerate):
-        with pytest.raises(mfa.SessionEnded):
+        with pytest.raises(AccountGone):
             await act(ada.ports, ada.person)
     with pytest.raises(mfa.NotSetUp):
         await mfa.verify(ada.ports, ada.person, "123456")
