@@ -254,7 +254,8 @@ async def listed(ports: Ports, caller: Person) -> Batches[Seen]:
 
     async def read_on(last: Seen | None, limit: int) -> Sequence[Seen]:
         async with ports.storage.reading() as read:
-            return await read.devices.of_person(caller.user_id, caller.session_id, org_id, now, last and last.device, limit)
+            after = None if last is None else last.device
+            return await read.devices.of_person(caller.user_id, caller.session_id, org_id, now, after, limit)
 
     return Batches(read_on)
 

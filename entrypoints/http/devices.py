@@ -75,6 +75,7 @@ def _show(seen: Seen) -> DeviceShown:
 
 @routes.get("/api/user/devices")
 @person(applications=True)
+@refuses(404)  # as the documents have it
 @document_response(Devices)
 async def listed() -> Response:
     """List the devices that you have signed in from and not revoked."""

@@ -63,6 +63,17 @@ POST   /api/auth/refresh                             200  200  200  200  200  20
 POST   /api/auth/logout                              401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 POST   /api/auth/lookup-email                        200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 
+GET    /api/user/mfa/status                          401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /api/user/mfa/setup                           401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403
+POST   /api/user/mfa/verify                          401  400  400  400  400  400  400  400  403  403  400  400  403  403  403  403  403
+DELETE /api/user/mfa                                 401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403
+POST   /api/user/mfa/backup-codes/regenerate         401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403
+
+GET    /api/user/devices                             401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /api/user/devices/<device_id>                 401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+PATCH  /api/user/devices/<device_id>                 401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403
+DELETE /api/user/devices/<device_id>                 401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403
+
 POST   /api/organizations                            401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403
 GET    /api/organizations                            401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403
 GET    {org}                                         401  403  403  403  200  200  200  403  200  200  200  200  403  403  403  403  403
@@ -176,6 +187,12 @@ DELETE /api/service/subscriptions/<user_id>          204  403  204  404  404  40
 """
 
 
+# A device of the caller's, which has the caller's own id.
+OWN_DEVICE: Final = """
+    insert into devices (id, user_id, name, device_type, browser, os, last_used_at, risk_score, risk_factors, created_at, updated_at)
+    values ('{own_id}', '{own_id}', 'Phone', 'mobile', 'Mobile Safari', 'iOS', now(), 0, array[]::text[], now(), now())"""
+HAS_MFA: Final = "update users set mfa_enabled_at = now() where id = '{own_id}'"
+
 ORG: Final = "/api/organizations/<org_slug>"
 SERVICE: Final = f"{ORG}/services/<service_slug>"
 
@@ -195,6 +212,12 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /api/user/change-password": Request({"current_password": "{password}", "new_password": "another good password"}),
     "POST /api/auth/login": Request({"email": "{own_email}", "password": "{password}"}),
     "POST /api/auth/refresh": Request({"refresh_token": "{refresh_token}"}),
+    "POST /api/user/mfa/verify": Request({"code": "123456"}),  # of what was not set up; a right code would need a clock
+    "DELETE /api/user/mfa": Request(given=HAS_MFA),
+    "POST /api/user/mfa/backup-codes/regenerate": Request(given=HAS_MFA),
+    "GET /api/user/devices/<device_id>": Request(things={"device_id": "{own_id}"}, given=OWN_DEVICE),
+    "PATCH /api/user/devices/<device_id>": Request({"name": "A New Name"}, things={"device_id": "{own_id}"}, given=OWN_DEVICE),
+    "DELETE /api/user/devices/<device_id>": Request(things={"device_id": "{own_id}"}, given=OWN_DEVICE),
     "POST /api/organizations": Request({"slug": "another", "name": "Another One"}),
     f"PATCH {ORG}": Request({"name": "A New Name"}),
     f"PATCH {ORG}/members/<user_id>": Request({"role": "admin"}),

@@ -288,7 +288,7 @@ async def test_a_live_trust_token_says_whose_it_is(storage: Postgres, ada: UUID,
 # Changing them
 
 
-UNTRUSTED = {"trust_hash": None, "trust_expires_at": None, "mfa_at": None}
+UNTRUSTED: dict[str, Any] = {"trust_hash": None, "trust_expires_at": None, "mfa_at": None}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mmdb_writer import MMDBWriter
-from netaddr import IPSet
+from netaddr import IPSet  # type: ignore[import-untyped]
 
 SHIPPED: Final = Path(__file__).with_name("places.mmdb")
 

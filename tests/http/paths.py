@@ -20,6 +20,7 @@ PATH_VALUES: Final = {
     "service_id": str(uuid4()),
     "plan_id": str(uuid4()),
     "api_key_id": str(uuid4()),
+    "device_id": str(uuid4()),
     "provider": "codehost",
 }
 API_KEY: Final = f"sk_abcdef_{new_secret()}"  # the key of that id, which may do everything to the service
@@ -40,7 +41,7 @@ async def add_ruler(ports: Ports, pool: Pool) -> tuple[Account, str]:
 
 async def restore(pool: Pool, ruler: Account) -> None:
     """Have the organization there, active and the ruler's, with its other member, its service and the plan of that, whatever a request has
-    made of it. The other member uses the service and is subscribed to it; it has an API key."""
+    made of it. The other member uses the service and is subscribed to it; it has an API key. The ruler has a device."""
     mend = """
         with risen as (delete from deleted_organizations where id = %(org_id)s),
         service_risen as (delete from deleted_services where id = %(service_id)s),
@@ -75,6 +76,11 @@ async def restore(pool: Pool, ruler: Account) -> None:
             insert into end_users (org_id, user_id, email, deactivated, created_at)
             select id, %(user_id)s, 'member@acme.example', false, now() from there
             on conflict (org_id, user_id) do nothing),
+        carried as (
+            insert into devices (id, user_id, name, device_type, browser, os, last_used_at, risk_score, risk_factors, created_at,
+                                 updated_at)
+            values (%(device_id)s, %(ruler)s, 'Phone', 'mobile', 'Mobile Safari', 'iOS', now(), 0, '{}', now(), now())
+            on conflict (id) do update set revoked_at = null),
         subscribed as (
             insert into subscriptions (id, org_id, service_id, user_id, plan_id, status, current_period_end, created_at, updated_at)
             select gen_random_uuid(), org_id, id, %(user_id)s, %(plan_id)s, 'active', now() + interval '30 days', now(), now() from serving
