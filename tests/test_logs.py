@@ -63,6 +63,7 @@ def an_exchange() -> Exchange:
     exchange = Exchange("req-7", "POST", "/api/organizations/acme/members", "203.0.113.7")
     exchange.route, exchange.status, exchange.duration = "/api/organizations/<org_slug>/members", 404, 0.01234
     exchange.caller, exchange.organization, exchange.error_code = "person:7", "acme", "NOT_FOUND"
+    exchange.impersonator = "person:9"
     return exchange
 
 
@@ -244,11 +245,12 @@ def test_the_line_of_an_exchange(output: int, written: Written) -> None:
         "duration_ms": 12.34,
         "address": "203.0.113.7",
         "caller": "person:7",
+        "impersonator": "person:9",
         "organization": "acme",
         "error_code": "NOT_FOUND",
     }
     assert second["aborted"] is True
-    assert not {"caller", "organization", "error_code"} & set(second)
+    assert not {"caller", "impersonator", "organization", "error_code"} & set(second)
 
 
 def test_the_line_of_an_exchange_on_a_terminal(output: int, written: Written) -> None:
@@ -258,6 +260,7 @@ def test_the_line_of_an_exchange_on_a_terminal(output: int, written: Written) ->
     assert line.count("\n") == 1
     for part in ("POST /api/organizations/acme/members", "status=404", "duration_ms=12.34", "request_id=req-7", "error_code=NOT_FOUND"):
         assert part in line
+    assert "impersonator=person:9" in line
 
 
 def test_what_the_application_raised_is_logged_with_its_request(output: int, written: Written) -> None:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID, uuid4
 
@@ -42,6 +43,28 @@ async def test_every_field_of_an_event_is_recorded(storage: Postgres, pool: Pool
         (org, "service.created", "service", "service-1", UUID(int=1), UUID(int=3), "203.0.113.9", "tests", True, {"name": "Shop"}, now)
     ]
     assert await run_sql(pool, TOLD) == [(org, "service.created", UUID(int=1), UUID(int=3), "service-1", {"x": [1]}, now)]
+
+
+async def test_an_entry_has_the_id_that_was_chosen_for_it(storage: Postgres, pool: Pool) -> None:
+    org, chosen = await add_organization(pool, "acme"), uuid4()
+    kind = events.CATALOGUE["user.impersonated"]
+    async with storage.transaction(by=PERSON) as tx:
+        tx.record(events.Event(kind, "with", id=chosen))
+        tx.record(events.Event(kind, "without", org_id=org))
+    stored = await run_sql(pool, "select target_id, id = %s, org_id from audit_log order by created_at", chosen)
+    assert stored == [("with", True, None), ("without", False, org)]
+    assert await run_sql(pool, "select count(*) from events where id = %s", chosen) == [(0,)], "the event has an id of its own"
+
+
+async def test_an_event_says_who_is_behind_it_where_who_did_it_does_not(storage: Postgres, pool: Pool) -> None:
+    kind, other = events.CATALOGUE["user.impersonated"], uuid4()
+    for caller in (replace(PERSON, impersonator_id=None), PERSON, SYSTEM):
+        async with storage.transaction(by=caller) as tx:
+            tx.record(events.Event(kind, "x", impersonator_id=other))
+            tx.record(events.Event(kind, "x", impersonator_id=other, by_time=True))
+    for table in ("audit_log", "events"):
+        stored = await run_sql(pool, f"select actor_id, impersonator_id, count(*) from {table} group by 1, 2 order by 1")  # noqa: S608
+        assert stored == [(UUID(int=1), other, 2), (None, other, 4)], table
 
 
 async def test_an_event_of_the_service_has_no_actor(storage: Postgres, pool: Pool) -> None:

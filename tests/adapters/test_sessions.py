@@ -181,6 +181,42 @@ async def test_a_session_of_an_impersonator_dies_with_their_right_to_it(storage:
         assert await tx.sessions.rotate(digest("own"), digest("own next"), NOW, NOW + DAY)
 
 
+@pytest.mark.parametrize(
+    ("change", "goes_on"),
+    [
+        ("select %(behind)s, %(beside)s, %(now)s", True),
+        ("update sessions set ended_at = %(now)s where id = %(behind)s", False),
+        ("update sessions set expires_at = %(now)s where id = %(behind)s", False),
+        ("update sessions set expires_at = %(now)s + interval '1 microsecond' where id = %(behind)s", True),
+        ("delete from sessions where id = %(behind)s", False),
+        ("update sessions set ended_at = %(now)s where id = %(beside)s", True),
+        ("update sessions set impersonator_session_id = null where impersonator_id is not null", False),
+        ("update sessions set impersonator_session_id = id where impersonator_id is not null", False),
+    ],
+)
+async def test_a_session_of_an_impersonator_dies_with_the_one_it_was_begun_in(
+    storage: Postgres, pool: Pool, change: str, goes_on: bool
+) -> None:
+    support, other = account(EVE, is_platform_owner=True), account("other@example.com", is_platform_owner=True)
+    await add(storage, ada := account(), support, other)
+    shop = await add_service(pool, await add_organization(pool, "acme"))
+    context = await service_context(pool, shop)
+    await use(storage, shop, ada.id)
+    behind, beside = await begin(storage, support.id, "behind"), await begin(storage, support.id, "beside")
+    await begin(storage, other.id, "another's")
+    by = {"impersonator_id": support.id, "impersonator_session_id": behind.id}
+    plain = await begin(storage, ada.id, "plain", **by)
+    of_shop = await begin(storage, ada.id, "of shop", service=context, **by)
+    async with pool.connection() as connection:
+        await connection.execute(change, {"behind": behind.id, "beside": beside.id, "now": NOW})
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert (await tx.sessions.standing(plain.id, ada.id, None, NOW) is not None) == goes_on
+        assert (await tx.sessions.standing_in("acme", plain.id, ada.id, None, NOW) is not None) == goes_on
+        assert (await tx.sessions.standing_with(context.client_id, of_shop.id, ada.id, NOW) is not None) == goes_on
+        for token in ("plain", "of shop"):
+            assert (await tx.sessions.rotate(digest(token), digest(f"next {token}"), NOW, NOW + DAY) is not None) == goes_on
+
+
 async def test_rotation_keeps_the_impersonator_and_the_end(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), support := account(EVE, is_platform_owner=True))
     behind = await begin(storage, ada.id, "token", impersonator_id=support.id, expires_at=NOW + HOUR, ends_at=NOW + HOUR)

@@ -168,6 +168,18 @@ def test_a_token_of_a_service_is_for_its_application_and_says_what_its_holder_ha
     assert TOKENS.read(token, NOW) == replace(SERVICE_CLAIMS, plan=None, subscription_status=None, features=None)
 
 
+def test_a_token_of_an_impersonation_says_who_is_behind_it_and_in_which_session() -> None:
+    behind = "5a6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a06"
+    for claims, payload in ((CLAIMS, PAYLOAD), (SERVICE_CLAIMS, SERVICE_PAYLOAD)):
+        token = TOKENS.sign(replace(claims, impersonator_id=uuid.UUID(behind)))
+        said = payload | {"impersonator": behind, "impersonation_session": payload["sid"]}
+        assert json.loads(unb64(token.split(".")[1])) == said
+        assert TOKENS.read(token, NOW).impersonator_id == uuid.UUID(behind)
+        assert not {"impersonator", "impersonation_session"} & json.loads(unb64(TOKENS.sign(claims).split(".")[1])).keys()
+    for wrong in (None, 5, "", "x", behind.upper(), [behind]):
+        assert refused(forged(HEADER, PAYLOAD | {"impersonator": wrong}))
+
+
 def test_what_somebody_does_not_have_of_a_service_is_absent_and_what_is_empty_is_not() -> None:
     nothing = replace(SERVICE_CLAIMS, plan=None, subscription_status=None, features=None)
     payload = json.loads(unb64(TOKENS.sign(nothing).split(".")[1]))
@@ -183,6 +195,7 @@ def test_the_largest_plan_there_can_be_fits_into_a_token() -> None:
     claims = replace(
         SERVICE_CLAIMS, plan=longest, features=features, org="o" * 63, service="s" * 63, email=Email("x" * 64 + "@" + "y" * 189)
     )
+    claims = replace(claims, impersonator_id=uuid.uuid4())
     tokens = JwtTokens("https://" + "sso." * 50 + "example.com")
     tokens.use([KEY], NOW)
     assert tokens.read(tokens.sign(claims), NOW).service == "s" * 63
