@@ -26,6 +26,7 @@ class IdentityShown(Shown):
 
 @routes.get("/api/user/identities")
 @person(applications=True)
+@refuses(404)
 @validate_response(list[IdentityShown])
 async def linked() -> list[IdentityShown]:
     """List your linked accounts: those of the account itself, or with an application's token those of its service."""

@@ -467,7 +467,8 @@ async def test_what_a_token_says_of_organization_and_plans_counts_for_nothing(sh
 
 
 LETS_APPLICATIONS_IN = {
-    *("GET /api/user", "POST /api/auth/logout"),
+    *("GET /api/user", "POST /api/auth/logout", "GET /api/privacy/export/<user_id>"),
+    *("GET /api/user/mfa/status", "GET /api/user/devices", "GET /api/user/devices/<device_id>"),
     *("GET /api/user/identities", "DELETE /api/user/identities/<provider>", "GET /api/provider-token/<provider>", "GET /api/subscription"),
 }
 
