@@ -14,9 +14,9 @@ import segno
 from adapters.postgres.pool import Pool
 from core import mfa
 from core.access import SYSTEM, Person
-from core.accounts import Account, AccountGone
+from core.accounts import Account
 from core.mails import MailKind
-from core.mfa import ALPHABET, CodeWrong
+from core.mfa import ALPHABET, CodeWrong, PersonGone
 from core.values import new_id
 from ports import Ports
 from tests.builders import EMAIL, Answer, Api, add_account, add_member, add_organization, deliver, impersonate, run_sql, sign_in
@@ -564,7 +564,7 @@ async def test_what_one_does_touches_nobody_else(ada: Ada, pool: Pool, clock: Fa
 async def test_of_an_account_that_is_gone_nothing_is_told(ada: Ada, pool: Pool) -> None:
     await run_sql(pool, "delete from users")
     for act in (mfa.status, mfa.setup, mfa.disable, mfa.regenerate):
-        with pytest.raises(AccountGone):
+        with pytest.raises(PersonGone):
             await act(ada.ports, ada.person)
     with pytest.raises(mfa.NotSetUp):
         await mfa.verify(ada.ports, ada.person, "123456")
