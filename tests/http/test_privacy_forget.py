@@ -1,0 +1,499 @@
+"""Making a person unknown for good (identity.md sections 3 and 4.7; decisions, points 48, 53, 65, 143, 144, 147 and 148; security.md A-4, B-5,
+I-4, J-9, R-5 and Y-2)."""
+
+import re
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+import pytest
+
+from adapters.postgres.pool import Pool
+from core import events, privacy
+from core.access import SYSTEM, Role
+from core.accounts import Account
+from core.invitations import InvitationStatus
+from core.mails import MailKind, new_mail
+from core.one_time_tokens import Purpose
+from core.values import Email, digest, new_secret
+from ports import Ports
+from tests.builders import EMAIL, PASSWORD, Answer, Api, add_account, add_invitation, add_member, deliver, impersonate, run_sql, sign_in
+from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.http.platform import NOWHERE, Platform
+from tests.http.refusals import FORBIDDEN, MISSING, UNAUTHORIZED, refused
+from tests.http.service_users import check_counts, open_shop
+from tests.services import add_plan, add_service, add_service_user, add_subscription, sign_in_to
+from tests.tenants import Tenant, Tenants
+
+ADDRESS: Final = "203.0.113.9"  # where the person is
+PLACEHOLDER: Final = re.compile(r"anonymized-\d{16}@deleted\.local")
+
+
+async def forget(api: Api, user_id: object, token: str | None) -> Answer:
+    return await api.delete(f"/api/privacy/forget/{user_id}", token=token, headers={"User-Agent": "the owner's browser"})
+
+
+async def forgotten(api: Api, user_id: object, token: str) -> None:
+    answer = await forget(api, user_id, token)
+    assert answer.status == 200, answer.text
+
+
+@pytest.fixture
+async def ada(ports: Ports, acme: Tenant) -> Account:
+    """A member who takes part in one organization, and belongs to no other."""
+    account = await add_account(ports, EMAIL)
+    await acme.join("ada", account)
+    return account
+
+
+async def row(pool: Pool, user_id: UUID) -> dict[str, Any]:
+    columns = ("email", "email_verified_at", "password_hash", "mfa_enabled_at", "anonymized_at", "created_at")
+    [found] = await run_sql(pool, f"select {', '.join(columns)} from users where id = %s", user_id)  # noqa: S608
+    return dict(zip(columns, found, strict=True))
+
+
+async def mentions(pool: Pool, text: str) -> set[str]:
+    """Where in the whole database this text stands: tables and columns."""
+    columns = await run_sql(
+        pool,
+        """
+        select table_name, column_name from information_schema.columns
+        where table_schema = 'public' and data_type in ('text', 'jsonb', 'ARRAY')""",
+    )
+    found = set()
+    for table, column in columns:
+        if await run_sql(pool, f"select 1 from {table} where strpos({column}::text, %s) > 0 limit 1", text):  # noqa: S608
+            found.add(f"{table}.{column}")
+    return found
+
+
+async def count(pool: Pool, user_id: UUID, *tables: str) -> dict[str, int]:
+    """How many rows of the person each of them has."""
+    counts = {}
+    for table in tables:
+        [(counts[table],)] = await run_sql(pool, f"select count(*) from {table} where user_id = %s", user_id)  # noqa: S608
+    return counts
+
+
+GONE: Final = ("sessions", "mfa", "backup_codes", "identities", "passkeys", "devices", "pre_auths", "link_tickets", "one_time_tokens")
+KEPT: Final = ("memberships", "login_events", "mfa_events", "subscriptions", "service_users", "end_users")
+
+
+async def live(tenant: Tenant, account: Account, service: UUID) -> None:
+    """Something of everything that an account can have."""
+    pool, ports = tenant.pool, tenant.ports
+    now, until = ports.clock.now(), ports.clock.now() + timedelta(hours=1)
+    await add_service_user(ports, service, account.id)
+    plan = await add_plan(pool, service)
+    await add_subscription(ports, pool, service, account.id, plan, ends=until)
+    await run_sql(pool, "update users set mfa_enabled_at = now() where id = %s", account.id)
+    session = (await sign_in(ports, account)).session_id
+    await sign_in_to(ports, pool, service, account)
+    statements = {
+        "insert into mfa (user_id, secret, setup_at, codes_salt) values (%s, 'secret', now(), 'salt')": (),
+        "insert into backup_codes (user_id, code_hash) values (%s, 'one'), (%s, 'two')": (account.id,),
+        """
+        insert into identities (id, user_id, service_id, provider, provider_user_id, email, access_token, linked_at)
+        values (gen_random_uuid(), %s, %s, 'codehost', 'ada-at-codehost', 'ada@example.com', 'token', now())""": (service,),
+        """
+        insert into passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, backup_eligible, created_at)
+        values (gen_random_uuid(), %s, 'Key', 'credential', 'key', 0, gen_random_uuid(), true, now())""": (),
+        """
+        insert into devices (id, user_id, name, device_type, browser, os, last_used_at, last_ip, city, country, risk_score, risk_factors,
+                             trust_hash, trust_expires_at, created_at, updated_at)
+        values (gen_random_uuid(), %s, 'Ada''s laptop', 'browser', 'Firefox', 'Linux', now(), '203.0.113.9', 'London', 'GB', 0, '{}', 'trust',
+                now() + interval '90 days', now(), now())""": (),
+        """
+        insert into pre_auths (id, user_id, provider, created_at, expires_at)
+        values (gen_random_uuid(), %s, 'password', now(), now() + interval '10 minutes')""": (),
+        """
+        insert into link_tickets (token_hash, user_id, session_id, provider, created_at, expires_at)
+        values ('ticket', %s, %s, 'codehost', now(), now() + interval '1 minute')""": (session,),
+        """
+        insert into login_events (id, user_id, service_id, org_id, provider, success, address, agent, city, country, created_at)
+        select gen_random_uuid(), %s, %s, %s, 'password', false, '203.0.113.9', 'Ada''s browser', 'London', 'GB', now()""": (
+            *(service, tenant.org),
+        ),
+        """
+        insert into mfa_events (id, user_id, event_type, success, address, agent, created_at)
+        values (gen_random_uuid(), %s, 'mfa_verify_success', true, '203.0.113.9', 'Ada''s browser', now())""": (),
+    }
+    for statement, parameters in statements.items():
+        await run_sql(pool, statement, account.id, *parameters)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        for purpose in Purpose:
+            await tx.one_time_tokens.add(digest(new_secret()), purpose, account.id, account.email, created_at=now, expires_at=until)
+        await tx.mails.queue(new_mail(MailKind.RESET_PASSWORD, account.email, now))
+
+
+# What it does
+
+
+@pytest.mark.slow
+async def test_nothing_stays_that_says_who_it_was_or_lets_anybody_in(
+    api: Api, ports: Ports, pool: Pool, clock: FakeClock, sent: FakeMailTransport, acme: Tenant, twin: Tenant, ada: Account
+) -> None:
+    # What the person did, in an organization and besides.
+    passwords = {"current_password": PASSWORD, "new_password": "another good password"}
+    assert (await api.post("/api/user/change-password", passwords, token=acme.token("ada"))).status == 200
+    # Invitations to the address: one that was answered, and one that is pending elsewhere.
+    answered = await add_invitation(ports, acme.org, EMAIL)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.invitations.end(acme.org, answered.id, InvitationStatus.ACCEPTED, clock.now())
+        tx.record(events.invitation_accepted(answered, ada.id))
+    await twin.invite(EMAIL)
+    shop = await open_shop(acme)
+    await live(acme, ada, shop.id)
+    await run_sql(pool, "update audit_log set address = %s", ADDRESS)  # the client of tests has none
+    before = await row(pool, ada.id)
+    counts = await count(pool, ada.id, *KEPT)
+    assert 0 not in {**counts, **await count(pool, ada.id, *GONE)}.values()
+    entries = await run_sql(pool, "select id, action, actor_id, target_id, created_at from audit_log order by id")
+    assert await mentions(pool, EMAIL) >= {"users.email", "service_users.email", "end_users.email", "mails.address", "invitations.email"}
+    now = clock.now()
+
+    answer = await forget(api, ada.id, acme.token("owner"))
+    assert (answer.status, answer.json) == (200, {"success": True, "message": "The person is anonymized.", "user_id": str(ada.id)})
+
+    after = await row(pool, ada.id)
+    assert PLACEHOLDER.fullmatch(after["email"])
+    assert after["email"] == privacy.placeholder_at(now)
+    assert (after["email_verified_at"], after["password_hash"], after["mfa_enabled_at"]) == (None, None, None)
+    assert (after["anonymized_at"], after["created_at"]) == (now, before["created_at"])
+    assert await mentions(pool, EMAIL) == set()
+    assert await count(pool, ada.id, *GONE) == dict.fromkeys(GONE, 0)
+    assert await count(pool, ada.id, *KEPT) == counts
+    assert await run_sql(pool, "select distinct address, agent, city, country from login_events where user_id = %s", ada.id) == [
+        ("0.0.0.0", "anonymized", None, None)  # noqa: S104
+    ]
+    assert await run_sql(pool, "select distinct address, agent from mfa_events where user_id = %s", ada.id) == [("0.0.0.0", "anonymized")]  # noqa: S104
+    assert await run_sql(pool, "select distinct address, agent from audit_log where actor_id = %s", ada.id) == [("0.0.0.0", "anonymized")]  # noqa: S104
+    kept = await run_sql(pool, "select id, action, actor_id, target_id, created_at from audit_log order by id")
+    assert set(entries) < set(kept), "entries stay"
+    for text in ("Ada's", "London", "ada-at-codehost"):
+        assert await mentions(pool, text) == set()
+    await check_counts(pool)
+    await deliver(ports)
+    assert sent.letters == []
+
+
+async def test_it_is_recorded_once(api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account, platform: Platform) -> None:
+    """In the log of privacy, and with every organization that the person belongs to, taking part or not."""
+    await add_member(pool, twin.org, ada.id)
+    await forgotten(api, ada.id, platform.token)
+    first = await row(pool, ada.id)
+    platform.clock.advance(timedelta(minutes=1))
+    await forgotten(api, ada.id, platform.token)
+    assert await row(pool, ada.id) == first
+    assert await run_sql(pool, "select event_type, user_id, actor_id, agent, created_at from privacy_log") == [
+        ("user_anonymized", ada.id, platform.account.id, "the owner's browser", first["anonymized_at"])
+    ]
+    for tenant in (acme, twin):
+        assert await tenant.recorded() == [("user.anonymized", "user", str(ada.id), platform.account.id, {})]
+        assert await tenant.told() == [("user.anonymized", str(ada.id), {})]
+    assert await run_sql(pool, "select action from audit_log where org_id is null") == []
+
+
+async def test_the_account_lets_nobody_in(api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> None:
+    service = await add_service(pool, acme.org)
+    plain, of_service = await sign_in(ports, ada), await sign_in_to(ports, pool, service, ada)
+    await forgotten(api, ada.id, acme.token("owner"))
+    placeholder = (await row(pool, ada.id))["email"]
+    for tokens in (plain, of_service):
+        assert (await api.get("/api/user", token=tokens.access_token)).status == 401
+        assert (await api.post("/api/auth/refresh", {"refresh_token": tokens.refresh_token})).status == 401
+    for address in (EMAIL, placeholder):
+        assert refused(await api.login(address)) == UNAUTHORIZED
+        assert (await api.post("/api/auth/forgot-password", {"email": address})).status == 200
+    await deliver(ports)
+    assert await run_sql(pool, "select 1 from one_time_tokens where user_id = %s", ada.id) == []
+
+
+async def test_the_old_address_is_free_and_gives_no_access_to_the_old_id(
+    api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account
+) -> None:
+    await forgotten(api, ada.id, acme.token("owner"))
+    assert (await api.post("/api/auth/register", {"email": EMAIL, "password": PASSWORD})).status == 200
+    [(newcomer,)] = await run_sql(pool, "select id from users where email = %s", EMAIL)
+    assert newcomer != ada.id
+    await run_sql(pool, "update users set email_verified_at = now(), first_verified_at = now() where id = %s", newcomer)
+    token = (await api.login()).json["access_token"]
+    assert (await api.get("/api/user", token=token)).json["id"] == str(newcomer)
+    assert refused(await api.get(f"{acme.path}/members", token=token)) == FORBIDDEN
+    assert refused(await api.get(f"/api/privacy/export/{ada.id}", token=token)) == FORBIDDEN
+
+
+async def test_its_members_and_end_users_show_the_placeholder(api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> None:
+    shop = await open_shop(acme)
+    await add_service_user(ports, shop.id, ada.id)
+    await forgotten(api, ada.id, acme.token("owner"))
+    placeholder = (await row(pool, ada.id))["email"]
+    for path, items in ((f"{acme.path}/members", "members"), (f"{acme.path}/users", "users")):
+        answer = await api.get(path, token=acme.token("owner"))
+        assert answer.status == 200, answer.text
+        assert placeholder in answer.text, items
+        assert EMAIL not in answer.text
+    assert await shop.users() == [placeholder]
+
+
+async def test_what_is_exported_of_the_person_afterwards_says_nothing(api: Api, acme: Tenant, ada: Account) -> None:
+    await api.login()
+    await forgotten(api, ada.id, acme.token("owner"))
+    package = (await api.get(f"/api/privacy/export/{ada.id}", token=acme.token("owner"))).json
+    assert (package["user_id"], package["memberships"][0]["organization_slug"]) == (str(ada.id), "acme")
+    assert PLACEHOLDER.fullmatch(package["email"])
+
+
+async def test_invitations_to_the_address_end_wherever_they_are_from(
+    api: Api, ports: Ports, pool: Pool, clock: FakeClock, acme: Tenant, twin: Tenant, tenants: Tenants, ada: Account
+) -> None:
+    third = await tenants.add("third")
+    late = await add_invitation(ports, third.org, EMAIL, expires_at=clock.now())
+    made = await twin.invite(EMAIL)
+    await forgotten(api, ada.id, acme.token("owner"))
+    placeholder = (await row(pool, ada.id))["email"]
+    assert await twin.statuses() == {placeholder: "cancelled"}
+    assert await third.statuses() == {placeholder: "expired"}
+    assert (await api.post("/api/invitations/accept", {"token": made["token"]})).status == 400
+    # They learn that it ended, and nothing of who ended it and why.
+    details = {"invited_email": placeholder, "role": "member"}
+    invitation = made["invitation"]["id"]
+    assert await twin.recorded() == [
+        ("user.invited", "user", invitation, twin.people["owner"].id, details),
+        ("invitation.revoked", "invitation", invitation, None, details),
+    ]
+    assert await twin.told() == [("user.invited", invitation, details), ("invitation.revoked", invitation, details)]
+    assert (await twin.entry("invitation.revoked"))["address"] is None
+    assert await third.recorded() == [("invitation.expired", "invitation", str(late.id), None, details)]
+    # Whoever has the mailbox can be invited anew.
+    assert (await twin.invite(EMAIL))["invitation"]["id"] != invitation
+
+
+async def test_whoever_the_person_invited_stays_invited(api: Api, acme: Tenant, ada: Account) -> None:
+    await acme.set_role("owner", "ada", "admin")
+    await acme.invite("guest@example.com", by="ada")
+    await forgotten(api, ada.id, acme.token("owner"))
+    assert await acme.statuses() == {"guest@example.com": "pending"}
+
+
+async def test_mails_to_others_stay(api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> None:
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        for address in (EMAIL, "eve@example.com"):
+            await tx.mails.queue(new_mail(MailKind.PASSWORD_CHANGED, Email(address), ports.clock.now()))
+    await forgotten(api, ada.id, acme.token("owner"))
+    assert await run_sql(pool, "select address from mails") == [("eve@example.com",)]
+
+
+async def test_what_others_did_stays_as_it_is(api: Api, pool: Pool, acme: Tenant, ada: Account) -> None:
+    await live(acme, acme.people["admin"], await add_service(pool, acme.org))
+    admin = acme.people["admin"].id
+    await acme.invite("guest@example.com", by="admin")
+    counts = await count(pool, admin, *GONE, *KEPT)
+    sessions = await run_sql(pool, "select * from sessions where user_id = %s order by id", admin)
+    await forgotten(api, ada.id, acme.token("owner"))
+    assert await count(pool, admin, *GONE, *KEPT) == counts
+    assert await run_sql(pool, "select * from sessions where user_id = %s order by id", admin) == sessions
+    assert await run_sql(pool, "select address from login_events where user_id = %s", admin) == [(ADDRESS,)]
+    assert await run_sql(pool, "select 1 from audit_log where agent = 'anonymized'") == []
+
+
+async def test_what_was_done_by_the_links_of_mails_was_done_by_the_person(
+    api: Api, ports: Ports, pool: Pool, acme: Tenant, twin: Tenant, ada: Account
+) -> None:
+    """There is no actor in the entries of it, but an address."""
+    insert = """
+        insert into audit_log (id, org_id, action, target_type, target_id, address, agent, details, created_at)
+        values (gen_random_uuid(), %s, %s, 'user', %s, %s, 'a browser', '{}', now())"""
+    for org, action in ((acme.org, "user.joined"), (acme.org, "security.password.changed"), (None, "security.password.changed")):
+        await run_sql(pool, insert, org, action, str(ada.id), ADDRESS)
+    await run_sql(pool, insert, acme.org, "user.removed", str(ada.id), None)  # by the service itself
+    made = await twin.invite(EMAIL)
+    assert (await api.post("/api/invitations/decline", {"token": made["token"]})).status == 200
+    await run_sql(pool, "update audit_log set address = %s where action = 'invitation.declined'", ADDRESS)
+    await forgotten(api, ada.id, acme.token("owner"))
+    entries = "select action, address from audit_log where actor_id is null order by action, address"
+    assert await run_sql(pool, entries) == [
+        ("invitation.declined", "0.0.0.0"),  # noqa: S104
+        ("security.password.changed", "0.0.0.0"),  # noqa: S104
+        ("security.password.changed", "0.0.0.0"),  # noqa: S104
+        ("user.joined", "0.0.0.0"),  # noqa: S104
+        ("user.removed", None),
+    ]
+
+
+async def test_what_the_person_did_to_others_has_no_address_any_more(
+    api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account, platform: Platform
+) -> None:
+    """As the platform owner that they were: acting as somebody else, removing a second factor, anonymizing somebody."""
+    victim = await add_account(ports, "victim@example.com", None)
+    await run_sql(pool, "update users set is_platform_owner = true where id = %s", ada.id)
+    await forgotten(api, victim.id, acme.token("ada"))
+    session = (await sign_in(ports, acme.people["admin"], impersonator=ada)).session_id
+    insert_mfa = """
+        insert into mfa_events (id, user_id, event_type, success, actor_id, impersonator_id, address, agent, created_at)
+        values (gen_random_uuid(), %s, 'mfa_disabled', true, %s, %s, '203.0.113.9', 'a browser', now())"""
+    for actor, impersonator in ((ada.id, None), (None, ada.id)):
+        await run_sql(pool, insert_mfa, acme.people["admin"].id, actor, impersonator)
+    insert = """
+        insert into audit_log (id, org_id, action, target_type, target_id, actor_id, impersonator_id, address, agent, details, created_at)
+        values (gen_random_uuid(), %s, 'organization.updated', 'organization', 'x', %s, %s, '203.0.113.9', 'a browser', '{}', now())"""
+    await run_sql(pool, insert, acme.org, acme.people["admin"].id, ada.id)
+    await run_sql(pool, "update users set is_platform_owner = false where id = %s", ada.id)
+    await forgotten(api, ada.id, platform.token)
+    blank = [("0.0.0.0", "anonymized")]  # noqa: S104
+    assert await run_sql(pool, "select distinct address, agent from mfa_events") == blank
+    assert await run_sql(pool, "select distinct address, agent from audit_log where impersonator_id = %s", ada.id) == blank
+    assert await run_sql(pool, "select distinct address, agent from privacy_log where actor_id = %s", ada.id) == blank
+    [(address, agent, ended)] = await run_sql(pool, "select address, agent, ended_at from sessions where id = %s", session)
+    assert [(address, agent)] == blank
+    assert ended is not None
+
+
+async def test_placeholders_differ_however_many_are_made_at_once(api: Api, ports: Ports, pool: Pool, platform: Platform) -> None:
+    people = [await add_account(ports, f"n{number}@example.com", None) for number in range(3)]
+    for account in people:  # the clock stands still
+        await forgotten(api, account.id, platform.token)
+    assert {(await row(pool, account.id))["email"] for account in people} == {
+        privacy.placeholder_at(ports.clock.now() + number * timedelta(microseconds=1)) for number in range(3)
+    }
+
+
+async def test_where_no_placeholder_is_free_it_is_told_to_come_again(
+    api: Api, pool: Pool, platform: Platform, ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(privacy, "LOST_RACES", 1)
+    first, second = [await add_account(ports, f"n{number}@example.com", None) for number in range(2)]
+    await forgotten(api, first.id, platform.token)
+    answer = await forget(api, second.id, platform.token)
+    assert refused(answer) == (429, "RATE_LIMIT_EXCEEDED")
+    assert answer.headers["Retry-After"] == "1"
+    assert (await row(pool, second.id))["email"] == "n1@example.com"
+
+
+# Who may do it
+
+
+async def test_an_owner_can_be_anonymized_by_themself(api: Api, pool: Pool, acme: Tenant) -> None:
+    owner = acme.people["owner"]
+    await forgotten(api, owner.id, acme.token("owner"))
+    assert (await acme.roles())["owner"] == "owner"
+    assert PLACEHOLDER.fullmatch((await row(pool, owner.id))["email"])
+    assert (await forget(api, owner.id, acme.token("owner"))).status == 401
+    # And what is recorded of that does not say again where they are.
+    for log in ("audit_log", "privacy_log"):
+        assert await run_sql(pool, f"select actor_id, address, agent from {log}") == [(owner.id, "0.0.0.0", "anonymized")]  # noqa: S104, S608
+
+
+async def test_who_owns_all_organizations_of_the_person_may(api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account) -> None:
+    await twin.join("ada", ada)
+    assert refused(await forget(api, ada.id, acme.token("owner"))) == FORBIDDEN
+    await run_sql(pool, "delete from memberships where org_id = %s and role = 'owner'", twin.org)
+    await add_member(pool, twin.org, acme.people["owner"].id, "owner", confirmed=True)
+    await forgotten(api, ada.id, acme.token("owner"))
+    assert [len(await tenant.told()) for tenant in (acme, twin)] == [1, 1]
+
+
+@pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
+async def test_whatever_the_status_of_the_organization(api: Api, acme: Tenant, ada: Account, status: str) -> None:
+    await acme.become(status)
+    await forgotten(api, ada.id, acme.token("owner"))
+
+
+async def test_who_is_anonymized_already_stays_so_for_owners_too(api: Api, pool: Pool, acme: Tenant, ada: Account) -> None:
+    await forgotten(api, ada.id, acme.token("owner"))
+    first = await row(pool, ada.id)
+    await forgotten(api, ada.id, acme.token("owner"))
+    assert await row(pool, ada.id) == first
+    assert len(await acme.told()) == 1
+    assert await run_sql(pool, "select count(*) from privacy_log") == [(1,)]
+
+
+@pytest.mark.parametrize("whose", ["self", "stranger", "member", "admin", "foreign owner"])
+@pytest.mark.parametrize("target", ["known", "without memberships", "unknown", "no id"])
+async def test_nobody_else_may_and_nobody_learns_who_there_is(
+    api: Api, ports: Ports, acme: Tenant, twin: Tenant, tenants: Tenants, ada: Account, whose: str, target: str
+) -> None:
+    loner = await add_account(ports, "loner@example.com", None)
+    match whose:
+        case "self":
+            token = acme.token("ada") if target == "known" else (await sign_in(ports, loner)).access_token
+        case "stranger":
+            token = (await sign_in(ports, await add_account(ports, "stranger@example.com", None))).access_token
+        case "foreign owner":
+            token = twin.token("owner")
+        case _:
+            token = acme.token(whose)
+    before = await tenants.everything()
+    ids = {"known": ada.id, "without memberships": loner.id, "unknown": NOWHERE, "no id": "ada"}
+    answer = await forget(api, ids[target], token)
+    assert refused(answer) == FORBIDDEN
+    assert answer.json["error"] == privacy.AnonymizationNotAllowed.__doc__
+    assert await tenants.everything() == before
+
+
+async def test_the_owner_of_an_organization_in_which_the_person_takes_no_part_may_not(
+    api: Api, pool: Pool, acme: Tenant, ada: Account, tenants: Tenants
+) -> None:
+    await run_sql(pool, "update memberships set confirmed_at = null where user_id = %s", ada.id)
+    before = await tenants.everything()
+    assert refused(await forget(api, ada.id, acme.token("owner"))) == FORBIDDEN
+    assert await tenants.everything() == before
+
+
+async def test_of_several_memberships_none_may_be_unconfirmed(api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account) -> None:
+    await run_sql(pool, "delete from memberships where org_id = %s and role = 'owner'", twin.org)
+    await add_member(pool, twin.org, acme.people["owner"].id, "owner", confirmed=True)
+    await add_member(pool, twin.org, ada.id)
+    assert refused(await forget(api, ada.id, acme.token("owner"))) == FORBIDDEN
+
+
+async def test_an_end_user_without_membership_is_not_the_owners_to_anonymize(
+    api: Api, ports: Ports, pool: Pool, acme: Tenant, platform: Platform
+) -> None:
+    account = await add_account(ports, EMAIL)
+    await add_service_user(ports, await add_service(pool, acme.org), account.id)
+    assert refused(await forget(api, account.id, acme.token("owner"))) == FORBIDDEN
+    await forgotten(api, account.id, platform.token)
+    assert await run_sql(pool, "select count(*) from privacy_log") == [(1,)]
+    assert await acme.told() == []
+
+
+@pytest.mark.parametrize("by", ["owner", "platform", "self"])
+async def test_platform_owners_must_be_demoted_first(
+    api: Api, pool: Pool, acme: Tenant, ada: Account, platform: Platform, tenants: Tenants, by: str
+) -> None:
+    await run_sql(pool, "update users set is_platform_owner = true where id = %s", ada.id)
+    before = await tenants.everything()
+    answer = await forget(api, ada.id, {"owner": acme.token("owner"), "platform": platform.token, "self": acme.token("ada")}[by])
+    assert refused(answer) == FORBIDDEN
+    assert answer.json["error"] == privacy.PlatformOwnerStays.__doc__
+    assert await tenants.everything() == before
+    await run_sql(pool, "update users set is_platform_owner = false where id = %s", ada.id)
+    await forgotten(api, ada.id, platform.token)
+
+
+@pytest.mark.parametrize("target", [str(NOWHERE), "ada"])
+async def test_only_platform_owners_learn_that_there_is_nobody(platform: Platform, target: str) -> None:
+    assert refused(await forget(platform.api, target, platform.token)) == MISSING
+
+
+async def test_without_a_token_it_is_refused(api: Api) -> None:
+    assert refused(await forget(api, uuid4(), None)) == UNAUTHORIZED
+
+
+@pytest.mark.parametrize("target", ["owner", "ada"])
+async def test_who_acts_as_somebody_else_may_not(
+    api: Api, ports: Ports, acme: Tenant, ada: Account, platform: Platform, target: str
+) -> None:
+    token = await impersonate(ports, platform.account, acme.people["owner"])
+    assert refused(await forget(api, acme.id(target), token)) == FORBIDDEN
+
+
+@pytest.mark.parametrize("holder", ["owner", "platform"])
+async def test_applications_may_not_whoever_they_act_for(
+    api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account, platform: Platform, holder: str
+) -> None:
+    account = platform.account if holder == "platform" else acme.people["owner"]
+    token = (await sign_in_to(ports, pool, await add_service(pool, acme.org), account)).access_token
+    for target in (ada.id, account.id, NOWHERE):
+        assert refused(await forget(api, target, token)) == FORBIDDEN
