@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from core import events, guesses
+from core import events, guesses, mfa
 from core.errors import Conflict, Invalid, NotFound, Unauthenticated, refuse
 from core.guesses import Secret
 from core.mails import MailKind, new_mail
@@ -237,27 +237,28 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await _redeem(tx, Purpose.RESET_PASSWORD, token, now)
+        if account.first_verified_at is None:
+            # Whoever gave this address never showed that the mailbox is theirs; nothing they left behind may survive (A-7).
+            await shut(tx, account, now)
         await tx.one_time_tokens.void(account.id, Purpose.RESET_PASSWORD)
-        await _prove(tx, account, now)
-        await tx.accounts.set_password(account.id, password_hash, now)
         await tx.sessions.end_all(account.id, now)
         await tx.pre_auths.remove_all(account.id)
         await tx.devices.distrust(account.id, now)
+        await tx.accounts.mark_verified(account.id, now)
+        await tx.accounts.set_password(account.id, password_hash, now)
         await tx.mails.queue(new_mail(MailKind.PASSWORD_CHANGED, account.email, now))
         tx.record(events.password_changed(account.id, "reset"))
     await guesses.clear(ports, Secret.PASSWORD, account.email)
 
 
-async def _prove(tx: Transaction, account: Account, now: datetime) -> None:
-    """The mailbox of a locked account is its holder's. If that was never shown before, nothing may survive that somebody else can have left
-    behind (security.md A-7); the password and the sessions are the caller's to end."""
-    if account.email_verified_at is None:
-        await tx.one_time_tokens.void(account.id, Purpose.VERIFY_EMAIL)
-    if account.first_verified_at is None:
-        await tx.identities.remove_all(account.id)
-        await tx.mfa.remove(account.id)
-        await tx.accounts.set_mfa(account.id, None, now)
-    await tx.accounts.mark_verified(account.id, now)
+async def shut(tx: Transaction, account: Account, now: datetime) -> None:
+    """Leave no way into a locked account, whoever may have one, but the password, which is the caller's to set (security.md A-7): no link
+    of a mail, session, waiting sign-in, linked identity, second factor or trusted device."""
+    for purpose in Purpose:
+        await tx.one_time_tokens.void(account.id, purpose)
+    await tx.sessions.end_all(account.id, now)
+    await tx.identities.remove_all(account.id)
+    await mfa.switch_off(tx, account, now)
 
 
 async def _redeem(tx: Transaction, purpose: Purpose, token: str, now: datetime) -> Account:

@@ -17,7 +17,6 @@ from core import access, accounts, api_keys, events, governance, members, mfa, o
 from core.access import SYSTEM, OrganizationContext, OrganizationStatus, Permission, Person, Role, ServiceKey
 from core.errors import Invalid, Refusal
 from core.mfa import MfaEvent
-from core.one_time_tokens import Purpose
 from core.organizations import Membership
 from core.services import ServiceType, Settings
 from core.values import Batches, Email, Slug, digest, new_id, new_secret
@@ -215,11 +214,7 @@ async def _person(seeding: _Seeding, email: Email) -> Credentials:
     tx, now = seeding.tx, seeding.ports.clock.now()
     account, _ = await accounts.find_or_add(tx, email, now)
     if account.email_verified_at is None:  # somebody else may have registered the address, and must not keep a way in
-        for purpose in Purpose:
-            await tx.one_time_tokens.void(account.id, purpose)
-        await tx.sessions.end_all(account.id, now)
-        await tx.identities.remove_all(account.id)
-        await mfa.switch_off(tx, account, now)
+        await accounts.shut(tx, account, now)
     await tx.accounts.mark_verified(account.id, now)
     await tx.accounts.set_password(account.id, seeding.hashes[email], now)
     return Credentials(account.id, email, seeding.passwords[email])

@@ -7,12 +7,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from core import events
+from core import accounts, events
 from core.access import SYSTEM, NotAPlatformOwner
 from core.accounts import check_new_password, new_account
 from core.errors import Invalid, NotFound
 from core.guesses import Secret, clear
-from core.one_time_tokens import Purpose
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -88,11 +87,9 @@ async def create_first_owner(ports: Ports, email: Email, password: str) -> None:
         else:
             if not account.is_usable:
                 raise AccountNotUsable
-            for purpose in Purpose:
-                await tx.one_time_tokens.void(account.id, purpose)
+            await accounts.shut(tx, account, now)
             await tx.accounts.set_password(account.id, password_hash, now)
             await tx.accounts.mark_verified(account.id, now)
-            await tx.sessions.end_all(account.id, now)
         await tx.accounts.promote(account.id, now)
     await clear(ports, Secret.PASSWORD, email)
 

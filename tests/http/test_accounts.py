@@ -6,8 +6,22 @@ import pytest
 
 from adapters.postgres.pool import Pool
 from ports import Ports
-from tests.builders import EMAIL, PASSWORD, Answer, Api, add_account, add_member, add_organization, deliver, everyone, link
+from tests.builders import (
+    EMAIL,
+    PASSWORD,
+    Answer,
+    Api,
+    add_account,
+    add_member,
+    add_organization,
+    deliver,
+    everyone,
+    link,
+    run_sql,
+    sign_in,
+)
 from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.mfa import add_mfa
 
 OTHER_PASSWORD = "another good password"
 
@@ -208,6 +222,32 @@ async def test_a_reset_proves_the_mailbox_and_leaves_nothing_of_a_squatter(
     assert (await api.login(password=OTHER_PASSWORD)).status == 200
     assert (await api.login(password="the squatter's password")).status == 401
     assert (await api.get(f"/auth/verify-email?token={squatters_link}")).status == 400
+
+
+async def test_a_first_proof_of_the_mailbox_leaves_no_second_factor_or_identity_of_a_squatter(
+    api: Api, ports: Ports, sent: FakeMailTransport, pool: Pool
+) -> None:
+    squatter = await add_account(ports, verified=False)
+    await add_mfa(ports, squatter)
+    insert = """
+        insert into identities (id, user_id, provider, provider_user_id, linked_at)
+        values (gen_random_uuid(), %s, 'codehost', '1', now())"""
+    await run_sql(pool, insert, squatter.id)
+    await sign_in(ports, squatter)
+    token = await ask_for_reset(api, ports, sent)
+    assert (await api.post("/api/auth/reset-password", {"token": token, "new_password": OTHER_PASSWORD})).status == 200
+    left = """
+        select (select count(*) from mfa), (select count(*) from backup_codes), (select count(*) from identities),
+               (select count(*) from sessions where ended_at is null)"""
+    assert await run_sql(pool, left) == [(0, 0, 0, 0)]
+    assert "mfa_required" not in (await api.login(password=OTHER_PASSWORD)).json
+
+
+async def test_a_reset_leaves_the_second_factor_on(api: Api, ports: Ports, sent: FakeMailTransport) -> None:
+    await add_mfa(ports, await add_account(ports))
+    token = await ask_for_reset(api, ports, sent)
+    assert (await api.post("/api/auth/reset-password", {"token": token, "new_password": OTHER_PASSWORD})).status == 200
+    assert (await api.login(password=OTHER_PASSWORD)).json["mfa_required"] is True
 
 
 async def test_nobody_learns_whether_an_account_exists(api: Api, ports: Ports, sent: FakeMailTransport) -> None:

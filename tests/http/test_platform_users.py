@@ -30,7 +30,7 @@ from tests.http.platform import Platform
 from tests.http.refusals import BAD, FORBIDDEN, MISSING, UNAUTHORIZED, refused
 
 SEARCH, OWNERS = "/api/platform/users/search", "/api/platform/owners"
-SOMEWHERE = uuid4()
+SOMEWHERE = UUID(int=7)
 NOW = FakeClock().now()
 ROUTES = [
     ("GET", SEARCH, None),
