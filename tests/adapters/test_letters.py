@@ -147,6 +147,26 @@ def test_both_parts_say_how_long_the_link_lives_and_that_the_mail_may_be_ignored
         assert "ignore this mail" in words(part)
 
 
+# What a notice of the second factor is about, and what follows from it (security.md M-6).
+SECOND_FACTOR = {
+    MailKind.MFA_ENABLED: ("Two-factor authentication is on", "signing in takes a code of your authenticator app as well"),
+    MailKind.MFA_DISABLED: ("Two-factor authentication is off", "the password alone is enough to sign in"),
+    MailKind.MFA_REMOVED: ("An administrator removed your two-factor authentication", "You were signed out everywhere"),
+    MailKind.BACKUP_CODES_REGENERATED: ("You have new backup codes", "All earlier backup codes are no longer valid"),
+    MailKind.BACKUP_CODE_USED: ("A backup code was used", "The code is used up"),
+}
+
+
+@pytest.mark.parametrize("kind", SECOND_FACTOR)
+def test_a_notice_of_the_second_factor_says_what_has_changed(kind: MailKind) -> None:
+    subject, change = SECOND_FACTOR[kind]
+    letter = LETTERS.compose(replace(MAIL, kind=kind, token=None))
+    assert letter.subject == f"{subject} - Gatehouse"
+    assert subject in Page(letter.html).shown
+    for part in (letter.text, Page(letter.html).shown):
+        assert change in words(part)
+
+
 INVITATION = replace(MAIL, kind=MailKind.INVITATION)
 
 

@@ -15,6 +15,7 @@ from adapters.postgres.pool import Pool
 from core import mfa
 from core.access import SYSTEM, Person
 from core.accounts import Account
+from core.guesses import TooManyGuesses
 from core.mails import MailKind
 from core.mfa import ALPHABET, CodeWrong, PersonGone
 from core.values import new_id
@@ -308,13 +309,15 @@ async def test_every_backup_code_works_once(ada: Ada, clock: FakeClock) -> None:
     assert await ada.may_show(app.code())
 
 
-async def test_a_use_of_a_backup_code_is_logged_and_mailed(ada: Ada, pool: Pool, clock: FakeClock) -> None:
+async def test_a_use_of_a_backup_code_is_logged_and_mailed(ada: Ada, pool: Pool, clock: FakeClock, sent: FakeMailTransport) -> None:
     app = await ada.enabled()
     clock.advance(STEP)
     before = len(await logged(pool)), len(await mailed(pool))
     await ada.show(app.backup_codes[0])
     assert (await logged(pool))[before[0] :] == ["mfa_verify_attempt", "mfa_verify_success", "backup_code_used"]
     assert (await mailed(pool))[before[1] :] == [("backup_code_used", EMAIL)]
+    await deliver(ada.ports)
+    assert [letter.to for letter in sent.letters if letter.subject == "A backup code was used - Gatehouse"] == [EMAIL]
 
 
 # Switching it off, and new backup codes
@@ -478,7 +481,7 @@ async def test_ten_wrong_codes_block_every_check_of_the_account(ada: Ada, clock:
     assert blocked.headers["Retry-After"] == "30"
     assert "code" in blocked.json["error"]
     assert "password" not in blocked.json["error"]
-    with pytest.raises(mfa.guesses.TooManyGuesses):
+    with pytest.raises(TooManyGuesses):
         await mfa.check(ada.ports, SYSTEM, ada.account.id, app.code())
     clock.advance(timedelta(seconds=30))
     assert (await ada.verify(app.code())).status == 200
