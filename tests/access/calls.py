@@ -28,6 +28,7 @@ class Request:
     query: Mapping[str, str] = field(default_factory=dict)
     things: Things = field(default_factory=dict)  # where others than the caller's are meant
     given: str = ""  # SQL that makes the world fit for it
+    headers: Mapping[str, str] = field(default_factory=dict)  # besides the caller's
 
 
 async def prepare(pool: Pool, request: Request, caller: Caller) -> None:
@@ -42,7 +43,7 @@ async def call(api: Api, route: str, request: Request, caller: Caller) -> Answer
     things = {**caller.things, **filled(request.things, caller.things)}
     path = re.sub(r"<(?:[a-z]+:)?([a-z_]+)>", lambda found: quote(things[found[1]], safe=""), rule)
     query = urlencode(filled(request.query, things), doseq=True)
-    headers, raw = dict(caller.headers), None
+    headers, raw = {**caller.headers, **request.headers}, None
     if request.body is not None:
         headers["Content-Type"], raw = "application/json", json.dumps(filled(request.body, things)).encode()
     if request.form is not None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from core.browser import form_token
 from entrypoints.http.pages import asset_url
 from tests.access.calls import Request
 
@@ -155,6 +156,33 @@ POST   /api/platform/organizations/<org_id>/activate 401  403  403  403  403  40
 PATCH  /api/platform/organizations/<org_id>/tier     401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403
 DELETE /api/platform/organizations/<org_id>          401  403  403  403  403  403  403  204  403  403  403  403  403  403  403  403  403
 
+GET    /app/sign-in                                  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /app/sign-in                                  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
+GET    /app/sign-in/code                             303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
+POST   /app/sign-in/code                             303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
+POST   /app/sign-out                                 303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
+GET    /app/forgot-password                          200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /app/forgot-password                          200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /app/account                                  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
+POST   /app/account/export                           303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
+GET    /app/account/email                            303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
+POST   /app/account/email                            303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
+POST   /app/account/email/verification               303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
+GET    /app/account/password                         303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
+POST   /app/account/password                         303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
+GET    /app/account/two-factor                       303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
+POST   /app/account/two-factor/setup                 303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
+POST   /app/account/two-factor/confirm               303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
+POST   /app/account/two-factor/backup-codes          303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
+POST   /app/account/two-factor/disable               303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
+GET    /app/account/devices                          303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
+GET    /app/account/devices/<device_id>              303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
+POST   /app/account/devices/<device_id>/name         303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
+POST   /app/account/devices/<device_id>/revoke       303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
+GET    /app/account/sessions                         303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
+POST   /app/account/sessions/<session_id>/end        303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
+POST   /app/account/sessions/end-others              303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
+
 GET    /health                                       200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /health/live                                  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /health/ready                                 200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
@@ -195,6 +223,12 @@ HAS_MFA: Final = "update users set mfa_enabled_at = now() where id = '{own_id}'"
 
 ORG: Final = "/api/organizations/<org_slug>"
 SERVICE: Final = f"{ORG}/services/<service_slug>"
+
+# A browser that is not signed in, and what its forms have.
+DEVICE: Final = "d" * 43
+BROWSER: Final = {"Cookie": f"gatehouse-device={DEVICE}"}
+OF_THIS_BROWSER: Final = {"form_token": form_token(DEVICE)}
+NOTHING: Final = "5e0c3a0c-7c1b-4b7e-9d53-2f5e8b0c7a11"  # the id of nothing that there is
 
 # What makes the call succeed for those who may make it; nothing need be said of a route that needs nothing.
 REQUESTS: Final[Mapping[str, Request]] = {
@@ -264,6 +298,14 @@ REQUESTS: Final[Mapping[str, Request]] = {
         {}, given="update organizations set status = 'suspended' where id = '{org_id}'"
     ),
     "PATCH /api/platform/organizations/<org_id>/tier": Request({"tier_id": "{tier_id}", "max_users": 7}),
+    "POST /app/sign-in": Request(form={**OF_THIS_BROWSER, "email": "{own_email}", "password": "{password}"}, headers=BROWSER),
+    "POST /app/sign-in/code": Request(form={**OF_THIS_BROWSER, "code": "123456"}, headers=BROWSER),
+    "POST /app/forgot-password": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, headers=BROWSER),
+    "POST /app/sign-out": Request(form={}),
+    "GET /app/account/devices/<device_id>": Request(things={"device_id": NOTHING}),
+    "POST /app/account/devices/<device_id>/name": Request(things={"device_id": NOTHING}),
+    "POST /app/account/devices/<device_id>/revoke": Request(things={"device_id": NOTHING}),
+    "POST /app/account/sessions/<session_id>/end": Request(things={"session_id": NOTHING}),
     "GET /assets/<name>": Request(things={"name": asset_url("icon.svg").removeprefix("/assets/")}),
 }
 

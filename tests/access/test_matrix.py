@@ -83,7 +83,7 @@ async def test_the_table_agrees_with_the_decorators(app: QuartTrio, world: World
 
 def refused_at_the_door(access: Access, caller: Caller) -> str | None:
     """What the access decorator of a route refuses this caller with, as the table writes it; None if it lets the caller in."""
-    if access.security is None:
+    if access.security in (None, "cookie"):  # a page sends whoever is not signed in in this browser to sign in, whatever else they have
         return None
     if access.permission is not None:
         if caller.permissions is None or caller.key_of is None:
