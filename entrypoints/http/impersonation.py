@@ -12,7 +12,6 @@ from core.limits import IMPERSONATE
 from entrypoints.http.access import View, platform_owner
 from entrypoints.http.bodies import Body, Reason, Shown, Text, Timestamp
 from entrypoints.http.context import ports, signed_in
-from entrypoints.http.openapi import refuses
 from entrypoints.http.queries import path_id
 
 routes = Blueprint("impersonation", __name__)
@@ -59,7 +58,6 @@ class ImpersonationSession(Shown):
 @routes.post("/api/platform/impersonate/<user_id>")
 @platform_owner(limit=IMPERSONATE)
 @of_a_person
-@refuses(404)
 @validate_request(Wanted)
 @validate_response(ImpersonationSession)
 async def impersonate(user_id: UUID, data: Wanted) -> ImpersonationSession:

@@ -218,7 +218,7 @@ async def test_the_context_must_be_one_of_the_person(support: Support, acme: Ten
         await add_service_user(support.ports, await add_service(tenant.pool, tenant.org, f"{tenant.slug}-shop"), acme.people["member"].id)
     await add_service(acme.pool, acme.org, "unused")
     member, before = acme.id("member"), await support.everything()
-    for context, refusal in [
+    refused: list[tuple[dict[str, Any], tuple[int, str]]] = [
         ({"org_slug": "nowhere"}, NOT_FOUND),
         ({"org_slug": "Acme"}, NOT_FOUND),
         ({"org_slug": ""}, NOT_FOUND),
@@ -233,10 +233,12 @@ async def test_the_context_must_be_one_of_the_person(support: Support, acme: Ten
         ({"org_slug": 5}, BAD_REQUEST),
         ({"org_slug": ["acme"]}, BAD_REQUEST),
         ({"org_slug": "acme", "service_slug": True}, BAD_REQUEST),
-    ]:
+    ]
+    for context, refusal in refused:
         assert what(await support.ask(target=member, **context)) == refusal, context
     assert await support.everything() == before
-    for context in ({"org_slug": "acme", "service_slug": None}, {"org_slug": "twin", "service_slug": "twin-shop"}):
+    let_in: list[dict[str, Any]] = [{"org_slug": "acme", "service_slug": None}, {"org_slug": "twin", "service_slug": "twin-shop"}]
+    for context in let_in:
         assert (await support.ask(target=member, **context)).status == 200, context
 
 
