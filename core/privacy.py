@@ -1,5 +1,5 @@
-"""Privacy: what is kept about a person, all of it or one organization's part; and making a person unknown (identity.md sections 2.8 and 4.7;
-decisions, points 53, 84 and 143 to 148; security.md R-5 and section 20)."""
+"""Privacy: what is kept about a person, all of it or one organization's part; and making a person unknown (identity.md sections 2.8 and
+4.7; decisions, points 53, 84 and 143 to 148; security.md R-5 and section 20)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import UUID
 
-from core import events
+from core import events, platform
 from core.access import NotForApplications, Role
 from core.accounts import EmailTaken
-from core.errors import Forbidden, Limited, NotFound, refuse
+from core.errors import Forbidden, Limited, refuse
 from core.invitations import InvitationStatus
-from core.providers import Provider
+from core.platform import PersonNotFound
 from core.values import Batches, Email
 
 if TYPE_CHECKING:
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
     from core.access import Person
     from core.accounts import Account
+    from core.providers import Provider
     from ports import Ports
-    from ports.storage import PrivacyRead, Transaction
+    from ports.storage import PrivacyRead
 
 T = TypeVar("T")
 
@@ -46,10 +47,6 @@ class AnonymizationNotAllowed(Forbidden):
 
 class PlatformOwnerStays(Forbidden):
     """Platform owners cannot be anonymized. Demote this one first."""
-
-
-class PersonNotFound(NotFound):
-    """There is no such person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +135,9 @@ class Belonging:
 
 
 async def export(ports: Ports, caller: Person, user_id: UUID) -> Export:
-    """What is kept about the person: everything for themself and platform owners, and else what belongs to the organizations that the caller
-    owns and the person takes part in; by an application, what belongs to its organization (decisions, points 53 and 145; security.md Y-1).
+    """What is kept about the person: everything for themself and platform owners, and else what belongs to the organizations that the
+    caller owns and the person takes part in; by an application, what belongs to its organization (decisions, points 53 and 145;
+    security.md Y-1).
 
     A part has memberships, logins and identities; second factors and passkeys are the account's, and so in no part.
     Raises NotForApplications, ExportNotAllowed, PersonNotFound; only platform owners are told that there is no such person (B-5).
@@ -149,9 +147,7 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> Export:
         account = await read.accounts.by_id(user_id) or refuse(PersonNotFound if caller.is_platform_owner else ExportNotAllowed)
         count = await read.privacy.count_logins(user_id, within)
 
-    def batches(
-        question: Callable[[PrivacyRead, T | None, int], Awaitable[Sequence[T]]], *, limit: int | None = None
-    ) -> Batches[T]:
+    def batches(question: Callable[[PrivacyRead, T | None, int], Awaitable[Sequence[T]]], *, limit: int | None = None) -> Batches[T]:
         async def read_on(last: T | None, wanted: int) -> Sequence[T]:
             async with ports.storage.reading() as read:
                 return await question(read.privacy, last, wanted)
@@ -165,9 +161,7 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> Export:
         created_at=account.created_at,
         memberships=batches(lambda read, last, wanted: read.memberships(user_id, within, last, wanted)),
         login_events_count=count,
-        login_events=batches(
-            lambda read, last, wanted: read.logins(user_id, within, last, wanted), limit=ports.policy.export_login_events
-        ),
+        login_events=batches(lambda read, last, wanted: read.logins(user_id, within, last, wanted), limit=ports.policy.export_login_events),
         oauth_identities=batches(lambda read, last, wanted: read.identities(user_id, within, last, wanted)),
         mfa_events=batches(lambda read, last, wanted: read.mfa_events(user_id, last, wanted), limit=of_the_account),
         passkeys=batches(lambda read, last, wanted: read.passkeys(user_id, last, wanted), limit=of_the_account),
@@ -206,7 +200,7 @@ async def forget(ports: Ports, caller: Person, user_id: UUID) -> None:
 
 
 async def _forget(ports: Ports, caller: Person, user_id: UUID, attempt: int) -> bool:
-    """False where the person has become a member of another organization meanwhile, and nothing was done. Raises EmailTaken."""
+    """False where the person has come to have to do with another organization meanwhile, and nothing was done. Raises EmailTaken."""
     now = ports.clock.now()
     # What is recorded of somebody who does it themself must not say again where they are.
     known_as = replace(caller, address=NO_ADDRESS, agent=NO_AGENT) if caller.user_id == user_id else caller
@@ -215,11 +209,15 @@ async def _forget(ports: Ports, caller: Person, user_id: UUID, attempt: int) -> 
         for org_id in locked:
             await tx.organizations.lock(org_id)
         await tx.privacy.lock_memberships(user_id)
-        account, by_platform_owner = await _lock_accounts(tx, caller, user_id)
-        # Whoever adds a member holds the account, and whoever changes the owner the organization: from here on this is what it is.
-        belongings = await tx.privacy.belongings(user_id, caller.user_id)
-        if not {belonging.org_id for belonging in belongings} <= set(locked):
+        if caller.is_platform_owner:
+            account, by_platform_owner = await platform.lock_person(tx, caller, user_id)
+        else:
+            account, by_platform_owner = await tx.accounts.lock(user_id), False
+        # Whoever adds a member or changes the address holds the account, and whoever changes the owner or answers an invitation the
+        # organization: from here on this is what it is.
+        if not set(await tx.privacy.concerned(user_id)) <= set(locked):
             return False
+        belongings = await tx.privacy.belongings(user_id, caller.user_id)
         account = _judge(account, belongings, by_platform_owner=by_platform_owner)
         if account.anonymized_at is not None:
             return True
@@ -238,20 +236,6 @@ async def _forget(ports: Ports, caller: Person, user_id: UUID, attempt: int) -> 
             tx.record(replace(ended(invitation), by_time=True))
         await tx.privacy.log(EVENT, account.id, known_as, now)
     return True
-
-
-async def _lock_accounts(tx: Transaction, caller: Person, user_id: UUID) -> tuple[Account | None, bool]:
-    """The account, locked, and whether the caller is a platform owner, who stays one until the transaction ends.
-
-    Two accounts are locked in the order of their ids (security.md Z-6).
-    """
-    account, by_platform_owner = None, False
-    for id_ in sorted({caller.user_id, user_id}):
-        if id_ == user_id:
-            account = await tx.accounts.lock(user_id)
-        elif caller.is_platform_owner:
-            by_platform_owner = await tx.accounts.lock_platform_owner(caller.user_id)
-    return account, by_platform_owner
 
 
 def _judge(account: Account | None, belongings: Sequence[Belonging], *, by_platform_owner: bool) -> Account:

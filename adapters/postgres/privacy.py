@@ -34,7 +34,18 @@ def to_membership(row: Row) -> KeptMembership:
 
 
 def to_login(row: Row) -> KeptLogin:
-    return KeptLogin(*row[:7], tuple(row[7]), row[8], row[9])
+    return KeptLogin(
+        id=row[0],
+        at=row[1],
+        address=row[2],
+        agent=row[3],
+        provider=row[4],
+        success=row[5],
+        risk_score=row[6],
+        risk_factors=tuple(row[7]),
+        city=row[8],
+        country=row[9],
+    )
 
 
 def to_identity(row: Row) -> KeptIdentity:
@@ -211,9 +222,9 @@ class Privacy(Repository):
         )
 
     async def blank_logs(self, user_id: UUID, address: str, agent: str, now: datetime) -> None:
-        # An impersonator's address is theirs, whoever they were. What nobody who was signed in did to the account, as by the link of a mail,
-        # the person did; as what it was done to, the account is found by index in its organizations, and everywhere by what is called
-        # security.*; an address that is not there stays away, for that says it was the service itself.
+        # An impersonator's address is theirs, whoever they were. What was done to the account without signing in, as by the link of a mail,
+        # the person did. Such entries have an index in each organization, and those that are called security.* one of all logs. Where there
+        # is no address there will be none: that says that it was the service itself.
         await self._run(
             f"""
             with own as (
@@ -243,7 +254,7 @@ class Privacy(Repository):
     async def end_invitations(
         self, email: Email, placeholder: Email, address: str, agent: str, locked: Collection[UUID], now: datetime
     ) -> list[Invitation]:
-        # What entries and events say of an invitation they say with its id for their target. Who answered it without signing in was invited.
+        # Entries and events of an invitation have its id for their target. Whoever answered it without signing in was the one invited.
         return await self._all(
             to_invitation,
             f"""

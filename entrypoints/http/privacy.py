@@ -104,11 +104,11 @@ class ExportPackage(Shown):
 @refuses(403, 404)
 @document_response(ExportPackage)
 async def export(user_id: str) -> Response:
-    """Export what is kept about a person: your own data, those of somebody who takes part in an organization that you own, or anybody's as a
-    platform owner.
+    """Export what is kept about a person: about yourself, about somebody who takes part in an organization that you own, or about anybody
+    as a platform owner.
 
-    An organization's owner gets what belongs to the own organizations: memberships, logins and identities there. An application gets, of the
-    person who is signed in to it, what belongs to its organization.
+    An organization's owner gets what belongs to the own organizations: memberships, logins and identities there. An application gets, of
+    the person who is signed in to it, what belongs to its organization.
     """
     return await export_package(await privacy.export(ports(), signed_in(), path_id(user_id)))
 

@@ -241,9 +241,7 @@ async def test_a_membership_that_came_meanwhile_is_told_of_it(
     assert [await tenant.actions() for tenant in (acme, twin)] == [{"user.anonymized": 1}] * 2
 
 
-async def test_what_is_written_of_the_account_meanwhile_is_blanked_as_well(
-    api: Api, pool: Pool, acme: Tenant, ada: Account
-) -> None:
+async def test_what_is_written_of_the_account_meanwhile_is_blanked_as_well(api: Api, pool: Pool, acme: Tenant, ada: Account) -> None:
     login = """
         insert into login_events (id, user_id, provider, success, address, agent, created_at)
         values (%s, %s, 'password', false, '203.0.113.9', 'a browser', now())"""

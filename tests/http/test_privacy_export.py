@@ -1,5 +1,5 @@
-"""What is kept about a person, exported: all of it, or one organization's part (identity.md sections 2.8 and 4.7; decisions, points 48, 53, 56,
-84, 145 and 146; security.md B-5, I-4, J-9, R-5 and Y-1)."""
+"""What is kept about a person, exported: all of it, or one organization's part (identity.md sections 2.8 and 4.7; decisions, points 48,
+53, 56, 84, 145 and 146; security.md B-5, I-4, J-9, R-5 and Y-1)."""
 
 import json
 from dataclasses import dataclass, replace
@@ -70,7 +70,8 @@ class Subject:
 
     async def add_identity(self, number: int, provider: str, service: UUID | None = None) -> None:
         insert = """
-            insert into identities (id, user_id, service_id, provider, provider_user_id, email, access_token, refresh_token, scopes, linked_at)
+            insert into identities (id, user_id, service_id, provider, provider_user_id, email, access_token, refresh_token, scopes,
+                                    linked_at)
             values (gen_random_uuid(), %s, %s, %s, %s, 'secret@example.com', 'access', 'refresh', '{all}', %s)"""
         await run_sql(self.pool, insert, self.account.id, service, provider, f"{provider}-{number}", BEGINNING + timedelta(days=number))
 
@@ -84,7 +85,8 @@ class Subject:
         """Its id, and that of what made it."""
         id_, aaguid = uuid4(), uuid4()
         insert = """
-            insert into passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, backup_eligible, created_at, last_used_at)
+            insert into passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, backup_eligible, created_at,
+                                  last_used_at)
             values (%s, %s, %s, %s, 'key', 0, %s, true, %s, %s)"""
         at = BEGINNING + timedelta(days=number)
         await run_sql(self.pool, insert, id_, self.account.id, f"Key {number}", id_.bytes, aaguid, at, columns.get("last_used_at"))
@@ -186,7 +188,17 @@ async def test_it_has_every_field_in_its_order(ada: Subject, acme: Tenant, shop:
         ],
     }
     assert list(package) == [
-        *("user_id", "email", "created_at", "memberships", "login_events_count", "login_events", "oauth_identities", "mfa_events", "passkeys")
+        *(
+            "user_id",
+            "email",
+            "created_at",
+            "memberships",
+            "login_events_count",
+            "login_events",
+            "oauth_identities",
+            "mfa_events",
+            "passkeys",
+        )
     ]
 
 
@@ -206,7 +218,9 @@ async def test_nothing_of_anybody_else_is_in_it(ada: Subject, acme: Tenant, shop
 
 async def test_no_secret_is_in_it(ada: Subject, shop: UUID) -> None:
     await live(ada, shop)
-    await run_sql(ada.pool, "insert into mfa (user_id, secret, setup_at, codes_salt) values (%s, 'mfasecret', now(), 'salt')", ada.account.id)
+    await run_sql(
+        ada.pool, "insert into mfa (user_id, secret, setup_at, codes_salt) values (%s, 'mfasecret', now(), 'salt')", ada.account.id
+    )
     answer = await export(ada.api, ada.id, await ada.token())
     assert ada.account.password_hash is not None
     for secret in (ada.account.password_hash, "mfasecret", "access", "refresh", "secret@example.com", "public_key", "credential"):

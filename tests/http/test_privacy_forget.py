@@ -1,5 +1,5 @@
-"""Making a person unknown for good (identity.md sections 3 and 4.7; decisions, points 48, 53, 65, 143, 144, 147 and 148; security.md A-4, B-5,
-I-4, J-9, R-5 and Y-2)."""
+"""Making a person unknown for good (identity.md sections 3 and 4.7; decisions, points 48, 53, 65, 143, 144, 147 and 148; security.md A-4,
+B-5, I-4, J-9, R-5 and Y-2)."""
 
 import re
 from datetime import timedelta
@@ -10,7 +10,7 @@ import pytest
 
 from adapters.postgres.pool import Pool
 from core import events, privacy
-from core.access import SYSTEM, Role
+from core.access import SYSTEM
 from core.accounts import Account
 from core.invitations import InvitationStatus
 from core.mails import MailKind, new_mail
@@ -99,10 +99,10 @@ async def live(tenant: Tenant, account: Account, service: UUID) -> None:
         insert into passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, backup_eligible, created_at)
         values (gen_random_uuid(), %s, 'Key', 'credential', 'key', 0, gen_random_uuid(), true, now())""": (),
         """
-        insert into devices (id, user_id, name, device_type, browser, os, last_used_at, last_ip, city, country, risk_score, risk_factors,
-                             trust_hash, trust_expires_at, created_at, updated_at)
-        values (gen_random_uuid(), %s, 'Ada''s laptop', 'browser', 'Firefox', 'Linux', now(), '203.0.113.9', 'London', 'GB', 0, '{}', 'trust',
-                now() + interval '90 days', now(), now())""": (),
+        insert into devices (id, user_id, name, device_type, browser, os, last_used_at, last_ip, city, country, risk_score,
+                             risk_factors, trust_hash, trust_expires_at, created_at, updated_at)
+        values (gen_random_uuid(), %s, 'Ada''s laptop', 'browser', 'Firefox', 'Linux', now(), '203.0.113.9', 'London', 'GB', 0, '{}',
+                'trust', now() + interval '90 days', now(), now())""": (),
         """
         insert into pre_auths (id, user_id, provider, created_at, expires_at)
         values (gen_random_uuid(), %s, 'password', now(), now() + interval '10 minutes')""": (),

@@ -16,7 +16,7 @@ from core import plans
 from core.errors import StorageDown
 from core.values import Batches
 from entrypoints.http.bodies import Shown
-from entrypoints.http.streaming import streamed
+from entrypoints.http.streaming import Part, streamed, streamed_object
 from tests.builders import Api
 from tests.edge.wire import Client, serving
 from tests.http.refusals import refused
@@ -180,3 +180,70 @@ async def test_while_a_piece_goes_out_nothing_of_the_database_is_held(pool: Pool
             assert pool.stats.total == pool.stats.idle == 1
     assert (borrowed, len(pieces)) == ([1, 1, 1], 4)
     assert json.loads(b"".join(pieces)) == [{"text": str(number)} for number in range(5)]
+
+
+# Objects with several lists
+
+
+class Head(Shown):
+    a: int
+    b: str
+
+
+def several(*counts: int, first: bool = False) -> Quart:
+    """An application that answers with an object in which there are a head, and lists of so many items; these first, or last."""
+    app = QuartTrio(__name__, static_folder=None)
+
+    async def view() -> Response:
+        lists = [Part(f"list{at}", Batches(numbers(count), size=2), lambda text: Piece(text=text)) for at, count in enumerate(counts)]
+        return await streamed_object(*lists, Head(a=1, b="ä")) if first else await streamed_object(Head(a=1, b="ä"), *lists)
+
+    app.get("/object")(view)
+    return app
+
+
+@pytest.mark.parametrize("counts", [(), (0,), (1,), (5,), (0, 0), (0, 3), (3, 0), (2, 2), (5, 0, 1), (0, 0, 4)])
+@pytest.mark.parametrize("first", [False, True])
+async def test_an_object_of_lists_is_json_in_its_order_however_long_they_are(counts: tuple[int, ...], first: bool) -> None:
+    answer = await several(*counts, first=first).test_client().get("/object")
+    assert (answer.status_code, answer.content_type) == (200, "application/json")
+    lists = {f"list{at}": [{"text": str(number)} for number in range(count)] for at, count in enumerate(counts)}
+    head = {"a": 1, "b": "ä"}
+    found = json.loads(await answer.get_data(as_text=False))
+    assert list(found.items()) == list(({**lists, **head} if first else {**head, **lists}).items())
+
+
+class Asked:
+    """Lists of three items, and in which order they were asked for."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def part(self, name: str) -> Part[str]:
+        async def read(last: str | None, wanted: int) -> Sequence[str]:
+            self.names.append(name)
+            return await numbers(3)(last, wanted)  # type: ignore[no-any-return]
+
+        return Part(name, Batches(read, size=2), lambda text: Piece(text=text))
+
+
+async def test_of_an_object_that_is_only_asked_about_only_the_beginning_is_read() -> None:
+    asked = Asked()
+    async with several().test_request_context("/object", method="HEAD"):
+        response = await streamed_object(asked.part("a"), asked.part("b"))
+    assert (response.status_code, response.content_type) == (200, "application/json")
+    assert "Content-Length" not in response.headers
+    async with response.response as body:
+        assert b"".join([piece async for piece in body]) == b""
+    assert asked.names == ["a", "b"]
+
+
+async def test_the_beginning_of_every_list_is_read_before_anything_goes_out() -> None:
+    """So that an outage is told as ever."""
+    asked = Asked()
+    async with several().test_request_context("/object"):
+        response = await streamed_object(asked.part("a"), asked.part("b"))
+    assert asked.names == ["a", "b"]
+    async with response.response as body:
+        assert json.loads(b"".join([piece async for piece in body])).keys() == {"a", "b"}
+    assert asked.names == ["a", "b", "a", "b"]
