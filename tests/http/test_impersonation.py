@@ -35,7 +35,7 @@ from tests.builders import (
     sign_in,
 )
 from tests.fakes.outside import FakeClock, FakeMetrics
-from tests.http.direct import PEER, ask
+from tests.http.direct import ask
 from tests.http.organizations import claims, refresh
 from tests.services import add_plan, add_service, add_service_user, add_subscription
 from tests.tenants import Tenant
@@ -213,6 +213,7 @@ async def test_in_a_service_the_person_is_its_user_and_the_token_the_application
     assert what(await support.profile(renewed["access_token"])) == FORBIDDEN
 
 
+@pytest.mark.slow
 async def test_the_context_must_be_one_of_the_person(support: Support, acme: Tenant, twin: Tenant) -> None:
     for tenant in (acme, twin):
         await add_service_user(support.ports, await add_service(tenant.pool, tenant.org, f"{tenant.slug}-shop"), acme.people["member"].id)
@@ -405,6 +406,7 @@ async def test_who_revokes_that_device_ends_the_impersonation(support: Support) 
     assert another["id"] != device["id"]
 
 
+@pytest.mark.slow
 async def test_the_person_is_not_taken_for_the_support_on_the_same_browser(api: Api, support: Support) -> None:
     ada = await add_account(support.ports, "grace@example.com")
     await support.begin(target=ada.id)
@@ -450,6 +452,7 @@ def by_sql(statement: str) -> Callable[[Support, str], Awaitable[None]]:
     return change
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -580,6 +583,7 @@ async def test_for_every_route_it_is_said_whether_an_impersonator_may(app: Quart
     assert may[True] == ALLOWED
 
 
+@pytest.mark.slow
 async def test_what_is_refused_is_refused_before_anything_is_looked_at(support: Support, acme: Tenant, pool: Pool) -> None:
     await add_service(acme.pool, acme.org)
     token = await impersonate(support.ports, support.account, acme.people["owner"], acme.org)
@@ -722,25 +726,6 @@ async def test_the_line_of_a_request_names_both_persons(support: Support) -> Non
     ]
 
 
-# How often
-
-
-@pytest.mark.slow
-async def test_ten_a_minute_from_one_address(support: Support, clock: FakeClock) -> None:
-    app = create_app(
-        support.ports, make_edge(rate_limit_factor=1.0), observe=lambda _: None, exposition=lambda: b"", exposition_type="text/plain"
-    )
-    path = f"/api/platform/impersonate/{support.ada.id}"
-
-    async def statuses(count: int, peer: str = PEER) -> list[int]:
-        return [(await ask(app, "POST", path, peer=peer)).status for _ in range(count)]
-
-    assert await statuses(12) == [401] * 10 + [429] * 2
-    assert await statuses(1, "198.51.100.7") == [401]
-    clock.advance(timedelta(seconds=6))
-    assert await statuses(2) == [401, 429]
-
-
 # At the same moment
 
 
@@ -794,6 +779,7 @@ async def test_the_removal_of_a_member_ends_what_has_begun_before_it(support: Su
                 assert what(await support.profile(answer.json["access_token"])) == UNAUTHORIZED
 
 
+@pytest.mark.slow
 async def test_twenty_at_once_all_begin_on_one_device(support: Support, pool: Pool) -> None:
     answers = await everyone(20, lambda _: support.ask())
     assert {answer.status for answer in answers} == {200}
@@ -802,6 +788,7 @@ async def test_twenty_at_once_all_begin_on_one_device(support: Support, pool: Po
     assert await run_sql(pool, "select count(*) from devices") == [(1,)]
 
 
+@pytest.mark.slow
 async def test_two_platform_owners_who_try_each_other_do_not_wait_for_each_other(support: Support, ports: Ports) -> None:
     colleague = await add_platform_owner(ports, "colleague@platform.example")
     other = replace(support, account=colleague, session=await sign_in(ports, colleague))
