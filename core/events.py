@@ -166,7 +166,7 @@ def password_changed(user_id: UUID, method: str) -> Event:
 
 
 def identity_unlinked(user_id: UUID, provider: Provider, service: ServiceContext | None) -> Event:
-    """A person cannot sign in through this provider any more: to the service, whose organization alone is told, or to the account itself."""
+    """A person cannot sign in through this provider any more: to the service, whose organization alone is told, or to the account."""
     details = {"provider": provider.value}
     if service is None:
         return Event(CATALOGUE["security.identity.unlinked"], str(user_id), of_person=user_id, details=details)

@@ -7,7 +7,7 @@ answer clears it. These counters stand outside the transactions of use cases, be
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from core.errors import Limited
 from core.values import digest
 
 if TYPE_CHECKING:
+    from core.policy import Policy
     from ports import Ports
 
 
@@ -48,14 +49,22 @@ class TooManyGuesses(Limited):
                 self.message = f"Too many wrong codes. Try again in {self.retry_after} s."
 
 
+def allowance(policy: Policy, secret: Secret) -> Allowance:
+    """How often it may be guessed."""
+    limit = policy.mfa_guess_limit if secret is Secret.MFA else policy.account_guess_limit
+    return Allowance(limit, policy.guess_window)
+
+
 async def charge(ports: Ports, secret: Secret, subject: str) -> None:
     """Count one more guess at the secret of `subject`, which need not exist. Raises TooManyGuesses instead while it must wait."""
     now = ports.clock.now()
-    policy = ports.policy
-    limit = policy.mfa_guess_limit if secret is Secret.MFA else policy.account_guess_limit
-    allowance = Allowance(limit, policy.guess_window)
     async with ports.storage.counting() as count:
-        blocked_until = await count.guesses.charge(secret, digest(subject), allowance, now)
+        blocked_until = await count.guesses.charge(secret, digest(subject), allowance(ports.policy, secret), now)
+    judge(secret, blocked_until, now)
+
+
+def judge(secret: Secret, blocked_until: datetime | None, now: datetime) -> None:
+    """Raises TooManyGuesses if a guess was not counted because it must wait until then."""
     if blocked_until is not None:
         raise TooManyGuesses((blocked_until - now).total_seconds(), secret)
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from core.access import Caller, ServiceContext
     from core.accounts import Account
     from core.devices import Arrival
+    from core.mfa import Proof
     from core.sessions import TokenPair
     from core.subscriptions import Entitlement
     from ports import Ports
@@ -179,44 +180,53 @@ async def with_code(
     trust: bool = False,
     in_browser: bool = False,
 ) -> SignedIn:
-    """The session that a pre-auth token with these claims and the right code give, once (identity.md section 4.9; security.md J-8, M-1 to M-3).
+    """The session that a pre-auth token with these claims and the right code give, once (identity.md section 4.9; security.md J-8, M-1 to
+    M-3).
 
-    With `trust` the device may do without the second factor from now on, for as long as the person's organizations let it. Raises
-    PreAuthInvalid, CodeMalformed, CodeWrong, TooManyGuesses, and what service_to_sign_in_to raises.
+    With `trust` the device may do without the second factor from now on, for as long as the person's organizations let it.
+    Raises PreAuthInvalid, CodeMalformed, CodeWrong, TooManyGuesses, and what service_to_sign_in_to raises.
     """
     mfa.check_format(code)
     # A try is taken before the code is looked at, and of a sign-in that is dead none is, so that it says nothing about the account.
     async with ports.storage.counting() as count:
-        pending = await count.pre_auths.take_try(claims.id, TRIES, ports.clock.now()) or refuse(PreAuthInvalid)
+        pending, account = await count.pre_auths.take_try(claims.id, TRIES, ports.clock.now()) or refuse(PreAuthInvalid)
     try:
-        proof = await mfa.check(ports, caller, pending.user_id, code)
+        proof = await mfa.check(ports, caller, account.id, code)
+        try:
+            signed_in = await _shown(ports, caller, pending, account, proof, client, trust=trust, in_browser=in_browser)
+        except CodeWrong:
+            await mfa.failed(ports, caller, account.id)
+            raise
     except TooManyGuesses:
         async with ports.storage.counting() as count:
             await count.pre_auths.give_back_try(pending.id)  # nobody has looked at the code
         raise
     except CodeWrong:
-        await _failed(ports, caller, "mfa", pending.provider, pending.user_id)
+        await _failed(ports, caller, "mfa", pending.provider, account.id)
         raise
-    async with ports.storage.reading() as read:
-        service = None
-        if pending.service_id is not None:
+    await _take_part(ports, signed_in)
+    return signed_in
+
+
+async def _shown(
+    ports: Ports, caller: Caller, pending: Pending, account: Account, proof: Proof, client: Client, *, trust: bool, in_browser: bool
+) -> SignedIn:
+    """The second factor was shown. Raises CodeWrong when somebody else was faster with the same code."""
+    service = None
+    if pending.service_id is not None:
+        async with ports.storage.reading() as read:
             service = await read.services.context_of(pending.service_id) or refuse(ServiceNotFound)
-            await _open_service(read, service.org_slug, service.slug)
-        account = await read.accounts.by_id(pending.user_id) or refuse(PreAuthInvalid)
     now = ports.clock.now()
     person = _person(account, caller, service)
     async with ports.storage.transaction(by=person) as tx:
-        account = await tx.accounts.lock(pending.user_id) or refuse(PreAuthInvalid)
+        account = await tx.accounts.lock(account.id) or refuse(PreAuthInvalid)
         # Whatever ends sign-ins that wait, removes them, with the account locked.
         if not await tx.pre_auths.redeem(pending.id, now) or not account.is_usable:
             raise PreAuthInvalid
-        await mfa.accept(tx, person, account.id, proof, now)
-        org_id = service.org_id if service else None
-        arrival = await devices.arrive(ports, tx, account.id, person, client, org_id, now)
+        await mfa.accept(tx, person, account, proof, now)
         way = Way(pending.provider, service, client, in_browser)
-        signed_in = await _begin(ports, tx, person, account, way, arrival, now, second_factor=True, trust=trust)
-    await _take_part(ports, signed_in)
-    return signed_in
+        arrival = await devices.arrive(ports, tx, account.id, person, client, service.org_id if service else None, now)
+        return await _begin(ports, tx, person, account, way, arrival, now, second_factor=True, trust=trust)
 
 
 async def service_to_sign_in_to(ports: Ports, org_slug: str, service_slug: str) -> ServiceContext:

@@ -282,36 +282,35 @@ async def check(ports: Ports, caller: Caller, user_id: UUID, code: str) -> Proof
     (M-3). Raises CodeMalformed, TooManyGuesses, CodeWrong, and Limited when too many hashes are waiting.
     """
     check_format(code)
-    timed = _TIMED_CODE.fullmatch(code) is not None
-    await guesses.charge(ports, Secret.MFA, str(user_id))
-    proof = await (_timed_proof if timed else _backup_proof)(ports, user_id, code)
+    now = ports.clock.now()
+    async with ports.storage.counting() as at_once:
+        blocked_until, enrolment = await at_once.mfa.guess(user_id, guesses.allowance(ports.policy, Secret.MFA), now)
+    guesses.judge(Secret.MFA, blocked_until, now)
+    proof = None
+    if enrolment is not None and enrolment.enabled_at is not None:
+        timed = _TIMED_CODE.fullmatch(code) is not None
+        proof = _timed_proof(ports, enrolment, code, now) if timed else await _backup_proof(ports, user_id, enrolment, code)
     if proof is None:
-        async with ports.storage.counting() as at_once:
-            await at_once.mfa.log(user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_FAILED], caller, ports.clock.now())
+        await failed(ports, caller, user_id)
         raise CodeWrong
-    await guesses.clear(ports, Secret.MFA, str(user_id))
     return proof
 
 
-async def _enabled(ports: Ports, user_id: UUID) -> Enrolment | None:
-    async with ports.storage.reading() as read:
-        enrolment = await read.mfa.enrolment(user_id)
-    return enrolment if enrolment is not None and enrolment.enabled_at is not None else None
+async def failed(ports: Ports, caller: Caller, user_id: UUID) -> None:
+    """Log that a code was wrong."""
+    async with ports.storage.counting() as at_once:
+        await at_once.mfa.log(user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_FAILED], caller, ports.clock.now())
 
 
-async def _timed_proof(ports: Ports, user_id: UUID, code: str) -> Proof | None:
-    enrolment = await _enabled(ports, user_id)
-    if enrolment is None:
-        return None
-    step = ports.codes.step_of(enrolment.secret, code, ports.clock.now())
+def _timed_proof(ports: Ports, enrolment: Enrolment, code: str, now: datetime) -> Proof | None:
+    step = ports.codes.step_of(enrolment.secret, code, now)
     if step is None or (enrolment.last_step is not None and step <= enrolment.last_step):
         return None
     return Proof(Method.TOTP, step=step, setup_at=enrolment.setup_at)
 
 
-async def _backup_proof(ports: Ports, user_id: UUID, code: str) -> Proof | None:
-    enrolment = await _enabled(ports, user_id)
-    if enrolment is None or enrolment.codes_salt is None:
+async def _backup_proof(ports: Ports, user_id: UUID, enrolment: Enrolment, code: str) -> Proof | None:
+    if enrolment.codes_salt is None:
         return None
     code_hash = await ports.passwords.derive(code, enrolment.codes_salt)
     async with ports.storage.reading() as read:
@@ -319,20 +318,17 @@ async def _backup_proof(ports: Ports, user_id: UUID, code: str) -> Proof | None:
     return Proof(Method.BACKUP_CODE, code_hash=code_hash) if unused else None
 
 
-async def accept(tx: Transaction, caller: Caller, user_id: UUID, proof: Proof, now: datetime) -> None:
-    """Use up what `check` has found right; the account is locked. Raises CodeWrong when somebody else was faster with it, or the second
-    factor is another one by now."""
-    log = [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS]
+async def accept(tx: Transaction, caller: Caller, account: Account, proof: Proof, now: datetime) -> None:
+    """Use up what `check` has found right, of a locked account, and forget the wrong guesses.
+
+    Raises CodeWrong when somebody else was faster with it, or the second factor is another one by now.
+    """
     if proof.step is not None and proof.setup_at is not None:
-        taken = await tx.mfa.take_step(user_id, proof.setup_at, proof.step)
-    else:
-        taken = proof.code_hash is not None and await tx.mfa.use_code(user_id, proof.code_hash, now)
-        log.append(MfaEvent.BACKUP_CODE_USED)
-    if not taken:
+        if not await tx.mfa.accept_step(account.id, proof.setup_at, proof.step, caller, now):
+            raise CodeWrong
+    elif proof.code_hash is None or not await tx.mfa.accept_code(account.id, proof.code_hash, caller, now):
         raise CodeWrong
-    await tx.mfa.log(user_id, log, caller, now)
-    if proof.method is Method.BACKUP_CODE:
-        account = await tx.accounts.by_id(user_id) or refuse(CodeWrong)
+    else:
         await tx.mails.queue(new_mail(MailKind.BACKUP_CODE_USED, account.email, now))
 
 

@@ -41,7 +41,8 @@ async def load(ports: Ports) -> None:
 
 
 async def rotate(ports: Ports, *, only_if_none: bool = False) -> str | None:
-    """The id of a new signing key; the old one is believed for as long as what it has signed may live. With `only_if_none`, None if there is a key.
+    """The id of a new signing key; the old one is believed for as long as what it has signed may live. With `only_if_none`, None if there
+    is a key.
 
     All processes hear of it at once, and one that has not heard yet looks again when it meets the new key id (`read_token`).
     """

@@ -141,7 +141,11 @@ def _log_access(exchange: "Exchange") -> None:
         duration_ms=round(exchange.duration * 1000, 2),
         address=exchange.address,
         request_id=exchange.request_id,
-        **{name: value for name in ("caller", "impersonator", "organization", "error_code") if (value := getattr(exchange, name)) is not None},
+        **{
+            name: value
+            for name in ("caller", "impersonator", "organization", "error_code")
+            if (value := getattr(exchange, name)) is not None
+        },
         **({"aborted": True} if exchange.aborted else {}),
     )
 

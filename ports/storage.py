@@ -425,8 +425,8 @@ class PreAuths(Protocol):
 class Tries(Protocol):
     """Tries at the second factor of one sign-in (security.md J-8)."""
 
-    async def take_try(self, pre_auth_id: UUID, tries: int, now: datetime) -> Pending | None:
-        """Count one more try, unless there were so many, or it has ended. Atomic."""
+    async def take_try(self, pre_auth_id: UUID, tries: int, now: datetime) -> tuple[Pending, Account] | None:
+        """Count one more try, unless there were so many, or it has ended; and who signs in. Atomic."""
         ...
 
     async def give_back_try(self, pre_auth_id: UUID) -> None: ...
@@ -900,6 +900,15 @@ class MfaLog(Protocol):
         ...
 
 
+class MfaGuesses(MfaLog, Protocol):
+    async def guess(self, user_id: UUID, allowance: Allowance, now: datetime) -> tuple[datetime | None, Enrolment | None]:
+        """Count one guess at the second factor, as `Guesses.charge` does, and find what it is compared with. Atomic.
+
+        Until when it must wait, or None if it was counted; and what was set up, as `MfaRead.enrolment` finds it. Raises SealBroken.
+        """
+        ...
+
+
 class Mfa(MfaRead, MfaLog, Protocol):
     """Second factors, changed. The account is locked before any of these."""
 
@@ -915,8 +924,12 @@ class Mfa(MfaRead, MfaLog, Protocol):
         """Have these backup codes and no others."""
         ...
 
-    async def use_code(self, user_id: UUID, code_hash: bytes, now: datetime) -> bool:
-        """Use up a backup code; whether there was an unused one with this hash."""
+    async def accept_step(self, user_id: UUID, setup_at: datetime, step: int, caller: Caller, now: datetime) -> bool:
+        """`take_step` at sign-in: with its log, and the wrong guesses are forgotten."""
+        ...
+
+    async def accept_code(self, user_id: UUID, code_hash: bytes, caller: Caller, now: datetime) -> bool:
+        """Use up a backup code at sign-in, if there is an unused one with this hash: with its log, and the wrong guesses are forgotten."""
         ...
 
     async def remove(self, user_id: UUID) -> None:
@@ -1321,7 +1334,7 @@ class Counting(Protocol):
     @property
     def api_keys(self) -> KeyUse: ...
     @property
-    def mfa(self) -> MfaLog: ...
+    def mfa(self) -> MfaGuesses: ...
 
 
 class Storage(Protocol):

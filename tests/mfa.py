@@ -53,5 +53,6 @@ async def add_mfa(
 async def accept(ports: Ports, account: Account, proof: Proof) -> None:
     """What a login does with a right code, alone."""
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.accounts.lock(account.id)
-        await mfa.accept(tx, SYSTEM, account.id, proof, ports.clock.now())
+        locked = await tx.accounts.lock(account.id)
+        assert locked is not None
+        await mfa.accept(tx, SYSTEM, locked, proof, ports.clock.now())

@@ -14,10 +14,10 @@ from core.origins import Ties
 from core.values import Email
 
 # In the order in which `to_account` reads them.
-SELECT: Final = """
-    select id, email, email_verified_at, password_hash, is_platform_owner, origin, origin_org_id, deactivated_at, anonymized_at, created_at,
-           first_verified_at, mfa_enabled_at
-    from users """
+COLUMNS: Final = """
+    u.id, u.email, u.email_verified_at, u.password_hash, u.is_platform_owner, u.origin, u.origin_org_id, u.deactivated_at,
+    u.anonymized_at, u.created_at, u.first_verified_at, u.mfa_enabled_at"""
+SELECT: Final = f"select {COLUMNS} from users u "
 
 INSERT: Final = """
     insert into users (id, email, email_verified_at, password_hash, is_platform_owner, origin, origin_org_id, deactivated_at, anonymized_at,

@@ -2,18 +2,29 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.statements import Repository, Row, SealingRepository
+from adapters.postgres.guesses import CHARGE, CLEAR, charged
+from adapters.postgres.statements import Row, SealingRepository
 from core.access import Caller, Person
+from core.guesses import Allowance, Secret
 from core.mfa import FAILURES, Enrolment, LoggedMfaEvent, MfaEvent, Status
+from core.values import digest
 from ports.crypto import Place
 
 PAGE_OF_LOG: Final = """
     select id, event_type, created_at, success from mfa_events
     where user_id = %(user_id)s and (created_at, id) < (coalesce(%(at)s::timestamptz, 'infinity'), %(id)s::uuid)
     order by created_at desc, id desc limit %(limit)s"""
+
+# A microsecond apart, so that the log has them in their order.
+LOG: Final = """
+    insert into mfa_events (id, user_id, event_type, success, actor_id, impersonator_id, reason, address, agent, created_at)
+    select gen_random_uuid(), %(user_id)s, event_type, %(success)s, %(actor_id)s, %(impersonator_id)s, %(reason)s, %(address)s,
+           %(agent)s, %(now)s::timestamptz + (number - 1) * interval '1 microsecond'
+    from unnest(%(events)s::text[]) with ordinality as happened (event_type, number)"""
+ENROLMENT: Final = "m.secret, m.setup_at, u.mfa_enabled_at, m.last_step, m.codes_salt"
 
 
 def place(user_id: UUID) -> Place:
@@ -24,33 +35,51 @@ def to_logged(row: Row) -> LoggedMfaEvent:
     return LoggedMfaEvent(row[0], MfaEvent(row[1]), row[2], row[3])
 
 
-class MfaLog(Repository):
-    """ports.storage.MfaLog."""
+def _logged(user_id: UUID, events: Sequence[MfaEvent], caller: Caller, now: datetime, reason: str | None = None) -> dict[str, object]:
+    """What LOG has to be told."""
+    person = caller if isinstance(caller, Person) else None
+    return {
+        "user_id": user_id,
+        "events": [event.value for event in events],
+        "success": FAILURES.isdisjoint(events),
+        "actor_id": person.user_id if person and person.user_id != user_id else None,
+        "impersonator_id": person.impersonator_id if person else None,
+        "reason": reason,
+        "address": caller.address,
+        "agent": caller.agent,
+        "now": now,
+    }
+
+
+class MfaLog(SealingRepository):
+    """ports.storage.MfaLog and MfaGuesses."""
 
     __slots__ = ()
 
     async def log(self, user_id: UUID, events: Sequence[MfaEvent], caller: Caller, now: datetime, *, reason: str | None = None) -> None:
-        # A microsecond apart, so that the log has them in their order.
-        person = caller if isinstance(caller, Person) else None
         await self._run(
-            """
-            insert into mfa_events (id, user_id, event_type, success, actor_id, impersonator_id, reason, address, agent, created_at)
-            select gen_random_uuid(), %(user_id)s, event_type, %(success)s, %(actor_id)s, %(impersonator_id)s, %(reason)s, %(address)s,
-                   %(agent)s, %(now)s::timestamptz + (number - 1) * interval '1 microsecond'
-            from unnest(%(events)s::text[]) with ordinality as happened (event_type, number)""",
-            user_id=user_id,
-            events=[event.value for event in events],
-            success=FAILURES.isdisjoint(events),
-            actor_id=person.user_id if person and person.user_id != user_id else None,
-            impersonator_id=person.impersonator_id if person else None,
-            reason=reason,
-            address=caller.address,
-            agent=caller.agent,
-            now=now,
+            LOG,
+            **_logged(user_id, events, caller, now, reason),
         )
 
+    async def guess(self, user_id: UUID, allowance: Allowance, now: datetime) -> tuple[datetime | None, Enrolment | None]:
+        found = await self._one(
+            lambda row: (row[0], None if row[1] is None else self._to_enrolment(user_id, row[1:])),
+            f"""
+            with charged as ({CHARGE} as blocked_until)
+            select charged.blocked_until, {ENROLMENT}
+            from charged left join (mfa m join users u on u.id = m.user_id) on m.user_id = %(user_id)s""",
+            user_id=user_id,
+            **charged(Secret.MFA, digest(str(user_id)), allowance, now),
+        )
+        assert found is not None, "a charge always has a verdict"
+        return found
 
-class Mfa(MfaLog, SealingRepository):
+    def _to_enrolment(self, user_id: UUID, row: Row) -> Enrolment:
+        return Enrolment(self._vault.open(row[0], place(user_id)).decode(), *row[1:])
+
+
+class Mfa(MfaLog):
     """ports.storage.Mfa."""
 
     __slots__ = ()
@@ -66,10 +95,8 @@ class Mfa(MfaLog, SealingRepository):
 
     async def enrolment(self, user_id: UUID) -> Enrolment | None:
         return await self._one(
-            lambda row: Enrolment(self._vault.open(row[0], place(user_id)).decode(), *row[1:]),
-            """
-            select m.secret, m.setup_at, u.mfa_enabled_at, m.last_step, m.codes_salt
-            from mfa m join users u on u.id = m.user_id where m.user_id = %(user_id)s""",
+            lambda row: self._to_enrolment(user_id, row),
+            f"select {ENROLMENT} from mfa m join users u on u.id = m.user_id where m.user_id = %(user_id)s",
             user_id=user_id,
         )
 
@@ -112,6 +139,40 @@ class Mfa(MfaLog, SealingRepository):
             step=step,
         )
 
+    async def accept_step(self, user_id: UUID, setup_at: datetime, step: int, caller: Caller, now: datetime) -> bool:
+        return await self._accept(
+            """
+            update mfa set last_step = %(step)s
+            where user_id = %(user_id)s and setup_at = %(setup_at)s and (last_step is null or last_step < %(step)s)
+            returning 1""",
+            _logged(user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS], caller, now),
+            setup_at=setup_at,
+            step=step,
+        )
+
+    async def accept_code(self, user_id: UUID, code_hash: bytes, caller: Caller, now: datetime) -> bool:
+        return await self._accept(
+            """
+            update backup_codes set used_at = %(now)s
+            where user_id = %(user_id)s and code_hash = %(code_hash)s and used_at is null
+            returning 1""",
+            _logged(user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS, MfaEvent.BACKUP_CODE_USED], caller, now),
+            code_hash=code_hash,
+        )
+
+    async def _accept(self, take: LiteralString, logged: dict[str, object], **taken: object) -> bool:
+        return await self._exists(
+            f"""
+            with taken as ({take}),
+            logged as ({LOG} where exists (select 1 from taken)),
+            cleared as ({CLEAR} and exists (select 1 from taken))
+            select 1 from taken""",
+            **logged,
+            **taken,
+            secret=Secret.MFA,
+            subject=digest(str(logged["user_id"])),
+        )
+
     async def replace_codes(self, user_id: UUID, salt: bytes, hashes: Sequence[bytes]) -> None:
         await self._run(
             """
@@ -121,17 +182,6 @@ class Mfa(MfaLog, SealingRepository):
             user_id=user_id,
             salt=salt,
             hashes=list(hashes),
-        )
-
-    async def use_code(self, user_id: UUID, code_hash: bytes, now: datetime) -> bool:
-        return await self._exists(
-            """
-            update backup_codes set used_at = %(now)s
-            where user_id = %(user_id)s and code_hash = %(code_hash)s and used_at is null
-            returning 1""",
-            user_id=user_id,
-            code_hash=code_hash,
-            now=now,
         )
 
     async def remove(self, user_id: UUID) -> None:

@@ -4,10 +4,14 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from adapters.postgres.accounts import COLUMNS as ACCOUNT
+from adapters.postgres.accounts import to_account
 from adapters.postgres.statements import Repository, Row
+from core.accounts import Account
 from core.login import Pending
 
 COLUMNS: Final = "id, user_id, service_id, provider, created_at, expires_at"
+WIDTH: Final = 6
 
 
 def to_pending(row: Row) -> Pending:
@@ -30,12 +34,14 @@ class PreAuths(Repository):
             expires_at=pending.expires_at,
         )
 
-    async def take_try(self, pre_auth_id: UUID, tries: int, now: datetime) -> Pending | None:
+    async def take_try(self, pre_auth_id: UUID, tries: int, now: datetime) -> tuple[Pending, Account] | None:
         return await self._one(
-            to_pending,
+            lambda row: (to_pending(row), to_account(row[WIDTH:])),
             f"""
-            update pre_auths set failures = failures + 1
-            where id = %(id)s and failures < %(tries)s and expires_at > %(now)s returning {COLUMNS}""",
+            with tried as (
+                update pre_auths set failures = failures + 1
+                where id = %(id)s and failures < %(tries)s and expires_at > %(now)s returning {COLUMNS})
+            select tried.*, {ACCOUNT} from tried join users u on u.id = tried.user_id""",
             id=pre_auth_id,
             tries=tries,
             now=now,

@@ -17,7 +17,7 @@ STANDING: Final = """
 LIVE: Final = """
     from sessions s
     join users u on u.id = s.user_id
-    left join (users i join sessions p on p.user_id = i.id) on p.id = s.impersonator_session_id
+    left join (users i join sessions p on p.user_id = i.id) on p.id = s.impersonator_session_id and i.id = s.impersonator_id
     left join (organizations o join memberships m on m.org_id = o.id) on o.id = %(org_id)s and m.user_id = u.id"""
 # Somebody acts as somebody else only while that is theirs to do, and while the session lives in which they began to (security.md I-3).
 MAY_IMPERSONATE: Final = """
@@ -40,7 +40,7 @@ STANDING_WITH: Final = f"""
     from sessions s
     join users u on u.id = s.user_id
     join (services v join organizations vo on vo.id = v.org_id) on v.id = s.service_id and v.client_id = %(client_id)s
-    left join (users i join sessions p on p.user_id = i.id) on p.id = s.impersonator_session_id
+    left join (users i join sessions p on p.user_id = i.id) on p.id = s.impersonator_session_id and i.id = s.impersonator_id
     left join service_users r on r.service_id = v.id and r.user_id = u.id
     {IS_LIVE}"""
 
@@ -65,7 +65,7 @@ LIVE_OF: Final = f"""
            s.browser_hash is not null
     from sessions s
     join users u on u.id = s.user_id
-    left join (users i join sessions p on p.user_id = i.id) on p.id = s.impersonator_session_id
+    left join (users i join sessions p on p.user_id = i.id) on p.id = s.impersonator_session_id and i.id = s.impersonator_id
     left join organizations o on o.id = s.org_id
     left join services v on v.id = s.service_id
     where s.user_id = %(user_id)s and s.ended_at is null and s.expires_at > %(now)s and {MAY_IMPERSONATE}
@@ -208,7 +208,7 @@ class Sessions(Repository):
                 update refresh_tokens t set rotated_at = %(now)s
                 from sessions s join users u on u.id = s.user_id
                 left join organizations o on o.id = s.org_id
-                left join (users i join sessions p on p.user_id = i.id) on p.id = s.impersonator_session_id
+                left join (users i join sessions p on p.user_id = i.id) on p.id = s.impersonator_session_id and i.id = s.impersonator_id
                 where t.token_hash = %(old_hash)s and t.rotated_at is null and s.id = t.session_id
                   and s.ended_at is null and s.expires_at > %(now)s and u.deactivated_at is null and u.anonymized_at is null
                   and {MAY_IMPERSONATE}

@@ -80,8 +80,8 @@ class Reading:
         "organizations",
         "plans",
         "platform",
-        "privacy",
         "platform_users",
+        "privacy",
         "service_users",
         "services",
         "sessions",
@@ -126,7 +126,7 @@ class Counting:
 
     __slots__ = ("api_keys", "guesses", "logins", "members", "mfa", "pre_auths", "rates", "sessions")
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, vault: Vault) -> None:
         self.rates = Rates(connection)
         self.sessions = Sessions(connection)
         self.guesses = Guesses(connection)
@@ -134,7 +134,7 @@ class Counting:
         self.pre_auths = PreAuths(connection)
         self.members = Members(connection)
         self.api_keys = ApiKeys(connection)
-        self.mfa = MfaLog(connection)
+        self.mfa = MfaLog(connection, vault)
 
 
 class Transaction(Reading):
@@ -226,7 +226,7 @@ class Postgres:
         return _Using(self._pool, lambda connection: Reading(connection, self._vault))
 
     def counting(self) -> "_Using[Counting]":
-        return _Using(self._pool, Counting)
+        return _Using(self._pool, lambda connection: Counting(connection, self._vault))
 
     async def about(self) -> tuple[int, datetime]:
         """The server's version number, such as 150004, and its clock, in UTC; for `gatehouse doctor`."""

@@ -110,7 +110,7 @@ async def test_a_backup_code_is_good_once(storage: Postgres, pool: Pool, ada: UU
     untouched = await others(pool, ada)
 
     async def use(code: bytes) -> bool:
-        return await within(storage, lambda tx: tx.mfa.use_code(ada, code, NOW))
+        return await within(storage, lambda tx: tx.mfa.accept_code(ada, code, SYSTEM, NOW))
 
     async with storage.reading() as read:
         assert [await read.mfa.has_code(ada, code) for code in (HASHES[3], b"other")] == [True, False]
@@ -127,7 +127,11 @@ async def test_of_many_who_use_a_backup_code_at_once_one_does(storage: Postgres,
     await begin(storage, ada)
     await within(storage, lambda tx: tx.mfa.replace_codes(ada, SALT, HASHES))
     for code in HASHES[:5]:
-        used = await everyone(20, lambda _, code=code: within(storage, lambda tx: tx.mfa.use_code(ada, code, NOW)))  # type: ignore[misc]
+
+        async def use(_: int, code: bytes = code) -> bool:
+            return await within(storage, lambda tx: tx.mfa.accept_code(ada, code, SYSTEM, NOW))
+
+        used = await everyone(20, use)
         assert used.count(True) == 1
 
 
@@ -135,7 +139,7 @@ async def test_new_codes_take_the_place_of_all_others(storage: Postgres, pool: P
     await begin(storage, ada)
     untouched = await others(pool, ada)
     await within(storage, lambda tx: tx.mfa.replace_codes(ada, SALT, HASHES))
-    await within(storage, lambda tx: tx.mfa.use_code(ada, HASHES[0], NOW))
+    await within(storage, lambda tx: tx.mfa.accept_code(ada, HASHES[0], SYSTEM, NOW))
     await within(storage, lambda tx: tx.mfa.replace_codes(ada, b"pepper", [b"new", b"newer"]))
     stored = "select code_hash, used_at from backup_codes where user_id = %s order by code_hash"
     assert await run_sql(pool, stored, ada) == [(b"new", None), (b"newer", None)]

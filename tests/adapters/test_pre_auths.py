@@ -28,7 +28,13 @@ async def begin(storage: Postgres, email: Email = EVE) -> Pending:
 
 async def take(storage: Postgres, begun: Pending, *, after: timedelta = timedelta()) -> Pending | None:
     async with storage.counting() as count:
-        return await count.pre_auths.take_try(begun.id, TRIES, NOW + after)
+        found = await count.pre_auths.take_try(begun.id, TRIES, NOW + after)
+    if found is None:
+        return None
+    pending, account = found
+    async with storage.reading() as read:
+        assert account == await read.accounts.by_id(pending.user_id)
+    return pending
 
 
 async def test_a_try_tells_what_waits(storage: Postgres) -> None:
