@@ -27,6 +27,56 @@ WAYS_IN: Final[tuple[LiteralString, ...]] = (
     "one_time_tokens",
 )
 BLANK: Final = "address = %(address)s, agent = %(agent)s"
+# The events that name who was invited.
+INVITING: Final = ["user.invited", "invitation.accepted", "invitation.declined", "invitation.expired", "invitation.revoked"]
+# An impersonator's address is theirs, whoever they were. What was done to the account without signing in, as by the link of a mail, the
+# person did. Such entries have an index in each organization, and those that are called security.* one of all logs. Where there is no
+# address there will be none: that says that it was the service itself.
+BLANK_LOGS: Final = f"""
+    with own as (
+        update mfa_events set {BLANK}
+        where user_id = %(user_id)s or actor_id = %(user_id)s or impersonator_id = %(user_id)s),
+    done as (
+        update audit_log set {BLANK} where actor_id = %(user_id)s or impersonator_id = %(user_id)s),
+    suffered as (
+        update audit_log l set {BLANK}
+        where l.target_type = 'user' and l.target_id = %(user_id)s::text and starts_with(l.action, 'security.')
+          and l.actor_id is null and l.address is not null),
+    joined as (
+        update audit_log l set {BLANK} from memberships m
+        where m.user_id = %(user_id)s and l.org_id = m.org_id and l.target_type = 'user' and l.target_id = %(user_id)s::text
+          and not starts_with(l.action, 'security.') and l.actor_id is null and l.address is not null),
+    asked as (
+        update privacy_log set {BLANK} where actor_id = %(user_id)s),
+    impersonated as (
+        update sessions set {BLANK}, ended_at = coalesce(ended_at, %(now)s) where impersonator_id = %(user_id)s)
+    select 1"""
+# Entries and events of an invitation have its id for their target. Whoever answered it without signing in was the one invited.
+END_INVITATIONS: Final = f"""
+    with held as (
+        select id, status from invitations
+        where email = %(email)s and (status <> 'pending' or org_id = any(%(locked)s)) order by id for no key update),
+    ended as (
+        update invitations i set
+            email = %(placeholder)s,
+            status = case when i.status <> 'pending' then i.status when i.expires_at <= %(now)s then 'expired' else 'cancelled' end,
+            ended_at = coalesce(i.ended_at, %(now)s)
+        from held where i.id = held.id
+        returning {INVITATION_COLUMNS}, held.status = 'pending' as was_pending),
+    renamed as (
+        update audit_log l set
+            details = l.details || jsonb_build_object('invited_email', %(placeholder)s::text),
+            address = case when l.actor_id is null and l.address is not null then %(address)s else l.address end,
+            agent = case when l.actor_id is null and l.address is not null then %(agent)s else l.agent end
+        from ended e
+        where l.org_id = e.org_id and l.target_type in ('user', 'invitation') and l.target_id = e.id::text
+          and l.details ->> 'invited_email' = %(email)s),
+    told as (
+        update events v set data = v.data || jsonb_build_object('invited_email', %(placeholder)s::text)
+        from ended e
+        where v.org_id = e.org_id and v.name = any(%(names)s) and v.target_id = e.id::text
+          and v.data ->> 'invited_email' = %(email)s)
+    select {INVITATION_COLUMNS} from ended i where was_pending order by created_at, id"""
 
 
 def to_membership(row: Row) -> KeptMembership:
@@ -222,72 +272,20 @@ class Privacy(Repository):
         )
 
     async def blank_logs(self, user_id: UUID, address: str, agent: str, now: datetime) -> None:
-        # An impersonator's address is theirs, whoever they were. What was done to the account without signing in, as by the link of a mail,
-        # the person did. Such entries have an index in each organization, and those that are called security.* one of all logs. Where there
-        # is no address there will be none: that says that it was the service itself.
-        await self._run(
-            f"""
-            with own as (
-                update mfa_events set {BLANK}
-                where user_id = %(user_id)s or actor_id = %(user_id)s or impersonator_id = %(user_id)s),
-            done as (
-                update audit_log set {BLANK} where actor_id = %(user_id)s or impersonator_id = %(user_id)s),
-            suffered as (
-                update audit_log l set {BLANK}
-                where l.target_type = 'user' and l.target_id = %(user_id)s::text and starts_with(l.action, 'security.')
-                  and l.actor_id is null and l.address is not null),
-            joined as (
-                update audit_log l set {BLANK} from memberships m
-                where m.user_id = %(user_id)s and l.org_id = m.org_id and l.target_type = 'user' and l.target_id = %(user_id)s::text
-                  and not starts_with(l.action, 'security.') and l.actor_id is null and l.address is not null),
-            asked as (
-                update privacy_log set {BLANK} where actor_id = %(user_id)s),
-            impersonated as (
-                update sessions set {BLANK}, ended_at = coalesce(ended_at, %(now)s) where impersonator_id = %(user_id)s)
-            select 1""",
-            user_id=user_id,
-            address=address,
-            agent=agent,
-            now=now,
-        )
+        await self._run(BLANK_LOGS, user_id=user_id, address=address, agent=agent, now=now)
 
     async def end_invitations(
         self, email: Email, placeholder: Email, address: str, agent: str, locked: Collection[UUID], now: datetime
     ) -> list[Invitation]:
-        # Entries and events of an invitation have its id for their target. Whoever answered it without signing in was the one invited.
         return await self._all(
             to_invitation,
-            f"""
-            with held as (
-                select id, status from invitations
-                where email = %(email)s and (status <> 'pending' or org_id = any(%(locked)s)) order by id for no key update),
-            ended as (
-                update invitations i set
-                    email = %(placeholder)s,
-                    status = case when i.status <> 'pending' then i.status when i.expires_at <= %(now)s then 'expired' else 'cancelled' end,
-                    ended_at = coalesce(i.ended_at, %(now)s)
-                from held where i.id = held.id
-                returning {INVITATION_COLUMNS}, held.status = 'pending' as was_pending),
-            renamed as (
-                update audit_log l set
-                    details = l.details || jsonb_build_object('invited_email', %(placeholder)s::text),
-                    address = case when l.actor_id is null and l.address is not null then %(address)s else l.address end,
-                    agent = case when l.actor_id is null and l.address is not null then %(agent)s else l.agent end
-                from ended e
-                where l.org_id = e.org_id and l.target_type in ('user', 'invitation') and l.target_id = e.id::text
-                  and l.details ->> 'invited_email' = %(email)s),
-            told as (
-                update events v set data = v.data || jsonb_build_object('invited_email', %(placeholder)s::text)
-                from ended e
-                where v.org_id = e.org_id and v.name = any(%(names)s) and v.target_id = e.id::text
-                  and v.data ->> 'invited_email' = %(email)s)
-            select {INVITATION_COLUMNS} from ended i where was_pending order by created_at, id""",
+            END_INVITATIONS,
             email=email,
             placeholder=placeholder,
             address=address,
             agent=agent,
             locked=list(locked),
-            names=["user.invited", "invitation.accepted", "invitation.declined", "invitation.expired", "invitation.revoked"],
+            names=INVITING,
             now=now,
         )
 

@@ -104,11 +104,10 @@ class ExportPackage(Shown):
 @refuses(403, 404)
 @document_response(ExportPackage)
 async def export(user_id: str) -> Response:
-    """Export what is kept about a person: about yourself, about somebody who takes part in an organization that you own, or about anybody
-    as a platform owner.
+    """Export what is kept about a person.
 
-    An organization's owner gets what belongs to the own organizations: memberships, logins and identities there. An application gets, of
-    the person who is signed in to it, what belongs to its organization.
+    For oneself and for platform owners that is everything. An organization's owner gets, of those who take part in it, memberships,
+    logins and identities there. An application gets, of the person who is signed in to it, what belongs to its organization.
     """
     return await export_package(await privacy.export(ports(), signed_in(), path_id(user_id)))
 
@@ -177,11 +176,11 @@ class Forgotten(Shown):
 @refuses(403, 404)
 @validate_response(Forgotten)
 async def forget(user_id: str) -> Forgotten:
-    """Make a person unknown, for good: for the owner of all organizations that the person belongs to and takes part in, and for platform
-    owners.
+    """Make a person unknown, for good.
 
-    The address, the password, the second factor and whatever else lets the person in are gone; memberships, times and the entries of logs
-    stay. Platform owners must be demoted first.
+    For platform owners, and for who owns all organizations that the person belongs to, if the person takes part in them. The address, the
+    password, the second factor and whatever else lets the person in are gone; memberships, times and the entries of logs stay. Platform
+    owners must be demoted first.
     """
     id_ = path_id(user_id)
     await privacy.forget(ports(), signed_in(), id_)
