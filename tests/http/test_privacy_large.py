@@ -20,7 +20,7 @@ from tests.http.direct import change_ports
 from tests.http.platform import Platform
 
 LOGINS = 100_000
-MEMORY = 16 * 1024 * 1024  # what a stream may take; all of it at once would be more than five times as much
+MEMORY = 4 * 1024 * 1024  # what a stream may take; the answer alone is more than seven times as much
 WAIT = 60.0  # seconds, with every allocation traced
 
 
