@@ -26,7 +26,9 @@ def missing() -> str | None:
     """A sentence about what is not installed, or None."""
     absent = [name for name in ("chromium", "chromedriver", "oathtool") if shutil.which(name) is None]
     if absent:
-        return f"No {' and no '.join(absent)} here, which tests of pages need: on Debian, apt-get install chromium chromium-driver oathtool."
+        return (
+            f"No {' and no '.join(absent)} here, which tests of pages need: on Debian, apt-get install chromium chromium-driver oathtool."
+        )
     return None
 
 

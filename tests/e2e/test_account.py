@@ -3,7 +3,6 @@
 import json
 import subprocess
 import time
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -229,7 +228,7 @@ def test_the_keyboard_alone_does(running: Service, browser: Browser) -> None:
         assert reached(browser) == [each.id for each in browser.find(REACHABLE)], page
 
 
-def test_the_pages_look_as_they_should(running: Service, browser: Browser, tmp_path: Path) -> None:
+def test_the_pages_look_as_they_should(running: Service, browser: Browser) -> None:
     browser.open(f"{running.address}/")
     browser.photograph_whole("home")
     browser.open(f"{running.address}/app/forgot-password")
