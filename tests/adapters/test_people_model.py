@@ -13,7 +13,7 @@ import pyotp
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
@@ -74,6 +74,14 @@ VISITS = st.sampled_from(
         Visit("laptop", address="192.0.2.1"),
     ]
 )
+CODES = st.sampled_from(
+    ["now", "now", "now", "next", "previous", "later", "older", "used", "wrong", "backup", "backup", "used backup", "old backup"]
+)
+TIMES = st.sampled_from(
+    [SECOND, 11 * SECOND, 30 * SECOND, MINUTE, 5 * MINUTE, 10 * MINUTE, 30 * MINUTE, 5 * HOUR, DAY, DAY, 7 * DAY, 29 * DAY, 31 * DAY]
+)
+# For how many days an organization lets devices be trusted, and what somebody is in it.
+DAYS, PART = st.sampled_from([1, 7, 90]), st.sampled_from(["none", "invited", "confirmed", "confirmed"])
 
 
 @dataclass(eq=False)
@@ -301,7 +309,7 @@ class PeopleMachine(RuleBasedStateMachine):
         """No two things happen at one time."""
         self.clock.advance(MILLISECOND)
 
-    @initialize(enabled=st.booleans())
+    @initialize(enabled=st.sampled_from([True, True, False]))
     def begin(self, enabled: bool) -> None:
         PeopleMachine.number += 1
         self.clock = FakeClock()
@@ -528,21 +536,26 @@ class PeopleMachine(RuleBasedStateMachine):
         near = {factor.app(step_at(self.now) + steps) for steps in range(-3, 4)}
         return "ABCD-2345" if "backup" in kind else next(code for code in map(str, range(100000, 200000)) if code not in near)
 
+    def wait_for(self, counter: Counter) -> None:
+        if counter.blocked_until is not None:
+            self.clock.advance(max(counter.blocked_until - self.now, timedelta()))
+
     def new_code(self) -> str:
         """A right one of the app, after a wait if need be."""
         factor = self.factor
         assert factor is not None
-        if (until := self.code_guesses.blocked_until) is not None and until > self.now:
-            self.clock.advance(until - self.now)
+        self.wait_for(self.code_guesses)
         self.tick()  # what is made now is shown at the next tick
         while factor.last_step is not None and step_at(self.now + MILLISECOND) <= factor.last_step:
             self.clock.advance(30 * SECOND)
         return factor.app(step_at(self.now + MILLISECOND))
 
     def sign_in(self, visit: Visit = HOME, *, trust: bool = False) -> KnownSession:
-        """As its owner does who does all right."""
-        if (until := self.password_guesses.blocked_until) is not None and until > self.now:
-            self.clock.advance(until - self.now)
+        """As its owner does who does all right, and to trust the device has a second factor."""
+        if trust and self.asked_for is None:
+            self.wait_for(self.code_guesses)
+            self.enable(timedelta(), anew=False)
+        self.wait_for(self.password_guesses)
         before = len(self.sessions)
         waiting = self._password(visit, self.password)
         if waiting is not None:
@@ -568,14 +581,16 @@ class PeopleMachine(RuleBasedStateMachine):
             return self.trust_tokens[-1 - number % len(self.trust_tokens)]
         return self.jar.get((visit.client, visit.agent))
 
-    @rule(times=st.integers(1, 5), visit=VISITS, with_token=st.booleans())
-    def guess_passwords(self, times: int, visit: Visit, with_token: bool) -> None:
+    @rule(times=st.integers(1, 5), visit=VISITS, whose=st.sampled_from(["none", "own", "own", "another's"]), patient=st.booleans())
+    def guess_passwords(self, times: int, visit: Visit, whose: str, patient: bool) -> None:
+        """What strangers do, or somebody at a device that may be trusted; at last its owner comes."""
+        token = {"none": None, "own": self.trust_token(visit, 9), "another's": self.others_token}[whose]
         for _ in range(times):
-            self._password(visit, "wrong password", self.trust_token(visit, 9) if with_token else None)
-
-    CODES: ClassVar = st.sampled_from(
-        ["now", "now", "now", "next", "previous", "later", "older", "used", "wrong", "backup", "backup", "used backup", "old backup"]
-    )
+            if patient:
+                self.wait_for(self.password_guesses)
+            self._password(visit, "wrong password")
+        self._password(visit, "wrong password", token)
+        self._password(visit, self.password, token)
 
     @rule(nth=st.integers(0, 2), kind=CODES, visit=VISITS, trust=st.booleans(), name=st.sampled_from([None, None, "Mine"]))
     def show_the_second_factor(self, nth: int, kind: str, visit: Visit, trust: bool, name: str | None) -> None:
@@ -673,12 +688,16 @@ class PeopleMachine(RuleBasedStateMachine):
             session = self.sessions[-1 - nth % len(self.sessions)]
             self._refresh(session, -1 - min(age, len(session.tokens) - 1))
 
-    @rule(pause=st.sampled_from([timedelta(), 9 * SECOND, 10 * SECOND, 10 * SECOND + timedelta(microseconds=1), MINUTE]))
-    def two_tabs_refresh(self, pause: timedelta) -> None:
+    @rule(
+        pause=st.sampled_from([timedelta(), 10 * SECOND, 10 * SECOND + timedelta(microseconds=1), MINUTE]), tabs=st.sampled_from([2, 2, 3])
+    )
+    def tabs_refresh(self, pause: timedelta, tabs: int) -> None:
+        """With one token, one after the other; the third has slept while the first renewed its tokens again."""
         session, _ = self.somebody()
-        self._refresh(session, -1)
+        for _ in range(tabs - 1):
+            self._refresh(session, -1)
         self.clock.advance(pause)
-        self._refresh(session, -2)
+        self._refresh(session, -tabs)
 
     @rule(nth=st.integers(0, 3), age=st.integers(0, 2))
     def come_in(self, nth: int, age: int) -> None:
@@ -695,9 +714,12 @@ class PeopleMachine(RuleBasedStateMachine):
 
     # Passwords
 
-    @rule(nth=st.integers(0, 2), which=st.sampled_from(["right", "right", "right", "wrong"]))
-    def change_password(self, nth: int, which: str) -> None:
+    @rule(nth=st.integers(0, 2), which=st.sampled_from(["right", "right", "right", "wrong"]), meanwhile=st.booleans())
+    def change_password(self, nth: int, which: str, meanwhile: bool) -> None:
+        """Perhaps while somebody who knows it is signing in."""
         session, person = self.somebody(nth)
+        if meanwhile:
+            self._password(Visit("phone", IPHONE), self.password)
         self.tick()
         admitted, changed = self.password_guesses.admits(self.now), f"changed password {len(self.passwords)}"
         current = self.password if which == "right" else "wrong password"
@@ -725,6 +747,7 @@ class PeopleMachine(RuleBasedStateMachine):
         self.end_trust()
         self.mails.append("password_changed")
 
+    @precondition(lambda self: len(self.links) < 4)
     @rule()
     def ask_for_a_reset(self) -> None:
         self.tick()
@@ -733,6 +756,20 @@ class PeopleMachine(RuleBasedStateMachine):
             known.over = True
         self.links.append(KnownLink(token, self.now + HOUR))
         self.mails.append("reset_password")
+
+    @precondition(lambda self: len(self.links) < 4)
+    @rule(guesses=st.integers(0, 3), changed=st.booleans(), pause=st.sampled_from([timedelta(), HOUR - MILLISECOND, HOUR]))
+    def forget_the_password(self, guesses: int, changed: bool, pause: timedelta) -> None:
+        """Or believe so: somebody may know it in time. Others may be signing in."""
+        self._password(Visit("phone", IPHONE), self.password)
+        for _ in range(guesses):
+            self._password(HOME, "forgotten password")
+        self.ask_for_a_reset()
+        if changed:
+            self.change_password(0, "right", meanwhile=False)
+        self.clock.advance(max(self.links[-1].ends_at - HOUR + pause - MILLISECOND - self.now, timedelta()))
+        self.reset_password(0)
+        self._password(HOME, self.password)
 
     async def _ask_for_a_reset(self) -> str:
         await accounts.forgot_password(self.ports, HOME.caller, self.account.email)
@@ -810,11 +847,13 @@ class PeopleMachine(RuleBasedStateMachine):
         self.old_backup_codes += factor.codes
         factor.codes = dict.fromkeys(codes, False)
 
-    @rule(pause=st.sampled_from([timedelta(), 14 * MINUTE, 15 * MINUTE - MILLISECOND, 15 * MINUTE]))
-    def enable(self, pause: timedelta) -> None:
-        """As its owner does, who may be slow."""
+    @rule(pause=st.sampled_from([timedelta(), 15 * MINUTE - MILLISECOND, 15 * MINUTE]), anew=st.booleans())
+    def enable(self, pause: timedelta, anew: bool) -> None:
+        """As its owner does, who may be slow, and may have another app already."""
+        if anew:
+            self.disable(0)
         self.set_up(0)
-        self.clock.advance(pause - MILLISECOND if pause else pause)  # the confirmation takes a tick
+        self.clock.advance(max(pause - MILLISECOND, timedelta()))  # the confirmation takes a tick
         _, person = self.somebody()
         self._confirm(person, self.code("now"))
 
@@ -845,8 +884,8 @@ class PeopleMachine(RuleBasedStateMachine):
 
     # Devices, and who has a say in their trust
 
-    @rule(nth=st.integers(0, 2), which=st.integers(0, 5))
-    def revoke(self, nth: int, which: int) -> None:
+    @rule(nth=st.integers(0, 2), which=st.integers(0, 5), comes_back=st.booleans())
+    def revoke(self, nth: int, which: int, comes_back: bool) -> None:
         session, person = self.somebody(nth)
         self.tick()
         device = self.devices[-1 - which % len(self.devices)]
@@ -859,6 +898,8 @@ class PeopleMachine(RuleBasedStateMachine):
             device.distrust()
             for one in self.sessions:
                 one.over = one.over or one.device is device
+        if comes_back:
+            self.sign_in(Visit(device.client, device.agent))
 
     @rule(nth=st.integers(0, 2), which=st.integers(0, 5), name=st.sampled_from(["Study", "Kitchen"]))
     def rename(self, nth: int, which: int, name: str) -> None:
@@ -881,9 +922,7 @@ class PeopleMachine(RuleBasedStateMachine):
         with pytest.raises(DeviceOfAnother):
             self.run(devices.rename, self.ports, person, self.others_device, "Taken")
 
-    @rule(
-        org=st.sampled_from([0, 1]), days=st.sampled_from([1, 7, 90]), part=st.sampled_from(["none", "invited", "confirmed", "confirmed"])
-    )
+    @rule(org=st.sampled_from([0, 1]), days=DAYS, part=PART)
     def organizations_change(self, org: int, days: int, part: str) -> None:
         self.days[org], self.part[org] = days, part
         self.run(self._organization_changes, self.orgs[org], days, part)
@@ -899,46 +938,45 @@ class PeopleMachine(RuleBasedStateMachine):
                 confirmed_at = self.now if part == "confirmed" else None
                 await connection.execute(insert, (new_id(), org, self.account.id, self.now, confirmed_at))
 
-    TIMES: ClassVar = st.sampled_from(
-        [
-            SECOND,
-            11 * SECOND,
-            30 * SECOND,
-            MINUTE,
-            5 * MINUTE,
-            10 * MINUTE,
-            30 * MINUTE,
-            30 * MINUTE,
-            5 * HOUR,
-            DAY,
-            DAY,
-            7 * DAY,
-            29 * DAY,
-            31 * DAY,
-        ]
-    )
-
     @rule(time=TIMES)
     def wait(self, time: timedelta) -> None:
         self.clock.advance(time)
 
-    @rule(visit=VISITS, time=st.sampled_from([DAY, 7 * DAY, 30 * DAY, 90 * DAY]), early=st.booleans(), again=st.booleans())
-    def come_back_at_the_end_of_trust(self, visit: Visit, time: timedelta, early: bool, again: bool) -> None:
+    @rule(
+        visit=VISITS,
+        days=st.tuples(DAYS, DAYS),
+        parts=st.tuples(PART, PART),
+        early=st.booleans(),
+        again=st.booleans(),
+        of_service=st.booleans(),
+    )
+    def come_back_at_the_end_of_trust(
+        self, visit: Visit, days: tuple[int, int], parts: tuple[str, str], early: bool, again: bool, of_service: bool
+    ) -> None:
         """On a device that is trusted, to the tick; and perhaps the second factor was shown on it meanwhile."""
         self.sign_in(visit, trust=True)
-        if again and time > 7 * DAY:
-            self.clock.advance(time - 7 * DAY)
+        for org in (0, 1):
+            self.organizations_change(org, days[org], parts[org])
+        device, token = self.sessions[-1].device, self.jar[visit.client, visit.agent]
+        assert device.trusted_until is not None
+        if again:
+            self.clock.advance(DAY)
             self.sign_in(visit)
-            time = 7 * DAY
-        # The sign-in takes a tick itself.
-        self.clock.advance(time - (2 if early else 1) * MILLISECOND)
-        self._password(visit, self.password, self.jar.get((visit.client, visit.agent)))
+        assert device.mfa_at is not None
+        ends_at = min(device.trusted_until, device.mfa_at + self.trust_days(of_service) * DAY)
+        self.clock.advance(ends_at - self.now - (2 if early else 1) * MILLISECOND)  # the sign-in takes a tick
+        self._password(visit, self.password, token, of_service)
 
-    @rule()
-    def make_it_a_habit(self) -> None:
-        """So many logins that an hour can be unusual."""
-        for _ in range(5):
-            self.sign_in()
+    @precondition(lambda self: self.sessions and len(self.sessions) < 10)
+    @rule(then=st.sampled_from([MINUTE, 2 * HOUR]), failures=st.integers(2, 4))
+    def make_it_a_habit(self, then: timedelta, failures: int) -> None:
+        """So many logins that an hour can be unusual; and then somebody errs before they come to a device that is trusted."""
+        self.sign_in(trust=True)
+        while len(self.sessions) < 10:
+            self.clock.advance(5 * SECOND)
+            self._password(HOME, self.password, self.jar[HOME.client, HOME.agent])
+        self.clock.advance(then)
+        self.guess_passwords(failures - 1, HOME, "own", patient=False)
 
     # What shall be true of it all
 
@@ -1015,7 +1053,7 @@ def test_people_get_what_the_model_says(conninfo: str, limit: int) -> None:
         policy = Policy(account_guess_limit=limit, mfa_guess_limit=limit, mails_per_recipient=10**6)
         PeopleMachine.shared = background.run(_ports, PeopleMachine.pool, PeopleMachine.sent, policy, places)
         try:
-            steady = settings(derandomize=True, deadline=None, max_examples=12, stateful_step_count=30, database=None)
+            steady = settings(derandomize=True, deadline=None, max_examples=16, stateful_step_count=30, database=None)
             run_state_machine_as_test(PeopleMachine, settings=steady)
         finally:
             background.run(PeopleMachine.pool.aclose)
