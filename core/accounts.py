@@ -289,18 +289,24 @@ async def change_email(ports: Ports, caller: Person, email: Email) -> Email:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await tx.accounts.lock(caller.user_id) or refuse(AccountGone)
-        try:
-            await tx.accounts.change_email(account.id, email, now)
-        except EmailTaken:
-            raise EmailNotFree from None  # the contract has 400 here and 409 at registration
-        for purpose in Purpose:
-            await tx.one_time_tokens.void(account.id, purpose)
+        await readdress(tx, account, email, now)
         await tx.sessions.end_others(account.id, caller.session_id, now)
-        await tx.pre_auths.remove_all(account.id)
         await tx.mails.queue(new_mail(MailKind.VERIFY_EMAIL, email, now))
         await tx.mails.queue(new_mail(MailKind.EMAIL_CHANGED, account.email, now))
         tx.record(events.email_changed(account.id))
     return email
+
+
+async def readdress(tx: Transaction, account: Account, email: Email, now: datetime) -> None:
+    """Give a locked account another address, which is unverified: what was sent to the old one, and sign-ins that wait, are worth nothing
+    any more. Which sessions end is the caller's to say. Raises EmailNotFree."""
+    try:
+        await tx.accounts.change_email(account.id, email, now)
+    except EmailTaken:
+        raise EmailNotFree from None  # the contract has 400 here and 409 at registration
+    for purpose in Purpose:
+        await tx.one_time_tokens.void(account.id, purpose)
+    await tx.pre_auths.remove_all(account.id)
 
 
 async def set_password(ports: Ports, caller: Person, new_password: str) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from core.access import Caller, Person
-    from core.risk import Risk
+    from core.risk import History, Risk
     from ports import Ports
     from ports.storage import Reading, Transaction
 
@@ -129,12 +129,24 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
+class Shown:
+    """By what a device is recognised: SHA-256 of its trust token and of the id that its client keeps, and what it says of itself."""
+
+    trust_hash: bytes | None
+    client_hash: bytes | None
+    browser: str
+    os: str
+    device_type: DeviceType
+
+
+@dataclass(frozen=True, slots=True)
 class Recognised:
-    """What one statement knows of who comes: the device, if it is one that is there; and for how many days the second factor may be
-    remembered, which is the shortest period of the person's organizations."""
+    """What one statement knows of who comes: the device, if it is one that is there; for how many days the second factor may be remembered,
+    which is the shortest period of the person's organizations; and the person's earlier logins."""
 
     device: Device | None
     trust_days: int
+    history: History
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +187,10 @@ async def arrive(
     trust_hash = _hash_of(client.token, TRUST_TOKEN_LENGTH)
     client_hash = _hash_of(client.device_id, CLIENT_ID_LENGTH)
     device_type = client.device_type or agent.device_type
-    recognised = await tx.devices.recognise(user_id, trust_hash, client_hash, agent.browser, agent.os, device_type, org_id)
+    shown = Shown(trust_hash, client_hash, agent.browser, agent.os, device_type)
+    recognised = await tx.devices.recognise(user_id, shown, org_id, place, now)
     known = recognised.device
-    assessed = risk.assess(await tx.devices.history(user_id, place, now), is_new_device=known is None, place_is_known=place is not None)
+    assessed = risk.assess(recognised.history, is_new_device=known is None, place_is_known=place is not None)
     if known is None:
         device = Device(
             id=new_id(),

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from core import events, platform, sessions
 from core.access import NotAPlatformOwner, OrganizationNotFound, OrganizationStatus
-from core.devices import Device
+from core.devices import Device, Shown
 from core.errors import AuditFailed, Invalid, OrganizationNotActive, SessionEnded, StorageDown, refuse
 from core.platform import PersonNotFound
 from core.risk import Risk
@@ -217,7 +217,8 @@ async def _device(ports: Ports, tx: Transaction, caller: Person, user_id: UUID, 
     Who revokes it ends the impersonation that is under way, as with any other device.
     """
     agent, place = ports.agents.parse(caller.agent), ports.places.of(caller.address)
-    known = await tx.devices.recognise(user_id, None, DEVICE_HASH, agent.browser, agent.os, agent.device_type, None)
+    shown = Shown(None, DEVICE_HASH, agent.browser, agent.os, agent.device_type)
+    known = await tx.devices.recognise(user_id, shown, None, place, now)
     device = Device(
         id=known.device.id if known.device else new_id(),
         user_id=user_id,

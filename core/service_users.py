@@ -14,10 +14,9 @@ from uuid import UUID
 
 from core import accounts, api_keys, events, members
 from core.access import Permission
-from core.accounts import EmailNotFree, EmailTaken, Origin
+from core.accounts import Origin
 from core.errors import Forbidden, NotFound, refuse
 from core.mails import MailKind, new_mail
-from core.one_time_tokens import Purpose
 from core.values import KEEP
 
 if TYPE_CHECKING:
@@ -92,14 +91,9 @@ async def change_email(ports: Ports, caller: ServiceKey, user_id: UUID, email: E
         if email == account.email:
             return _seen(account)
         ties = await tx.accounts.ties(account.id, organization.id)
-        if not ties.is_managed or ties.manages_here:
+        if not ties.is_managed or ties.manages_here or account.anonymized_at is not None:
             raise NotManaged
-        try:
-            await tx.accounts.change_email(account.id, email, now)
-        except EmailTaken:
-            raise EmailNotFree from None  # the contract has 400 here, and so it is for those who change their own
-        for purpose in Purpose:
-            await tx.one_time_tokens.void(account.id, purpose)
+        await accounts.readdress(tx, account, email, now)
         await tx.sessions.end_all(account.id, now)
         if account.email_verified_at is not None:
             await tx.mails.queue(new_mail(MailKind.EMAIL_CHANGED, account.email, now))

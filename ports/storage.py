@@ -19,7 +19,7 @@ from core.api_keys import ApiKey, KeyStanding
 from core.audit import Entry, Filter
 from core.branding import Branding as Chosen
 from core.branding import Design
-from core.devices import Arrival, Device, DeviceType, Place, Recognised, Seen
+from core.devices import Arrival, Device, Place, Recognised, Seen, Shown
 from core.domains import Claim
 from core.end_users import EndUser, LinkedIdentity, ListedEndUser, UsedService
 from core.events import Event
@@ -44,7 +44,6 @@ from core.platform import Figures
 from core.platform_users import Alert, FoundPerson, MfaFigures, MfaStanding
 from core.privacy import Belonging, KeptIdentity, KeptLogin, KeptMembership, KeptMfaEvent, KeptPasskey
 from core.providers import Provider
-from core.risk import History
 from core.service_users import ServiceUser
 from core.services import ListedService, Plan, Service, ServiceType
 from core.sessions import LiveSession, LiveSessions, Presented, Refreshed, Session
@@ -179,22 +178,10 @@ class DevicesRead(Protocol):
 class Devices(DevicesRead, Protocol):
     """The same, changed. The account is locked before any of these."""
 
-    async def recognise(
-        self,
-        user_id: UUID,
-        trust_hash: bytes | None,
-        client_hash: bytes | None,
-        browser: str,
-        os: str,
-        device_type: DeviceType,
-        org_id: UUID | None,
-    ) -> Recognised:
-        """The person's device with this trust token, else the one whose client keeps this id; or, where the client keeps none, the one that
-        was used last of those whose clients keep none either and say the same of themselves. Revoked ones are left out."""
-        ...
-
-    async def history(self, user_id: UUID, place: Place | None, now: datetime) -> History:
-        """What the person's earlier logins say about one from this place."""
+    async def recognise(self, user_id: UUID, shown: Shown, org_id: UUID | None, place: Place | None, now: datetime) -> Recognised:
+        """The device, not revoked, that has this trust token; else this id of the client's; else, if the client keeps none, one without an
+        id that says the same of itself, of several the one that was used last. And what is known of earlier logins, as it concerns one
+        from this place."""
         ...
 
     async def keep(self, device: Device) -> None:

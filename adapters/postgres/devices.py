@@ -5,7 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.statements import Repository, Row
-from core.devices import TRUST_DAYS, Device, DeviceType, Place, Recognised, Seen
+from core.devices import TRUST_DAYS, Device, DeviceType, Place, Recognised, Seen, Shown
 from core.risk import FAILURES_THAT_COUNT, FAILURES_WITHIN, HABITS_OF, LOGINS_OF_A_HABIT, History, Risk
 
 COLUMNS: Final = """
@@ -21,6 +21,39 @@ TRUST_PERIOD: Final = f"""
 # For whoever asks in this session.
 SEEN: Final = f"{COLUMNS}, d.id is not distinct from (select s.device_id from sessions s where s.id = %(session_id)s), period.days"
 IN_ORDER: Final = "order by d.last_used_at desc, d.id desc"
+
+# Each part stops as soon as it knows enough. Only where the person has been before is asked of all times, and that has an index.
+HISTORY: Final = """
+    (select count(*) from (
+        select 1 from login_events e
+        where e.user_id = %(user_id)s and not e.success and e.created_at > greatest(%(failing_since)s, (
+            select s.created_at from login_events s
+            where s.user_id = %(user_id)s and s.success and s.created_at > %(failing_since)s
+            order by s.created_at desc limit 1))
+        limit %(failures)s) failed),
+    (select count(*) from (
+        select 1 from login_events e
+        where e.user_id = %(user_id)s and e.success and e.created_at > %(since)s limit %(habit)s) used),
+    exists (
+        select 1 from login_events e
+        where e.user_id = %(user_id)s and e.success and e.created_at > %(since)s
+          and extract(hour from e.created_at at time zone 'UTC') = extract(hour from %(now)s at time zone 'UTC')),
+    exists (
+        select 1 from login_events e
+        where e.user_id = %(user_id)s and e.success and e.country = %(country)s
+          and coalesce(e.city, '') = coalesce(%(city)s, ''))"""
+# A device whose client keeps an id is never taken for one that only says the same of itself: anybody can say that.
+RECOGNISED: Final = f"""
+    select {COLUMNS}, period.days, {HISTORY}
+    from (select %(user_id)s::uuid as user_id) whose
+    cross join lateral ({TRUST_PERIOD}) period
+    left join lateral (
+        select {COLUMNS} from devices d
+        where d.user_id = whose.user_id and d.revoked_at is null
+          and (d.trust_hash = %(trust_hash)s or d.client_hash = %(client_hash)s
+               or %(client_hash)s::bytea is null and d.client_hash is null
+                  and d.browser = %(browser)s and d.os = %(os)s and d.device_type = %(device_type)s)
+        order by (d.trust_hash = %(trust_hash)s) is true desc, d.last_used_at desc, d.id desc limit 1) d on true"""
 
 
 def to_device(row: Row) -> Device:
@@ -97,66 +130,17 @@ class Devices(Repository):
             now=now,
         )
 
-    async def recognise(
-        self,
-        user_id: UUID,
-        trust_hash: bytes | None,
-        client_hash: bytes | None,
-        browser: str,
-        os: str,
-        device_type: DeviceType,
-        org_id: UUID | None,
-    ) -> Recognised:
-        # A device whose client keeps an id is never taken for one that only says the same of itself: anybody can say that.
+    async def recognise(self, user_id: UUID, shown: Shown, org_id: UUID | None, place: Place | None, now: datetime) -> Recognised:
         found = await self._one(
-            lambda row: Recognised(None if row[0] is None else to_device(row), row[21]),
-            f"""
-            select {COLUMNS}, period.days
-            from (select %(user_id)s::uuid as user_id) whose
-            cross join lateral ({TRUST_PERIOD}) period
-            left join lateral (
-                select {COLUMNS} from devices d
-                where d.user_id = whose.user_id and d.revoked_at is null
-                  and (d.trust_hash = %(trust_hash)s or d.client_hash = %(client_hash)s
-                       or %(client_hash)s::bytea is null and d.client_hash is null
-                          and d.browser = %(browser)s and d.os = %(os)s and d.device_type = %(device_type)s)
-                order by (d.trust_hash = %(trust_hash)s) is true desc, d.last_used_at desc, d.id desc limit 1) d on true""",
+            lambda row: Recognised(None if row[0] is None else to_device(row), row[21], History(*row[22:])),
+            RECOGNISED,
             user_id=user_id,
-            trust_hash=trust_hash,
-            client_hash=client_hash,
-            browser=browser,
-            os=os,
-            device_type=device_type.value,
+            trust_hash=shown.trust_hash,
+            client_hash=shown.client_hash,
+            browser=shown.browser,
+            os=shown.os,
+            device_type=shown.device_type.value,
             org_id=org_id,
-        )
-        assert found is not None, "there is always a period"
-        return found
-
-    async def history(self, user_id: UUID, place: Place | None, now: datetime) -> History:
-        # Each part stops as soon as it knows enough. Only where the person has been before is asked of all times, and that has an index.
-        found = await self._one(
-            lambda row: History(*row),
-            """
-            select
-                (select count(*) from (
-                    select 1 from login_events e
-                    where e.user_id = %(user_id)s and not e.success and e.created_at > greatest(%(failing_since)s, (
-                        select s.created_at from login_events s
-                        where s.user_id = %(user_id)s and s.success and s.created_at > %(failing_since)s
-                        order by s.created_at desc limit 1))
-                    limit %(failures)s) failed),
-                (select count(*) from (
-                    select 1 from login_events e
-                    where e.user_id = %(user_id)s and e.success and e.created_at > %(since)s limit %(habit)s) used),
-                exists (
-                    select 1 from login_events e
-                    where e.user_id = %(user_id)s and e.success and e.created_at > %(since)s
-                      and extract(hour from e.created_at at time zone 'UTC') = extract(hour from %(now)s at time zone 'UTC')),
-                exists (
-                    select 1 from login_events e
-                    where e.user_id = %(user_id)s and e.success and e.country = %(country)s
-                      and coalesce(e.city, '') = coalesce(%(city)s, ''))""",
-            user_id=user_id,
             failing_since=now - FAILURES_WITHIN,
             failures=FAILURES_THAT_COUNT,
             since=now - HABITS_OF,
@@ -165,11 +149,11 @@ class Devices(Repository):
             city=place.city if place else None,
             country=place.country if place else None,
         )
-        assert found is not None, "it always answers"
+        assert found is not None, "there is always a period"
         return found
 
     async def keep(self, device: Device) -> None:
-        await self._run(
+        self._later(
             """
             insert into devices as d (
                 id, user_id, client_hash, name, device_type, browser, browser_version, os, os_version, last_used_at, last_ip, city, country,

@@ -63,6 +63,7 @@ class Connection(psycopg.AsyncConnection[Row]):
         self.prepared_max = PREPARED_MAX
         self.answer_within = math.inf  # seconds; a server that is frozen, or cut off in silence, would be waited for for ever
         self._cursor = self.cursor()
+        self._ahead: list[tuple[QueryNoTemplate, Params | None]] = []
         self._incoming = select.poll()
         self._incoming.register(pgconn.socket, select.POLLIN)
 
@@ -71,22 +72,49 @@ class Connection(psycopg.AsyncConnection[Row]):
     async def rows(self, query: QueryNoTemplate, params: Params | None = None) -> list[Row]:
         """All rows of a statement."""
         # Nothing is awaited between the answer and the end of the fetch, so no other task can use the cursor in between.
-        return await (await self._cursor.execute(query, params, binary=True)).fetchall()
+        await self._execute(query, params, binary=True)
+        return await self._cursor.fetchall()
 
     async def row(self, query: QueryNoTemplate, params: Params | None = None) -> Row | None:
         """The first row of a statement, or None if it has none."""
-        return await (await self._cursor.execute(query, params, binary=True)).fetchone()
+        await self._execute(query, params, binary=True)
+        return await self._cursor.fetchone()
 
     async def run(self, query: QueryNoTemplate, params: Params | None = None) -> int:
         """Execute a statement; how many rows it touched."""
-        return (await self._cursor.execute(query, params)).rowcount
+        await self._execute(query, params)
+        return self._cursor.rowcount
 
-    # -- a transaction on a connection in autocommit; `commit` is psycopg's
+    def ahead(self, query: QueryNoTemplate, params: Params | None = None) -> None:
+        """Execute a statement whose result nobody asks for with the next one: before it, in the same round trip.
 
-    async def begin(self) -> None:
-        """Begin a transaction."""
-        async with self.lock:
-            await self.wait(self._exec_command(b"begin"))
+        That one raises what is wrong with either. For transactions, which end with a statement: their commit.
+        """
+        self._ahead.append((query, params))
+
+    async def _execute(self, query: QueryNoTemplate, params: Params | None = None, *, binary: bool = False) -> None:
+        if not self._ahead:
+            await self._cursor.execute(query, params, binary=binary)
+            return
+        statements, self._ahead = self._ahead, []
+        async with self.pipeline():
+            for before in statements:
+                await self.cursor().execute(*before)
+            await self._cursor.execute(query, params, binary=binary)
+
+    # -- a transaction on a connection in autocommit
+
+    def begin(self) -> None:
+        """Begin a transaction with the next statement."""
+        self.ahead("begin")
+
+    async def commit(self) -> None:
+        """Commit the transaction; one in which nothing was done has not begun."""
+        if self.is_idle and len(self._ahead) <= 1:
+            self._ahead = []
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._execute("commit")
 
     async def rollback(self) -> None:
         """Roll back the transaction, if there is one.
@@ -94,6 +122,7 @@ class Connection(psycopg.AsyncConnection[Row]):
         psycopg would also throw away every prepared statement, in case the transaction had made the tables that they use.
         Refusals roll back often here, and transactions make no tables.
         """
+        self._ahead = []
         async with self.lock:
             if not self.is_idle:
                 await self.wait(self._exec_command(b"rollback"))

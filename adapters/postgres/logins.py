@@ -17,7 +17,7 @@ class Logins(Repository):
 
     async def succeeded(self, session: Session, provider: str, arrival: Arrival | None = None) -> None:
         # The total comes with the same statement; its day is that of the row, in UTC, whatever the connection's time zone is.
-        await self._run(
+        self._later(
             f"""
             with login as (
                 insert into login_events (id, user_id, session_id, org_id, service_id, device_id, provider, success, address, agent,
@@ -69,7 +69,8 @@ class Logins(Repository):
             with hurry as (select set_config('synchronous_commit', 'off', true))
             insert into login_events (id, user_id, provider, success, address, agent, created_at)
             select %(id)s, there.id, %(provider)s, false, %(address)s, %(agent)s, %(now)s
-            from hurry cross join (select id from users where id = %(user_id)s for key share) there""",
+            from hurry cross join (
+                select id from users where id = %(user_id)s and anonymized_at is null for key share) there""",
             id=uuid4(),
             user_id=user_id,
             provider=provider,

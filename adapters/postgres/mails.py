@@ -50,7 +50,7 @@ class Mails(SealingRepository):
 
     async def queue(self, mail: Mail) -> None:
         # A mailer listens on this channel; the payload says nothing, the queue says all.
-        await self._run(
+        self._later(
             """
             with queued as (
                 insert into mails (id, kind, address, token, created_at, due_at, org_id)

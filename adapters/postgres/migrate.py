@@ -55,7 +55,7 @@ async def migrate(conninfo: str, directory: Path = MIGRATIONS, *, patience: floa
     async with await _connect(conninfo, patience) as connection:
         for migration in _missing(migrations, await _applied(connection)):
             # The lock lasts as long as the transaction, so it also holds through a pooler, and ends with a killed process.
-            await connection.begin()
+            connection.begin()
             await connection.row("select pg_advisory_xact_lock(%(lock)s)", {"lock": MIGRATIONS_LOCK})
             await connection.execute(
                 """create table if not exists schema_migrations (

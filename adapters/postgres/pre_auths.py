@@ -22,7 +22,7 @@ class PreAuths(Repository):
     """ports.storage.PreAuths and Tries."""
 
     async def add(self, pending: Pending) -> None:
-        await self._run(
+        self._later(
             f"""
             insert into pre_auths ({COLUMNS})
             values (%(id)s, %(user_id)s, %(service_id)s, %(provider)s, %(created_at)s, %(expires_at)s)""",

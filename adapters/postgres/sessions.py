@@ -184,7 +184,7 @@ class Sessions(Repository):
         return found
 
     async def begin(self, session: Session, refresh_hash: bytes) -> None:
-        await self._run(
+        self._later(
             f"""
             with begun as ({BEGIN} returning id, created_at)
             insert into refresh_tokens (token_hash, session_id, generation, created_at)
@@ -195,7 +195,7 @@ class Sessions(Repository):
         )
 
     async def begin_in_browser(self, session: Session, browser_hash: bytes) -> None:
-        await self._run(BEGIN, **_columns(session), browser_hash=browser_hash)
+        self._later(BEGIN, **_columns(session), browser_hash=browser_hash)
 
     async def rotate(self, old_hash: bytes, new_hash: bytes, now: datetime, expires_at: datetime) -> Refreshed | None:
         # The token's row decides who wins. The session's row is updated too, so that an end of the session that commits first

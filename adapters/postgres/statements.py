@@ -37,6 +37,10 @@ class Repository:
         with translated(self.constraints):
             return await self._connection.run(sql, parameters)
 
+    def _later(self, sql: LiteralString, **parameters: object) -> None:
+        """Execute it with the next statement of the transaction, its commit at the latest: for what has no answer and is never refused."""
+        self._connection.ahead(sql, parameters)
+
     async def _exists(self, sql: LiteralString, **parameters: object) -> bool:
         """Whether the statement returned a row."""
         return await self._one(lambda _: True, sql, **parameters) or False

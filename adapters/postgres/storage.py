@@ -204,8 +204,7 @@ class Postgres:
     @asynccontextmanager
     async def transaction(self, by: Caller) -> AsyncIterator[Transaction]:
         async with self._pool.connection() as connection:
-            with translated():
-                await connection.begin()
+            connection.begin()
             try:
                 transaction = Transaction(connection, self._vault, self._clock, by)
                 yield transaction

@@ -11,7 +11,7 @@ import pytest
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.access import SYSTEM
-from core.devices import Device, DeviceType, Place, Recognised
+from core.devices import Device, DeviceType, Place, Recognised, Shown
 from core.risk import History, Risk
 from core.values import digest
 from tests.adapters.rows import DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, begin, within
@@ -139,16 +139,14 @@ async def test_nobody_keeps_the_device_of_somebody_else_or_a_revoked_one(storage
 async def recognised(
     storage: Postgres, user: UUID, token: str | None = None, client: str | None = None, org: UUID | None = None, **said: Any
 ) -> Recognised:
-    async with storage.transaction(by=SYSTEM) as tx:
-        return await tx.devices.recognise(
-            user,
-            None if token is None else digest(token),
-            None if client is None else digest(client),
-            said.get("browser", "Firefox"),
-            said.get("os", "Linux"),
-            said.get("device_type", DeviceType.BROWSER),
-            org,
-        )
+    shown = Shown(
+        None if token is None else digest(token),
+        None if client is None else digest(client),
+        said.get("browser", "Firefox"),
+        said.get("os", "Linux"),
+        said.get("device_type", DeviceType.BROWSER),
+    )
+    return await within(storage, lambda tx: tx.devices.recognise(user, shown, org, None, NOW))
 
 
 async def test_a_device_is_recognised_by_its_trust_token_before_its_clients_id(storage: Postgres, ada: UUID) -> None:
@@ -350,7 +348,8 @@ async def record(pool: Pool, user: UUID, at: datetime, *, success: bool = True, 
 
 
 async def history(storage: Postgres, user: UUID, place: Place | None = None, now: datetime = NOW) -> History:
-    return await within(storage, lambda tx: tx.devices.history(user, place, now))
+    shown = Shown(None, None, "Firefox", "Linux", DeviceType.BROWSER)
+    return (await within(storage, lambda tx: tx.devices.recognise(user, shown, None, place, now))).history
 
 
 NOTHING = History(failures=0, logins=0, at_this_hour=False, been_here=False)

@@ -83,21 +83,95 @@ async def test_several_statements_in_one_text_work_again_and_again(blank: str) -
 async def test_rollback_keeps_prepared_statements(blank: str) -> None:
     async with session(blank) as connection:
         for _ in range(3):
-            await connection.begin()
+            connection.begin()
             await connection.row("select %(n)s::int", {"n": 5})
             await connection.rollback()
-        assert await prepared(connection) == 1
+        assert await prepared(connection) == 2  # that one, and what begins a transaction
+
+
+async def test_what_is_sent_ahead_comes_before_the_next_statement(fresh: str) -> None:
+    async with session(fresh) as connection, session(fresh) as other:
+        await connection.run("create table t (n int primary key)")
+        for _ in range(3):  # not yet prepared, prepared by then, and once more
+            connection.begin()
+            connection.ahead("insert into t values (%(n)s)", {"n": 1})
+            connection.ahead("update t set n = n + %(more)s", {"more": 10})
+            assert await connection.rows("select n from t") == [(11,)]
+            connection.ahead("update t set n = n + 1")
+            assert await other.rows("select n from t") == []
+            assert await connection.run("update t set n = n * 2") == 1
+            connection.ahead("insert into t values (5)")
+            await connection.commit()
+            assert connection.is_idle
+            assert await other.rows("select n from t order by n") == [(5,), (24,)]
+            assert await other.run("delete from t") == 2
+
+
+async def test_the_next_statement_raises_what_is_wrong_with_one_that_was_sent_ahead(fresh: str) -> None:
+    async with session(fresh) as connection, session(fresh) as other:
+        await connection.run("create table t (n int constraint t_key primary key)")
+        await connection.run("insert into t values (1)")
+
+        async def commit() -> None:
+            await connection.commit()
+
+        async def ask() -> None:
+            await connection.rows("select n from t")
+
+        for then in (ask, commit):
+            connection.begin()
+            connection.ahead("insert into t values (2)")
+            connection.ahead("insert into t values (1)")
+            connection.ahead("insert into t values (3)")
+            with pytest.raises(errors.UniqueViolation) as violated:
+                await then()
+            assert violated.value.diag.constraint_name == "t_key"
+            await connection.rollback()
+            assert connection.is_idle
+            assert await other.rows("select n from t") == [(1,)]
+            assert await connection.rows("select n from t") == [(1,)]  # nothing waits to be sent any more
+
+
+async def test_a_statement_is_refused_itself_whatever_was_sent_ahead(fresh: str) -> None:
+    async with session(fresh) as connection:
+        await connection.run("create table t (n int primary key)")
+        connection.begin()
+        connection.ahead("insert into t values (1)")
+        with pytest.raises(errors.UniqueViolation):
+            await connection.run("insert into t values (1)")
+        await connection.rollback()
+        assert await connection.rows("select n from t") == []
+
+
+async def test_a_transaction_in_which_nothing_is_done_does_not_begin(blank: str) -> None:
+    async with session(blank) as connection:
+        for end in (connection.commit, connection.rollback):
+            connection.begin()
+            await end()
+            assert connection.is_idle
+        assert await connection.row("select 1") == (1,)
+        assert connection.is_idle
+
+
+async def test_cancelled_with_something_sent_ahead_the_connection_is_closed(blank: str) -> None:
+    async with session(blank) as connection:
+        connection.begin()
+        connection.ahead("select 1")
+        with trio.move_on_after(0.1) as scope:
+            await connection.row("select pg_sleep(30)")
+        assert scope.cancelled_caught
+        assert connection.closed
 
 
 async def test_transaction_is_committed_or_rolled_back(fresh: str) -> None:
     async with session(fresh) as connection, session(fresh) as other:
         await connection.run("create table t (n int)")
-        await connection.begin()
+        connection.begin()
         await connection.run("insert into t values (1)")
         assert await other.rows("select n from t") == []
         await connection.commit()
         assert await other.rows("select n from t") == [(1,)]
-        await connection.begin()
+        connection.begin()
         await connection.run("insert into t values (2)")
         await connection.rollback()
         await connection.rollback()  # nothing left to roll back
@@ -164,9 +238,10 @@ async def test_task_that_is_cancelled_already_sends_nothing(blank: str) -> None:
 async def test_cancelled_between_two_statements_leaves_the_connection_open(blank: str) -> None:
     async with session(blank) as connection:
         with trio.CancelScope() as scope:
-            await connection.begin()
-            scope.cancel()
+            connection.begin()
             await connection.run("select 1")
+            scope.cancel()
+            await connection.run("select 2")
         assert not connection.closed
         assert not connection.is_idle
         await connection.rollback()
@@ -230,7 +305,7 @@ async def test_notification_arrives_on_another_connection(blank: str) -> None:
 async def test_notification_is_held_until_commit(blank: str) -> None:
     async with session(blank) as listener, session(blank) as speaker:
         await listener.execute("listen news")
-        await speaker.begin()
+        speaker.begin()
         await speaker.run("notify news, 'held'")
         async with aclosing(listener.notifies(timeout=0.05)) as notifications:
             assert [notification async for notification in notifications] == []

@@ -130,7 +130,7 @@ async def test_connection_with_a_transaction_open_is_not_used_again(fresh: str) 
     async with pool_of(fresh, 1) as pool:
         async with pool.connection() as connection:
             await connection.run("create table t (n int)")
-            await connection.begin()
+            connection.begin()
             await connection.run("insert into t values (1)")
         assert connection.closed
         async with pool.connection() as connection:
@@ -291,7 +291,7 @@ async def test_timeout_of_a_statement_is_an_outage(connection: Connection) -> No
 
 
 async def test_a_lock_that_somebody_keeps_is_an_outage_before_the_statement_runs_out_of_time(fresh: str, connection: Connection) -> None:
-    await connection.begin()
+    connection.begin()
     await connection.run("update t set n = 2")
     async with pool_of(fresh, 1, lock_timeout=0.02) as pool, pool.connection() as other:
         with pytest.raises(StorageDown) as caught, translated():

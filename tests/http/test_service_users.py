@@ -270,6 +270,12 @@ async def test_a_managed_account_gets_another_address(
     await check_counts(shop.tenant.pool)
 
 
+async def test_an_anonymized_account_gets_no_address_again(shop: Shop) -> None:
+    account = await shop.born("gone@example.com", anonymized_at=shop.tenant.ports.clock.now())
+    assert refused(await shop.change(account.id, email="back@example.com")) == (403, "FORBIDDEN")
+    assert await account_of(shop, "back@example.com") is None
+
+
 async def test_nothing_happens_where_there_is_nothing_to_change(shop: Shop, tenants: Tenants) -> None:
     shared, mine = await add_account(tenants.ports, "shared@example.com"), await shop.born("mine@example.com")
     await add_service_user(tenants.ports, shop.id, shared.id)
