@@ -28,7 +28,7 @@ class Request:
     query: Mapping[str, str] = field(default_factory=dict)
     things: Things = field(default_factory=dict)  # where others than the caller's are meant
     given: str = ""  # SQL that makes the world fit for it
-    headers: Mapping[str, str] = field(default_factory=dict)  # besides the caller's
+    cookies: Mapping[str, str] = field(default_factory=dict)  # besides the caller's
 
 
 async def prepare(pool: Pool, request: Request, caller: Caller) -> None:
@@ -38,18 +38,26 @@ async def prepare(pool: Pool, request: Request, caller: Caller) -> None:
 
 
 async def call(api: Api, route: str, request: Request, caller: Caller) -> Answer:
-    """The answer to the request; `route` is a method and a rule, such as `GET /api/organizations/<org_slug>`."""
-    method, rule = route.split()
+    """The answer to the request; `route` is a method and a rule, such as `GET /api/organizations/<org_slug>`, and perhaps a way to ask."""
+    method, rule = in_any_way(route).split()
     things = {**caller.things, **filled(request.things, caller.things)}
     path = re.sub(r"<(?:[a-z]+:)?([a-z_]+)>", lambda found: quote(things[found[1]], safe=""), rule)
     query = urlencode(filled(request.query, things), doseq=True)
-    headers, raw = {**caller.headers, **request.headers}, None
+    headers, raw = dict(caller.headers), None
+    cookies = {**caller.cookies, **filled(request.cookies, things)}
+    if cookies:
+        headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in cookies.items())
     if request.body is not None:
         headers["Content-Type"], raw = "application/json", json.dumps(filled(request.body, things)).encode()
     if request.form is not None:
         headers["Content-Type"], raw = "application/x-www-form-urlencoded", urlencode(filled(request.form, things)).encode()
     with trio.fail_after(PATIENCE):
         return await api.call(method, f"{path}?{query}" if query else path, raw=raw, headers=headers)
+
+
+def in_any_way(route: str) -> str:
+    """The route without the way in which it is asked."""
+    return route.partition("#")[0]
 
 
 def filled(value: Any, things: Things) -> Any:

@@ -5,6 +5,7 @@ import pytest
 from adapters.postgres.pool import Pool
 from core.domains import RECORD_PREFIX, VALUE_PREFIX
 from core.policy import Policy
+from core.providers import Provider
 from ports import Ports
 from tests.access.state import put_back, state
 from tests.access.world import SLUGS, World, challenge_of, make_world
@@ -16,8 +17,9 @@ _made: list[World] = []
 
 @pytest.fixture
 async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics, dns: FakeTxtRecords) -> Ports:
-    """The usual, but for guesses: the same person calls more often here than anybody may guess."""
-    return await make_ports(pool, clock, sent, metrics, Policy(account_guess_limit=1_000_000), dns=dns)
+    """The usual, but for guesses: the same person calls more often here than anybody may guess. All providers are set up."""
+    policy = Policy(account_guess_limit=1_000_000, mfa_guess_limit=1_000_000, providers=frozenset(Provider))
+    return await make_ports(pool, clock, sent, metrics, policy, dns=dns)
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ async def put_back(pool: Pool, now: State, wanted: State) -> None:
         return
     known = await tables(pool)
     async with pool.connection() as connection:
-        await connection.begin()
+        await connection.execute("begin")
         # As a replica, foreign keys are not looked at, so the order of tables does not matter.
         await connection.execute("set local session_replication_role = replica")
         for name in changed:
@@ -70,4 +70,4 @@ async def put_back(pool: Pool, now: State, wanted: State) -> None:
             await connection.execute(f"delete from {name} t where to_jsonb(t)::text = any(%s)", [extra])  # noqa: S608
             fill = f"insert into {name} ({columns}) select {columns} from jsonb_populate_recordset(null::{name}, %s::jsonb)"  # noqa: S608
             await connection.execute(fill, [f"[{','.join(missing)}]"])
-        await connection.commit()
+        await connection.execute("commit")

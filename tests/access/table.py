@@ -1,5 +1,6 @@
 """Who may call what, as a table; and the request that each route is tried with."""
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -28,6 +29,8 @@ PEOPLE: Final = {
     "t-o": "owner-application",  # the owner
     "t-p": "platform-application",  # a platform owner
     "t-s": "suspended-application",  # an end user of the suspended organization
+    "wai": "waiting",  # a member with a right password, who has not shown the second factor yet: a pre-auth token
+    "mfa": "with-mfa",  # the same, who has
 }
 KEYS: Final = {
     "key": "key",  # which may do everything
@@ -38,197 +41,244 @@ KEYS: Final = {
     "k-s": "suspended-key",  # of the suspended one
     "k-x": "expired-key",
 }
+# Browsers on our own pages, with the cookie of a session.
+BROWSERS: Final = {
+    "bro": "browser",  # of the owner
+    "b-m": "browser-with-mfa",  # of the member with a second factor
+    "b-s": "suspended-browser",  # of the owner of the suspended organization
+    "b-x": "ended-browser",  # whose session is over
+}
 
-# What stands in the tables where somebody is refused at the door, and which error code that is.
-CODES: Final = {"401": "UNAUTHORIZED", "403": "FORBIDDEN", "403*": "ORGANIZATION_NOT_ACTIVE"}
+# What stands in the tables where somebody is refused at the door, and which error code that is; a page sends them to sign in first.
+TO_SIGN_IN: Final = "303*"
+CODES: Final = {"401": "UNAUTHORIZED", "403": "FORBIDDEN", "403*": "ORGANIZATION_NOT_ACTIVE", TO_SIGN_IN: ""}
 
-# `{org}` is /api/organizations/<org_slug>, `{service}` is
-# {org}/services/<service_slug>.
+# What `{org}` and the like stand for is said in SHORT. A route that is asked in several ways has a row for each,
+# with a `#` and the way's name.
 MATRIX: Final = """
-                                                     ano  str  gue  for  mem  adm  own  pla  a-m  a-o  sus  pen  t-e  t-f  t-o  t-p  t-s
+                                              ano  str  gue  for  mem  adm  own  pla  a-m  a-o  sus  pen  t-e  t-f  t-o  t-p  t-s  wai  mfa
 
-POST   /api/auth/register                            200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-GET    /auth/verify-email                            200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-POST   /api/auth/forgot-password                     200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-POST   /api/auth/reset-password                      200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-GET    /auth/reset-password                          200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-POST   /auth/reset-password                          200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-POST   /api/auth/resend-verification                 200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-GET    /api/user                                     401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-PATCH  /api/user                                     401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403
-POST   /api/user/set-password                        401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403
-POST   /api/user/change-password                     401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403
+POST   /api/auth/register                     200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /auth/verify-email                     200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /api/auth/forgot-password              200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /api/auth/reset-password               200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /auth/reset-password                   200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /auth/reset-password                   200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /api/auth/resend-verification          200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /api/user                              401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
+PATCH  /api/user                              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
+POST   /api/user/set-password                 401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
+POST   /api/user/change-password              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 
-POST   /api/auth/login                               200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-POST   /api/auth/refresh                             200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403*
-POST   /api/auth/logout                              401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-POST   /api/auth/lookup-email                        200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /api/auth/login                        200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /api/auth/mfa/verify                   401  401  401  401  401  401  401  401  401  401  401  401  401  401  401  401  401  200  401
+POST   /api/auth/refresh                      200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
+POST   /api/auth/logout                       401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
+POST   /api/auth/lookup-email                 200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 
-GET    /api/user/mfa/status                          401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-POST   /api/user/mfa/setup                           401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403
-POST   /api/user/mfa/verify                          401  400  400  400  400  400  400  400  403  403  400  400  403  403  403  403  403
-DELETE /api/user/mfa                                 401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403
-POST   /api/user/mfa/backup-codes/regenerate         401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403
+GET    /api/user/mfa/status                   401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
+POST   /api/user/mfa/setup                    401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  400
+POST   /api/user/mfa/verify                   401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  400
+DELETE /api/user/mfa                          401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
+POST   /api/user/mfa/backup-codes/regenerate  401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 
-GET    /api/user/devices                             401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-GET    /api/user/devices/<device_id>                 401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-PATCH  /api/user/devices/<device_id>                 401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403
-DELETE /api/user/devices/<device_id>                 401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403
+GET    /api/user/devices                      401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
+GET    /api/user/devices/<device_id>          401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
+PATCH  /api/user/devices/<device_id>          401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
+DELETE /api/user/devices/<device_id>          401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
+GET    /api/user/devices/<device_id>#other    401  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  401  403
+PATCH  /api/user/devices/<device_id>#other    401  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  401  403
+DELETE /api/user/devices/<device_id>#other    401  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  401  403
+DELETE /api/user/devices/<device_id>#current  401  400  400  400  400  400  400  400  403  403  400  400  403  403  403  403  403  401  400
 
-POST   /api/organizations                            401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403
-GET    /api/organizations                            401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403
-GET    {org}                                         401  403  403  403  200  200  200  403  200  200  200  200  403  403  403  403  403
-PATCH  {org}                                         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
-DELETE {org}                                         401  403  403  403  403  403  204  403  403  403  403* 403* 403  403  403  403  403
-POST   {org}/select                                  401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403
+GET    /api/user/identities                   401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
+POST   /api/user/identities/<provider>/link   401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
+DELETE /api/user/identities/<provider>        401  200  200  200  200  200  200  200  403  403  200  200  200  200  200  200  200  401  200
+GET    /api/provider-token/<provider>         401  200  200  200  200  200  200  200  403  403  200  200  200  200  200  200  200  401  200
+GET    /api/subscription                      401  400  400  400  400  400  400  400  400  400  400  400  200  200  404  404  200  401  400
 
-GET    {org}/members                                 401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403
-PATCH  {org}/members/<user_id>                       401  403  403  403  403  403  200  403  403  200  403* 403* 403  403  403  403  403
-POST   {org}/members/<user_id>                       401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
-POST   {org}/transfer-ownership                      401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403
+GET    /api/privacy/export/<user_id>          401  403  403  403  403  403  200  200  403  403  200  200  403  403  403  403  403  401  403
+GET    /api/privacy/export/<user_id>#own      401  200  200  200  200  200  200  200  403  403  200  200  200  200  200  200  200  401  200
+DELETE /api/privacy/forget/<user_id>          401  403  403  403  403  403  200  200  403  403  200  200  403  403  403  403  403  401  403
+DELETE /api/privacy/forget/<user_id>#own      401  403  403  200  403  403  200  403  403  403  200  200  403  403  403  403  403  401  403
 
-POST   {org}/invitations                             401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
-GET    {org}/invitations                             401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
-POST   {org}/invitations/<invitation_id>             401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
-POST   {org}/invitations/<invitation_id>/accept      401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403
-GET    /api/invitations                              401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403
-POST   /api/invitations/accept                       200  400  200  400  400  400  400  400  403  403  403* 403* 403  403  403  403  403
-POST   /api/invitations/decline                      200  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403
-GET    /invitations/accept                           301  301  301  301  301  301  301  301  301  301  301  301  301  301  301  301  301
-GET    /app/invitations/accept                       200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-POST   /app/invitations/accept                       200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403*
-POST   /app/invitations/decline                      200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /api/organizations                     401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
+GET    /api/organizations                     401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
+GET    {org}                                  401  403  403  403  200  200  200  403  200  200  200  200  403  403  403  403  403  401  200
+PATCH  {org}                                  401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+DELETE {org}                                  401  403  403  403  403  403  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {org}/select                           401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 
-GET    {org}/audit-log                               401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
-GET    {org}/audit-log/event-types                   401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
+GET    {org}/members                          401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PATCH  {org}/members/<user_id>                401  403  403  403  403  403  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {org}/members/<user_id>                401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {org}/transfer-ownership               401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 
-POST   {org}/services                                401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
-GET    {org}/services                                401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403
-GET    {service}                                     401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403
-PATCH  {service}                                     401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
-POST   {service}/rotate-secret                       401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403
-DELETE {service}                                     401  403  403  403  403  403  204  403  403  204  403* 403* 403  403  403  403  403
+POST   {org}/invitations                      401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {org}/invitations                      401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {invitation}                           401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {invitation}/accept                    401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    /api/invitations                       401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
+POST   /api/invitations/accept                200  400  200  400  400  400  400  400  403  403  403* 403* 403  403  403  403  403  401  400
+POST   /api/invitations/decline               200  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
+GET    /invitations/accept                    301  301  301  301  301  301  301  301  301  301  301  301  301  301  301  301  301  301  301
+GET    /app/invitations/accept                200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /app/invitations/accept                200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
+POST   /app/invitations/decline               200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 
-POST   {service}/plans                               401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
-GET    {service}/plans                               401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403
-PATCH  {service}/plans/<plan_id>                     401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
-DELETE {service}/plans/<plan_id>                     401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403
+GET    {org}/audit-log                        401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {org}/audit-log/event-types            401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 
-POST   {service}/api-keys                            401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403
-GET    {service}/api-keys                            401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403
-GET    {service}/api-keys/<api_key_id>               401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403
-DELETE {service}/api-keys/<api_key_id>               401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403
+POST   {org}/services                         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {org}/services                         401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+GET    {service}                              401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PATCH  {service}                              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {service}/rotate-secret                401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {service}                              401  403  403  403  403  403  204  403  403  204  403* 403* 403  403  403  403  403  401  403
 
-PUT    {service}/oauth-credentials/<provider>        401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
-GET    {service}/oauth-credentials/<provider>        401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
-DELETE {service}/oauth-credentials/<provider>        401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403
+POST   {service}/plans                        401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {service}/plans                        401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PATCH  {service}/plans/<plan_id>              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+DELETE {service}/plans/<plan_id>              401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
 
-GET    {org}/users                                   401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403
-GET    {org}/users/<user_id>                         401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403
-DELETE {org}/users/<user_id>/sessions                401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
+POST   {service}/api-keys                     401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {service}/api-keys                     401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+GET    {service}/api-keys/<api_key_id>        401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+DELETE {service}/api-keys/<api_key_id>        401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
 
-GET    {org}/analytics/login-trends                  401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403
-GET    {org}/analytics/logins-by-service             401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403
-GET    {org}/analytics/logins-by-provider            401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403
-GET    {org}/analytics/recent-logins                 401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403
+PUT    {service}/oauth-credentials/<provider> 401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {service}/oauth-credentials/<provider> 401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+DELETE {service}/oauth-credentials/<provider> 401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
 
-POST   {org}/smtp                                    401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
-GET    {org}/smtp                                    401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
-DELETE {org}/smtp                                    401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403
-POST   {org}/smtp/test                               401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
+GET    {org}/users                            401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+GET    {org}/users/<user_id>                  401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+DELETE {org}/users/<user_id>/sessions         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 
-GET    {org}/branding                                401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403
-PATCH  {org}/branding                                401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
+GET    {org}/analytics/login-trends           401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+GET    {org}/analytics/logins-by-service      401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+GET    {org}/analytics/logins-by-provider     401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+GET    {org}/analytics/recent-logins          401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 
-POST   {org}/domain                                  401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
-GET    {org}/domain                                  401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
-POST   {org}/domain/verify                           401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
-DELETE {org}/domain                                  401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403
-GET    {org}/hrd                                     401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
-PUT    {org}/hrd                                     401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403
+POST   {org}/smtp                             401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {org}/smtp                             401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+DELETE {org}/smtp                             401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
+POST   {org}/smtp/test                        401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 
-GET    /api/platform/tiers                           401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403
-GET    /api/platform/organizations                   401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403
-POST   /api/platform/organizations/<org_id>/approve  401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403
-POST   /api/platform/organizations/<org_id>/reject   401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403
-POST   /api/platform/organizations/<org_id>/suspend  401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403
-POST   /api/platform/organizations/<org_id>/activate 401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403
-PATCH  /api/platform/organizations/<org_id>/tier     401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403
-DELETE /api/platform/organizations/<org_id>          401  403  403  403  403  403  403  204  403  403  403  403  403  403  403  403  403
+GET    {org}/branding                         401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PATCH  {org}/branding                         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 
-GET    /app/sign-in                                  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-POST   /app/sign-in                                  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
-GET    /app/sign-in/code                             303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
-POST   /app/sign-in/code                             303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
-POST   /app/sign-out                                 303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
-GET    /app/forgot-password                          200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-POST   /app/forgot-password                          200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-GET    /app/account                                  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
-POST   /app/account/export                           303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
-GET    /app/account/email                            303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
-POST   /app/account/email                            303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
-POST   /app/account/email/verification               303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
-GET    /app/account/password                         303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
-POST   /app/account/password                         303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
-GET    /app/account/two-factor                       303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
-POST   /app/account/two-factor/setup                 303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
-POST   /app/account/two-factor/confirm               303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
-POST   /app/account/two-factor/backup-codes          303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
-POST   /app/account/two-factor/disable               303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
-GET    /app/account/devices                          303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
-GET    /app/account/devices/<device_id>              303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
-POST   /app/account/devices/<device_id>/name         303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
-POST   /app/account/devices/<device_id>/revoke       303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
-GET    /app/account/sessions                         303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
-POST   /app/account/sessions/<session_id>/end        303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
-POST   /app/account/sessions/end-others              303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
+POST   {org}/domain                           401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {org}/domain                           401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {org}/domain/verify                    401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+DELETE {org}/domain                           401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
+GET    {org}/hrd                              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PUT    {org}/hrd                              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 
-GET    /health                                       200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-GET    /health/live                                  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-GET    /health/ready                                 200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-GET    /metrics                                      200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-GET    /.well-known/jwks.json                        200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-GET    /openapi.json                                 200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-GET    /docs                                         200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-GET    /assets/<name>                                200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-GET    /                                             200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    {platform}/tiers                       401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+GET    {platform}/organizations               401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+POST   {governed}/approve                     401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+POST   {governed}/reject                      401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+POST   {governed}/suspend                     401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+POST   {governed}/activate                    401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+PATCH  {governed}/tier                        401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+DELETE {governed}                             401  403  403  403  403  403  403  204  403  403  403  403  403  403  403  403  403  401  403
+
+GET    {platform}/users/search                401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+GET    {platform}/users/<user_id>/mfa/status  401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+DELETE {platform}/users/<user_id>/mfa         401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+GET    {platform}/mfa/metrics                 401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+GET    {platform}/mfa/suspicious              401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+POST   {platform}/impersonate/<user_id>       401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+POST   {platform}/owners                      401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+DELETE {platform}/owners/<user_id>            401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+
+GET    /health                                200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /health/live                           200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /health/ready                          200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /metrics                               200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /.well-known/jwks.json                 200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /openapi.json                          200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /docs                                  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /assets/<name>                         200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /                                      200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 """
 
 # The service interface. It looks at API keys alone, and nothing else looks at them (decisions, point 120): here people are refused with
 # 401, and there a key is as good as nothing.
 SERVICE_INTERFACE: Final = """
-                                                     key  k-r  k-w  k-2  k-f  k-s  k-x
+                                              key  k-r  k-w  k-2  k-f  k-s  k-x
 
-GET    /api/service/info                             200  200  403  200  200  403* 401
-PATCH  /api/service/info                             200  403  200  200  200  403* 401
-GET    /api/service/analytics                        200  200  403  200  200  403* 401
-GET    /api/service/users                            200  200  403  200  200  403* 401
-POST   /api/service/users                            200  403  200  200  200  403* 401
-GET    /api/service/users/<user_id>                  200  200  403  404  404  403* 401
-PATCH  /api/service/users/<user_id>                  200  403  200  404  404  403* 401
-DELETE /api/service/users/<user_id>                  204  403  204  404  404  403* 401
-GET    /api/service/subscriptions                    200  200  403  200  200  403* 401
-POST   /api/service/subscriptions                    200  403  200  404  404  403* 401
-GET    /api/service/subscriptions/<user_id>          200  200  403  404  404  403* 401
-PATCH  /api/service/subscriptions/<user_id>          200  403  200  404  404  403* 401
-DELETE /api/service/subscriptions/<user_id>          204  403  204  404  404  403* 401
+GET    /api/service/info                      200  200  403  200  200  403* 401
+PATCH  /api/service/info                      200  403  200  200  200  403* 401
+GET    /api/service/analytics                 200  200  403  200  200  403* 401
+GET    /api/service/users                     200  200  403  200  200  403* 401
+POST   /api/service/users                     200  403  200  200  200  403* 401
+GET    /api/service/users/<user_id>           200  200  403  404  404  403* 401
+PATCH  /api/service/users/<user_id>           200  403  200  404  404  403* 401
+DELETE /api/service/users/<user_id>           204  403  204  404  404  403* 401
+GET    /api/service/subscriptions             200  200  403  200  200  403* 401
+POST   /api/service/subscriptions             200  403  200  404  404  403* 401
+GET    /api/service/subscriptions/<user_id>   200  200  403  404  404  403* 401
+PATCH  /api/service/subscriptions/<user_id>   200  403  200  404  404  403* 401
+DELETE /api/service/subscriptions/<user_id>   204  403  204  404  404  403* 401
+"""
+
+# The pages that look at the cookie of a browser, and nothing else looks at that: what everybody else has is as good as nothing here.
+PAGES: Final = """
+                                                     else bro  b-m  b-s  b-x
+
+GET    /app/sign-in                                  200  303  303  303  200
+POST   /app/sign-in                                  303  303  303  303  303
+GET    /app/sign-in/code                             200  200  200  200  200
+POST   /app/sign-in/code                             303  303  303  303  303
+POST   /app/sign-out                                 303  303  303  303  303
+GET    /app/forgot-password                          200  200  200  200  200
+POST   /app/forgot-password                          200  200  200  200  200
+
+GET    /app/account                                  303* 200  200  200  303*
+POST   /app/account/export                           303* 200  200  200  303*
+GET    /app/account/email                            303* 200  200  200  303*
+POST   /app/account/email                            303* 303  303  303  303*
+POST   /app/account/email/verification               303* 303  303  303  303*
+GET    /app/account/password                         303* 200  200  200  303*
+POST   /app/account/password                         303* 303  303  303  303*
+GET    /app/account/two-factor                       303* 200  200  200  303*
+POST   /app/account/two-factor/setup                 303* 200  400  200  303*
+POST   /app/account/two-factor/confirm               303* 200  400  200  303*
+POST   /app/account/two-factor/backup-codes          303* 200  200  200  303*
+POST   /app/account/two-factor/disable               303* 303  303  303  303*
+GET    /app/account/devices                          303* 200  200  200  303*
+GET    /app/account/devices/<device_id>              303* 200  200  200  303*
+GET    /app/account/devices/<device_id>#other        303* 403  403  403  303*
+POST   /app/account/devices/<device_id>/name         303* 303  303  303  303*
+POST   /app/account/devices/<device_id>/revoke       303* 303  303  303  303*
+POST   /app/account/devices/<device_id>/revoke#other 303* 403  403  403  303*
+GET    /app/account/sessions                         303* 200  200  200  303*
+POST   /app/account/sessions/<session_id>/end        303* 303  303  303  303*
+POST   /app/account/sessions/end-others              303* 303  303  303  303*
 """
 
 
-# A device of the caller's, which has the caller's own id.
-OWN_DEVICE: Final = """
-    insert into devices (id, user_id, name, device_type, browser, os, last_used_at, risk_score, risk_factors, created_at, updated_at)
-    values ('{own_id}', '{own_id}', 'Phone', 'mobile', 'Mobile Safari', 'iOS', now(), 0, array[]::text[], now(), now())"""
 HAS_MFA: Final = "update users set mfa_enabled_at = now() where id = '{own_id}'"
 
 ORG: Final = "/api/organizations/<org_slug>"
 SERVICE: Final = f"{ORG}/services/<service_slug>"
+SHORT: Final = {
+    "{org}": ORG,
+    "{service}": SERVICE,
+    "{invitation}": f"{ORG}/invitations/<invitation_id>",
+    "{platform}": "/api/platform",
+    "{governed}": "/api/platform/organizations/<org_id>",
+}
 
-# A browser that is not signed in, and what its forms have.
+# A browser that has signed in nowhere yet, and what its forms have; and what those of one that has have.
 DEVICE: Final = "d" * 43
-BROWSER: Final = {"Cookie": f"gatehouse-device={DEVICE}"}
+BROWSER: Final = {"gatehouse-device": DEVICE}
+WAITING: Final = {**BROWSER, "gatehouse-pre-auth": "{pre_auth}"}
 OF_THIS_BROWSER: Final = {"form_token": form_token(DEVICE)}
-NOTHING: Final = "5e0c3a0c-7c1b-4b7e-9d53-2f5e8b0c7a11"  # the id of nothing that there is
+OF_THE_SESSION: Final = {"form_token": "{form_token}"}
+OF_SOMEBODY_ELSE: Final = {"device_id": "{further_device_id}"}
+ONESELF: Final = {"user_id": "{own_id}"}
 
 # What makes the call succeed for those who may make it; nothing need be said of a route that needs nothing.
 REQUESTS: Final[Mapping[str, Request]] = {
@@ -246,12 +296,20 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /api/user/change-password": Request({"current_password": "{password}", "new_password": "another good password"}),
     "POST /api/auth/login": Request({"email": "{own_email}", "password": "{password}"}),
     "POST /api/auth/refresh": Request({"refresh_token": "{refresh_token}"}),
-    "POST /api/user/mfa/verify": Request({"code": "123456"}),  # of what was not set up; a right code would need a clock
+    "POST /api/auth/mfa/verify": Request({"code": "{code}", "trust_device": True}),
+    "POST /api/user/mfa/verify": Request({"code": "{code}"}),
     "DELETE /api/user/mfa": Request(given=HAS_MFA),
     "POST /api/user/mfa/backup-codes/regenerate": Request(given=HAS_MFA),
-    "GET /api/user/devices/<device_id>": Request(things={"device_id": "{own_id}"}, given=OWN_DEVICE),
-    "PATCH /api/user/devices/<device_id>": Request({"name": "A New Name"}, things={"device_id": "{own_id}"}, given=OWN_DEVICE),
-    "DELETE /api/user/devices/<device_id>": Request(things={"device_id": "{own_id}"}, given=OWN_DEVICE),
+    "PATCH /api/user/devices/<device_id>": Request({"name": "A New Name"}),
+    "GET /api/user/devices/<device_id>#other": Request(things=OF_SOMEBODY_ELSE),
+    "PATCH /api/user/devices/<device_id>#other": Request({"name": "A New Name"}, things=OF_SOMEBODY_ELSE),
+    "DELETE /api/user/devices/<device_id>#other": Request(things=OF_SOMEBODY_ELSE),
+    "DELETE /api/user/devices/<device_id>#current": Request(
+        given="update sessions set device_id = '{device_id}' where user_id = '{own_id}'"
+    ),
+    "POST /api/user/identities/<provider>/link": Request(things={"provider": "websuite"}),  # the only one that is not linked yet
+    "GET /api/privacy/export/<user_id>#own": Request(things=ONESELF),
+    "DELETE /api/privacy/forget/<user_id>#own": Request(things=ONESELF),
     "POST /api/organizations": Request({"slug": "another", "name": "Another One"}),
     f"PATCH {ORG}": Request({"name": "A New Name"}),
     f"PATCH {ORG}/members/<user_id>": Request({"role": "admin"}),
@@ -298,26 +356,61 @@ REQUESTS: Final[Mapping[str, Request]] = {
         {}, given="update organizations set status = 'suspended' where id = '{org_id}'"
     ),
     "PATCH /api/platform/organizations/<org_id>/tier": Request({"tier_id": "{tier_id}", "max_users": 7}),
-    "POST /app/sign-in": Request(form={**OF_THIS_BROWSER, "email": "{own_email}", "password": "{password}"}, headers=BROWSER),
-    "POST /app/sign-in/code": Request(form={**OF_THIS_BROWSER, "code": "123456"}, headers=BROWSER),
-    "POST /app/forgot-password": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, headers=BROWSER),
-    "POST /app/sign-out": Request(form={}),
-    "GET /app/account/devices/<device_id>": Request(things={"device_id": NOTHING}),
-    "POST /app/account/devices/<device_id>/name": Request(things={"device_id": NOTHING}),
-    "POST /app/account/devices/<device_id>/revoke": Request(things={"device_id": NOTHING}),
-    "POST /app/account/sessions/<session_id>/end": Request(things={"session_id": NOTHING}),
+    "DELETE /api/platform/users/<user_id>/mfa": Request({"reason": "a lost telephone"}, things={"user_id": "{guarded_id}"}),
+    "GET /api/platform/users/<user_id>/mfa/status": Request(things={"user_id": "{guarded_id}"}),
+    "POST /api/platform/impersonate/<user_id>": Request({"reason": "asked for help", "org_slug": "{org_slug}"}),
+    "POST /api/platform/owners": Request({"user_id": "{user_id}"}),
+    "DELETE /api/platform/owners/<user_id>": Request(given="update users set is_platform_owner = true where id = '{user_id}'"),
+    "POST /app/sign-in": Request(form={**OF_THIS_BROWSER, "email": "{own_email}", "password": "{password}"}, cookies=BROWSER),
+    "GET /app/sign-in/code": Request(cookies=WAITING),
+    "POST /app/sign-in/code": Request(form={**OF_THIS_BROWSER, "code": "{guarded_code}"}, cookies=WAITING),
+    "POST /app/sign-out": Request(form=OF_THE_SESSION),
+    "POST /app/forgot-password": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, cookies=BROWSER),
+    "POST /app/account/export": Request(form=OF_THE_SESSION),
+    "POST /app/account/email": Request(form={**OF_THE_SESSION, "email": "moved@anywhere.example"}),
+    "POST /app/account/email/verification": Request(form=OF_THE_SESSION),
+    "POST /app/account/password": Request(
+        form={**OF_THE_SESSION, "current_password": "{password}", "new_password": "another good password"}
+    ),
+    "POST /app/account/two-factor/setup": Request(form=OF_THE_SESSION),
+    "POST /app/account/two-factor/confirm": Request(form={**OF_THE_SESSION, "code": "{code}"}),
+    "POST /app/account/two-factor/backup-codes": Request(form=OF_THE_SESSION, given=HAS_MFA),
+    "POST /app/account/two-factor/disable": Request(form=OF_THE_SESSION, given=HAS_MFA),
+    "GET /app/account/devices/<device_id>#other": Request(things=OF_SOMEBODY_ELSE),
+    "POST /app/account/devices/<device_id>/name": Request(form={**OF_THE_SESSION, "name": "A New Name"}),
+    "POST /app/account/devices/<device_id>/revoke": Request(form=OF_THE_SESSION),
+    "POST /app/account/devices/<device_id>/revoke#other": Request(form=OF_THE_SESSION, things=OF_SOMEBODY_ELSE),
+    "POST /app/account/sessions/<session_id>/end": Request(form=OF_THE_SESSION),
+    "POST /app/account/sessions/end-others": Request(form=OF_THE_SESSION),
     "GET /assets/<name>": Request(things={"name": asset_url("icon.svg").removeprefix("/assets/")}),
 }
 
 
+# Of those whose credentials a route does not look at, these are tried for all: they have the right to most.
+_OF_PEOPLE: Final = frozenset({"anonymous", "platform", "as-owner", "owner-application", "waiting"})
+_OF_KEYS: Final = frozenset({"key"})
+_OF_BROWSERS: Final = frozenset({"browser"})
+
+
 def read_matrix() -> dict[str, dict[str, str]]:
     """Route, such as `GET /api/user`, to the expected status of each caller. Raises ValueError where a row is not like the others."""
-    people, keys = _read(MATRIX, PEOPLE), _read(SERVICE_INTERFACE, KEYS)
-    if people.keys() & keys.keys():
-        raise ValueError("a route is in both tables")
-    return {route: row | dict.fromkeys(KEYS.values(), row["anonymous"]) for route, row in people.items()} | {
-        route: dict.fromkeys(PEOPLE.values(), "401") | row for route, row in keys.items()
-    }
+    people, keys, pages = _read(MATRIX, PEOPLE), _read(SERVICE_INTERFACE, KEYS), _read(PAGES, {"else": "else", **BROWSERS})
+    rows = {route: row | dict.fromkeys([*KEYS.values(), *BROWSERS.values()], row["anonymous"]) for route, row in people.items()}
+    rows |= {route: dict.fromkeys([*PEOPLE.values(), *BROWSERS.values()], "401") | row for route, row in keys.items()}
+    for route, row in pages.items():
+        others = row.pop("else")
+        rows[route] = dict.fromkeys([*PEOPLE.values(), *KEYS.values()], others) | row
+    if len(rows) != len(people) + len(keys) + len(pages):
+        raise ValueError("a route is in more than one table")
+    return rows
+
+
+def worth_trying(route: str) -> frozenset[str]:
+    """The callers of the route; but of those whose credentials it does not look at, only some."""
+    people, keys, browsers = (frozenset(columns.values()) for columns in (PEOPLE, KEYS, BROWSERS))
+    if route in _OF_A_PAGE:
+        return _OF_PEOPLE | _OF_KEYS | browsers
+    return _OF_PEOPLE | keys | _OF_BROWSERS if "/api/service/" in route else people | _OF_KEYS | _OF_BROWSERS
 
 
 def _read(table: str, columns: Mapping[str, str]) -> dict[str, dict[str, str]]:
@@ -326,8 +419,11 @@ def _read(table: str, columns: Mapping[str, str]) -> dict[str, dict[str, str]]:
         raise ValueError(f"the columns are {header}, and not {list(columns)}")
     rows: dict[str, dict[str, str]] = {}
     for method, path, *cells in lines:
-        route = f"{method} {path.replace('{org}', ORG).replace('{service}', SERVICE)}"
+        route = f"{method} {re.sub('^{.*?}', lambda short: SHORT[short[0]], path)}"
         if len(cells) != len(header) or route in rows:
             raise ValueError(f"the row of {route} has {len(cells)} cells where there are {len(header)} columns, or is there twice")
         rows[route] = dict(zip(columns.values(), cells, strict=True))
     return rows
+
+
+_OF_A_PAGE: Final = frozenset(_read(PAGES, {"else": "else", **BROWSERS}))

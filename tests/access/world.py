@@ -10,10 +10,12 @@ from typing import Any, Final
 from uuid import UUID
 
 from adapters.postgres.pool import Pool
+from core import impersonation
 from core.access import SYSTEM, OrganizationStatus, Permission, Person, Role
 from core.accounts import Account, Origin
 from core.api_keys import ApiKey
 from core.branding import Branding
+from core.browser import form_token
 from core.domains import Claim
 from core.events import CATALOGUE, Event
 from core.invitations import Invitation, InvitationStatus
@@ -25,8 +27,10 @@ from core.providers import Provider
 from core.services import Plan, Service, ServiceType
 from core.values import Domain, Email, Slug, digest, new_id, new_secret
 from ports import Ports
+from tests.access.belongings import COUNTRY, Belongings, backup_codes, begin_in_browser, password_of, wait_for_code
 from tests.access.state import State, state
 from tests.builders import SignedIn, add_account, mail_server, run_sql, sign_in
+from tests.identities import add_identity
 from tests.services import add_login, add_service_user, add_subscription, sign_in_to
 
 AUDITED: Final = ("organization.updated", "user.invited", "user.removed", "security.password.changed", "service.updated")
@@ -45,8 +49,8 @@ KEYS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """An organization and its people: an owner, an admin, a member, a further one who calls nothing, a guest who is only invited, and an
-    end user, who is no member; it has two services.
+    """An organization and its people: an owner, an admin, a member, a further one who calls nothing, one who has a second factor, a guest
+    who is only invited, and an end user, who is no member; it has two services.
 
     `things` say what `<name>` in a path and `{name}` in a request stand for, when they are meant to be this organization's.
     """
@@ -69,9 +73,13 @@ class Caller:
     role: Role | None = None
     impersonated: bool = False
     is_application: bool = False  # which has the session of a service of this person's
+    pre_auth: str | None = None  # instead of a session
     key: str | None = None
     permissions: frozenset[Permission] | None = None  # of the key, while it is good
     key_of: Tenant | None = None
+    cookie: str | None = None  # of a browser on our own pages
+    is_signed_in_browser: bool = False
+    own: Mapping[str, str] = field(default_factory=dict, repr=False)  # the things of this person
 
     @property
     def is_platform_owner(self) -> bool:
@@ -81,14 +89,17 @@ class Caller:
     def headers(self) -> Mapping[str, str]:
         if self.key is not None:
             return {"X-Api-Key": self.key}
-        return {} if self.session is None else {"Authorization": f"Bearer {self.session.access_token}"}
+        token = self.pre_auth if self.session is None else self.session.access_token
+        return {} if token is None else {"Authorization": f"Bearer {token}"}
+
+    @property
+    def cookies(self) -> Mapping[str, str]:
+        return {} if self.cookie is None else {"gatehouse-session": self.cookie}
 
     @property
     def things(self) -> Mapping[str, str]:
         """Those of the organization, and one's own."""
-        if self.account is None or self.session is None:
-            return self.at.things
-        return {**self.at.things, **_own(self.account, self.session)}
+        return {**self.at.things, **self.own}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,53 +116,102 @@ class World:
 
 async def make_world(ports: Ports, pool: Pool) -> World:
     """Make it in an empty database."""
+    belongings = Belongings(ports, pool)
     steward = await _add_person(ports, "steward@platform.example", is_platform_owner=True)
     stranger = await _add_person(ports, "stranger@nowhere.example")
+    governing = Governing(steward, await sign_in(ports, steward), belongings)
     # Two organizations know this person; what either knows of the other is what must not come out.
     both = await _add_person(ports, "both@between.example")
-    rival = await _add_tenant(ports, pool, RIVAL, both=both)
-    suspended = await _add_tenant(ports, pool, SUSPENDED, status=OrganizationStatus.SUSPENDED)
-    pending = await _add_tenant(ports, pool, PENDING, status=OrganizationStatus.PENDING)
+    rival = await _add_tenant(ports, pool, RIVAL, governing, both=both)
+    suspended = await _add_tenant(ports, pool, SUSPENDED, governing, status=OrganizationStatus.SUSPENDED)
+    pending = await _add_tenant(ports, pool, PENDING, governing, status=OrganizationStatus.PENDING)
     callers = [
-        *await _people_of(ports, rival, "foreign-", steward),
-        await _application(ports, pool, rival, rival.people["end-user"], "foreign-application"),
+        *await _people_of(ports, pool, rival, belongings, "foreign-", steward),
+        await _application(ports, pool, rival, belongings, rival.people["end-user"], "foreign-application"),
         *_keys_of(rival, "foreign-"),
-        replace((await _people_of(ports, suspended))[0], name="suspended"),
-        await _application(ports, pool, suspended, suspended.people["end-user"], "suspended-application"),
-        replace((await _people_of(ports, pending))[0], name="pending"),
+        replace((await _people_of(ports, pool, suspended, belongings))[0], name="suspended"),
+        await _browser(ports, pool, suspended, belongings, suspended.people["owner"], "suspended-browser"),
+        await _application(ports, pool, suspended, belongings, suspended.people["end-user"], "suspended-application"),
+        replace((await _people_of(ports, pool, pending, belongings))[0], name="pending"),
     ]
-    stranger_session, steward_session = await sign_in(ports, stranger), await sign_in(ports, steward)
+    stranger_session = await sign_in(ports, stranger)
+    stranger_has = _own(await belongings.of(stranger, "nowhere"), stranger_session)
+    steward_has = _own(await belongings.of(steward, "platform"), governing.session)
     await sign_in(ports, both, rival.organization.id)
     without_home = await state(pool)
-    home = await _add_tenant(ports, pool, HOME, both=both, invites=rival.people["further"].email)
+    home = await _add_tenant(ports, pool, HOME, governing, both=both, invites=rival.people["further"].email)
     await sign_in(ports, both, home.organization.id)
+    await belongings.of(both, HOME)  # what is this person's own the rival organization must not learn either
     guest = home.people["guest"]
+    guest_session = await sign_in(ports, guest)
     there = {caller.name: caller for caller in callers}
     callers += [
-        *await _people_of(ports, home, "", steward),
+        *await _people_of(ports, pool, home, belongings, "", steward),
         *_keys_of(home),
-        await _application(ports, pool, home, home.people["end-user"], "application"),
-        await _application(ports, pool, home, home.people["owner"], "owner-application"),
-        await _application(ports, pool, home, steward, "platform-application"),
+        await _application(ports, pool, home, belongings, home.people["end-user"], "application"),
+        await _application(ports, pool, home, belongings, home.people["owner"], "owner-application"),
+        await _application(ports, pool, home, belongings, steward, "platform-application"),
         Caller(name="anonymous", at=home),
-        Caller(name="stranger", at=home, account=stranger, session=stranger_session),
-        Caller(name="guest", at=home, account=guest, session=await sign_in(ports, guest)),
-        Caller(name="platform", at=home, account=steward, session=steward_session),
+        Caller(name="stranger", at=home, account=stranger, session=stranger_session, own=stranger_has),
+        Caller(name="guest", at=home, account=guest, session=guest_session, own=_own(await belongings.of(guest, HOME), guest_session)),
+        Caller(name="platform", at=home, account=steward, session=governing.session, own=steward_has),
         # The same as those of the rival, at somebody else's door.
         replace(there["foreign-owner"], name="foreign", at=home, role=None),
         replace(there["foreign-application"], name="visiting-application", at=home),
         replace(there["foreign-key"], name="visiting-key", at=home),
         replace(_keys_of(suspended)[0], name="suspended-key", at=home),
-        Caller(name="foreign-stranger", at=rival, account=stranger, session=stranger_session),
+        await _browser(ports, pool, home, belongings, home.people["owner"], "ended-browser", ended=True),
+        Caller(name="foreign-stranger", at=rival, account=stranger, session=stranger_session, own=stranger_has),
         Caller(name="foreign-anonymous", at=rival),
     ]
     return World(home, rival, both, {caller.name: caller for caller in callers}, await state(pool), without_home)
 
 
-async def _application(ports: Ports, pool: Pool, tenant: Tenant, account: Account, name: str) -> Caller:
-    """The tenant's first service, with a token of this person."""
-    session = await sign_in_to(ports, pool, tenant.services[0], account)
-    return Caller(name=name, at=tenant, account=account, session=session, is_application=True)
+@dataclass(frozen=True, slots=True)
+class Governing:
+    """A platform owner, who looks at some of what is made as somebody else; and what people have of their own."""
+
+    steward: Account
+    session: SignedIn
+    belongings: Belongings
+
+    async def look(self, ports: Ports, organization: Organization, account: Account) -> None:
+        """At an organization as one of its members."""
+        slug, steward = organization.slug, self.steward
+        by = Person(
+            user_id=steward.id,
+            email=steward.email,
+            session_id=self.session.session_id,
+            is_platform_owner=True,
+            address=f"{slug}:5",
+            agent=f"{slug} desk",
+        )
+        await impersonation.begin(ports, by, account.id, reason_of(slug), org_slug=slug)
+
+
+def reason_of(slug: str) -> str:
+    """Why a platform owner has acted as somebody else there, which no tenant is told, not even that one (decisions, point 207)."""
+    return f"why {slug} was looked at"
+
+
+async def _application(ports: Ports, pool: Pool, tenant: Tenant, belongings: Belongings, account: Account, name: str) -> Caller:
+    """The tenant's first service, with a token of this person, who has a linked account there."""
+    session, slug = await sign_in_to(ports, pool, tenant.services[0], account), tenant.organization.slug
+    if account.id != tenant.people["end-user"].id:
+        await _link(pool, tenant.services[0], slug, account)
+    own = _own(await belongings.of(account, slug), session)
+    return Caller(name=name, at=tenant, account=account, session=session, is_application=True, own=own)
+
+
+async def _browser(
+    ports: Ports, pool: Pool, tenant: Tenant, belongings: Belongings, account: Account, name: str, *, ended: bool = False
+) -> Caller:
+    """In which this person is signed in, or was."""
+    cookie = await begin_in_browser(ports, account)
+    if ended:
+        await run_sql(pool, "update sessions set ended_at = created_at where browser_hash = %s", digest(cookie))
+    own = {**await belongings.of(account, tenant.organization.slug), "form_token": form_token(cookie)}
+    return Caller(name=name, at=tenant, account=account, cookie=cookie, is_signed_in_browser=not ended, own=own)
 
 
 def _keys_of(tenant: Tenant, prefix: str = "") -> list[Caller]:
@@ -168,36 +228,38 @@ def _keys_of(tenant: Tenant, prefix: str = "") -> list[Caller]:
     ]
 
 
-def _own(account: Account, session: SignedIn) -> Mapping[str, str]:
+def _own(belongings: Mapping[str, str], session: SignedIn) -> Mapping[str, str]:
     """What is somebody's own."""
-    return {
-        "own_id": str(account.id),
-        "own_email": account.email,
-        "password": password_of(account.email),
-        "refresh_token": session.refresh_token,
-    }
-
-
-def password_of(email: str) -> str:
-    """Everybody has another one: nobody signs in as somebody else by sending the own one."""
-    return f"correct horse of {email}"
+    return {**belongings, "refresh_token": session.refresh_token}
 
 
 async def _add_person(ports: Ports, email: str, **changes: Any) -> Account:
     return await add_account(ports, email, password_of(email), **changes)
 
 
-async def _people_of(ports: Ports, tenant: Tenant, prefix: str = "", steward: Account | None = None) -> list[Caller]:
-    """The owner, the admin and the member, signed in; and, with a platform owner, that one as the owner and as the member."""
-    org = tenant.organization.id
-    callers = []
+async def _people_of(
+    ports: Ports, pool: Pool, tenant: Tenant, belongings: Belongings, prefix: str = "", steward: Account | None = None
+) -> list[Caller]:
+    """The owner, the admin and the member, signed in. With a platform owner also that one as each of them, the member who has a second
+    factor, and browsers."""
+    org, slug, callers = tenant.organization.id, tenant.organization.slug, []
+
+    async def add(name: str, account: Account, **changes: Any) -> None:
+        session = await sign_in(ports, account, org, agent=f"{tenant.organization.name} Browser", impersonator=changes.pop("by", None))
+        own = _own(await belongings.of(account, slug), session)
+        callers.append(Caller(name=f"{prefix}{name}", at=tenant, account=account, session=session, own=own, **changes))
+
     for role in Role:
-        account = tenant.people[role]
-        own = await sign_in(ports, account, org, agent=f"{tenant.organization.name} Browser")
-        callers.append(Caller(name=f"{prefix}{role}", at=tenant, account=account, session=own, role=role))
+        await add(role, tenant.people[role], role=role)
         if steward is not None:
-            acted = await sign_in(ports, account, org, impersonator=steward)
-            callers.append(Caller(name=f"{prefix}as-{role}", at=tenant, account=account, session=acted, role=role, impersonated=True))
+            await add(f"as-{role}", tenant.people[role], role=role, impersonated=True, by=steward)
+    if steward is not None:
+        guarded = tenant.people["guarded"]
+        await add("with-mfa", guarded, role=Role.MEMBER)
+        has = await belongings.of(guarded, slug)
+        callers.append(Caller(name=f"{prefix}waiting", at=tenant, account=guarded, pre_auth=tenant.things["pre_auth"], own=has))
+        callers.append(await _browser(ports, pool, tenant, belongings, tenant.people["owner"], f"{prefix}browser"))
+        callers.append(await _browser(ports, pool, tenant, belongings, guarded, f"{prefix}browser-with-mfa"))
     return callers
 
 
@@ -205,6 +267,7 @@ async def _add_tenant(
     ports: Ports,
     pool: Pool,
     slug: str,
+    governing: Governing,
     *,
     both: Account | None = None,
     status: OrganizationStatus = OrganizationStatus.ACTIVE,
@@ -215,8 +278,9 @@ async def _add_tenant(
     `both` is a member who exists already, `invites` one more address that it has invited.
     """
     now = ports.clock.now()
-    people = {name: await _add_person(ports, f"{name}@{slug}.example") for name in (*Role, "further", "guest")}
-    roles = {people[role]: role for role in Role} | {people["further"]: Role.MEMBER} | ({both: Role.MEMBER} if both else {})
+    people = {name: await _add_person(ports, f"{name}@{slug}.example") for name in (*Role, "further", "guarded", "guest")}
+    members = (people["further"], people["guarded"], *([both] if both else []))
+    roles = {people[role]: role for role in Role} | dict.fromkeys(members, Role.MEMBER)
     sessions = {name: await sign_in(ports, people[name], agent=f"{slug} telephone") for name in ("further", "owner")}
     secrets = {name: str(new_id()) for name in ("invitation_token", "reset_token", "verification_token")}
     owner, further = people["owner"], people["further"]
@@ -271,9 +335,15 @@ async def _add_tenant(
         for name in AUDITED:
             tx.record(Event(CATALOGUE[name], str(further.id), org_id=org, details={"note": f"{name} at {slug}"}))
     login = """
-        insert into login_events (id, user_id, org_id, provider, success, agent, created_at)
-        values (%s, %s, %s, 'password', true, %s, %s)"""
-    await run_sql(pool, login, new_id(), further.id, org, f"{slug} watch", now)
+        insert into login_events (id, user_id, org_id, provider, success, agent, city, country, created_at)
+        values (%s, %s, %s, 'password', true, %s, %s, %s, %s)"""
+    await run_sql(pool, login, new_id(), further.id, org, f"{slug} watch", f"{slug.title()} Harbour", COUNTRY, now)
+    asked = "insert into privacy_log (id, event_type, user_id, actor_id, address, agent, created_at) values (%s, %s, %s, %s, %s, %s, %s)"
+    await run_sql(pool, asked, new_id(), f"{slug} was asked", further.id, owner.id, f"{slug}:6", f"{slug} desk", now)
+    if status is OrganizationStatus.ACTIVE:
+        await governing.look(ports, organization, people["guarded"])
+    guarded_has = await governing.belongings.of(people["guarded"], slug, guarded=True)
+    further_has = _own(await governing.belongings.of(further, slug), sessions["further"])
     # Managed, so that its own organization may do with it whatever an organization may: born there, with an address there.
     people["end-user"] = await _add_person(ports, f"end-user@{slug}.example", origin=Origin.API_KEY, origin_org_id=org)
     await _add_settings(ports, organization)
@@ -300,7 +370,14 @@ async def _add_tenant(
         "invitation_hash": pending.token_hash.hex(),  # what stands for the token in lists, and opens nothing for others (point 192)
         "tier_id": str(tier.id),
         "guest_email": people["guest"].email,
-        **_own(further, sessions["further"]),
+        "guarded_id": str(people["guarded"].id),
+        "guarded_code": guarded_has["code"],
+        "guarded_device_token": guarded_has["device_token"],
+        "guarded_secret": guarded_has["mfa_secret"],
+        "backup_code": backup_codes(slug)[0],
+        "pre_auth": await wait_for_code(ports, people["guarded"]),
+        **further_has,
+        "further_device_id": further_has["device_id"],
     }
     return Tenant(organization, people, things, services, keys)
 
@@ -427,11 +504,14 @@ async def _use(ports: Ports, pool: Pool, organization: Organization, service: UU
     """What is there of somebody who signs in to a service, also through a provider."""
     await add_service_user(ports, service, user.id)
     await add_login(ports, pool, service, user.id, "codehost")
-    identity = """
-        insert into identities (id, user_id, service_id, provider, provider_user_id, email, linked_at)
-        values (%s, %s, %s, 'codehost', %s, %s, %s)"""
-    name = f"{organization.slug}-{user.email.split('@')[0]}"
-    await run_sql(pool, identity, new_id(), user.id, service, name, f"{name}@codehost.example", ports.clock.now())
+    await _link(pool, service, organization.slug, user)
+
+
+async def _link(pool: Pool, service: UUID, slug: str, user: Account) -> None:
+    name = f"{slug}-{user.email.split('@')[0]}"
+    await add_identity(
+        pool, user.id, service=service, subject=name, email=f"{name}@codehost.example", token=f"token of {name}", scopes=[f"{slug}:read"]
+    )
 
 
 def _invitation(organization: Organization, inviter: Account, email: str, created_at: datetime, token: str | None = None) -> Invitation:
