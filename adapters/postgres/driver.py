@@ -175,6 +175,8 @@ class Connection(psycopg.AsyncConnection[Row]):
             while True:
                 if deadline is not None:
                     ready = await _readiness_until(deadline, fd, wanted)
+                elif wanted != _R and (ready := _readiness_now(fd, wanted)):
+                    pass  # there is room to write as a rule, and the answer is waited for later
                 else:
                     with trio.move_on_after(self.answer_within) as patience:
                         if wanted == _R:  # every statement waits here once, and most wait only here
@@ -249,21 +251,20 @@ async def _readiness(fd: int, wanted: int) -> int:
     if wanted == _W:
         await trio.lowlevel.wait_writable(fd)
         return _READY_W
-    # Both are wanted when much is sent: the server may have to be heard before it reads on. Mostly one is true already.
-    await trio.lowlevel.checkpoint()
-    if not (ready := _readiness_now(fd, wanted)):
-        async with trio.open_nursery() as nursery:
+    # Both are wanted when much is sent: the server may have to be heard before it reads on.
+    ready = 0
+    async with trio.open_nursery() as nursery:
 
-            async def first(one: int) -> None:
-                nonlocal ready
-                try:
-                    ready |= await _readiness(fd, one)
-                except (OSError, trio.ClosedResourceError):
-                    ready |= one  # using the socket is what tells the reason
-                nursery.cancel_scope.cancel()
+        async def first(one: int) -> None:
+            nonlocal ready
+            try:
+                ready |= await _readiness(fd, one)
+            except (OSError, trio.ClosedResourceError):
+                ready |= one  # using the socket is what tells the reason
+            nursery.cancel_scope.cancel()
 
-            nursery.start_soon(first, _R)
-            nursery.start_soon(first, _W)
+        nursery.start_soon(first, _R)
+        nursery.start_soon(first, _W)
     return ready
 
 
