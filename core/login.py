@@ -221,9 +221,8 @@ async def _shown(
     async with ports.storage.transaction(by=person) as tx:
         account = await tx.accounts.lock(account.id) or refuse(PreAuthInvalid)
         # Whatever ends sign-ins that wait, removes them, with the account locked.
-        if not await tx.pre_auths.redeem(pending.id, now) or not account.is_usable:
+        if not await mfa.accept(tx, person, account, pending.id, proof, now) or not account.is_usable:
             raise PreAuthInvalid
-        await mfa.accept(tx, person, account, proof, now)
         way = Way(pending.provider, service, client, in_browser)
         arrival = await devices.arrive(ports, tx, account.id, person, client, service.org_id if service else None, now)
         return await _begin(ports, tx, person, account, way, arrival, now, second_factor=True, trust=trust)

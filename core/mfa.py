@@ -318,18 +318,21 @@ async def _backup_proof(ports: Ports, user_id: UUID, enrolment: Enrolment, code:
     return Proof(Method.BACKUP_CODE, code_hash=code_hash) if unused else None
 
 
-async def accept(tx: Transaction, caller: Caller, account: Account, proof: Proof, now: datetime) -> None:
-    """Use up what `check` has found right, of a locked account, and forget the wrong guesses.
+async def accept(tx: Transaction, caller: Caller, account: Account, pre_auth_id: UUID, proof: Proof, now: datetime) -> bool:
+    """End a sign-in to a locked account that waits, by what `check` has found right, which is used up; and forget the wrong guesses.
 
-    Raises CodeWrong when somebody else was faster with it, or the second factor is another one by now.
+    False where the sign-in does not wait any more. Raises CodeWrong when somebody else was faster with the code, or the second factor is
+    another one by now.
     """
     if proof.step is not None and proof.setup_at is not None:
-        if not await tx.mfa.accept_step(account.id, proof.setup_at, proof.step, caller, now):
-            raise CodeWrong
-    elif proof.code_hash is None or not await tx.mfa.accept_code(account.id, proof.code_hash, caller, now):
-        raise CodeWrong
+        waited, taken = await tx.mfa.accept_step(pre_auth_id, account.id, proof.setup_at, proof.step, caller, now)
     else:
+        assert proof.code_hash is not None, "what is no code of a step is a backup code"
+        waited, taken = await tx.mfa.accept_code(pre_auth_id, account.id, proof.code_hash, caller, now)
         await tx.mails.queue(new_mail(MailKind.BACKUP_CODE_USED, account.email, now))
+    if waited and not taken:
+        raise CodeWrong
+    return waited
 
 
 async def switch_off(tx: Transaction, account: Account, now: datetime) -> bool:

@@ -396,13 +396,9 @@ class Logins(Protocol):
 
 
 class PreAuths(Protocol):
-    """Sign-ins that wait for the second factor. The account is locked before `add`, `redeem` and `remove_all`."""
+    """Sign-ins that wait for the second factor; what ends them well is `Mfa.accept_step`. The account is locked before any of these."""
 
     async def add(self, pending: Pending) -> None: ...
-
-    async def redeem(self, pre_auth_id: UUID, now: datetime) -> bool:
-        """Whether it was there, and is live; it is gone then. Exactly one caller wins."""
-        ...
 
     async def remove_all(self, user_id: UUID) -> None:
         """None of the person's can be continued any more."""
@@ -911,12 +907,17 @@ class Mfa(MfaRead, MfaLog, Protocol):
         """Have these backup codes and no others."""
         ...
 
-    async def accept_step(self, user_id: UUID, setup_at: datetime, step: int, caller: Caller, now: datetime) -> bool:
-        """`take_step` at sign-in: with its log, and the wrong guesses are forgotten."""
+    async def accept_step(
+        self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, caller: Caller, now: datetime
+    ) -> tuple[bool, bool]:
+        """End a sign-in that waits, by `take_step`, with its log; the wrong guesses are forgotten.
+
+        Whether the sign-in was there, live, and whether the code was; exactly one caller has both, and whoever has not must roll back.
+        """
         ...
 
-    async def accept_code(self, user_id: UUID, code_hash: bytes, caller: Caller, now: datetime) -> bool:
-        """Use up a backup code at sign-in, if there is an unused one with this hash: with its log, and the wrong guesses are forgotten."""
+    async def accept_code(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, caller: Caller, now: datetime) -> tuple[bool, bool]:
+        """The same by using up the backup code with this hash."""
         ...
 
     async def remove(self, user_id: UUID) -> None:

@@ -3,13 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from uuid import UUID
 
 import pyotp
 
 from core import mfa
 from core.access import SYSTEM
 from core.accounts import Account
+from core.login import Pending
 from core.mfa import Proof
+from core.values import new_id
 from ports import Ports
 from ports.observe import Clock
 
@@ -50,9 +53,17 @@ async def add_mfa(
     return Authenticator(secret, ports.clock, backup_codes)
 
 
+def waiting(user_id: UUID, now: datetime) -> Pending:
+    """A sign-in that waits for the second factor."""
+    return Pending(new_id(), user_id, None, "password", now, now + timedelta(seconds=600))
+
+
 async def accept(ports: Ports, account: Account, proof: Proof) -> None:
     """What a login does with a right code, alone."""
+    now = ports.clock.now()
+    pending = waiting(account.id, now)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         locked = await tx.accounts.lock(account.id)
         assert locked is not None
-        await mfa.accept(tx, SYSTEM, locked, proof, ports.clock.now())
+        await tx.pre_auths.add(pending)
+        assert await mfa.accept(tx, SYSTEM, locked, pending.id, proof, now)

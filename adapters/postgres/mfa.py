@@ -139,39 +139,47 @@ class Mfa(MfaLog):
             step=step,
         )
 
-    async def accept_step(self, user_id: UUID, setup_at: datetime, step: int, caller: Caller, now: datetime) -> bool:
+    async def accept_step(
+        self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, caller: Caller, now: datetime
+    ) -> tuple[bool, bool]:
         return await self._accept(
+            pre_auth_id,
             """
             update mfa set last_step = %(step)s
-            where user_id = %(user_id)s and setup_at = %(setup_at)s and (last_step is null or last_step < %(step)s)
-            returning 1""",
+            where user_id = %(user_id)s and setup_at = %(setup_at)s and (last_step is null or last_step < %(step)s)""",
             _logged(user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS], caller, now),
             setup_at=setup_at,
             step=step,
         )
 
-    async def accept_code(self, user_id: UUID, code_hash: bytes, caller: Caller, now: datetime) -> bool:
+    async def accept_code(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, caller: Caller, now: datetime) -> tuple[bool, bool]:
         return await self._accept(
+            pre_auth_id,
             """
             update backup_codes set used_at = %(now)s
-            where user_id = %(user_id)s and code_hash = %(code_hash)s and used_at is null
-            returning 1""",
+            where user_id = %(user_id)s and code_hash = %(code_hash)s and used_at is null""",
             _logged(user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS, MfaEvent.BACKUP_CODE_USED], caller, now),
             code_hash=code_hash,
         )
 
-    async def _accept(self, take: LiteralString, logged: dict[str, object], **taken: object) -> bool:
-        return await self._exists(
+    async def _accept(self, pre_auth_id: UUID, take: LiteralString, logged: dict[str, object], **taken: object) -> tuple[bool, bool]:
+        found = await self._one(
+            lambda row: (row[0], row[1]),
             f"""
-            with taken as ({take}),
+            with redeemed as (
+                delete from pre_auths where id = %(pre_auth_id)s and user_id = %(user_id)s and expires_at > %(now)s returning 1),
+            taken as ({take} and exists (select 1 from redeemed) returning 1),
             logged as ({LOG} where exists (select 1 from taken)),
             cleared as ({CLEAR} and exists (select 1 from taken))
-            select 1 from taken""",
+            select exists (select 1 from redeemed), exists (select 1 from taken)""",
             **logged,
             **taken,
+            pre_auth_id=pre_auth_id,
             secret=Secret.MFA,
             subject=digest(str(logged["user_id"])),
         )
+        assert found is not None, "it always answers"
+        return found
 
     async def replace_codes(self, user_id: UUID, salt: bytes, hashes: Sequence[bytes]) -> None:
         await self._run(

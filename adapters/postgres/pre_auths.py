@@ -50,8 +50,5 @@ class PreAuths(Repository):
     async def give_back_try(self, pre_auth_id: UUID) -> None:
         await self._run("update pre_auths set failures = failures - 1 where id = %(id)s and failures > 0", id=pre_auth_id)
 
-    async def redeem(self, pre_auth_id: UUID, now: datetime) -> bool:
-        return await self._exists("delete from pre_auths where id = %(id)s and expires_at > %(now)s returning 1", id=pre_auth_id, now=now)
-
     async def remove_all(self, user_id: UUID) -> None:
         await self._run("delete from pre_auths where user_id = %(user_id)s", user_id=user_id)

@@ -1,4 +1,4 @@
-"""A storm over one organization: everything that people may do to it, all at once (security.md Z-1 to Z-6)."""
+"""A storm over one organization, and over accounts: everything that people may do to them, all at once (security.md Z-1 to Z-6)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -10,15 +10,20 @@ from uuid import UUID
 import pytest
 
 from adapters.postgres.pool import Pool
+from core import housekeeping
 from core.access import Role
+from core.values import new_id
 from ports import Ports
-from tests.access.world import HOME, World, password_of
-from tests.builders import Answer, Api, add_account, add_member, everyone, run_sql, sign_in
+from tests.access.belongings import backup_codes, password_of
+from tests.access.world import HOME, World
+from tests.builders import Answer, Api, SignedIn, add_account, add_member, add_platform_owner, everyone, run_sql, sign_in
+from tests.fakes.outside import FakeClock
+from tests.mfa import STEP, Authenticator
 
 pytestmark = pytest.mark.slow
 
-AT_ONCE = 60
-LAPS = 3
+AT_ONCE = 90
+LAPS = 4
 LIMIT = 12  # members
 SERVICES = 4  # at most
 
@@ -28,10 +33,20 @@ Act = tuple[str, str, Any, str | None]  # method, path, body, token or API key
 class Storm:
     """What people think of doing, whether they may or not. Who owns the organization thinks of more, for the others are mostly refused."""
 
-    def __init__(self, world: World, tokens: Mapping[str, str], seed: int) -> None:
+    def __init__(
+        self, world: World, tokens: Mapping[str, str], stewards: Mapping[str, str], guarded: Sequence[SignedIn], seed: int
+    ) -> None:
         org = world.home.organization
         self.base, self.platform = f"/api/organizations/{org.slug}", f"/api/platform/organizations/{org.id}"
-        self.steward = token_of(world, "platform")
+        self.stewards = stewards  # their tokens by their ids
+        self.forgettable = [id_ for id_ in tokens if id_ not in {str(account.id) for account in world.home.people.values()}]
+        self.acting: dict[str, str] = {}  # who of them has which token as somebody else
+        # One account that several use at the same time, which has a second factor.
+        self.guarded_id, self.guarded_email = world.home.things["guarded_id"], str(world.home.people["guarded"].email)
+        self.guarded = [session.access_token for session in guarded]
+        self.refresh_tokens = [session.refresh_token for session in guarded]
+        self.devices: list[str] = []
+        self.trust_tokens = [world.home.things["guarded_device_token"]]
         self.invitations = [(world.home.things["invitation_id"], world.home.things["invitation_token"])]
         self.services = [world.home.things["service_slug"], world.home.things["other_service_slug"]]
         self.plans = [world.home.things["plan_id"], world.home.things["used_plan_id"]]
@@ -41,6 +56,10 @@ class Storm:
         self.users = [(str(user.id), str(user.email)) for user in users]
         self._random = Random(seed)  # noqa: S311
         self._invited = 0
+
+    @property
+    def steward(self) -> str:
+        return str(self._one_of(self.stewards.values()))
 
     def acts(self, owner: str) -> Iterator[Act]:
         """One of each kind, again and again."""
@@ -85,8 +104,70 @@ class Storm:
                 ("POST", f"{self.platform}/activate", None, self.steward),
                 ("PATCH", f"{self.platform}/tier", {"tier_id": "00000000-0000-4000-8000-000000000001"}, self.steward),
             ]
+            kinds += self._about_people(whom)
             self._random.shuffle(kinds)
             yield from kinds
+
+    def _about_people(self, whom: str) -> list[Act]:
+        steward, other = self._random.sample([*self.stewards], 2)
+        # Of the newest sessions, since the older ones have mostly been ended.
+        tokens, refresh_token = (self._one_of(self.guarded[-6:]) for _ in range(20)), self._one_of(self.refresh_tokens[-6:])
+        password = password_of(self.guarded_email)
+        login = {"email": self.guarded_email, "password": password}
+        acts: list[Act] = [
+            ("POST", "/api/user/mfa/setup", None, next(tokens)),
+            ("POST", "/api/user/mfa/setup", None, next(tokens)),
+            ("DELETE", "/api/user/mfa", None, next(tokens)),
+            ("POST", "/api/user/mfa/backup-codes/regenerate", None, next(tokens)),
+            ("POST", "/api/auth/login", login, None),
+            ("POST", "/api/auth/login", login, None),
+            ("POST", "/api/auth/login", {**login, "device_token": self._one_of(self.trust_tokens)}, None),
+            ("POST", "/api/auth/refresh", {"refresh_token": refresh_token}, None),
+            ("POST", "/api/auth/refresh", {"refresh_token": refresh_token}, None),
+            ("POST", "/api/auth/logout", None, next(tokens)),
+            ("DELETE", f"/api/privacy/forget/{self._one_of(self.forgettable)}", None, self.steward),
+            ("POST", f"/api/platform/impersonate/{whom}", {"reason": "a storm", "org_slug": HOME}, self.stewards[steward]),
+            ("POST", f"/api/platform/impersonate/{self.guarded_id}", {"reason": "a storm"}, self.stewards[steward]),
+            ("POST", "/api/platform/owners", {"user_id": whom}, self.steward),
+            ("DELETE", f"/api/platform/owners/{whom}", None, self.steward),
+            ("DELETE", f"/api/platform/owners/{other}", None, self.stewards[steward]),
+            ("DELETE", f"/api/platform/owners/{steward}", None, self.stewards[other]),
+        ]
+        if self._random.random() < 0.4:  # either ends all others' sessions
+            acts += [
+                self._one_of(
+                    [
+                        ("POST", "/api/user/change-password", {"current_password": password, "new_password": password}, next(tokens)),
+                        ("DELETE", f"/api/platform/users/{self.guarded_id}/mfa", {"reason": "a storm"}, self.steward),
+                    ]
+                )
+            ]
+        if self.devices:
+            acts += [("DELETE", f"/api/user/devices/{self._one_of(self.devices)}", None, next(tokens)) for _ in range(2)]
+        if self.acting:
+            acts += [(method, self.base, body, self._one_of(self.acting)) for method, body in (("GET", None), ("PATCH", {"name": "As"}))]
+        return acts
+
+    def learn(self, answers: Sequence[tuple[Act, Answer]]) -> None:
+        """What there is now, that the next ones can be about."""
+        for (_, path, body, token), answer in answers:
+            made = json_of(answer)
+            if "invitation" in made:
+                self.invitations.append((made["invitation"]["id"], made["token"]))
+            if "default_plan" in made:
+                self.services.append(made["service"]["slug"])
+            if made.keys() == {"id", "email", "created_at"}:
+                self.users.append((made["id"], made["email"]))
+            if "price_cents" in made:
+                self.plans.append(made["id"])
+            if "impersonated_user" in made:
+                self.acting[made["access_token"]] = next(id_ for id_, own in self.stewards.items() if own == token)
+            elif path in ("/api/auth/login", "/api/auth/refresh") and "refresh_token" in made:
+                if path == "/api/auth/refresh" or body["email"] == self.guarded_email:
+                    self.guarded.append(made["access_token"])
+                    self.refresh_tokens.append(made["refresh_token"])
+                if "device_token" in made:
+                    self.trust_tokens.append(made["device_token"])
 
     def deletions(self, owner: str) -> list[Act]:
         first = f"{self.base}/services/{self.services[0]}"
@@ -101,36 +182,71 @@ class Storm:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_after_a_storm_everything_is_as_it_must_be(seed: int, api: Api, ports: Ports, pool: Pool, world: World) -> None:
+async def test_after_a_storm_everything_is_as_it_must_be(
+    seed: int, api: Api, ports: Ports, pool: Pool, world: World, clock: FakeClock
+) -> None:
     org = world.home.organization.id
     tokens = {str(world.home.people[role].id): token_of(world, role) for role in Role}
-    for number in range(4):
+    for number in range(6):
         account = await add_account(ports, f"member{number}@storm.example", None)
         await add_member(pool, org, account.id)
         tokens[str(account.id)] = (await sign_in(ports, account, org)).access_token
     await run_sql(pool, "update organizations set max_users = %s, max_services = %s where id = %s", LIMIT, SERVICES, org)
-    storm = Storm(world, tokens, seed)
+    second = await add_platform_owner(ports, "second@platform.example")
+    steward = world.callers["platform"]
+    assert steward.account is not None
+    stewards = {str(steward.account.id): token_of(world, "platform"), str(second.id): (await sign_in(ports, second)).access_token}
+    guarded = [await sign_in(ports, world.home.people["guarded"]) for _ in range(4)]
+    authenticator = Authenticator(world.home.things["guarded_secret"], clock, backup_codes(HOME))
+    storm = Storm(world, tokens, stewards, guarded, seed)
     for lap in range(1, LAPS + 1):
-        await run_sql(pool, "update organizations set status = 'active' where id = %s", org)
-        [(owner,)] = await run_sql(pool, "select user_id::text from memberships where org_id = %s and role = 'owner'", org)
+        owner = await calm(pool, org, stewards, tokens)
+        found = await run_sql(pool, "select id::text from devices where user_id = %s order by id", world.home.people["guarded"].id)
+        storm.devices = [id_ for (id_,) in found]
         acts = list(islice(storm.acts(owner), AT_ONCE))
         if lap == LAPS:
             acts[AT_ONCE // 2 : AT_ONCE // 2] = storm.deletions(owner)
-        answers = await everyone(len(acts), partial(perform, api, acts))
-        assert [answer.text for answer in answers if answer.status >= 500] == []
-        assert 200 in {answer.status for answer in answers}
-        storm.invitations += [(made["invitation"]["id"], made["token"]) for made in map(json_of, answers) if "invitation" in made]
-        storm.services += [made["service"]["slug"] for made in map(json_of, answers) if "default_plan" in made]
-        storm.users += [(made["id"], made["email"]) for made in map(json_of, answers) if made.keys() == {"id", "email", "created_at"}]
-        storm.plans += [made["id"] for made in map(json_of, answers) if "price_cents" in made]
+        answers = await everyone(len(acts), partial(perform, api, acts, authenticator))
+        assert [answer.text for _, answer in answers if answer.status >= 500] == []
+        assert 200 in {answer.status for _, answer in answers}
+        storm.learn(answers)
+        await check_people(pool)
+        await check_acting(api, pool, storm.acting)
+        if lap == LAPS:  # what people did at this moment it is told of although it is gone, until somebody tidies up
+            await housekeeping.sweep(ports, new_id())
         await check(pool, org, gone=lap == LAPS)
+        clock.advance(3 * STEP)
 
 
-async def perform(api: Api, acts: Sequence[Act], number: int) -> Answer:
+async def calm(pool: Pool, org: UUID, stewards: Mapping[str, str], tokens: Mapping[str, str]) -> str:
+    """Between two laps everybody who has lost what it takes to go on gets it back; the id of the owner."""
+    await run_sql(pool, "update organizations set status = 'active' where id = %s", org)
+    await run_sql(pool, "update users set is_platform_owner = true where id = any(%s::uuid[])", list(stewards))
+    # An owner whom nobody knows any more owns what there is, but does nothing with it.
+    heir = """
+        select m.user_id from memberships m join users u on u.id = m.user_id
+        where m.org_id = %s and u.anonymized_at is null and u.id = any(%s::uuid[]) order by m.role <> 'owner', m.user_id limit 1"""
+    [(owner,)] = await run_sql(pool, heir, org, list(tokens))
+    await run_sql(pool, "update memberships set role = 'member' where org_id = %s and role = 'owner' and user_id <> %s", org, owner)
+    await run_sql(pool, "update memberships set role = 'owner' where org_id = %s and user_id = %s", org, owner)
+    return str(owner)
+
+
+async def perform(api: Api, acts: Sequence[Act], authenticator: Authenticator, number: int) -> tuple[Act, Answer]:
+    """What somebody does, and where that asks for a code the next step, too."""
     method, path, body, token = acts[number]
     if path.startswith("/api/service/"):
-        return await api.call(method, path, body, headers={"X-Api-Key": token or ""})
-    return await api.call(method, path, body, token=token)
+        return acts[number], await api.call(method, path, body, headers={"X-Api-Key": token or ""})
+    answer = await api.call(method, path, body, token=token)
+    made = json_of(answer)
+    if "mfa_required" in made:
+        code = authenticator.code() if number % 3 else authenticator.backup_codes[number % len(authenticator.backup_codes)]
+        answer = await api.post("/api/auth/mfa/verify", {"code": code, "trust_device": bool(number % 2)}, token=made["access_token"])
+    if "qr_code_uri" in made:
+        authenticator.secret = made["secret"]  # the app that all share
+        answer = await api.post("/api/user/mfa/verify", {"code": authenticator.code()}, token=token)
+    authenticator.backup_codes = json_of(answer).get("backup_codes", authenticator.backup_codes)
+    return acts[number], answer
 
 
 def token_of(world: World, name: str) -> str:
@@ -156,16 +272,16 @@ async def check(pool: Pool, org: UUID, *, gone: bool) -> None:
     if gone:
         assert left == []
         assert await run_sql(pool, "select 1 from memberships where org_id = %s", org) == []
-        for table in ("invitations", "services", "plans", "subscriptions", "api_keys"):
+        for table in ("invitations", "services", "plans", "subscriptions", "api_keys", "audit_log", "audit_totals", "events"):
             assert await run_sql(pool, f"select 1 from {table} where org_id = %s", org) == []  # noqa: S608
     else:
         [(counted, members, owners)] = left
         assert (counted, owners) == (members, 1)
         assert members <= LIMIT
         await check_services(pool, org)
-    totals = await run_sql(pool, "select action, target_type, total from audit_totals where org_id = %s and total > 0", org)
-    entries = await run_sql(pool, "select action, target_type, count(*) from audit_log where org_id = %s group by 1, 2", org)
-    assert sorted(totals) == sorted(entries)
+        totals = await run_sql(pool, "select action, target_type, total from audit_totals where org_id = %s and total > 0", org)
+        entries = await run_sql(pool, "select action, target_type, count(*) from audit_log where org_id = %s group by 1, 2", org)
+        assert sorted(totals) == sorted(entries)
 
 
 async def check_services(pool: Pool, org: UUID) -> None:
@@ -186,3 +302,56 @@ async def check_services(pool: Pool, org: UUID) -> None:
     users = await run_sql(pool, "select distinct user_id from service_users where org_id = %s order by 1", org)
     assert users == await run_sql(pool, "select user_id from end_users where org_id = %s order by 1", org)
     assert await run_sql(pool, "select total from end_user_totals where org_id = %s", org) == [(len(users),)]
+
+
+async def check_people(pool: Pool) -> None:
+    """What holds of accounts, whatever happened to them; each of these finds what must not be."""
+    assert await run_sql(
+        pool, "select 1 from users where is_platform_owner and deactivated_at is null and anonymized_at is null limit 1"
+    ), "there is nobody to govern the platform"
+    for what, wrong in WRONG.items():
+        assert await run_sql(pool, wrong) == [], what
+
+
+WRONG: Mapping[str, str] = {
+    "a session of a revoked device lives": """
+        select s.id from sessions s join devices d on d.id = s.device_id where d.revoked_at is not null and s.ended_at is null""",
+    "a revoked device is trusted": "select id from devices where revoked_at is not null and trust_hash is not null",
+    "somebody who is unknown can come in": """
+        select u.id from users u
+        where u.anonymized_at is not null
+          and (u.password_hash is not null or u.mfa_enabled_at is not null or u.is_platform_owner
+               or exists (select 1 from sessions s where s.user_id = u.id and s.ended_at is null)
+               or exists (select 1 from mfa f where f.user_id = u.id)
+               or exists (select 1 from backup_codes c where c.user_id = u.id)
+               or exists (select 1 from pre_auths p where p.user_id = u.id)
+               or exists (select 1 from passkeys k where k.user_id = u.id)
+               or exists (select 1 from identities i where i.user_id = u.id)
+               or exists (select 1 from devices d where d.user_id = u.id and d.trust_hash is not null))""",
+    "a session has two tokens to go on with": """
+        select session_id from refresh_tokens where rotated_at is null group by session_id having count(*) > 1""",
+    "a session goes on without a token": """
+        select s.id from sessions s
+        where s.ended_at is null and s.browser_hash is null
+          and not exists (select 1 from refresh_tokens t where t.session_id = s.id and t.rotated_at is null)""",
+    "a second factor is asked for that there is not": """
+        select u.id from users u left join mfa f on f.user_id = u.id
+        where u.mfa_enabled_at is not null
+          and (f.codes_salt is null or f.last_step is null
+               or (select count(*) from backup_codes c where c.user_id = u.id) <> 10)""",
+    "something of a second factor is left that is not asked for": """
+        select u.id from users u
+        where u.mfa_enabled_at is null
+          and (exists (select 1 from backup_codes c where c.user_id = u.id)
+               or exists (select 1 from pre_auths p where p.user_id = u.id)
+               or exists (select 1 from mfa f where f.user_id = u.id and f.codes_salt is not null))""",
+}
+
+
+async def check_acting(api: Api, pool: Pool, acting: Mapping[str, str]) -> None:
+    """Nobody acts as somebody else who does not govern the platform (any more)."""
+    found = await run_sql(pool, "select id::text from users where is_platform_owner and anonymized_at is null")
+    governing = {id_ for (id_,) in found}
+    for token, steward in acting.items():
+        if steward not in governing:
+            assert (await api.get("/api/user", token=token)).status == 401

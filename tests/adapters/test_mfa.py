@@ -17,6 +17,7 @@ from ports.crypto import SealBroken
 from tests.adapters.rows import ADA, EVE, MICROSECOND, NOW, SECOND, account, add, plan_nodes, rows_of, within
 from tests.builders import everyone, run_sql
 from tests.fakes.outside import FakeClock
+from tests.mfa import waiting
 
 SALT, HASHES = b"salt", [b"hash %d" % number for number in range(10)]
 
@@ -104,13 +105,23 @@ async def test_of_many_who_take_a_step_at_once_one_gets_it(storage: Postgres, ad
         assert (await everyone(20, lambda _, step=step: take(storage, ada, step))).count(True) == 1  # type: ignore[misc]
 
 
+async def use_code(storage: Postgres, user: UUID, code: bytes) -> bool:
+    """Whether a sign-in ends with this backup code."""
+    pending = waiting(user, NOW)
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.pre_auths.add(pending)
+        waited, taken = await tx.mfa.accept_code(pending.id, user, code, SYSTEM, NOW)
+    assert waited
+    return taken
+
+
 async def test_a_backup_code_is_good_once(storage: Postgres, pool: Pool, ada: UUID) -> None:
     await begin(storage, ada)
     await within(storage, lambda tx: tx.mfa.replace_codes(ada, SALT, HASHES))
     untouched = await others(pool, ada)
 
     async def use(code: bytes) -> bool:
-        return await within(storage, lambda tx: tx.mfa.accept_code(ada, code, SYSTEM, NOW))
+        return await use_code(storage, ada, code)
 
     async with storage.reading() as read:
         assert [await read.mfa.has_code(ada, code) for code in (HASHES[3], b"other")] == [True, False]
@@ -129,7 +140,7 @@ async def test_of_many_who_use_a_backup_code_at_once_one_does(storage: Postgres,
     for code in HASHES[:5]:
 
         async def use(_: int, code: bytes = code) -> bool:
-            return await within(storage, lambda tx: tx.mfa.accept_code(ada, code, SYSTEM, NOW))
+            return await use_code(storage, ada, code)
 
         used = await everyone(20, use)
         assert used.count(True) == 1
@@ -139,7 +150,7 @@ async def test_new_codes_take_the_place_of_all_others(storage: Postgres, pool: P
     await begin(storage, ada)
     untouched = await others(pool, ada)
     await within(storage, lambda tx: tx.mfa.replace_codes(ada, SALT, HASHES))
-    await within(storage, lambda tx: tx.mfa.accept_code(ada, HASHES[0], SYSTEM, NOW))
+    assert await use_code(storage, ada, HASHES[0])
     await within(storage, lambda tx: tx.mfa.replace_codes(ada, b"pepper", [b"new", b"newer"]))
     stored = "select code_hash, used_at from backup_codes where user_id = %s order by code_hash"
     assert await run_sql(pool, stored, ada) == [(b"new", None), (b"newer", None)]

@@ -1,11 +1,12 @@
 """Sign-ins that wait for the second factor (security.md J-8)."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
+from core.access import SYSTEM
 from core.login import Pending
 from core.values import Email
 from tests.adapters.rows import EVE, NOW, SECOND, account, add, within
@@ -60,15 +61,28 @@ async def test_it_lasts_until_its_end(storage: Postgres) -> None:
     begun = await begin(storage)
     assert await take(storage, begun, after=TTL - SECOND) == begun
     assert await take(storage, begun, after=TTL) is None
-    assert not await within(storage, lambda tx: tx.pre_auths.redeem(begun.id, NOW + TTL))
-    assert await within(storage, lambda tx: tx.pre_auths.redeem(begun.id, NOW + TTL - SECOND))
+    assert await end(storage, begun, at=NOW + TTL) == (False, False)
+    assert await end(storage, begun, at=NOW + TTL - SECOND) == (True, True)
 
 
-async def test_exactly_one_redeems_it(storage: Postgres) -> None:
+async def end(storage: Postgres, begun: Pending, step: int = 1000, at: datetime = NOW) -> tuple[bool, bool]:
+    """End it with the code of a step."""
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.mfa.begin(begun.user_id, "SECRET", NOW)
+        return await tx.mfa.accept_step(begun.id, begun.user_id, NOW, step, SYSTEM, at)
+
+
+async def test_exactly_one_ends_it_well(storage: Postgres) -> None:
     begun = await begin(storage)
-    won = await everyone(20, lambda _: within(storage, lambda tx: tx.pre_auths.redeem(begun.id, NOW)))
-    assert sorted(won) == [False] * 19 + [True]
+    outcomes = await everyone(20, lambda number: end(storage, begun, number + 1))
+    assert sorted(outcomes) == [(False, False)] * 19 + [(True, True)]
     assert await take(storage, begun) is None
+
+
+async def test_nobody_else_ends_it(storage: Postgres) -> None:
+    begun, other = await begin(storage), await begin(storage, Email("grace@example.com"))
+    assert await end(storage, replace(begun, user_id=other.user_id)) == (False, False)
+    assert await take(storage, begun) == begun
 
 
 async def test_all_of_a_person_end_and_nobody_elses(storage: Postgres, pool: Pool) -> None:
