@@ -17,7 +17,7 @@ from core.access import OrganizationNotFound, OrganizationStatus, Person, PreAut
 from core.accounts import check_password_length
 from core.devices import Client
 from core.errors import Invalid, OrganizationNotActive, Unauthenticated, refuse
-from core.guesses import Secret, TooManyGuesses
+from core.guesses import Secret
 from core.mails import MailKind, new_mail
 from core.mfa import CodeWrong
 from core.services import ServiceNotFound
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from core.access import Caller, ServiceContext
     from core.accounts import Account
     from core.devices import Arrival
-    from core.mfa import Proof
+    from core.mfa import Enrolment, Proof
     from core.sessions import TokenPair
     from core.subscriptions import Entitlement
     from ports import Ports
@@ -68,6 +68,16 @@ class Pending:
     provider: str
     created_at: datetime
     expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """A try at the second factor of a sign-in that waits: whose, what the code is compared with, and if it must wait, until when, in UTC."""
+
+    pending: Pending
+    account: Account
+    enrolment: Enrolment | None
+    blocked_until: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,32 +197,29 @@ async def with_code(
     Raises PreAuthInvalid, CodeMalformed, CodeWrong, TooManyGuesses, and what service_to_sign_in_to raises.
     """
     mfa.check_format(code)
-    # A try is taken before the code is looked at, and of a sign-in that is dead none is, so that it says nothing about the account.
+    now = ports.clock.now()
+    # Counted before the code is looked at; of a sign-in that is dead nothing is, so that it says nothing about the account.
     async with ports.storage.counting() as count:
-        pending, account = await count.pre_auths.take_try(claims.id, TRIES, ports.clock.now()) or refuse(PreAuthInvalid)
+        tried = await count.pre_auths.take_try(claims.id, TRIES, guesses.allowance(ports.policy, Secret.MFA), now) or refuse(PreAuthInvalid)
+    guesses.judge(Secret.MFA, tried.blocked_until, now)
+    user_id = tried.account.id
     try:
-        proof = await mfa.check(ports, caller, account.id, code)
+        proof = await mfa.check(ports, caller, user_id, tried.enrolment, code)
         try:
-            signed_in = await _shown(ports, caller, pending, account, proof, client, trust=trust, in_browser=in_browser)
+            signed_in = await _shown(ports, caller, tried, proof, client, trust=trust, in_browser=in_browser)
         except CodeWrong:
-            await mfa.failed(ports, caller, account.id)
+            await mfa.failed(ports, caller, user_id)
             raise
-    except TooManyGuesses:
-        async with ports.storage.counting() as count:
-            await count.pre_auths.give_back_try(pending.id)  # nobody has looked at the code
-        raise
     except CodeWrong:
-        await _failed(ports, caller, "mfa", pending.provider, account.id)
+        await _failed(ports, caller, "mfa", tried.pending.provider, user_id)
         raise
     await _take_part(ports, signed_in)
     return signed_in
 
 
-async def _shown(
-    ports: Ports, caller: Caller, pending: Pending, account: Account, proof: Proof, client: Client, *, trust: bool, in_browser: bool
-) -> SignedIn:
+async def _shown(ports: Ports, caller: Caller, tried: Try, proof: Proof, client: Client, *, trust: bool, in_browser: bool) -> SignedIn:
     """The second factor was shown. Raises CodeWrong when somebody else was faster with the same code."""
-    service = None
+    pending, account, service = tried.pending, tried.account, None
     if pending.service_id is not None:
         async with ports.storage.reading() as read:
             service = await read.services.context_of(pending.service_id) or refuse(ServiceNotFound)

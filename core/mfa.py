@@ -275,21 +275,18 @@ def check_format(code: str) -> None:
         raise CodeMalformed
 
 
-async def check(ports: Ports, caller: Caller, user_id: UUID, code: str) -> Proof:
+async def check(ports: Ports, caller: Caller, user_id: UUID, enrolment: Enrolment | None, code: str) -> Proof:
     """What this code proves, if it is right; to be told to `accept`, which alone uses it up.
 
-    Counted before it is looked at, whatever kind of code it is and wherever it comes from (security.md M-2); what cannot be a code is not
-    (M-3). Raises CodeMalformed, TooManyGuesses, CodeWrong, and Limited when too many hashes are waiting.
+    The guess was counted before, whatever kind of code it is and wherever it comes from (security.md M-2). Raises CodeWrong, and Limited
+    when too many hashes are waiting.
     """
-    check_format(code)
-    now = ports.clock.now()
-    async with ports.storage.counting() as at_once:
-        blocked_until, enrolment = await at_once.mfa.guess(user_id, guesses.allowance(ports.policy, Secret.MFA), now)
-    guesses.judge(Secret.MFA, blocked_until, now)
     proof = None
     if enrolment is not None and enrolment.enabled_at is not None:
-        timed = _TIMED_CODE.fullmatch(code) is not None
-        proof = _timed_proof(ports, enrolment, code, now) if timed else await _backup_proof(ports, user_id, enrolment, code)
+        if _TIMED_CODE.fullmatch(code):
+            proof = _timed_proof(ports, enrolment, code)
+        else:
+            proof = await _backup_proof(ports, user_id, enrolment, code)
     if proof is None:
         await failed(ports, caller, user_id)
         raise CodeWrong
@@ -302,8 +299,8 @@ async def failed(ports: Ports, caller: Caller, user_id: UUID) -> None:
         await at_once.mfa.log(user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_FAILED], caller, ports.clock.now())
 
 
-def _timed_proof(ports: Ports, enrolment: Enrolment, code: str, now: datetime) -> Proof | None:
-    step = ports.codes.step_of(enrolment.secret, code, now)
+def _timed_proof(ports: Ports, enrolment: Enrolment, code: str) -> Proof | None:
+    step = ports.codes.step_of(enrolment.secret, code, ports.clock.now())
     if step is None or (enrolment.last_step is not None and step <= enrolment.last_step):
         return None
     return Proof(Method.TOTP, step=step, setup_at=enrolment.setup_at)

@@ -31,7 +31,7 @@ from core.housekeeping import Sweep
 from core.identities import LinkTicket, ProviderToken
 from core.invitations import Invitation, InvitationStatus, ListedInvitation, Offer
 from core.limits import Bucket
-from core.login import Pending
+from core.login import Pending, Try
 from core.mails import NOTHING_HELD_BACK, HeldBack, Mail, MailKind, Outcome
 from core.members import ListedMember
 from core.mfa import Enrolment, LoggedMfaEvent, MfaEvent
@@ -408,11 +408,13 @@ class PreAuths(Protocol):
 class Tries(Protocol):
     """Tries at the second factor of one sign-in (security.md J-8)."""
 
-    async def take_try(self, pre_auth_id: UUID, tries: int, now: datetime) -> tuple[Pending, Account] | None:
-        """Count one more try, unless there were so many, or it has ended; and who signs in. Atomic."""
-        ...
+    async def take_try(self, pre_auth_id: UUID, tries: int, allowance: Allowance, now: datetime) -> Try | None:
+        """Count one more try at a sign-in that waits, and one more guess at the person's second factor, as `Guesses.charge` does; and find
+        what the code is compared with. Atomic.
 
-    async def give_back_try(self, pre_auth_id: UUID) -> None: ...
+        None, and nothing counted, where there were so many tries, or the sign-in has ended; nor is a try that must wait. Raises SealBroken.
+        """
+        ...
 
 
 class FailedLogins(Protocol):
@@ -883,15 +885,6 @@ class MfaLog(Protocol):
         ...
 
 
-class MfaGuesses(MfaLog, Protocol):
-    async def guess(self, user_id: UUID, allowance: Allowance, now: datetime) -> tuple[datetime | None, Enrolment | None]:
-        """Count one guess at the second factor, as `Guesses.charge` does, and find what it is compared with. Atomic.
-
-        Until when it must wait, or None if it was counted; and what was set up, as `MfaRead.enrolment` finds it. Raises SealBroken.
-        """
-        ...
-
-
 class Mfa(MfaRead, MfaLog, Protocol):
     """Second factors, changed. The account is locked before any of these."""
 
@@ -1322,7 +1315,7 @@ class Counting(Protocol):
     @property
     def api_keys(self) -> KeyUse: ...
     @property
-    def mfa(self) -> MfaGuesses: ...
+    def mfa(self) -> MfaLog: ...
 
 
 class Storage(Protocol):

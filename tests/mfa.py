@@ -7,11 +7,12 @@ from uuid import UUID
 
 import pyotp
 
-from core import mfa
+from core import guesses, mfa
 from core.access import SYSTEM
 from core.accounts import Account
+from core.guesses import Secret
 from core.login import Pending
-from core.mfa import Proof
+from core.mfa import CodeWrong, Proof
 from core.values import new_id
 from ports import Ports
 from ports.observe import Clock
@@ -56,6 +57,20 @@ async def add_mfa(
 def waiting(user_id: UUID, now: datetime) -> Pending:
     """A sign-in that waits for the second factor."""
     return Pending(new_id(), user_id, None, "password", now, now + timedelta(seconds=600))
+
+
+async def check(ports: Ports, account: Account, code: str) -> Proof:
+    """What a login does with a code before it uses it up, at a sign-in of its own."""
+    now, pending = ports.clock.now(), waiting(account.id, ports.clock.now())
+    mfa.check_format(code)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.pre_auths.add(pending)
+    async with ports.storage.counting() as count:
+        tried = await count.pre_auths.take_try(pending.id, 5, guesses.allowance(ports.policy, Secret.MFA), now)
+    if tried is None:
+        raise CodeWrong  # the second factor was switched off meanwhile
+    guesses.judge(Secret.MFA, tried.blocked_until, now)
+    return await mfa.check(ports, SYSTEM, account.id, tried.enrolment, code)
 
 
 async def accept(ports: Ports, account: Account, proof: Proof) -> None:

@@ -1,16 +1,22 @@
 """Counters of wrong guesses: each charge is one atomic statement, shared by all processes."""
 
 from datetime import datetime
-from typing import Final
+from typing import Final, LiteralString
 
 from adapters.postgres.statements import Repository
 from core.guesses import Allowance, Secret
 
-# The verdict is in the row that comes back: until when it must wait, or null if the guess was counted.
-CHARGE: Final = """
+CLEAR: Final = "delete from guesses where secret = %(secret)s and subject = %(subject)s"
+
+
+def charge(subject: LiteralString, source: LiteralString = "") -> LiteralString:
+    """The statement that counts a guess at this subject, if there is a row in the source. What it returns is the verdict: until when the
+    guess must wait, or null if it was counted."""
+    return f"""
     insert into guesses as g (secret, subject, failures, refused, started_at, blocked_until, expires_at)
-    values (%(secret)s, %(subject)s, 1, false, %(now)s,
-            case when %(limit)s <= 1 then %(now)s + %(first_wait)s end, %(now)s + %(window)s + %(longest_wait)s)
+    select %(secret)s, {subject}, 1, false, %(now)s,
+           case when %(limit)s <= 1 then %(now)s + %(first_wait)s end, %(now)s + %(window)s + %(longest_wait)s
+    {source}
     on conflict (secret, subject) do update set (failures, refused, started_at, blocked_until, expires_at) = (
         select failures, refused, started_at,
                case when refused then g.blocked_until
@@ -23,15 +29,13 @@ CHARGE: Final = """
               from (select coalesce(g.blocked_until > %(now)s, false) as refused,
                            %(now)s >= coalesce(g.blocked_until, g.started_at) + %(window)s as fresh) as judged
              ) as counted)
-    returning case when refused then blocked_until end"""
-CLEAR: Final = "delete from guesses where secret = %(secret)s and subject = %(subject)s"
+    returning case when refused then blocked_until end as blocked_until"""
 
 
-def charged(secret: Secret, subject: bytes, allowance: Allowance, now: datetime) -> dict[str, object]:
-    """What CHARGE has to be told."""
+def terms(secret: Secret, allowance: Allowance, now: datetime) -> dict[str, object]:
+    """What `charge` has to be told."""
     return {
         "secret": secret,
-        "subject": subject,
         "limit": allowance.limit,
         "window": allowance.window,
         "first_wait": allowance.first_wait,
@@ -50,8 +54,9 @@ class Guesses(Repository):
     async def charge(self, secret: Secret, subject: bytes, allowance: Allowance, now: datetime) -> datetime | None:
         return await self._one(
             lambda row: row[0],
-            CHARGE,
-            **charged(secret, subject, allowance, now),
+            charge("%(subject)s"),
+            subject=subject,
+            **terms(secret, allowance, now),
         )
 
     async def clear(self, secret: Secret, subject: bytes) -> None:

@@ -5,13 +5,13 @@ from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.guesses import CHARGE, CLEAR, charged
-from adapters.postgres.statements import Row, SealingRepository
+from adapters.postgres.guesses import CLEAR
+from adapters.postgres.statements import Repository, Row, SealingRepository
 from core.access import Caller, Person
-from core.guesses import Allowance, Secret
+from core.guesses import Secret
 from core.mfa import FAILURES, Enrolment, LoggedMfaEvent, MfaEvent, Status
 from core.values import digest
-from ports.crypto import Place
+from ports.crypto import Place, Vault
 
 PAGE_OF_LOG: Final = """
     select id, event_type, created_at, success from mfa_events
@@ -29,6 +29,11 @@ ENROLMENT: Final = "m.secret, m.setup_at, u.mfa_enabled_at, m.last_step, m.codes
 
 def place(user_id: UUID) -> Place:
     return Place("mfa", str(user_id), "secret")
+
+
+def to_enrolment(vault: Vault, user_id: UUID, row: Row) -> Enrolment:
+    """Of ENROLMENT's columns. Raises SealBroken."""
+    return Enrolment(vault.open(row[0], place(user_id)).decode(), *row[1:])
 
 
 def to_logged(row: Row) -> LoggedMfaEvent:
@@ -51,8 +56,8 @@ def _logged(user_id: UUID, events: Sequence[MfaEvent], caller: Caller, now: date
     }
 
 
-class MfaLog(SealingRepository):
-    """ports.storage.MfaLog and MfaGuesses."""
+class MfaLog(Repository):
+    """ports.storage.MfaLog."""
 
     __slots__ = ()
 
@@ -62,24 +67,8 @@ class MfaLog(SealingRepository):
             **_logged(user_id, events, caller, now, reason),
         )
 
-    async def guess(self, user_id: UUID, allowance: Allowance, now: datetime) -> tuple[datetime | None, Enrolment | None]:
-        found = await self._one(
-            lambda row: (row[0], None if row[1] is None else self._to_enrolment(user_id, row[1:])),
-            f"""
-            with charged as ({CHARGE} as blocked_until)
-            select charged.blocked_until, {ENROLMENT}
-            from charged left join (mfa m join users u on u.id = m.user_id) on m.user_id = %(user_id)s""",
-            user_id=user_id,
-            **charged(Secret.MFA, digest(str(user_id)), allowance, now),
-        )
-        assert found is not None, "a charge always has a verdict"
-        return found
 
-    def _to_enrolment(self, user_id: UUID, row: Row) -> Enrolment:
-        return Enrolment(self._vault.open(row[0], place(user_id)).decode(), *row[1:])
-
-
-class Mfa(MfaLog):
+class Mfa(MfaLog, SealingRepository):
     """ports.storage.Mfa."""
 
     __slots__ = ()
@@ -95,7 +84,7 @@ class Mfa(MfaLog):
 
     async def enrolment(self, user_id: UUID) -> Enrolment | None:
         return await self._one(
-            lambda row: self._to_enrolment(user_id, row),
+            lambda row: to_enrolment(self._vault, user_id, row),
             f"select {ENROLMENT} from mfa m join users u on u.id = m.user_id where m.user_id = %(user_id)s",
             user_id=user_id,
         )

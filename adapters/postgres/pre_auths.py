@@ -6,19 +6,31 @@ from uuid import UUID
 
 from adapters.postgres.accounts import COLUMNS as ACCOUNT
 from adapters.postgres.accounts import to_account
-from adapters.postgres.statements import Repository, Row
-from core.accounts import Account
-from core.login import Pending
+from adapters.postgres.guesses import charge, terms
+from adapters.postgres.mfa import ENROLMENT, to_enrolment
+from adapters.postgres.statements import Row, SealingRepository
+from core.guesses import Allowance, Secret
+from core.login import Pending, Try
 
 COLUMNS: Final = "id, user_id, service_id, provider, created_at, expires_at"
 WIDTH: Final = 6
+# The row is locked first, so that of many at once none is counted at the account that is not counted here.
+TRY: Final = f"""
+    with waiting as (
+        select {COLUMNS} from pre_auths where id = %(id)s and failures < %(tries)s and expires_at > %(now)s for update),
+    charged as ({charge("sha256(convert_to(user_id::text, 'UTF8'))", "from waiting")}),
+    tried as (
+        update pre_auths p set failures = failures + 1 from waiting, charged
+        where p.id = waiting.id and charged.blocked_until is null)
+    select waiting.*, charged.blocked_until, {ENROLMENT}, {ACCOUNT}
+    from waiting cross join charged join users u on u.id = waiting.user_id left join mfa m on m.user_id = u.id"""
 
 
 def to_pending(row: Row) -> Pending:
     return Pending(id=row[0], user_id=row[1], service_id=row[2], provider=row[3], created_at=row[4], expires_at=row[5])
 
 
-class PreAuths(Repository):
+class PreAuths(SealingRepository):
     """ports.storage.PreAuths and Tries."""
 
     async def add(self, pending: Pending) -> None:
@@ -34,21 +46,17 @@ class PreAuths(Repository):
             expires_at=pending.expires_at,
         )
 
-    async def take_try(self, pre_auth_id: UUID, tries: int, now: datetime) -> tuple[Pending, Account] | None:
-        return await self._one(
-            lambda row: (to_pending(row), to_account(row[WIDTH:])),
-            f"""
-            with tried as (
-                update pre_auths set failures = failures + 1
-                where id = %(id)s and failures < %(tries)s and expires_at > %(now)s returning {COLUMNS})
-            select tried.*, {ACCOUNT} from tried join users u on u.id = tried.user_id""",
-            id=pre_auth_id,
-            tries=tries,
-            now=now,
-        )
+    async def take_try(self, pre_auth_id: UUID, tries: int, allowance: Allowance, now: datetime) -> Try | None:
+        return await self._one(self._to_try, TRY, id=pre_auth_id, tries=tries, **terms(Secret.MFA, allowance, now))
 
-    async def give_back_try(self, pre_auth_id: UUID) -> None:
-        await self._run("update pre_auths set failures = failures - 1 where id = %(id)s and failures > 0", id=pre_auth_id)
+    def _to_try(self, row: Row) -> Try:
+        pending, (blocked_until, *enrolment) = to_pending(row), row[WIDTH : WIDTH + 6]
+        return Try(
+            pending=pending,
+            account=to_account(row[WIDTH + 6 :]),
+            enrolment=None if enrolment[0] is None else to_enrolment(self._vault, pending.user_id, tuple(enrolment)),
+            blocked_until=blocked_until,
+        )
 
     async def remove_all(self, user_id: UUID) -> None:
         await self._run("delete from pre_auths where user_id = %(user_id)s", user_id=user_id)

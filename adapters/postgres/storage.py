@@ -131,10 +131,10 @@ class Counting:
         self.sessions = Sessions(connection)
         self.guesses = Guesses(connection)
         self.logins = Logins(connection)
-        self.pre_auths = PreAuths(connection)
+        self.pre_auths = PreAuths(connection, vault)
         self.members = Members(connection)
         self.api_keys = ApiKeys(connection)
-        self.mfa = MfaLog(connection, vault)
+        self.mfa = MfaLog(connection)
 
 
 class Transaction(Reading):
@@ -161,7 +161,7 @@ class Transaction(Reading):
         self._caller = by
         self._events: list[Event] = []
         self.logins = Logins(connection)
-        self.pre_auths = PreAuths(connection)
+        self.pre_auths = PreAuths(connection, vault)
         self.mails = Mails(connection, vault)
         self.impersonations = Impersonations(connection)
         self.leases = Leases(connection)

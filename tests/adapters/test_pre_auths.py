@@ -7,8 +7,9 @@ from uuid import UUID, uuid4
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.access import SYSTEM
+from core.guesses import Allowance
 from core.login import Pending
-from core.values import Email
+from core.values import Email, digest
 from tests.adapters.rows import EVE, NOW, SECOND, account, add, within
 from tests.builders import everyone, run_sql
 
@@ -29,13 +30,19 @@ async def begin(storage: Postgres, email: Email = EVE) -> Pending:
 
 async def take(storage: Postgres, begun: Pending, *, after: timedelta = timedelta()) -> Pending | None:
     async with storage.counting() as count:
-        found = await count.pre_auths.take_try(begun.id, TRIES, NOW + after)
-    if found is None:
+        tried = await count.pre_auths.take_try(begun.id, TRIES, Allowance(12, TTL), NOW + after)
+    if tried is None:
         return None
-    pending, account = found
     async with storage.reading() as read:
-        assert account == await read.accounts.by_id(pending.user_id)
-    return pending
+        assert tried.account == await read.accounts.by_id(tried.pending.user_id)
+        assert tried.enrolment == await read.mfa.enrolment(tried.pending.user_id)
+    return tried.pending if tried.blocked_until is None else None
+
+
+async def failures(pool: Pool, user_id: UUID) -> int:
+    """How many guesses at the second factor are counted."""
+    rows = await run_sql(pool, "select failures from guesses where secret = 'mfa' and subject = %s", digest(str(user_id)))
+    return int(rows[0][0]) if rows else 0
 
 
 async def test_a_try_tells_what_waits(storage: Postgres) -> None:
@@ -47,14 +54,26 @@ async def test_a_try_tells_what_waits(storage: Postgres) -> None:
     assert await take(storage, replace(begun, id=uuid4())) is None
 
 
-async def test_there_are_so_many_tries_and_no_more(storage: Postgres) -> None:
+async def test_there_are_so_many_tries_and_no_more_guesses_are_counted(storage: Postgres, pool: Pool) -> None:
     begun = await begin(storage)
     taken = await everyone(20, lambda _: take(storage, begun))
     assert sum(one is not None for one in taken) == TRIES
+    assert await failures(pool, begun.user_id) == TRIES
+
+
+async def test_guesses_at_all_sign_ins_of_a_person_are_counted_together_and_a_wait_is_no_try(storage: Postgres, pool: Pool) -> None:
+    begun = await begin(storage)
+    others = [replace(begun, id=uuid4()) for _ in range(3)]
+    for other in others:
+        await within(storage, lambda tx, other=other: tx.pre_auths.add(other))  # type: ignore[misc]
+    taken = await everyone(20, lambda number: take(storage, [begun, *others][number % 4]))
+    assert sum(one is not None for one in taken) == 12
+    assert await failures(pool, begun.user_id) == 12
+    assert await run_sql(pool, "select sum(failures) from pre_auths") == [(12,)]
     async with storage.counting() as count:
-        await count.pre_auths.give_back_try(begun.id)
-    assert await take(storage, begun) == begun
-    assert await take(storage, begun) is None
+        tried = await count.pre_auths.take_try(begun.id, 100, Allowance(12, TTL), NOW + SECOND)
+    assert tried is not None
+    assert tried.blocked_until == NOW + timedelta(seconds=30)
 
 
 async def test_it_lasts_until_its_end(storage: Postgres) -> None:

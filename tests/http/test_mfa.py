@@ -13,7 +13,7 @@ import segno
 
 from adapters.postgres.pool import Pool
 from core import mfa
-from core.access import SYSTEM, Person
+from core.access import Person
 from core.accounts import Account
 from core.guesses import TooManyGuesses
 from core.mails import MailKind
@@ -23,7 +23,7 @@ from ports import Ports
 from tests.builders import EMAIL, Answer, Api, add_account, add_member, add_organization, deliver, impersonate, run_sql, sign_in
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.http.refusals import BAD, FORBIDDEN, UNAUTHORIZED, refused
-from tests.mfa import STEP, Authenticator, accept, add_mfa
+from tests.mfa import STEP, Authenticator, accept, add_mfa, check
 from tests.services import add_service, sign_in_to
 
 PATH = "/api/user/mfa"
@@ -87,7 +87,7 @@ class Ada:
 
     async def show(self, code: str) -> None:
         """What signing in does with a code."""
-        await accept(self.ports, self.account, await mfa.check(self.ports, SYSTEM, self.account.id, code))
+        await accept(self.ports, self.account, await check(self.ports, self.account, code))
 
     async def may_show(self, code: str) -> bool:
         try:
@@ -482,7 +482,7 @@ async def test_ten_wrong_codes_block_every_check_of_the_account(ada: Ada, clock:
     assert "code" in blocked.json["error"]
     assert "password" not in blocked.json["error"]
     with pytest.raises(TooManyGuesses):
-        await mfa.check(ada.ports, SYSTEM, ada.account.id, app.code())
+        await check(ada.ports, ada.account, app.code())
     clock.advance(timedelta(seconds=30))
     assert (await ada.verify(app.code())).status == 200
 

@@ -8,8 +8,6 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.pool import Pool
-from core import mfa
-from core.access import SYSTEM
 from core.accounts import Account
 from core.guesses import TooManyGuesses
 from core.mfa import CodeWrong
@@ -18,7 +16,7 @@ from ports import Ports
 from tests.builders import Api, add_account, everyone, run_sql, sign_in
 from tests.fakes.outside import FakeClock
 from tests.http.direct import change_ports
-from tests.mfa import STEP, Authenticator, accept, add_mfa
+from tests.mfa import STEP, Authenticator, accept, add_mfa, check
 
 PATH = "/api/user/mfa"
 MANY = Policy(mfa_guess_limit=10**6)
@@ -39,7 +37,7 @@ async def count(pool: Pool, event: str) -> int:
 async def shown(ports: Ports, account: Account, code: str) -> bool:
     """Whether somebody gets in with this code."""
     try:
-        await accept(ports, account, await mfa.check(ports, SYSTEM, account.id, code))
+        await accept(ports, account, await check(ports, account, code))
     except (CodeWrong, TooManyGuesses):
         return False
     return True
@@ -101,7 +99,7 @@ async def test_parallel_guesses_do_not_outrun_the_limit(ports: Ports, pool: Pool
 
     async def guess(number: int) -> str:
         try:
-            await mfa.check(ports, SYSTEM, ada.id, wrong[number % len(wrong)])
+            await check(ports, ada, wrong[number % len(wrong)])
         except (CodeWrong, TooManyGuesses) as refusal:
             return type(refusal).__name__
         return "right"
