@@ -72,7 +72,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """A try at the second factor of a sign-in that waits: whose, what the code is compared with, and if it must wait, until when, in UTC."""
+    """A try at the second factor of a sign-in that waits: whose, what the code is compared with, and until when it must wait, in UTC."""
 
     pending: Pending
     account: Account
