@@ -28,6 +28,8 @@ SAID: dict[str, Any] = {
     "exp": int(NOW.timestamp()) + 600,
     "token_use": "preauth",
 }
+WRONG: list[Any] = [None, 5.5, True, [], {}, "", "nonsense"]
+REFUSED: list[dict[str, Any]] = [{"crit": ["exp"]}, {"jku": "https://evil.example"}, {"jwk": {}}, {"alg": "none"}, {"typ": "JWT"}]
 
 
 def refused(token: str) -> bool:
@@ -67,7 +69,7 @@ def test_what_a_forged_token_of_the_other_kind_is_stays_untold() -> None:
 def test_each_claim_is_required_and_has_its_type() -> None:
     for name in SAID:
         assert refused(forged(TYPE, without(SAID, name))), name
-        for value in (None, 5.5, True, [], {}, "", "nonsense"):
+        for value in WRONG:
             assert refused(forged(TYPE, SAID | {name: value})), (name, value)
     assert refused(forged(TYPE, SAID | {"aud": BASE_URL}))
     assert refused(forged(TYPE, SAID | {"exp": str(SAID["exp"])}))
@@ -76,7 +78,7 @@ def test_each_claim_is_required_and_has_its_type() -> None:
 
 
 def test_headers_are_judged_as_those_of_access_tokens() -> None:
-    for more in ({"crit": ["exp"]}, {"jku": "https://evil.example"}, {"jwk": {}}, {"alg": "none"}, {"typ": "JWT"}):
+    for more in REFUSED:
         assert refused(forged(TYPE | more, SAID)), more
     with pytest.raises(UnknownKey):
         TOKENS.read_pre_auth(forged(TYPE | {"kid": "another"}, SAID), NOW)

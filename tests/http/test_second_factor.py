@@ -268,7 +268,8 @@ async def test_a_trusted_device_does_without_the_second_factor(api: Api, app_of_
 
 
 async def test_trust_is_only_given_when_asked_for(api: Api, app_of_ada: Authenticator) -> None:
-    for code, asked in zip(app_of_ada.backup_codes, ({}, {"trust_device": False}, {"trust_device": None}), strict=False):
+    ways: list[dict[str, Any]] = [{}, {"trust_device": False}, {"trust_device": None}]
+    for code, asked in zip(app_of_ada.backup_codes, ways, strict=False):
         answer = await verify(api, await pre_auth(api), code, **asked)
         assert (answer.status, "device_token" in answer.json) == (200, False)
     assert (await verify(api, await pre_auth(api), app_of_ada.code(), trust_device="yes")).status == 400
