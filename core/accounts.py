@@ -237,9 +237,13 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await _redeem(tx, Purpose.RESET_PASSWORD, token, now)
+        # Whoever gave this address has not shown that the mailbox is theirs. Nothing they left behind may survive; where the account
+        # was proved with another address before, its second factor stays, since a thief of the account may have changed the address.
         if account.first_verified_at is None:
-            # Whoever gave this address never showed that the mailbox is theirs; nothing they left behind may survive.
             await shut(tx, account, now)
+        elif account.email_verified_at is None:
+            await tx.one_time_tokens.void(account.id, Purpose.VERIFY_EMAIL)
+            await tx.identities.remove_all(account.id)
         await tx.one_time_tokens.void(account.id, Purpose.RESET_PASSWORD)
         await tx.sessions.end_all(account.id, now)
         await tx.pre_auths.remove_all(account.id)

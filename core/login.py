@@ -16,7 +16,7 @@ from core import devices, events, guesses, mfa
 from core.access import OrganizationNotFound, OrganizationStatus, Person, PreAuthClaims
 from core.accounts import check_password_length
 from core.devices import Client
-from core.errors import Invalid, OrganizationNotActive, Unauthenticated, refuse
+from core.errors import Invalid, NotFound, OrganizationNotActive, Unauthenticated, refuse
 from core.guesses import Secret
 from core.mails import MailKind, new_mail
 from core.mfa import CodeWrong
@@ -27,7 +27,7 @@ from core.values import Email, digest, new_id, new_secret
 if TYPE_CHECKING:
     from core.access import Caller, ServiceContext
     from core.accounts import Account
-    from core.devices import Arrival
+    from core.devices import Arrival, Look
     from core.mfa import Enrolment, Proof
     from core.sessions import TokenPair
     from core.subscriptions import Entitlement
@@ -95,6 +95,7 @@ class SignedIn:
 
     session: Session
     email: Email
+    email_verified: bool
     entitlement: Entitlement
     secret: str = field(repr=False)
     device_token: str | None = field(repr=False)
@@ -106,7 +107,7 @@ class Way:
 
     provider: str
     service: ServiceContext | None
-    client: Client
+    look: Look
     in_browser: bool
 
 
@@ -149,12 +150,13 @@ async def with_password(
     new_hash = await ports.passwords.hash(password) if ports.passwords.is_outdated(old_hash) else None
     now = ports.clock.now()
     person = _person(usable, caller, service)
+    look = devices.look(ports, person, client)
     async with ports.storage.transaction(by=person) as tx:  # whoever knows the password does it
         # What was read before the hash is read again under the lock: a reset or a deactivation may have come in between.
         account = await tx.accounts.lock_for_login(usable.id, old_hash) or refuse(CredentialsInvalid)
         if new_hash is not None:
             await tx.accounts.set_password(account.id, new_hash, now)
-        admitted = await admit(ports, tx, person, account, Way(PASSWORD, service, client, in_browser), now)
+        admitted = await admit(ports, tx, person, account, Way(PASSWORD, service, look, in_browser), now)
     await guesses.clear(ports, counted, subject)
     if isinstance(admitted, Pending):
         return _pre_auth(ports, admitted)
@@ -165,7 +167,7 @@ async def with_password(
 async def admit(ports: Ports, tx: Transaction, person: Person, account: Account, way: Way, now: datetime) -> SignedIn | Pending:
     """What a right first factor leads to, on a locked account that may sign in: a session, whose id is that of `person`, or waiting for the
     second factor. Raises what service_to_sign_in_to raises."""
-    arrival = await devices.arrive(ports, tx, account.id, person, way.client, way.service.org_id if way.service else None, now)
+    arrival = await devices.arrive(tx, account.id, way.look, way.service.org_id if way.service else None, now)
     if account.mfa_enabled_at is None or arrival.is_trusted:
         return await _begin(ports, tx, person, account, way, arrival, now)
     pending = Pending(
@@ -204,14 +206,14 @@ async def with_code(
     guesses.judge(Secret.MFA, tried.blocked_until, now)
     user_id = tried.account.id
     try:
-        proof = await mfa.check(ports, caller, user_id, tried.enrolment, code)
-        try:
-            signed_in = await _shown(ports, caller, tried, proof, client, trust=trust, in_browser=in_browser)
-        except CodeWrong:
-            await mfa.failed(ports, caller, user_id)
-            raise
+        proof = await mfa.check(ports, user_id, tried.enrolment, code)
+        signed_in = await _shown(ports, caller, tried, proof, client, trust=trust, in_browser=in_browser)
     except CodeWrong:
+        await mfa.failed(ports, caller, user_id)
         await _failed(ports, caller, "mfa", tried.pending.provider, user_id)
+        raise
+    except (OrganizationNotActive, NotFound):  # the service has been closed meanwhile; the code was right
+        await guesses.clear(ports, Secret.MFA, str(user_id))
         raise
     await _take_part(ports, signed_in)
     return signed_in
@@ -221,17 +223,19 @@ async def _shown(ports: Ports, caller: Caller, tried: Try, proof: Proof, client:
     """The second factor was shown. Raises CodeWrong when somebody else was faster with the same code."""
     pending, account, service = tried.pending, tried.account, None
     if pending.service_id is not None:
+        if in_browser:  # an application's, which our own pages have not begun
+            raise PreAuthInvalid
         async with ports.storage.reading() as read:
             service = await read.services.context_of(pending.service_id) or refuse(ServiceNotFound)
     now = ports.clock.now()
     person = _person(account, caller, service)
+    way = Way(pending.provider, service, devices.look(ports, person, client), in_browser)
     async with ports.storage.transaction(by=person) as tx:
         account = await tx.accounts.lock(account.id) or refuse(PreAuthInvalid)
         # Whatever ends sign-ins that wait, removes them, with the account locked.
         if not await mfa.accept(tx, person, account, pending.id, proof, now) or not account.is_usable:
             raise PreAuthInvalid
-        way = Way(pending.provider, service, client, in_browser)
-        arrival = await devices.arrive(ports, tx, account.id, person, client, service.org_id if service else None, now)
+        arrival = await devices.arrive(tx, account.id, way.look, service.org_id if service else None, now)
         return await _begin(ports, tx, person, account, way, arrival, now, second_factor=True, trust=trust)
 
 
@@ -252,7 +256,7 @@ def tokens(ports: Ports, signed_in: SignedIn) -> TokenPair:
         session.id,
         session.user_id,
         signed_in.email,
-        verified=True,
+        verified=signed_in.email_verified,
         ends_at=session.ends_at,
         now=session.created_at,
         refresh_token=signed_in.secret,
@@ -286,11 +290,11 @@ async def _begin(
         await tx.sessions.begin_in_browser(session, digest(secret))
     else:
         await tx.sessions.begin(session, digest(secret))
-    await tx.logins.succeeded(session, way.provider, arrival)
-    if arrival.risk.is_high and account.mfa_enabled_at is None:  # there is nothing more to ask for (decisions, point 83)
+    await tx.logins.succeeded(session, way.provider, arrival.device)
+    if arrival.device.risk.is_high and account.mfa_enabled_at is None:  # there is nothing more to ask for (decisions, point 83)
         await tx.mails.queue(new_mail(MailKind.UNUSUAL_SIGN_IN, account.email, now))
     tx.record(events.signed_in(account.id, way.provider, service))
-    return SignedIn(session, account.email, entitlement, secret, device_token)
+    return SignedIn(session, account.email, person.email_verified, entitlement, secret, device_token)
 
 
 def _person(account: Account, caller: Caller, service: ServiceContext | None) -> Person:

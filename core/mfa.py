@@ -19,6 +19,7 @@ from core import events, guesses
 from core.errors import Invalid, NotFound, Unauthenticated, refuse
 from core.guesses import Secret
 from core.mails import MailKind, new_mail
+from core.values import digest
 from core.words import PRODUCT
 
 if TYPE_CHECKING:
@@ -38,13 +39,6 @@ _TIMED_CODE: Final = re.compile("[0-9]{6}")
 _BACKUP_CODE: Final = re.compile("[0-9A-Z]{4}-[0-9A-Z]{4}")
 
 
-class Method(StrEnum):
-    """How somebody has shown the second factor."""
-
-    TOTP = "totp"
-    BACKUP_CODE = "backup_code"
-
-
 class MfaEvent(StrEnum):
     """What the log of the second factor tells (organizations.md section 6.3)."""
 
@@ -62,16 +56,6 @@ class MfaEvent(StrEnum):
 
 
 FAILURES: Final = frozenset({MfaEvent.SETUP_FAILED, MfaEvent.VERIFY_FAILED})
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedMfaEvent:
-    """An entry of that log. `at` is UTC; an attempt has succeeded if what was tried has."""
-
-    id: UUID
-    event: MfaEvent
-    at: datetime
-    success: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +93,6 @@ class Setup:
 class Proof:
     """What a right code was: the code of a step, of the secret that was set up then, or the backup code with this hash."""
 
-    method: Method
     step: int | None = None
     setup_at: datetime | None = None
     code_hash: bytes | None = field(default=None, repr=False)
@@ -275,7 +258,7 @@ def check_format(code: str) -> None:
         raise CodeMalformed
 
 
-async def check(ports: Ports, caller: Caller, user_id: UUID, enrolment: Enrolment | None, code: str) -> Proof:
+async def check(ports: Ports, user_id: UUID, enrolment: Enrolment | None, code: str) -> Proof:
     """What this code proves, if it is right; to be told to `accept`, which alone uses it up.
 
     The guess was counted before, whatever kind of code it is and wherever it comes from (security.md M-2). Raises CodeWrong, and Limited
@@ -287,10 +270,7 @@ async def check(ports: Ports, caller: Caller, user_id: UUID, enrolment: Enrolmen
             proof = _timed_proof(ports, enrolment, code)
         else:
             proof = await _backup_proof(ports, user_id, enrolment, code)
-    if proof is None:
-        await failed(ports, caller, user_id)
-        raise CodeWrong
-    return proof
+    return proof or refuse(CodeWrong)
 
 
 async def failed(ports: Ports, caller: Caller, user_id: UUID) -> None:
@@ -303,7 +283,7 @@ def _timed_proof(ports: Ports, enrolment: Enrolment, code: str) -> Proof | None:
     step = ports.codes.step_of(enrolment.secret, code, ports.clock.now())
     if step is None or (enrolment.last_step is not None and step <= enrolment.last_step):
         return None
-    return Proof(Method.TOTP, step=step, setup_at=enrolment.setup_at)
+    return Proof(step=step, setup_at=enrolment.setup_at)
 
 
 async def _backup_proof(ports: Ports, user_id: UUID, enrolment: Enrolment, code: str) -> Proof | None:
@@ -312,7 +292,7 @@ async def _backup_proof(ports: Ports, user_id: UUID, enrolment: Enrolment, code:
     code_hash = await ports.passwords.derive(code, enrolment.codes_salt)
     async with ports.storage.reading() as read:
         unused = await read.mfa.has_code(user_id, code_hash)
-    return Proof(Method.BACKUP_CODE, code_hash=code_hash) if unused else None
+    return Proof(code_hash=code_hash) if unused else None
 
 
 async def accept(tx: Transaction, caller: Caller, account: Account, pre_auth_id: UUID, proof: Proof, now: datetime) -> bool:
@@ -321,15 +301,24 @@ async def accept(tx: Transaction, caller: Caller, account: Account, pre_auth_id:
     False where the sign-in does not wait any more. Raises CodeWrong when somebody else was faster with the code, or the second factor is
     another one by now.
     """
+    log = [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS]
     if proof.step is not None and proof.setup_at is not None:
-        waited, taken = await tx.mfa.accept_step(pre_auth_id, account.id, proof.setup_at, proof.step, caller, now)
+        waited, taken = await tx.mfa.accept_step(pre_auth_id, account.id, proof.setup_at, proof.step, now)
     else:
         assert proof.code_hash is not None, "what is no code of a step is a backup code"
-        waited, taken = await tx.mfa.accept_code(pre_auth_id, account.id, proof.code_hash, caller, now)
+        waited, taken = await tx.mfa.accept_code(pre_auth_id, account.id, proof.code_hash, now)
+        log.append(MfaEvent.BACKUP_CODE_USED)
         await tx.mails.queue(new_mail(MailKind.BACKUP_CODE_USED, account.email, now))
     if waited and not taken:
         raise CodeWrong
+    await tx.mfa.log(account.id, log, caller, now)
+    await tx.guesses.clear(Secret.MFA, subject(account.id))
     return waited
+
+
+def subject(user_id: UUID) -> bytes:
+    """By what the guesses at somebody's second factor are counted."""
+    return digest(str(user_id))
 
 
 async def switch_off(tx: Transaction, account: Account, now: datetime) -> bool:

@@ -19,7 +19,7 @@ from core.api_keys import ApiKey, KeyStanding
 from core.audit import Entry, Filter
 from core.branding import Branding as Chosen
 from core.branding import Design
-from core.devices import Arrival, Device, Place, Recognised, Seen, Shown
+from core.devices import Device, Look, Recognised, Seen
 from core.domains import Claim
 from core.end_users import EndUser, LinkedIdentity, ListedEndUser, UsedService
 from core.events import Event
@@ -34,7 +34,7 @@ from core.limits import Bucket
 from core.login import Pending, Try
 from core.mails import NOTHING_HELD_BACK, HeldBack, Mail, MailKind, Outcome
 from core.members import ListedMember
-from core.mfa import Enrolment, LoggedMfaEvent, MfaEvent
+from core.mfa import Enrolment, MfaEvent
 from core.mfa import Status as MfaStatus
 from core.oauth_credentials import Credentials
 from core.one_time_tokens import Purpose
@@ -178,10 +178,14 @@ class DevicesRead(Protocol):
 class Devices(DevicesRead, Protocol):
     """The same, changed. The account is locked before any of these."""
 
-    async def recognise(self, user_id: UUID, shown: Shown, org_id: UUID | None, place: Place | None, now: datetime) -> Recognised:
+    async def recognise(self, user_id: UUID, look: Look, org_id: UUID | None, now: datetime) -> Recognised:
         """The device, not revoked, that has this trust token; else this id of the client's; else, if the client keeps none, one without an
         id that says the same of itself, of several the one that was used last. And what is known of earlier logins, as it concerns one
         from this place."""
+        ...
+
+    async def of_client(self, user_id: UUID, client_hash: bytes) -> Device | None:
+        """The device, not revoked, whose client's id has this hash."""
         ...
 
     async def keep(self, device: Device) -> None:
@@ -347,8 +351,8 @@ class Sessions(SessionsRead, Protocol):
 
     async def end_others(self, user_id: UUID, kept: UUID, now: datetime) -> None: ...
 
-    async def end_of_device(self, user_id: UUID, device_id: UUID, now: datetime) -> int:
-        """End the person's live sessions on this device; how many they were."""
+    async def end_of_device(self, user_id: UUID, device_id: UUID, now: datetime) -> None:
+        """End the person's live sessions on this device."""
         ...
 
     async def end_in(self, org_id: UUID, user_id: UUID, now: datetime) -> int:
@@ -386,8 +390,8 @@ class Impersonations(Protocol):
 class Logins(Protocol):
     """The lasting record of logins (identity.md section 2.8)."""
 
-    async def succeeded(self, session: Session, provider: str, arrival: Arrival | None = None) -> None:
-        """The login that began this session, and what was unusual about it. One to a service also counts in the totals of its day."""
+    async def succeeded(self, session: Session, provider: str, device: Device | None = None) -> None:
+        """The login that began this session, how risky it was and where it came from, as the device says. One to a service also counts in the totals of its day."""
         ...
 
     async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:
@@ -872,10 +876,6 @@ class MfaRead(Protocol):
         """Whether there is an unused backup code with this hash."""
         ...
 
-    async def events(self, user_id: UUID, before: LoggedMfaEvent | None, limit: int) -> list[LoggedMfaEvent]:
-        """The latest of the log, or those right before that one, the newest first."""
-        ...
-
 
 class MfaLog(Protocol):
     """The log of the second factor, apart from those of organizations (organizations.md section 6.3)."""
@@ -900,16 +900,14 @@ class Mfa(MfaRead, MfaLog, Protocol):
         """Have these backup codes and no others."""
         ...
 
-    async def accept_step(
-        self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, caller: Caller, now: datetime
-    ) -> tuple[bool, bool]:
-        """End a sign-in that waits, by `take_step`, with its log; the wrong guesses are forgotten.
+    async def accept_step(self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, now: datetime) -> tuple[bool, bool]:
+        """End a sign-in that waits, by `take_step`: whether the sign-in was there, live, and whether the code was.
 
-        Whether the sign-in was there, live, and whether the code was; exactly one caller has both, and whoever has not must roll back.
+        Exactly one caller has both, and whoever has not must roll back.
         """
         ...
 
-    async def accept_code(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, caller: Caller, now: datetime) -> tuple[bool, bool]:
+    async def accept_code(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, now: datetime) -> tuple[bool, bool]:
         """The same by using up the backup code with this hash."""
         ...
 
@@ -1264,6 +1262,8 @@ class Transaction(Protocol):
     def logins(self) -> Logins: ...
     @property
     def pre_auths(self) -> PreAuths: ...
+    @property
+    def guesses(self) -> Guesses: ...
     @property
     def mails(self) -> Mails: ...
     @property

@@ -70,7 +70,11 @@ async def check(ports: Ports, account: Account, code: str) -> Proof:
     if tried is None:
         raise CodeWrong  # the second factor was switched off meanwhile
     guesses.judge(Secret.MFA, tried.blocked_until, now)
-    return await mfa.check(ports, SYSTEM, account.id, tried.enrolment, code)
+    try:
+        return await mfa.check(ports, account.id, tried.enrolment, code)
+    except CodeWrong:
+        await mfa.failed(ports, SYSTEM, account.id)
+        raise
 
 
 async def accept(ports: Ports, account: Account, proof: Proof) -> None:

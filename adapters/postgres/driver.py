@@ -90,6 +90,7 @@ class Connection(psycopg.AsyncConnection[Row]):
 
         That one raises what is wrong with either. For transactions, which end with a statement: their commit.
         """
+        assert self.in_transaction, "outside of one there may never be a next statement"
         self._ahead.append((query, params))
 
     async def _execute(self, query: QueryNoTemplate, params: Params | None = None, *, binary: bool = False) -> None:
@@ -106,7 +107,12 @@ class Connection(psycopg.AsyncConnection[Row]):
 
     def begin(self) -> None:
         """Begin a transaction with the next statement."""
-        self.ahead("begin")
+        self._ahead.append(("begin", None))
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether one has begun, or will with the next statement."""
+        return bool(self._ahead) or not self.is_idle
 
     async def commit(self) -> None:
         """Commit the transaction; one in which nothing was done has not begun."""

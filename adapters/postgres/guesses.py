@@ -1,12 +1,10 @@
 """Counters of wrong guesses: each charge is one atomic statement, shared by all processes."""
 
 from datetime import datetime
-from typing import Final, LiteralString
+from typing import LiteralString
 
 from adapters.postgres.statements import Repository
 from core.guesses import Allowance, Secret
-
-CLEAR: Final = "delete from guesses where secret = %(secret)s and subject = %(subject)s"
 
 
 def charge(subject: LiteralString, source: LiteralString = "") -> LiteralString:
@@ -60,4 +58,4 @@ class Guesses(Repository):
         )
 
     async def clear(self, secret: Secret, subject: bytes) -> None:
-        await self._run(CLEAR, secret=secret, subject=subject)
+        await self._write("delete from guesses where secret = %(secret)s and subject = %(subject)s", secret=secret, subject=subject)

@@ -24,39 +24,41 @@ NEVER_VERIFIED: Final = """
 # statement, which sees those that there are.
 LOCK_NEVER_VERIFIED: Final = f"select u.id from users u where {NEVER_VERIFIED} limit %(limit)s for update of u skip locked"
 # What each sweep removes: rows that were past their use at %(before)s, at most %(limit)s of them. Rows that somebody is using this
-# moment are left for the next round.
+# moment are left for the next round. An array is put together once; what "in" asks, the planner may ask again for every row.
 SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.ONE_TIME_TOKENS: """
-        delete from one_time_tokens where (purpose, token_hash) in (
-            select purpose, token_hash from one_time_tokens where expires_at < %(before)s limit %(limit)s for update skip locked)""",
+        delete from one_time_tokens where ctid = any(array(
+            select ctid from one_time_tokens where expires_at < %(before)s limit %(limit)s for update skip locked))""",
     Sweep.PRE_AUTHS: """
-        delete from pre_auths where id in (
-            select id from pre_auths where expires_at < %(before)s limit %(limit)s for update skip locked)""",
+        delete from pre_auths where id = any(array(
+            select id from pre_auths where expires_at < %(before)s limit %(limit)s for update skip locked))""",
     Sweep.LINK_TICKETS: """
-        delete from link_tickets where token_hash in (
-            select token_hash from link_tickets where expires_at < %(before)s limit %(limit)s for update skip locked)""",
+        delete from link_tickets where token_hash = any(array(
+            select token_hash from link_tickets where expires_at < %(before)s limit %(limit)s for update skip locked))""",
     Sweep.SIGNING_KEYS: """
-        delete from signing_keys where kid in (
-            select kid from signing_keys where retires_at < %(before)s limit %(limit)s for update skip locked)""",
+        delete from signing_keys where kid = any(array(
+            select kid from signing_keys where retires_at < %(before)s limit %(limit)s for update skip locked))""",
     Sweep.SESSIONS: """
-        delete from sessions where id in (
-            select id from sessions where least(ended_at, expires_at) < %(before)s limit %(limit)s for update skip locked)""",
+        delete from sessions where id = any(array(
+            select id from sessions where least(ended_at, expires_at) < %(before)s limit %(limit)s for update skip locked))""",
     Sweep.RATES: """
-        delete from rates where client in (
-            select client from rates where expires_at < %(before)s limit %(limit)s for update skip locked)""",
+        delete from rates where client = any(array(
+            select client from rates where expires_at < %(before)s limit %(limit)s for update skip locked))""",
     Sweep.GUESSES: """
-        delete from guesses where (secret, subject) in (
-            select secret, subject from guesses where expires_at < %(before)s limit %(limit)s for update skip locked)""",
+        delete from guesses where ctid = any(array(
+            select ctid from guesses where expires_at < %(before)s limit %(limit)s for update skip locked))""",
     Sweep.MAILS: """
-        delete from mails where id in (
-            select id from mails where finished_at < %(before)s limit %(limit)s for update skip locked)""",
-    # Of codes that were never confirmed none was ever taken.
+        delete from mails where id = any(array(
+            select id from mails where finished_at < %(before)s limit %(limit)s for update skip locked))""",
+    # What is confirmed this very moment has a step by then.
     Sweep.MFA_SETUPS: """
-        delete from mfa where user_id in (
-            select user_id from mfa where last_step is null and setup_at < %(before)s limit %(limit)s for update skip locked)""",
+        delete from mfa where user_id = any(array(
+            select m.user_id from mfa m join users u on u.id = m.user_id
+            where m.last_step is null and u.mfa_enabled_at is null and m.setup_at < %(before)s
+            limit %(limit)s for update of m skip locked))""",
     Sweep.EVENTS: """
-        delete from events where id in (
-            select id from events where created_at < %(before)s limit %(limit)s for update skip locked)""",
+        delete from events where id = any(array(
+            select id from events where created_at < %(before)s limit %(limit)s for update skip locked))""",
     Sweep.UNVERIFIED_ACCOUNTS: f"delete from users u where u.id = any(%(locked)s) and {NEVER_VERIFIED}",
     # A range of years then costs an eighth. Whoever deletes a service waits for this, as it does for those who sign in to it, and whoever
     # counts out of a day that is over does that in the first shard, too, in this order: so nobody waits in a circle.
@@ -77,18 +79,18 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.DELETED_SERVICES: f"""
         {removing_logins("select id from deleted_services")},
         buried as (
-            delete from deleted_services where id in (
+            delete from deleted_services where id = any(array(
                 select d.id from deleted_services d where d.deleted_at < %(before)s and {without_logins("d.id")}
-                limit %(limit)s - (select count(*) from records))
+                limit %(limit)s - (select count(*) from records)))
             returning 1)
         select 1 from records union all select 1 from buried""",
     # What is still written of a deleted organization is told by somebody who saw it alive, so its tombstone stays for a while.
     Sweep.DELETED_ORGANIZATIONS: f"""
         {removing_records("select id from deleted_organizations")},
         buried as (
-            delete from deleted_organizations where id in (
+            delete from deleted_organizations where id = any(array(
                 select d.id from deleted_organizations d where d.deleted_at < %(before)s and {without_records("d.id")}
-                limit %(limit)s - (select count(*) from records))
+                limit %(limit)s - (select count(*) from records)))
             returning 1)
         select 1 from records union all select 1 from buried""",
 }

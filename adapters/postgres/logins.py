@@ -5,7 +5,7 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from adapters.postgres.statements import Repository
-from core.devices import Arrival
+from core.devices import Device
 from core.sessions import Session
 
 # Of what is counted together, so that logins to one service at one time seldom wait for each other's commit.
@@ -15,15 +15,15 @@ SHARDS: Final = 8
 class Logins(Repository):
     """ports.storage.Logins and FailedLogins."""
 
-    async def succeeded(self, session: Session, provider: str, arrival: Arrival | None = None) -> None:
+    async def succeeded(self, session: Session, provider: str, device: Device | None = None) -> None:
         # The total comes with the same statement; its day is that of the row, in UTC, whatever the connection's time zone is.
-        self._later(
+        await self._write(
             f"""
             with login as (
-                insert into login_events (id, user_id, session_id, org_id, service_id, device_id, provider, success, address, agent,
-                                          risk_score, risk_factors, city, country, created_at)
-                values (%(id)s, %(user_id)s, %(session_id)s, %(org_id)s, %(service_id)s, %(device_id)s, %(provider)s, true, %(address)s,
-                        %(agent)s, %(risk_score)s, %(risk_factors)s, %(city)s, %(country)s, %(now)s)
+                insert into login_events (id, user_id, session_id, org_id, service_id, provider, success, address, agent, risk_score,
+                                          risk_factors, city, country, created_at)
+                values (%(id)s, %(user_id)s, %(session_id)s, %(org_id)s, %(service_id)s, %(provider)s, true, %(address)s, %(agent)s,
+                        %(risk_score)s, %(risk_factors)s, %(city)s, %(country)s, %(now)s)
                 returning org_id, service_id, provider, created_at)
             insert into login_totals as t (org_id, service_id, day, provider, shard, total)
             select org_id, service_id, (created_at at time zone 'UTC')::date, provider, floor(random() * {SHARDS}), 1
@@ -35,13 +35,12 @@ class Logins(Repository):
             org_id=session.service.org_id if session.service else None,
             service_id=session.service.id if session.service else None,
             provider=provider,
-            device_id=session.device_id,
             address=session.address,
             agent=session.agent,
-            risk_score=arrival.risk.score if arrival else 0,
-            risk_factors=list(arrival.risk.factors) if arrival else [],
-            city=arrival.city if arrival else None,
-            country=arrival.country if arrival else None,
+            risk_score=device.risk.score if device else 0,
+            risk_factors=list(device.risk.factors) if device else [],
+            city=device.place.city if device and device.place else None,
+            country=device.place.country if device and device.place else None,
             now=session.created_at,
         )
 

@@ -50,7 +50,7 @@ class Mails(SealingRepository):
 
     async def queue(self, mail: Mail) -> None:
         # A mailer listens on this channel; the payload says nothing, the queue says all.
-        self._later(
+        await self._write(
             """
             with queued as (
                 insert into mails (id, kind, address, token, created_at, due_at, org_id)

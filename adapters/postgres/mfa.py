@@ -5,25 +5,16 @@ from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.guesses import CLEAR
 from adapters.postgres.statements import Repository, Row, SealingRepository
 from core.access import Caller, Person
-from core.guesses import Secret
-from core.mfa import FAILURES, Enrolment, LoggedMfaEvent, MfaEvent, Status
-from core.values import digest
+from core.mfa import FAILURES, Enrolment, MfaEvent, Status
 from ports.crypto import Place, Vault
 
-PAGE_OF_LOG: Final = """
-    select id, event_type, created_at, success from mfa_events
-    where user_id = %(user_id)s and (created_at, id) < (coalesce(%(at)s::timestamptz, 'infinity'), %(id)s::uuid)
-    order by created_at desc, id desc limit %(limit)s"""
-
-# A microsecond apart, so that the log has them in their order.
-LOG: Final = """
-    insert into mfa_events (id, user_id, event_type, success, actor_id, impersonator_id, reason, address, agent, created_at)
-    select gen_random_uuid(), %(user_id)s, event_type, %(success)s, %(actor_id)s, %(impersonator_id)s, %(reason)s, %(address)s,
-           %(agent)s, %(now)s::timestamptz + (number - 1) * interval '1 microsecond'
-    from unnest(%(events)s::text[]) with ordinality as happened (event_type, number)"""
+TAKE_STEP: Final = """
+    update mfa set last_step = %(step)s
+    where user_id = %(user_id)s and setup_at = %(setup_at)s and (last_step is null or last_step < %(step)s)"""
+USE_CODE: Final = """
+    update backup_codes set used_at = %(now)s where user_id = %(user_id)s and code_hash = %(code_hash)s and used_at is null"""
 ENROLMENT: Final = "m.secret, m.setup_at, u.mfa_enabled_at, m.last_step, m.codes_salt"
 
 
@@ -36,35 +27,29 @@ def to_enrolment(vault: Vault, user_id: UUID, row: Row) -> Enrolment:
     return Enrolment(vault.open(row[0], place(user_id)).decode(), *row[1:])
 
 
-def to_logged(row: Row) -> LoggedMfaEvent:
-    return LoggedMfaEvent(row[0], MfaEvent(row[1]), row[2], row[3])
-
-
-def _logged(user_id: UUID, events: Sequence[MfaEvent], caller: Caller, now: datetime, reason: str | None = None) -> dict[str, object]:
-    """What LOG has to be told."""
-    person = caller if isinstance(caller, Person) else None
-    return {
-        "user_id": user_id,
-        "events": [event.value for event in events],
-        "success": FAILURES.isdisjoint(events),
-        "actor_id": person.user_id if person and person.user_id != user_id else None,
-        "impersonator_id": person.impersonator_id if person else None,
-        "reason": reason,
-        "address": caller.address,
-        "agent": caller.agent,
-        "now": now,
-    }
-
-
 class MfaLog(Repository):
     """ports.storage.MfaLog."""
 
     __slots__ = ()
 
     async def log(self, user_id: UUID, events: Sequence[MfaEvent], caller: Caller, now: datetime, *, reason: str | None = None) -> None:
-        await self._run(
-            LOG,
-            **_logged(user_id, events, caller, now, reason),
+        # A microsecond apart, so that the log has them in their order.
+        person = caller if isinstance(caller, Person) else None
+        await self._write(
+            """
+            insert into mfa_events (id, user_id, event_type, success, actor_id, impersonator_id, reason, address, agent, created_at)
+            select gen_random_uuid(), %(user_id)s, event_type, %(success)s, %(actor_id)s, %(impersonator_id)s, %(reason)s, %(address)s,
+                   %(agent)s, %(now)s::timestamptz + (number - 1) * interval '1 microsecond'
+            from unnest(%(events)s::text[]) with ordinality as happened (event_type, number)""",
+            user_id=user_id,
+            events=[event.value for event in events],
+            success=FAILURES.isdisjoint(events),
+            actor_id=person.user_id if person and person.user_id != user_id else None,
+            impersonator_id=person.impersonator_id if person else None,
+            reason=reason,
+            address=caller.address,
+            agent=caller.agent,
+            now=now,
         )
 
 
@@ -96,16 +81,6 @@ class Mfa(MfaLog, SealingRepository):
             code_hash=code_hash,
         )
 
-    async def events(self, user_id: UUID, before: LoggedMfaEvent | None, limit: int) -> list[LoggedMfaEvent]:
-        return await self._all(
-            to_logged,
-            PAGE_OF_LOG,
-            user_id=user_id,
-            at=before.at if before else None,
-            id=before.id if before else user_id,  # any, where all times are earlier
-            limit=limit,
-        )
-
     async def begin(self, user_id: UUID, secret: str, now: datetime) -> None:
         await self._run(
             """
@@ -118,54 +93,23 @@ class Mfa(MfaLog, SealingRepository):
         )
 
     async def take_step(self, user_id: UUID, setup_at: datetime, step: int) -> bool:
-        return await self._exists(
-            """
-            update mfa set last_step = %(step)s
-            where user_id = %(user_id)s and setup_at = %(setup_at)s and (last_step is null or last_step < %(step)s)
-            returning 1""",
-            user_id=user_id,
-            setup_at=setup_at,
-            step=step,
-        )
+        return await self._run(TAKE_STEP, user_id=user_id, setup_at=setup_at, step=step) == 1
 
-    async def accept_step(
-        self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, caller: Caller, now: datetime
-    ) -> tuple[bool, bool]:
-        return await self._accept(
-            pre_auth_id,
-            """
-            update mfa set last_step = %(step)s
-            where user_id = %(user_id)s and setup_at = %(setup_at)s and (last_step is null or last_step < %(step)s)""",
-            _logged(user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS], caller, now),
-            setup_at=setup_at,
-            step=step,
-        )
+    async def accept_step(self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, now: datetime) -> tuple[bool, bool]:
+        return await self._accept(TAKE_STEP, pre_auth_id=pre_auth_id, user_id=user_id, setup_at=setup_at, step=step, now=now)
 
-    async def accept_code(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, caller: Caller, now: datetime) -> tuple[bool, bool]:
-        return await self._accept(
-            pre_auth_id,
-            """
-            update backup_codes set used_at = %(now)s
-            where user_id = %(user_id)s and code_hash = %(code_hash)s and used_at is null""",
-            _logged(user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS, MfaEvent.BACKUP_CODE_USED], caller, now),
-            code_hash=code_hash,
-        )
+    async def accept_code(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, now: datetime) -> tuple[bool, bool]:
+        return await self._accept(USE_CODE, pre_auth_id=pre_auth_id, user_id=user_id, code_hash=code_hash, now=now)
 
-    async def _accept(self, pre_auth_id: UUID, take: LiteralString, logged: dict[str, object], **taken: object) -> tuple[bool, bool]:
+    async def _accept(self, take: LiteralString, **parameters: object) -> tuple[bool, bool]:
         found = await self._one(
             lambda row: (row[0], row[1]),
             f"""
             with redeemed as (
                 delete from pre_auths where id = %(pre_auth_id)s and user_id = %(user_id)s and expires_at > %(now)s returning 1),
-            taken as ({take} and exists (select 1 from redeemed) returning 1),
-            logged as ({LOG} where exists (select 1 from taken)),
-            cleared as ({CLEAR} and exists (select 1 from taken))
+            taken as ({take} and exists (select 1 from redeemed) returning 1)
             select exists (select 1 from redeemed), exists (select 1 from taken)""",
-            **logged,
-            **taken,
-            pre_auth_id=pre_auth_id,
-            secret=Secret.MFA,
-            subject=digest(str(logged["user_id"])),
+            **parameters,
         )
         assert found is not None, "it always answers"
         return found

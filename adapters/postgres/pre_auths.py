@@ -34,7 +34,7 @@ class PreAuths(SealingRepository):
     """ports.storage.PreAuths and Tries."""
 
     async def add(self, pending: Pending) -> None:
-        self._later(
+        await self._write(
             f"""
             insert into pre_auths ({COLUMNS})
             values (%(id)s, %(user_id)s, %(service_id)s, %(provider)s, %(created_at)s, %(expires_at)s)""",

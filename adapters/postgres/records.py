@@ -18,7 +18,7 @@ class Records(Repository):
         # learns nothing about the account: security.md R-5), or, where there is none, to the platform's own log. Events of one transaction
         # are a microsecond apart, so that the log has them in their order. The totals are counted in the order of their key, so that no two
         # transactions wait for each other.
-        self._later(
+        await self._write(
             """
             with happened as (
                 select e.*, %(now)s::timestamptz + (number - 1) * interval '1 microsecond' as at

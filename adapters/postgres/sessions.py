@@ -14,10 +14,13 @@ from core.values import Email, Listed
 
 STANDING: Final = """
     select u.id, u.email, u.email_verified_at, u.is_platform_owner, s.impersonator_id, o.id, o.slug, o.status, m.role"""
-LIVE: Final = """
+# Who acts as the person, in what session of theirs; what MAY_IMPERSONATE judges.
+IMPERSONATOR: Final = """
+    left join (users i join sessions p on p.user_id = i.id) on p.id = s.impersonator_session_id and i.id = s.impersonator_id"""
+LIVE: Final = f"""
     from sessions s
     join users u on u.id = s.user_id
-    left join (users i join sessions p on p.user_id = i.id) on p.id = s.impersonator_session_id and i.id = s.impersonator_id
+    {IMPERSONATOR}
     left join (organizations o join memberships m on m.org_id = o.id) on o.id = %(org_id)s and m.user_id = u.id"""
 # Somebody acts as somebody else only while that is theirs to do, and while the session lives in which they began to (security.md I-3).
 MAY_IMPERSONATE: Final = """
@@ -40,7 +43,7 @@ STANDING_WITH: Final = f"""
     from sessions s
     join users u on u.id = s.user_id
     join (services v join organizations vo on vo.id = v.org_id) on v.id = s.service_id and v.client_id = %(client_id)s
-    left join (users i join sessions p on p.user_id = i.id) on p.id = s.impersonator_session_id and i.id = s.impersonator_id
+    {IMPERSONATOR}
     left join service_users r on r.service_id = v.id and r.user_id = u.id
     {IS_LIVE}"""
 
@@ -65,7 +68,7 @@ LIVE_OF: Final = f"""
            s.browser_hash is not null
     from sessions s
     join users u on u.id = s.user_id
-    left join (users i join sessions p on p.user_id = i.id) on p.id = s.impersonator_session_id and i.id = s.impersonator_id
+    {IMPERSONATOR}
     left join organizations o on o.id = s.org_id
     left join services v on v.id = s.service_id
     where s.user_id = %(user_id)s and s.ended_at is null and s.expires_at > %(now)s and {MAY_IMPERSONATE}
@@ -184,7 +187,7 @@ class Sessions(Repository):
         return found
 
     async def begin(self, session: Session, refresh_hash: bytes) -> None:
-        self._later(
+        await self._write(
             f"""
             with begun as ({BEGIN} returning id, created_at)
             insert into refresh_tokens (token_hash, session_id, generation, created_at)
@@ -195,7 +198,7 @@ class Sessions(Repository):
         )
 
     async def begin_in_browser(self, session: Session, browser_hash: bytes) -> None:
-        self._later(BEGIN, **_columns(session), browser_hash=browser_hash)
+        await self._write(BEGIN, **_columns(session), browser_hash=browser_hash)
 
     async def rotate(self, old_hash: bytes, new_hash: bytes, now: datetime, expires_at: datetime) -> Refreshed | None:
         # The token's row decides who wins. The session's row is updated too, so that an end of the session that commits first
@@ -208,7 +211,7 @@ class Sessions(Repository):
                 update refresh_tokens t set rotated_at = %(now)s
                 from sessions s join users u on u.id = s.user_id
                 left join organizations o on o.id = s.org_id
-                left join (users i join sessions p on p.user_id = i.id) on p.id = s.impersonator_session_id and i.id = s.impersonator_id
+                {IMPERSONATOR}
                 where t.token_hash = %(old_hash)s and t.rotated_at is null and s.id = t.session_id
                   and s.ended_at is null and s.expires_at > %(now)s and u.deactivated_at is null and u.anonymized_at is null
                   and {MAY_IMPERSONATE}
@@ -280,8 +283,8 @@ class Sessions(Repository):
             now=now,
         )
 
-    async def end_of_device(self, user_id: UUID, device_id: UUID, now: datetime) -> int:
-        return await self._run(
+    async def end_of_device(self, user_id: UUID, device_id: UUID, now: datetime) -> None:
+        await self._run(
             """
             update sessions set ended_at = %(now)s
             where user_id = %(user_id)s and device_id = %(device_id)s and ended_at is null and expires_at > %(now)s""",

@@ -37,9 +37,13 @@ class Repository:
         with translated(self.constraints):
             return await self._connection.run(sql, parameters)
 
-    def _later(self, sql: LiteralString, **parameters: object) -> None:
-        """Execute it with the next statement of the transaction, its commit at the latest: for what has no answer and is never refused."""
-        self._connection.ahead(sql, parameters)
+    async def _write(self, sql: LiteralString, **parameters: object) -> None:
+        """Execute a statement that has no answer and is never refused: with the next one of the transaction, its commit at the latest, or
+        at once where there is none."""
+        if self._connection.in_transaction:
+            self._connection.ahead(sql, parameters)
+        else:
+            await self._run(sql, **parameters)
 
     async def _exists(self, sql: LiteralString, **parameters: object) -> bool:
         """Whether the statement returned a row."""

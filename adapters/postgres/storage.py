@@ -145,6 +145,7 @@ class Transaction(Reading):
         "_clock",
         "_connection",
         "_events",
+        "guesses",
         "housekeeping",
         "impersonations",
         "leases",
@@ -164,6 +165,7 @@ class Transaction(Reading):
         self.pre_auths = PreAuths(connection, vault)
         self.mails = Mails(connection, vault)
         self.impersonations = Impersonations(connection)
+        self.guesses = Guesses(connection)
         self.leases = Leases(connection)
         self.housekeeping = Housekeeping(connection)
         self.sealed = Sealed(connection, vault)

@@ -88,7 +88,7 @@ async def end(storage: Postgres, begun: Pending, step: int = 1000, at: datetime 
     """End it with the code of a step."""
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.mfa.begin(begun.user_id, "SECRET", NOW)
-        return await tx.mfa.accept_step(begun.id, begun.user_id, NOW, step, SYSTEM, at)
+        return await tx.mfa.accept_step(begun.id, begun.user_id, NOW, step, at)
 
 
 async def test_exactly_one_ends_it_well(storage: Postgres) -> None:

@@ -4,7 +4,6 @@ from datetime import UTC, datetime, timedelta
 
 from core.events import mfa_disabled, mfa_enabled
 from core.mfa import ALPHABET, BACKUP_CODES, FAILURES, SETUP_TTL, Enrolment, MfaEvent, Proof, Setup
-from core.mfa import Method as By
 from core.values import new_id
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
@@ -34,7 +33,7 @@ def test_what_was_set_up_can_be_confirmed_for_a_quarter_of_an_hour() -> None:
 
 
 def test_what_is_shown_shows_no_secret() -> None:
-    shown = repr([PENDING, Setup("SECRET", "otpauth://SECRET"), Proof(By.BACKUP_CODE, code_hash=b"SECRET")])
+    shown = repr([PENDING, Setup("SECRET", "otpauth://SECRET"), Proof(code_hash=b"SECRET")])
     assert "SECRET" not in shown
 
 
