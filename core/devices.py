@@ -129,14 +129,22 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """By what a device is recognised: SHA-256 of its trust token and of the id that its client keeps, and what it says of itself."""
+class Look:
+    """What there is to see of a device that somebody comes from: SHA-256 of its trust token and of the id that the client keeps, what it
+    says of itself, and where it is. `name` and `told_type` are those of `Client`."""
 
     trust_hash: bytes | None
     client_hash: bytes | None
-    browser: str
-    os: str
-    device_type: DeviceType
+    name: str | None
+    told_type: DeviceType | None
+    agent: ParsedAgent
+    address: str | None
+    place: Place | None
+
+    @property
+    def device_type(self) -> DeviceType:
+        """What kind of a client it is, as well as can be seen."""
+        return self.told_type or self.agent.device_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,80 +168,82 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Somebody signs in from a device: as it was found, or will be. `is_trusted`: its trust token was shown, and is honoured now."""
+    """Somebody signs in from a device, as it will be. `is_trusted`: its trust token was shown, and is honoured now."""
 
     device: Device
-    is_new: bool
     is_trusted: bool
-    risk: Risk
-    city: str | None
-    country: str | None
 
 
 # At sign-in
 
 
-async def arrive(
-    ports: Ports, tx: Transaction, user_id: UUID, caller: Caller, client: Client, org_id: UUID | None, now: datetime
-) -> Arrival:
+def look(ports: Ports, caller: Caller, client: Client) -> Look:
+    """See what somebody comes from. It takes a few milliseconds, for which no account should be locked."""
+    return Look(
+        trust_hash=_hash_of(client.token, TRUST_TOKEN_LENGTH),
+        client_hash=_hash_of(client.device_id, CLIENT_ID_LENGTH),
+        name=client.name,
+        told_type=client.device_type,
+        agent=ports.agents.parse(caller.agent),
+        address=caller.address,
+        place=ports.places.of(caller.address),
+    )
+
+
+async def arrive(tx: Transaction, user_id: UUID, look: Look, org_id: UUID | None, now: datetime) -> Arrival:
     """Recognise the device that somebody comes from, and judge how unusual their coming is. Only asks; the account is locked.
 
     A device is recognised by its trust token, else by the id that the client keeps, else, where the client keeps none, by what it says of
     itself (decisions, point 78). `org_id` is the organization of the service that is signed in to, None without one: its trust period
     counts beside those of the organizations that the person is a member of.
     """
-    agent = ports.agents.parse(caller.agent)
-    place = ports.places.of(caller.address)
-    trust_hash = _hash_of(client.token, TRUST_TOKEN_LENGTH)
-    client_hash = _hash_of(client.device_id, CLIENT_ID_LENGTH)
-    device_type = client.device_type or agent.device_type
-    shown = Shown(trust_hash, client_hash, agent.browser, agent.os, device_type)
-    recognised = await tx.devices.recognise(user_id, shown, org_id, place, now)
+    recognised = await tx.devices.recognise(user_id, look, org_id, now)
     known = recognised.device
-    assessed = risk.assess(recognised.history, is_new_device=known is None, place_is_known=place is not None)
-    if known is None:
-        device = Device(
-            id=new_id(),
-            user_id=user_id,
-            client_hash=client_hash,
-            name=client.name or f"{agent.browser} on {agent.os}"[:NAME_LENGTH],
-            device_type=device_type,
-            browser=agent.browser,
-            browser_version=agent.browser_version,
-            os=agent.os,
-            os_version=agent.os_version,
-            last_used_at=now,
-            last_ip=caller.address,
-            place=place,
-            risk=assessed,
-            mfa_at=None,
-            trust_hash=None,
-            trust_expires_at=None,
-            created_at=now,
-            updated_at=now,
-        )
-    else:
-        device = replace(
-            known,
-            name=client.name or known.name,
-            # What kind of device it is was guessed when it first came, unless it was told; only what is told now can say better.
-            device_type=client.device_type or known.device_type,
-            browser=agent.browser,
-            browser_version=agent.browser_version,
-            os=agent.os,
-            os_version=agent.os_version,
-            last_used_at=now,
-            last_ip=caller.address,
-            place=place,
-            risk=assessed,
-        )
-    return Arrival(
-        device=device,
-        is_new=known is None,
-        is_trusted=device.is_trusted_with(trust_hash) and device.remembers(recognised.trust_days, now) and not assessed.is_high,
-        risk=assessed,
-        city=place.city if place else None,
-        country=place.country if place else None,
+    assessed = risk.assess(recognised.history, is_new_device=known is None, place_is_known=look.place is not None)
+    device = new_device(user_id, look, assessed, now) if known is None else used_again(known, look, assessed, now)
+    trusted = device.is_trusted_with(look.trust_hash) and device.remembers(recognised.trust_days, now) and not assessed.is_high
+    return Arrival(device, trusted)
+
+
+def new_device(user_id: UUID, look: Look, risk: Risk, now: datetime) -> Device:
+    """One that was not seen with this person before."""
+    return Device(
+        id=new_id(),
+        user_id=user_id,
+        client_hash=look.client_hash,
+        name=look.name or f"{look.agent.browser} on {look.agent.os}"[:NAME_LENGTH],
+        device_type=look.device_type,
+        browser=look.agent.browser,
+        browser_version=look.agent.browser_version,
+        os=look.agent.os,
+        os_version=look.agent.os_version,
+        last_used_at=now,
+        last_ip=look.address,
+        place=look.place,
+        risk=risk,
+        mfa_at=None,
+        trust_hash=None,
+        trust_expires_at=None,
+        created_at=now,
+        updated_at=now,
+    )
+
+
+def used_again(device: Device, look: Look, risk: Risk, now: datetime) -> Device:
+    """A device that is there, with what there is to see of it now."""
+    return replace(
+        device,
+        name=look.name or device.name,
+        # What kind of device it is was guessed when it first came, unless it was told; only what is told now can say better.
+        device_type=look.told_type or device.device_type,
+        browser=look.agent.browser,
+        browser_version=look.agent.browser_version,
+        os=look.agent.os,
+        os_version=look.agent.os_version,
+        last_used_at=now,
+        last_ip=look.address,
+        place=look.place,
+        risk=risk,
     )
 
 
@@ -243,8 +253,7 @@ async def welcome(tx: Transaction, arrival: Arrival, now: datetime, *, second_fa
     `second_factor` says that it was shown just now. With `trust` as well there is a new trust token in the place of an older one, and it is
     returned, once; without a second factor there is nothing to remember (identity.md section 4.3).
     """
-    device = replace(arrival.device, last_used_at=now)
-    token = None
+    device, token = arrival.device, None
     if second_factor:
         device = replace(device, mfa_at=now)
         if trust:
@@ -261,7 +270,7 @@ def _hash_of(secret: str | None, longest: int) -> bytes | None:
 # What people do with their own
 
 
-async def listed(ports: Ports, caller: Person) -> Batches[Seen]:
+def listed(ports: Ports, caller: Person) -> Batches[Seen]:
     """All that are not revoked, the one that was used last first."""
     now, org_id = ports.clock.now(), _org_of(caller)
 

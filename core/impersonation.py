@@ -8,14 +8,14 @@ It is a session of the person, in which somebody else is behind all that is done
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from core import events, platform, sessions
+from core import devices, events, platform, sessions
 from core.access import NotAPlatformOwner, OrganizationNotFound, OrganizationStatus
-from core.devices import Device, Shown
+from core.devices import Client
 from core.errors import AuditFailed, Invalid, OrganizationNotActive, SessionEnded, StorageDown, refuse
 from core.platform import PersonNotFound
 from core.risk import Risk
@@ -26,6 +26,7 @@ from core.values import digest, new_id, new_secret
 if TYPE_CHECKING:
     from core.access import Person, ServiceContext
     from core.accounts import Account
+    from core.devices import Look
     from core.organizations import Organization
     from core.values import Email
     from ports import Ports
@@ -36,6 +37,7 @@ ARGUMENT_LENGTH = 200  # characters; what is longer names nothing that exists
 # What the person sees among the own devices (decisions, point 151). No client has an id with this hash, which is no SHA-256 of anything.
 DEVICE_NAME: Final = "Platform support"
 DEVICE_HASH: Final = b"platform support"
+NO_RISK: Final = Risk(0, ())  # nobody has signed in
 
 
 class ServiceWithoutOrganization(Invalid):
@@ -106,7 +108,8 @@ async def begin(
     """
     if service_slug is not None and org_slug is None:
         raise ServiceWithoutOrganization
-    now = ports.clock.now()
+    look = devices.look(ports, caller, Client(name=DEVICE_NAME))
+    now, entry_id = ports.clock.now(), new_id()
     async with ports.storage.transaction(by=caller) as tx:
         context = await _context(tx, user_id, org_slug, service_slug)
         account = await _lock(tx, caller, user_id)
@@ -130,13 +133,12 @@ async def begin(
             impersonator_session_id=caller.session_id,
             service=context.service,
             org_id=context.org_id,
-            device_id=await _device(ports, tx, caller, account.id, now),
+            device_id=await _device(tx, account.id, look, now),
         )
         refresh_token = new_secret()
         await tx.sessions.begin(session, digest(refresh_token))
         begun = events.impersonated(session)
-        told = events.impersonated_for_the_platform(begun, new_id(), reason)
-        tx.record(told)
+        tx.record(events.impersonated_for_the_platform(begun, entry_id, reason))
         if begun.org_id is not None:
             tx.record(begun)
     pair = sessions.pair(
@@ -154,7 +156,6 @@ async def begin(
         entitlement=entitlement,
         impersonator_id=caller.user_id,
     )
-    assert told.id is not None, "it was given one"
     return Impersonation(
         session_id=session.id,
         user_id=account.id,
@@ -162,7 +163,7 @@ async def begin(
         access_token=pair.access_token,
         refresh_token=pair.refresh_token,
         expires_at=expires_at,
-        entry_id=told.id,
+        entry_id=entry_id,
     )
 
 
@@ -211,33 +212,14 @@ async def _lock(tx: Transaction, caller: Person, user_id: UUID) -> Account:
     return account
 
 
-async def _device(ports: Ports, tx: Transaction, caller: Person, user_id: UUID, now: datetime) -> UUID:
+async def _device(tx: Transaction, user_id: UUID, look: Look, now: datetime) -> UUID:
     """The one device of a person that all who impersonate them have; the account is locked.
 
     Who revokes it ends the impersonation that is under way, as with any other device.
     """
-    agent, place = ports.agents.parse(caller.agent), ports.places.of(caller.address)
-    shown = Shown(None, DEVICE_HASH, agent.browser, agent.os, agent.device_type)
-    known = await tx.devices.recognise(user_id, shown, None, place, now)
-    device = Device(
-        id=known.device.id if known.device else new_id(),
-        user_id=user_id,
-        client_hash=DEVICE_HASH,
-        name=DEVICE_NAME,
-        device_type=agent.device_type,
-        browser=agent.browser,
-        browser_version=agent.browser_version,
-        os=agent.os,
-        os_version=agent.os_version,
-        last_used_at=now,
-        last_ip=caller.address,
-        place=place,
-        risk=Risk(0, ()),
-        mfa_at=None,
-        trust_hash=None,
-        trust_expires_at=None,
-        created_at=known.device.created_at if known.device else now,
-        updated_at=now,
-    )
+    # Another one of them comes with another machine, so its kind is what can be seen now.
+    look = replace(look, client_hash=DEVICE_HASH, told_type=look.device_type)
+    known = await tx.devices.of_client(user_id, DEVICE_HASH)
+    device = devices.new_device(user_id, look, NO_RISK, now) if known is None else devices.used_again(known, look, NO_RISK, now)
     await tx.devices.keep(device)
     return device.id

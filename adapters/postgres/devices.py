@@ -5,7 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.statements import Repository, Row
-from core.devices import TRUST_DAYS, Device, DeviceType, Place, Recognised, Seen, Shown
+from core.devices import TRUST_DAYS, Device, DeviceType, Look, Place, Recognised, Seen
 from core.risk import FAILURES_THAT_COUNT, FAILURES_WITHIN, HABITS_OF, LOGINS_OF_A_HABIT, History, Risk
 
 COLUMNS: Final = """
@@ -130,30 +130,38 @@ class Devices(Repository):
             now=now,
         )
 
-    async def recognise(self, user_id: UUID, shown: Shown, org_id: UUID | None, place: Place | None, now: datetime) -> Recognised:
+    async def recognise(self, user_id: UUID, look: Look, org_id: UUID | None, now: datetime) -> Recognised:
         found = await self._one(
             lambda row: Recognised(None if row[0] is None else to_device(row), row[21], History(*row[22:])),
             RECOGNISED,
             user_id=user_id,
-            trust_hash=shown.trust_hash,
-            client_hash=shown.client_hash,
-            browser=shown.browser,
-            os=shown.os,
-            device_type=shown.device_type.value,
+            trust_hash=look.trust_hash,
+            client_hash=look.client_hash,
+            browser=look.agent.browser,
+            os=look.agent.os,
+            device_type=look.device_type.value,
             org_id=org_id,
             failing_since=now - FAILURES_WITHIN,
             failures=FAILURES_THAT_COUNT,
             since=now - HABITS_OF,
             habit=LOGINS_OF_A_HABIT,
             now=now,
-            city=place.city if place else None,
-            country=place.country if place else None,
+            city=look.place.city if look.place else None,
+            country=look.place.country if look.place else None,
         )
         assert found is not None, "there is always a period"
         return found
 
+    async def of_client(self, user_id: UUID, client_hash: bytes) -> Device | None:
+        return await self._one(
+            to_device,
+            f"select {COLUMNS} from devices d where d.user_id = %(user_id)s and d.client_hash = %(client_hash)s and d.revoked_at is null",
+            user_id=user_id,
+            client_hash=client_hash,
+        )
+
     async def keep(self, device: Device) -> None:
-        self._later(
+        await self._write(
             """
             insert into devices as d (
                 id, user_id, client_hash, name, device_type, browser, browser_version, os, os_version, last_used_at, last_ip, city, country,

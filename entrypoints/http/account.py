@@ -283,7 +283,7 @@ async def switch_two_factor_off() -> Response:
 
 async def _devices() -> Sequence[Seen]:
     """The devices that were used last."""
-    return (await (await devices.listed(ports(), signed_in())).following())[:ON_A_PAGE]
+    return (await devices.listed(ports(), signed_in()).following())[:ON_A_PAGE]
 
 
 def _device(seen: Seen) -> dict[str, Any]:

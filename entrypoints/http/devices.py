@@ -79,7 +79,7 @@ def _show(seen: Seen) -> DeviceShown:
 @document_response(Devices)
 async def listed() -> Response:
     """List the devices that you have signed in from and not revoked."""
-    return await streamed(await devices.listed(ports(), signed_in()), _show, named="devices", counted="total")
+    return await streamed(devices.listed(ports(), signed_in()), _show, named="devices", counted="total")
 
 
 @routes.get("/api/user/devices/<device_id>")

@@ -11,7 +11,7 @@ import pytest
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.access import SYSTEM
-from core.devices import Device, DeviceType, Place, Recognised, Shown
+from core.devices import Device, DeviceType, Look, ParsedAgent, Place, Recognised
 from core.risk import History, Risk
 from core.values import digest
 from tests.adapters.rows import DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, begin, within
@@ -136,17 +136,30 @@ async def test_nobody_keeps_the_device_of_somebody_else_or_a_revoked_one(storage
 # Recognising them
 
 
+def seen(
+    token: str | None = None,
+    client: str | None = None,
+    place: Place | None = None,
+    browser: str = "Firefox",
+    os: str = "Linux",
+    device_type: DeviceType = DeviceType.BROWSER,
+) -> Look:
+    """What is seen of a device that shows this."""
+    return Look(
+        trust_hash=None if token is None else digest(token),
+        client_hash=None if client is None else digest(client),
+        name=None,
+        told_type=None,
+        agent=ParsedAgent(browser, None, os, None, device_type),
+        address=None,
+        place=place,
+    )
+
+
 async def recognised(
     storage: Postgres, user: UUID, token: str | None = None, client: str | None = None, org: UUID | None = None, **said: Any
 ) -> Recognised:
-    shown = Shown(
-        None if token is None else digest(token),
-        None if client is None else digest(client),
-        said.get("browser", "Firefox"),
-        said.get("os", "Linux"),
-        said.get("device_type", DeviceType.BROWSER),
-    )
-    return await within(storage, lambda tx: tx.devices.recognise(user, shown, org, None, NOW))
+    return await within(storage, lambda tx: tx.devices.recognise(user, seen(token, client, **said), org, NOW))
 
 
 async def test_a_device_is_recognised_by_its_trust_token_before_its_clients_id(storage: Postgres, ada: UUID) -> None:
@@ -334,6 +347,19 @@ async def test_all_device_trust_of_a_person_ends_at_once(storage: Postgres, ada:
 # What earlier logins say
 
 
+async def test_a_device_is_found_by_its_client(storage: Postgres, ada: UUID, eve: UUID) -> None:
+    one, other, hers, gone = full(ada), full(ada), full(eve), full(ada)
+    client, others, gones = digest("client"), digest("another"), digest("gone")
+    other, hers, gone = [
+        replace(kept, client_hash=hash_, trust_hash=None, trust_expires_at=None)
+        for kept, hash_ in ((other, others), (hers, client), (gone, gones))
+    ]
+    await keep(storage, one, other, hers, gone, device(ada))
+    await revoke(storage, gone)
+    for user, hash_, found in ((ada, client, one), (eve, client, hers), (eve, others, None), (ada, gones, None), (ada, b"", None)):
+        assert await within(storage, lambda tx, user=user, hash_=hash_: tx.devices.of_client(user, hash_)) == found  # type: ignore[misc]
+
+
 async def record(pool: Pool, user: UUID, at: datetime, *, success: bool = True, place: Place | None = None) -> None:
     await run_sql(
         pool,
@@ -348,8 +374,7 @@ async def record(pool: Pool, user: UUID, at: datetime, *, success: bool = True, 
 
 
 async def history(storage: Postgres, user: UUID, place: Place | None = None, now: datetime = NOW) -> History:
-    shown = Shown(None, None, "Firefox", "Linux", DeviceType.BROWSER)
-    return (await within(storage, lambda tx: tx.devices.recognise(user, shown, None, place, now))).history
+    return (await within(storage, lambda tx: tx.devices.recognise(user, seen(place=place), None, now))).history
 
 
 NOTHING = History(failures=0, logins=0, at_this_hour=False, been_here=False)

@@ -987,7 +987,7 @@ class PeopleMachine(RuleBasedStateMachine):
     async def _look_around(self) -> tuple[tuple[Any, ...], mfa.Status, list[Seen]]:
         current = self.sessions[-1].id if self.sessions else new_id()
         person = Person(address=None, agent=None, user_id=self.account.id, email=self.account.email, session_id=current)
-        listed = [seen async for batch in await devices.listed(self.ports, person) for seen in batch]
+        listed = [seen async for batch in devices.listed(self.ports, person) for seen in batch]
         return await self._look(), await mfa.status(self.ports, person), listed
 
     @invariant()

@@ -79,7 +79,6 @@ alter table sessions
     add column impersonator_session_id  uuid;
 
 alter table login_events
-    add column device_id     uuid,
     add column risk_score    smallint not null default 0 check (risk_score between 0 and 100),
     add column risk_factors  text[] not null default '{}',
     add column city          text,
@@ -135,7 +134,6 @@ create table privacy_log (
     agent            text,
     created_at       timestamptz not null
 );
-create index privacy_log_of_user on privacy_log (user_id);
 
 -- What somebody's anonymization looks for: what they did, in whatever log, and what was sent to their address.
 create index privacy_log_of_actor on privacy_log (actor_id);
