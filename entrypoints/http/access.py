@@ -47,8 +47,8 @@ class Access:
         return (self.limit,) if isinstance(self.limit, Bucket) else self.limit
 
 
-SIGN_IN_PAGE: Final = "/app/sign-in"
-ACCOUNT_PAGE: Final = "/app/account"
+SIGN_IN: Final = "/app/sign-in"
+ACCOUNT: Final = "/app/account"
 GUARDED_BY: Final = "_guarded_by"
 
 
@@ -146,8 +146,8 @@ async def _as_browser(_: Access) -> Response | None:
 
 def _to_sign_in() -> Response:
     """Whoever is not signed in does that first, and comes back; a form that was sent meanwhile is not sent again."""
-    wanted = request.path if request.method in ("GET", "HEAD") else ACCOUNT_PAGE
-    return Response(b"", 303, {"Location": f"{SIGN_IN_PAGE}?{urlencode({'next': wanted})}", "Cache-Control": "no-store"})
+    wanted = request.path if request.method in ("GET", "HEAD") else ACCOUNT
+    return Response(b"", 303, {"Location": f"{SIGN_IN}?{urlencode({'next': wanted})}", "Cache-Control": "no-store"})
 
 
 async def _as_member(access: Access) -> None:

@@ -24,7 +24,7 @@ from core.sessions import LiveSession
 from core.values import Email
 from core.words import moment
 from entrypoints.http import cookies
-from entrypoints.http.access import page_session
+from entrypoints.http.access import ACCOUNT, SIGN_IN, page_session
 from entrypoints.http.bodies import Name
 from entrypoints.http.context import page_response, ports, signed_in
 from entrypoints.http.forms import read_form
@@ -33,7 +33,7 @@ from entrypoints.http.pages import render
 from entrypoints.http.privacy import export_package
 from entrypoints.http.qr import qr_svg
 from entrypoints.http.queries import path_id
-from entrypoints.http.sign_in import ACCOUNT, SIGN_IN, redirect, refused_page
+from entrypoints.http.sign_in import redirect, refused_page
 
 routes = Blueprint("account", __name__)
 

@@ -9,12 +9,11 @@ from typing import Final
 
 from quart import Response, request
 
+from core.devices import TRUST_TOKEN_TTL
 from core.values import new_secret
 from entrypoints.http.context import ports, served
 
 DEVICE_AGE: Final = timedelta(days=400)  # no browser keeps one for longer
-TRUST_AGE: Final = timedelta(days=90)
-PRE_AUTH_AGE: Final = timedelta(seconds=600)
 NOTICE_AGE: Final = timedelta(seconds=60)
 
 SESSION, DEVICE, TRUST, PRE_AUTH, NOTICE = "session", "device", "trust", "pre-auth", "notice"
@@ -61,11 +60,7 @@ def trust_cookie() -> str | None:
 
 
 def set_trust_cookie(response: Response, token: str) -> None:
-    _set(response, TRUST, token, TRUST_AGE)
-
-
-def clear_trust_cookie(response: Response) -> None:
-    _clear(response, TRUST)
+    _set(response, TRUST, token, TRUST_TOKEN_TTL)
 
 
 def pre_auth_cookie() -> str | None:
@@ -73,8 +68,8 @@ def pre_auth_cookie() -> str | None:
     return request.cookies.get(cookie_name(PRE_AUTH))
 
 
-def set_pre_auth_cookie(response: Response, token: str) -> None:
-    _set(response, PRE_AUTH, token, PRE_AUTH_AGE)
+def set_pre_auth_cookie(response: Response, token: str, expires_in: int) -> None:
+    _set(response, PRE_AUTH, token, timedelta(seconds=expires_in))
 
 
 def clear_pre_auth_cookie(response: Response) -> None:

@@ -16,7 +16,7 @@ from core.login import PreAuth, PreAuthInvalid, SignedIn
 from core.mfa import CodeMalformed, CodeWrong
 from core.values import Email
 from entrypoints.http import cookies
-from entrypoints.http.access import anyone
+from entrypoints.http.access import ACCOUNT, SIGN_IN, anyone
 from entrypoints.http.context import agent, caller, exchange, page_response, ports
 from entrypoints.http.errors import status_of
 from entrypoints.http.forms import read_form
@@ -25,8 +25,6 @@ from entrypoints.http.pages import render
 
 routes = Blueprint("sign_in", __name__)
 
-ACCOUNT: Final = "/app/account"
-SIGN_IN: Final = "/app/sign-in"
 CODE: Final = "/app/sign-in/code"
 
 NEXT_LENGTH = 2048
@@ -126,7 +124,7 @@ async def sign_in() -> Response:
         return refused_page(refusal, "sign_in.html", form_token=form["form_token"], next=after, email=typed)
     if isinstance(found, PreAuth):
         response = redirect(_with_next(CODE, after))
-        cookies.set_pre_auth_cookie(response, found.token)
+        cookies.set_pre_auth_cookie(response, found.token, found.expires_in)
         return response
     return await _signed_in(found, after)
 

@@ -243,6 +243,22 @@ async def test_a_first_proof_of_the_mailbox_leaves_no_second_factor_or_identity_
     assert "mfa_required" not in (await api.login(password=OTHER_PASSWORD)).json
 
 
+async def test_a_reset_after_a_change_of_address_leaves_no_identity_of_whoever_changed_it(
+    api: Api, ports: Ports, sent: FakeMailTransport, pool: Pool
+) -> None:
+    squatter = await add_account(ports, "squatter@example.com")
+    insert = """
+        insert into identities (id, user_id, provider, provider_user_id, linked_at)
+        values (gen_random_uuid(), %s, 'codehost', '1', now())"""
+    await run_sql(pool, insert, squatter.id)
+    token = (await sign_in(ports, squatter)).access_token
+    assert (await api.patch("/api/user", {"email": EMAIL}, token=token)).status == 200
+    reset = await ask_for_reset(api, ports, sent)
+    assert (await api.post("/api/auth/reset-password", {"token": reset, "new_password": OTHER_PASSWORD})).status == 200
+    assert await run_sql(pool, "select 1 from identities") == []
+    assert (await api.get("/api/user", token=token)).status == 401
+
+
 async def test_a_reset_leaves_the_second_factor_on(api: Api, ports: Ports, sent: FakeMailTransport) -> None:
     await add_mfa(ports, await add_account(ports))
     token = await ask_for_reset(api, ports, sent)

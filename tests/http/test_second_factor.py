@@ -224,6 +224,7 @@ async def test_a_service_that_closes_meanwhile_is_not_signed_in_to(
     await acme.become("suspended")
     answer = await verify(api, token, app_of_ada.code())
     assert (answer.status, answer.code) == (403, "ORGANIZATION_NOT_ACTIVE")
+    assert await run_sql(pool, "select 1 from guesses where secret = 'mfa'") == []  # the code was right
 
 
 # What ends a sign-in that waits

@@ -18,6 +18,8 @@ from tests.fakes.outside import FakeClock
 from tests.http.direct import ask
 from tests.http.visitor import ACCOUNT, CODE, FORM, HTML, SIGN_IN, Visitor, form_token, leads_to, set_cookies
 from tests.mfa import Authenticator, add_mfa
+from tests.services import add_service
+from tests.tenants import Tenants
 
 HTTPS = "https://gatehouse.test"
 FORGOT = "/app/forgot-password"
@@ -254,6 +256,19 @@ async def test_a_sign_in_waits_for_ten_minutes(visitor: Visitor, factor: Authent
     answer = await visitor.show_code(factor.code())
     assert answer.status == 401
     assert "<h1>Sign in</h1>" in answer.text
+
+
+async def test_what_an_application_began_is_not_continued_here(
+    visitor: Visitor, factor: Authenticator, api: Api, tenants: Tenants, pool: Pool
+) -> None:
+    acme = await tenants.add("acme")
+    await add_service(pool, acme.org, "shop")
+    began = await api.post("/api/auth/login", {"email": EMAIL, "password": PASSWORD, "org_slug": "acme", "service_slug": "shop"})
+    await visitor.open(SIGN_IN)
+    visitor.cookies["gatehouse-pre-auth"] = began.json["access_token"]
+    before = await sessions_of(pool)
+    answer = await visitor.show_code(factor.code())
+    assert (answer.status, "gatehouse-session" in visitor.cookies, await sessions_of(pool)) == (401, False, before)
 
 
 async def test_without_a_sign_in_no_code_is_asked_for(visitor: Visitor, factor: Authenticator) -> None:
