@@ -270,6 +270,10 @@ class AddressNotVerified(Forbidden):
     """Verify your e-mail address first: follow the link in the mail that we sent you, or ask for another one."""
 
 
+class AccountGone(NotFound):
+    """The account does not exist any more."""
+
+
 class OrganizationNotFound(NotFound):
     """There is no such organization."""
 

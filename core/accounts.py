@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from core import events, guesses, mfa
-from core.errors import Conflict, Invalid, NotFound, Unauthenticated, refuse
+from core.access import AccountGone
+from core.errors import Conflict, Invalid, Unauthenticated, refuse
 from core.guesses import Secret
 from core.mails import MailKind, new_mail
 from core.one_time_tokens import Purpose
@@ -101,10 +102,6 @@ class NoPasswordSet(Invalid):
 
 class CurrentPasswordWrong(Unauthenticated):
     """The current password is wrong."""
-
-
-class AccountGone(NotFound):
-    """The account does not exist any more."""
 
 
 def new_account(

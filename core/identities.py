@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from core import events
-from core.accounts import AccountGone
+from core.access import AccountGone
 from core.errors import Invalid, NotFound, ProviderFailed, SessionEnded, refuse
 from core.oauth_credentials import ProviderUnknown, provider_named
 from core.values import digest, new_secret

@@ -17,7 +17,7 @@ from core import devices, events, platform, sessions
 from core.access import NotAPlatformOwner, OrganizationNotFound, OrganizationStatus
 from core.devices import Client
 from core.errors import AuditFailed, Invalid, OrganizationNotActive, SessionEnded, StorageDown, refuse
-from core.platform import PersonNotFound
+from core.platform import AccountNotUsable, PersonNotFound
 from core.risk import Risk
 from core.services import ServiceNotFound
 from core.sessions import NOTHING, Session
@@ -50,10 +50,6 @@ class NotOneself(Invalid):
 
 class NotAnotherPlatformOwner(Invalid):
     """A platform owner cannot be impersonated. Withdraw the ownership first."""
-
-
-class AccountUnusable(Invalid):
-    """This account is deactivated or anonymized, so nobody can act as its owner."""
 
 
 class TargetNotAMember(Invalid):
@@ -89,12 +85,6 @@ class _Context:
         return self.service.org_id if self.service else self.organization.id if self.organization else None
 
 
-async def find(ports: Ports, user_id: UUID) -> Account:
-    """The account. Raises PersonNotFound."""
-    async with ports.storage.reading() as read:
-        return await read.accounts.by_id(user_id) or refuse(PersonNotFound)
-
-
 async def begin(
     ports: Ports, caller: Person, user_id: UUID, reason: str, *, org_slug: str | None = None, service_slug: str | None = None
 ) -> Impersonation:
@@ -103,7 +93,7 @@ async def begin(
 
     Nobody has signed in: there is no login and no mail. The platform's log has the reason; that of the organization, if one is named, has
     who it was (points 153 and 207). Raises PersonNotFound, ServiceWithoutOrganization, OrganizationNotFound, OrganizationNotActive,
-    ServiceNotFound, TargetNotAMember, NotOneself, NotAPlatformOwner, NotAnotherPlatformOwner, AccountUnusable, TargetNotAUser,
+    ServiceNotFound, TargetNotAMember, NotOneself, NotAPlatformOwner, NotAnotherPlatformOwner, AccountNotUsable, TargetNotAUser,
     SessionEnded.
     """
     if service_slug is not None and org_slug is None:
@@ -119,7 +109,7 @@ async def begin(
             if await tx.service_users.by_id(context.service.org_id, context.service.id, account.id) is None:
                 raise TargetNotAUser
             entitlement = await tx.subscriptions.entitlement(context.service.id, account.id, now)
-        last = await tx.impersonations.ends_at(caller.session_id, caller.user_id, now) or refuse(SessionEnded)
+        last = await tx.sessions.ends_at(caller.session_id, caller.user_id, now) or refuse(SessionEnded)
         expires_at = min(now + TTL, last)
         session = Session(
             id=new_id(),
@@ -184,7 +174,7 @@ async def _context(tx: Transaction, user_id: UUID, org_slug: str | None, service
     """Where a membership counts, it is locked, so that whoever ends it afterwards ends the session as well."""
     if org_slug is None:
         return _Context()
-    org_id = await tx.impersonations.organization(org_slug) or refuse(OrganizationNotFound)
+    org_id = await tx.organizations.id_of(org_slug) or refuse(OrganizationNotFound)
     membership = await tx.members.lock(org_id, user_id) if service_slug is None else None
     organization = await tx.organizations.by_id(org_id) or refuse(OrganizationNotFound)
     if organization.status is not OrganizationStatus.ACTIVE:
@@ -208,7 +198,7 @@ async def _lock(tx: Transaction, caller: Person, user_id: UUID) -> Account:
     if account.is_platform_owner:
         raise NotAnotherPlatformOwner
     if not account.is_usable:
-        raise AccountUnusable
+        raise AccountNotUsable
     return account
 
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from core import events, guesses
-from core.errors import Invalid, NotFound, Unauthenticated, refuse
+from core.access import AccountGone
+from core.errors import Invalid, Unauthenticated, refuse
 from core.guesses import Secret
 from core.mails import MailKind, new_mail
 from core.values import digest
@@ -122,10 +123,6 @@ class AlreadyEnabled(Invalid):
     """Two-factor authentication is on already. To move it to another app, switch it off first."""
 
 
-class PersonGone(NotFound):
-    """The account does not exist any more."""
-
-
 class NotEnabled(Invalid):
     """Two-factor authentication is not on. Set it up first."""
 
@@ -134,9 +131,9 @@ class NotEnabled(Invalid):
 
 
 async def status(ports: Ports, caller: Person) -> Status:
-    """Raises PersonGone, as all of these do."""
+    """Raises AccountGone, as all of these do."""
     async with ports.storage.reading() as read:
-        return await read.mfa.status(caller.user_id) or refuse(PersonGone)
+        return await read.mfa.status(caller.user_id) or refuse(AccountGone)
 
 
 async def setup(ports: Ports, caller: Person) -> Setup:
@@ -146,7 +143,7 @@ async def setup(ports: Ports, caller: Person) -> Setup:
     """
     secret, now = ports.codes.new_secret(), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await tx.accounts.lock(caller.user_id) or refuse(PersonGone)
+        account = await tx.accounts.lock(caller.user_id) or refuse(AccountGone)
         if account.mfa_enabled_at is not None:
             raise AlreadyEnabled
         await tx.mfa.begin(account.id, secret, now)
@@ -182,7 +179,7 @@ async def verify(ports: Ports, caller: Person, code: str) -> Sequence[str]:
         raise SetupCodeWrong
     codes, salt, hashes = await _new_codes(ports)
     async with ports.storage.transaction(by=caller) as tx:
-        account = await tx.accounts.lock(caller.user_id) or refuse(PersonGone)
+        account = await tx.accounts.lock(caller.user_id) or refuse(AccountGone)
         # Read again under the lock: it may have been confirmed, or set up anew, while the codes were hashed.
         _confirmable(await tx.mfa.enrolment(account.id), now)
         if not await tx.mfa.take_step(account.id, enrolment.setup_at, step):
@@ -211,7 +208,7 @@ async def disable(ports: Ports, caller: Person) -> bool:
     """Ask for the second factor no more; whether it was asked for. Where it was not, only a pending secret is forgotten."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await tx.accounts.lock(caller.user_id) or refuse(PersonGone)
+        account = await tx.accounts.lock(caller.user_id) or refuse(AccountGone)
         if not await switch_off(tx, account, now):
             return False
         await tx.mfa.log(account.id, [MfaEvent.DISABLED], caller, now)
@@ -224,13 +221,13 @@ async def disable(ports: Ports, caller: Person) -> bool:
 async def regenerate(ports: Ports, caller: Person) -> Sequence[str]:
     """Other backup codes in place of all earlier ones, used and unused. Raises NotEnabled."""
     async with ports.storage.reading() as read:
-        found = await read.mfa.status(caller.user_id) or refuse(PersonGone)
+        found = await read.mfa.status(caller.user_id) or refuse(AccountGone)
     if found.enabled_at is None:
         raise NotEnabled
     codes, salt, hashes = await _new_codes(ports)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await tx.accounts.lock(caller.user_id) or refuse(PersonGone)
+        account = await tx.accounts.lock(caller.user_id) or refuse(AccountGone)
         if account.mfa_enabled_at is None:
             raise NotEnabled
         await tx.mfa.replace_codes(account.id, salt, hashes)

@@ -28,15 +28,11 @@ class PlatformOwnerExists(Invalid):
 
 
 class AccountNotUsable(Invalid):
-    """The account with this address is deactivated. Choose another address."""
+    """This account is deactivated or anonymized, so nobody can sign in to it. Choose another one."""
 
 
 class PersonNotFound(NotFound):
     """There is no such account."""
-
-
-class PersonNotUsable(Invalid):
-    """This account is deactivated or anonymized. A platform owner must be able to sign in."""
 
 
 class PersonNotVerified(Invalid):
@@ -98,7 +94,7 @@ async def promote(ports: Ports, caller: Person, user_id: UUID) -> None:
     """Make somebody a platform owner; for one who is that already, nothing happens (security.md I-1).
 
     Sessions in which others act as this person are worth nothing from then on (I-3). Raises PersonNotFound, NotAPlatformOwner,
-    PersonNotUsable, PersonNotVerified.
+    AccountNotUsable, PersonNotVerified.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -109,7 +105,7 @@ async def promote(ports: Ports, caller: Person, user_id: UUID) -> None:
         if account is None:
             raise PersonNotFound
         if not account.is_usable:
-            raise PersonNotUsable
+            raise AccountNotUsable
         if account.is_platform_owner:
             return
         if account.email_verified_at is None:

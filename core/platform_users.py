@@ -15,7 +15,7 @@ from core import events, mfa
 from core.access import NotAPlatformOwner
 from core.errors import Invalid, refuse
 from core.mails import MailKind, new_mail
-from core.mfa import MfaEvent
+from core.mfa import MfaEvent, Status
 from core.platform import PersonNotFound, lock_person
 from core.values import Email
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from core.access import Person, Role
+    from core.accounts import Account
     from ports import Ports
 
 # What the figures of the second factor are about (organizations.md section 4.6).
@@ -69,13 +70,11 @@ class FoundPerson:
 
 
 @dataclass(frozen=True, slots=True)
-class MfaStanding:
-    """How somebody's second factor stands. Times are UTC."""
+class MfaStanding(Status):
+    """How somebody's second factor stands, for others. Times are UTC."""
 
     user_id: UUID
     email: Email
-    enabled_at: datetime | None
-    backup_codes_remaining: int
     last_challenge_at: datetime | None  # the last time that a code was asked of the person and one was given, right or wrong
 
 
@@ -122,6 +121,12 @@ async def search(ports: Ports, limit: int, *, email: str | None = None, user_id:
         return await read.platform_users.search(limit, email=wanted, user_id=user_id)
 
 
+async def find(ports: Ports, user_id: UUID) -> Account:
+    """The account. Raises PersonNotFound."""
+    async with ports.storage.reading() as read:
+        return await read.accounts.by_id(user_id) or refuse(PersonNotFound)
+
+
 async def mfa_status(ports: Ports, user_id: UUID) -> MfaStanding:
     """Raises PersonNotFound."""
     async with ports.storage.reading() as read:
@@ -133,17 +138,17 @@ async def remove_mfa(ports: Ports, caller: Person, user_id: UUID, reason: str) -
 
     Where there was none, only a secret that was not confirmed is forgotten. The person is told by mail, the organizations in which the
     person has confirmed the membership by an event and an entry in their logs, and the reason stands in the platform's own log.
-    Raises OwnSecondFactor, PersonNotFound, NotAPlatformOwner.
+    Raises OwnSecondFactor, NotAPlatformOwner, PersonNotFound.
     """
     if user_id == caller.user_id:
         raise OwnSecondFactor
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account, may = await lock_person(tx, caller, user_id)
-        if account is None:
-            raise PersonNotFound
         if not may:
             raise NotAPlatformOwner
+        if account is None:
+            raise PersonNotFound
         if not await mfa.switch_off(tx, account, now):
             return False
         await tx.sessions.end_all(account.id, now)

@@ -32,7 +32,7 @@ BATCH = 500  # of an export, at once
 # What logs say afterwards of where the person came from, and with what.
 NO_ADDRESS: Final = "0.0.0.0"  # noqa: S104  (nothing listens there)
 NO_AGENT: Final = "anonymized"
-EVENT: Final = "user_anonymized"  # in the log of privacy (decisions, point 143)
+ANONYMIZED: Final = "user_anonymized"  # what the log of privacy says of an anonymization (decisions, point 143)
 # How often an anonymization begins again because somebody else was faster: at the placeholder, or by making the person a member.
 LOST_RACES = 100
 
@@ -133,6 +133,11 @@ class Belonging:
     confirmed: bool
     owned: bool
 
+    @property
+    def gives_a_say(self) -> bool:
+        """Whether it lets the one who asks decide about the person (security.md R-5)."""
+        return self.confirmed and self.owned
+
 
 async def export(ports: Ports, caller: Person, user_id: UUID) -> Export:
     """What is kept about the person: everything for themself and platform owners, and else what belongs to the organizations that the
@@ -176,7 +181,8 @@ async def _within(read: PrivacyRead, caller: Person, user_id: UUID) -> Collectio
         return [caller.service.org_id]
     if caller.user_id == user_id or caller.is_platform_owner:
         return None
-    return await read.owned_with(caller.user_id, user_id) or refuse(ExportNotAllowed)
+    belongings = await read.belongings(user_id, caller.user_id)
+    return [belonging.org_id for belonging in belongings if belonging.gives_a_say] or refuse(ExportNotAllowed)
 
 
 async def forget(ports: Ports, caller: Person, user_id: UUID) -> None:
@@ -206,8 +212,7 @@ async def _forget(ports: Ports, caller: Person, user_id: UUID, attempt: int) -> 
     known_as = replace(caller, address=NO_ADDRESS, agent=NO_AGENT) if caller.user_id == user_id else caller
     async with ports.storage.transaction(by=known_as) as tx:
         locked = await tx.privacy.concerned(user_id)
-        for org_id in locked:
-            await tx.organizations.lock(org_id)
+        await tx.privacy.lock_organizations(locked)
         await tx.privacy.lock_memberships(user_id)
         if caller.is_platform_owner:
             account, by_platform_owner = await platform.lock_person(tx, caller, user_id)
@@ -225,16 +230,16 @@ async def _forget(ports: Ports, caller: Person, user_id: UUID, attempt: int) -> 
         await tx.privacy.replace_address(account.id, placeholder, now)
         await tx.privacy.remove_ways_in(account.id)
         await tx.sessions.remove(account.id)
-        await tx.privacy.blank_logins(account.id, NO_ADDRESS, NO_AGENT)
-        await tx.privacy.blank_logs(account.id, NO_ADDRESS, NO_AGENT, now)
+        await tx.privacy.blank_logins(account.id)
+        await tx.privacy.blank_logs(account.id, now)
         await tx.privacy.remove_mails(account.email)
         for belonging in belongings:
             tx.record(events.anonymized(belonging.org_id, account.id))
-        for invitation in await tx.privacy.end_invitations(account.email, placeholder, NO_ADDRESS, NO_AGENT, locked, now):
+        for invitation in await tx.privacy.end_invitations(account.email, placeholder, locked, now):
             # Who did it is nothing to those who merely invited the person.
             ended = events.invitation_expired if invitation.status is InvitationStatus.EXPIRED else events.invitation_revoked
             tx.record(replace(ended(invitation), by_time=True))
-        await tx.privacy.log(EVENT, account.id, known_as, now)
+        await tx.privacy.log(account.id, known_as, now)
     return True
 
 
@@ -243,7 +248,7 @@ def _judge(account: Account | None, belongings: Sequence[Belonging], *, by_platf
 
     Raises AnonymizationNotAllowed, PersonNotFound, PlatformOwnerStays.
     """
-    if not by_platform_owner and not (belongings and all(belonging.confirmed and belonging.owned for belonging in belongings)):
+    if not by_platform_owner and not (belongings and all(belonging.gives_a_say for belonging in belongings)):
         raise AnonymizationNotAllowed
     if account is None:
         raise PersonNotFound

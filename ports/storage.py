@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.access import Caller, OrganizationStatus, Role, ServiceContext, Standing
+from core.access import Caller, OrganizationStatus, Person, Role, ServiceContext, Standing
 from core.accounts import Account
 from core.analytics import Days, LoginsOfDay, LoginsOfProvider, LoginsOfService, RecentLogin, Use
 from core.api_keys import ApiKey, KeyStanding
@@ -335,6 +335,10 @@ class Sessions(SessionsRead, Protocol):
         """A session without tokens, which the cookie with this hash stands for. Its context is no organization and no service."""
         ...
 
+    async def ends_at(self, session_id: UUID, user_id: UUID, now: datetime) -> datetime | None:
+        """When this session of the person ends in any case; None if it is not live."""
+        ...
+
     async def presented(self, token_hash: bytes, now: datetime) -> Presented | None:
         """What is known of a refresh token that was not rotated."""
         ...
@@ -375,23 +379,14 @@ class Sessions(SessionsRead, Protocol):
         ...
 
 
-class Impersonations(Protocol):
-    """What is asked before somebody acts as somebody else."""
-
-    async def organization(self, slug: str) -> UUID | None:
-        """Which organization has this slug, whatever its status."""
-        ...
-
-    async def ends_at(self, session_id: UUID, user_id: UUID, now: datetime) -> datetime | None:
-        """When this session of the person ends in any case; None if it is not live."""
-        ...
-
-
 class Logins(Protocol):
     """The lasting record of logins (identity.md section 2.8)."""
 
     async def succeeded(self, session: Session, provider: str, device: Device | None = None) -> None:
-        """The login that began this session, how risky it was and where it came from, as the device says. One to a service also counts in the totals of its day."""
+        """The login that began this session, how risky it was and where it came from, as the device says.
+
+        One to a service also counts in the totals of its day.
+        """
         ...
 
     async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:
@@ -471,6 +466,7 @@ class OrganizationsRead(Protocol):
 
     async def by_id(self, org_id: UUID) -> Organization | None: ...
     async def status(self, slug: str) -> OrganizationStatus | None: ...
+    async def id_of(self, slug: str) -> UUID | None: ...
 
     async def of_person(self, user_id: UUID) -> list[tuple[Organization, Membership]]:
         """Those that the person is a member of, whatever their status, by slug."""
@@ -920,12 +916,8 @@ class PrivacyRead(Protocol):
     """What is kept about a person, looked at (identity.md section 2.8). `within` are the organizations that it is limited to, None is no
     limit; what is listed comes after the given item, or from the beginning."""
 
-    async def owned_with(self, owner_id: UUID, user_id: UUID) -> list[UUID]:
-        """The organizations that the first person owns, and in which the second one's membership is confirmed."""
-        ...
-
     async def belongings(self, user_id: UUID, owner_id: UUID) -> list[Belonging]:
-        """Every membership of the first person, and whether it is the second one who owns the organization."""
+        """Every membership of the first person, and whether it is the second one who owns the organization; by the organizations' ids."""
         ...
 
     async def memberships(
@@ -957,10 +949,14 @@ class PrivacyRead(Protocol):
 
 class Privacy(PrivacyRead, Protocol):
     """What is kept about a person, removed or made to say nothing (identity.md section 4.7). The account is locked before all but the first
-    two, and `replace_address` comes first of those: nobody writes of the account after it until the transaction ends."""
+    three, and `replace_address` comes first of those: nobody writes of the account after it until the transaction ends."""
 
     async def concerned(self, user_id: UUID) -> list[UUID]:
         """Which organizations to lock before: those that the person belongs to or is invited to, in the order of their ids."""
+        ...
+
+    async def lock_organizations(self, org_ids: Collection[UUID]) -> None:
+        """As `Organizations.lock` does, in the order of their ids."""
         ...
 
     async def lock_memberships(self, user_id: UUID) -> None: ...
@@ -973,17 +969,15 @@ class Privacy(PrivacyRead, Protocol):
         """Second factor, backup codes, identities, passkeys, devices, pre-auths, tickets and tokens; sessions are `Sessions.remove`."""
         ...
 
-    async def blank_logins(self, user_id: UUID, address: str, agent: str) -> None:
-        """Have the record of logins say these, and no place."""
+    async def blank_logins(self, user_id: UUID) -> None:
+        """Have the record of logins say core.privacy.NO_ADDRESS, NO_AGENT and no place."""
         ...
 
-    async def blank_logs(self, user_id: UUID, address: str, agent: str, now: datetime) -> None:
+    async def blank_logs(self, user_id: UUID, now: datetime) -> None:
         """The same in all other logs, for what the person did. Also ends the sessions in which they impersonated somebody."""
         ...
 
-    async def end_invitations(
-        self, email: Email, placeholder: Email, address: str, agent: str, locked: Collection[UUID], now: datetime
-    ) -> list[Invitation]:
+    async def end_invitations(self, email: Email, placeholder: Email, locked: Collection[UUID], now: datetime) -> list[Invitation]:
         """Have invitations to the old address, and what was recorded of them, say the new one; those pending in locked organizations end as
         cancelled or, past their time, as expired, and are returned."""
         ...
@@ -992,8 +986,8 @@ class Privacy(PrivacyRead, Protocol):
         """All to this address, queued or sent."""
         ...
 
-    async def log(self, event_type: str, user_id: UUID, caller: Caller, now: datetime) -> None:
-        """Write the log of privacy; the caller is a person."""
+    async def log(self, user_id: UUID, caller: Person, now: datetime) -> None:
+        """Write in the log of privacy that the caller has anonymized this person."""
         ...
 
 
@@ -1256,8 +1250,6 @@ class Transaction(Protocol):
     def one_time_tokens(self) -> OneTimeTokens: ...
     @property
     def sessions(self) -> Sessions: ...
-    @property
-    def impersonations(self) -> Impersonations: ...
     @property
     def logins(self) -> Logins: ...
     @property

@@ -86,6 +86,9 @@ class Organizations(Repository):
     async def status(self, slug: str) -> OrganizationStatus | None:
         return await self._one(lambda row: OrganizationStatus(row[0]), "select status from organizations where slug = %(slug)s", slug=slug)
 
+    async def id_of(self, slug: str) -> UUID | None:
+        return await self._one(lambda row: row[0], "select id from organizations where slug = %(slug)s", slug=slug)
+
     async def of_person(self, user_id: UUID) -> list[tuple[Organization, Membership]]:
         return await self._all(
             lambda row: (to_organization(row), to_membership(row[WIDTH:])),

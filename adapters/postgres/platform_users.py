@@ -46,8 +46,7 @@ WITH_ADDRESS: Final = _search("where strpos(email, %(email)s) > 0")
 WITH_ID: Final = _search("where id = %(user_id)s and (%(email)s::text is null or strpos(email, %(email)s) > 0)")
 
 MFA_STATUS: Final = f"""
-    select u.id, u.email, u.mfa_enabled_at,
-           (select count(*) from backup_codes c where c.user_id = u.id and c.used_at is null and u.mfa_enabled_at is not null),
+    select u.mfa_enabled_at, (select count(*) from backup_codes c where c.user_id = u.id and c.used_at is null), u.id, u.email,
            (select e.created_at from mfa_events e where e.user_id = u.id and e.event_type = '{MfaEvent.VERIFY_ATTEMPT}'
             order by e.created_at desc, e.id desc limit 1)
     from users u where u.id = %(user_id)s"""
@@ -97,7 +96,8 @@ def to_found(row: Row) -> FoundPerson:
 
 
 def to_status(row: Row) -> MfaStanding:
-    return MfaStanding(row[0], Email(row[1]), *row[2:])
+    enabled_at, backup_codes, user_id, email, last_challenge_at = row
+    return MfaStanding(enabled_at, backup_codes, user_id, Email(email), last_challenge_at)
 
 
 def to_alert(row: Row) -> Alert:

@@ -8,10 +8,10 @@ from uuid import UUID
 from adapters.postgres.invitations import COLUMNS as INVITATION_COLUMNS
 from adapters.postgres.invitations import to_invitation
 from adapters.postgres.statements import Repository, Row
-from core.access import Caller, Person, Role
+from core.access import Person, Role
 from core.accounts import EmailTaken
 from core.invitations import Invitation
-from core.privacy import Belonging, KeptIdentity, KeptLogin, KeptMembership, KeptMfaEvent, KeptPasskey
+from core.privacy import ANONYMIZED, NO_ADDRESS, NO_AGENT, Belonging, KeptIdentity, KeptLogin, KeptMembership, KeptMfaEvent, KeptPasskey
 from core.providers import Provider
 from core.values import Email, new_id
 
@@ -26,7 +26,7 @@ WAYS_IN: Final[tuple[LiteralString, ...]] = (
     "link_tickets",
     "one_time_tokens",
 )
-BLANK: Final = "address = %(address)s, agent = %(agent)s"
+BLANK: Final = f"address = '{NO_ADDRESS}', agent = '{NO_AGENT}'"
 # The events that name who was invited.
 INVITING: Final = ["user.invited", "invitation.accepted", "invitation.declined", "invitation.expired", "invitation.revoked"]
 # An impersonator's address is theirs, whoever they were. What was done to the account without signing in, as by the link of a mail, the
@@ -66,8 +66,8 @@ END_INVITATIONS: Final = f"""
     renamed as (
         update audit_log l set
             details = l.details || jsonb_build_object('invited_email', %(placeholder)s::text),
-            address = case when l.actor_id is null and l.address is not null then %(address)s else l.address end,
-            agent = case when l.actor_id is null and l.address is not null then %(agent)s else l.agent end
+            address = case when l.actor_id is null and l.address is not null then '{NO_ADDRESS}' else l.address end,
+            agent = case when l.actor_id is null and l.address is not null then '{NO_AGENT}' else l.agent end
         from ended e
         where l.org_id = e.org_id and l.target_type in ('user', 'invitation') and l.target_id = e.id::text
           and l.details ->> 'invited_email' = %(email)s),
@@ -116,17 +116,6 @@ class Privacy(Repository):
     constraints: ClassVar = {"users_email_key": EmailTaken}
 
     # What somebody may see, and do
-
-    async def owned_with(self, owner_id: UUID, user_id: UUID) -> list[UUID]:
-        return await self._all(
-            lambda row: row[0],
-            """
-            select m.org_id from memberships m join memberships o on o.org_id = m.org_id
-            where m.user_id = %(user_id)s and m.confirmed_at is not null and o.user_id = %(owner_id)s and o.role = 'owner'
-            order by m.org_id""",
-            owner_id=owner_id,
-            user_id=user_id,
-        )
 
     async def belongings(self, user_id: UUID, owner_id: UUID) -> list[Belonging]:
         return await self._all(
@@ -241,6 +230,9 @@ class Privacy(Repository):
             user_id=user_id,
         )
 
+    async def lock_organizations(self, org_ids: Collection[UUID]) -> None:
+        await self._run("select 1 from organizations where id = any(%(org_ids)s) order by id for no key update", org_ids=list(org_ids))
+
     async def lock_memberships(self, user_id: UUID) -> None:
         await self._run("select 1 from memberships where user_id = %(user_id)s order by org_id for no key update", user_id=user_id)
 
@@ -263,27 +255,18 @@ class Privacy(Repository):
         removed = ", ".join([f"from_{table} as (delete from {table} where user_id = %(user_id)s)" for table in WAYS_IN])
         await self._run(f"with {removed} select 1", user_id=user_id)
 
-    async def blank_logins(self, user_id: UUID, address: str, agent: str) -> None:
-        await self._run(
-            f"update login_events set {BLANK}, city = null, country = null where user_id = %(user_id)s",
-            user_id=user_id,
-            address=address,
-            agent=agent,
-        )
+    async def blank_logins(self, user_id: UUID) -> None:
+        await self._run(f"update login_events set {BLANK}, city = null, country = null where user_id = %(user_id)s", user_id=user_id)
 
-    async def blank_logs(self, user_id: UUID, address: str, agent: str, now: datetime) -> None:
-        await self._run(BLANK_LOGS, user_id=user_id, address=address, agent=agent, now=now)
+    async def blank_logs(self, user_id: UUID, now: datetime) -> None:
+        await self._run(BLANK_LOGS, user_id=user_id, now=now)
 
-    async def end_invitations(
-        self, email: Email, placeholder: Email, address: str, agent: str, locked: Collection[UUID], now: datetime
-    ) -> list[Invitation]:
+    async def end_invitations(self, email: Email, placeholder: Email, locked: Collection[UUID], now: datetime) -> list[Invitation]:
         return await self._all(
             to_invitation,
             END_INVITATIONS,
             email=email,
             placeholder=placeholder,
-            address=address,
-            agent=agent,
             locked=list(locked),
             names=INVITING,
             now=now,
@@ -292,14 +275,13 @@ class Privacy(Repository):
     async def remove_mails(self, address: Email) -> None:
         await self._run("delete from mails where address = %(address)s", address=address)
 
-    async def log(self, event_type: str, user_id: UUID, caller: Caller, now: datetime) -> None:
-        assert isinstance(caller, Person), "what is logged here somebody has asked for"
+    async def log(self, user_id: UUID, caller: Person, now: datetime) -> None:
         await self._run(
             """
             insert into privacy_log (id, event_type, user_id, actor_id, address, agent, created_at)
             values (%(id)s, %(event_type)s, %(user_id)s, %(actor_id)s, %(address)s, %(agent)s, %(now)s)""",
             id=new_id(),
-            event_type=event_type,
+            event_type=ANONYMIZED,
             user_id=user_id,
             actor_id=caller.user_id,
             address=caller.address,

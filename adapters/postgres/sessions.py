@@ -238,6 +238,17 @@ class Sessions(Repository):
             expires_at=expires_at,
         )
 
+    async def ends_at(self, session_id: UUID, user_id: UUID, now: datetime) -> datetime | None:
+        return await self._one(
+            lambda row: row[0],
+            """
+            select ends_at from sessions
+            where id = %(session_id)s and user_id = %(user_id)s and ended_at is null and expires_at > %(now)s""",
+            session_id=session_id,
+            user_id=user_id,
+            now=now,
+        )
+
     async def presented(self, token_hash: bytes, now: datetime) -> Presented | None:
         return await self._one(
             to_presented,

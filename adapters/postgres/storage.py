@@ -21,7 +21,6 @@ from adapters.postgres.guesses import Guesses
 from adapters.postgres.home_realm import HomeRealm
 from adapters.postgres.housekeeping import Housekeeping, Leases
 from adapters.postgres.identities import Identities
-from adapters.postgres.impersonation import Impersonations
 from adapters.postgres.invitations import Invitations
 from adapters.postgres.limits import Rates
 from adapters.postgres.logins import Logins
@@ -147,7 +146,6 @@ class Transaction(Reading):
         "_events",
         "guesses",
         "housekeeping",
-        "impersonations",
         "leases",
         "logins",
         "mails",
@@ -164,7 +162,6 @@ class Transaction(Reading):
         self.logins = Logins(connection)
         self.pre_auths = PreAuths(connection, vault)
         self.mails = Mails(connection, vault)
-        self.impersonations = Impersonations(connection)
         self.guesses = Guesses(connection)
         self.leases = Leases(connection)
         self.housekeeping = Housekeeping(connection)

@@ -1,7 +1,5 @@
 """Acting as somebody else, for platform owners (identity.md section 4.8)."""
 
-from functools import wraps
-from typing import Any
 from uuid import UUID
 
 from quart import Blueprint
@@ -9,23 +7,12 @@ from quart_schema import validate_request, validate_response
 
 from core import impersonation
 from core.limits import IMPERSONATE
-from entrypoints.http.access import View, platform_owner
+from entrypoints.http.access import platform_owner
 from entrypoints.http.bodies import Body, Reason, Shown, Text, Timestamp
 from entrypoints.http.context import ports, signed_in
-from entrypoints.http.queries import path_id
+from entrypoints.http.platform_users import of_a_person
 
 routes = Blueprint("impersonation", __name__)
-
-
-def of_a_person(view: View) -> View:
-    """For routes of `<user_id>`: an account that does not exist is told of before the body is looked at (decisions, point 16)."""
-
-    @wraps(view)
-    async def found(user_id: str, **arguments: Any) -> Any:
-        account = await impersonation.find(ports(), path_id(user_id))
-        return await view(user_id=account.id, **arguments)
-
-    return found
 
 
 class Wanted(Body):

@@ -31,8 +31,8 @@ def of_a_person(view: View) -> View:
 
     @wraps(view)
     async def found(user_id: str, **arguments: Any) -> Any:
-        status = await platform_users.mfa_status(ports(), path_id(user_id))
-        return await view(user_id=status.user_id, **arguments)
+        account = await platform_users.find(ports(), path_id(user_id))
+        return await view(user_id=account.id, **arguments)
 
     return found
 
@@ -118,7 +118,7 @@ async def user_mfa_status(user_id: str) -> UserMfaStatus:
         email=status.email,
         mfa_enabled=status.enabled_at is not None,
         mfa_enabled_at=status.enabled_at,
-        backup_codes_remaining=status.backup_codes_remaining,
+        backup_codes_remaining=status.backup_codes,
         last_mfa_challenge=status.last_challenge_at,
     )
 

@@ -8,7 +8,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from adapters.postgres.pool import Pool
-from core.access import SYSTEM
+from core import platform_users
+from core.access import SYSTEM, NotAPlatformOwner, Person
 from core.accounts import Account
 from core.mfa import MfaEvent
 from core.values import rfc3339
@@ -291,6 +292,15 @@ async def test_nobody_takes_away_their_own_second_factor_here(platform: Platform
     await run_sql(pool, "update users set mfa_enabled_at = now()")
     assert refused(await remove_mfa(platform, platform.account.id, {"reason": "x"})) == BAD
     assert await run_sql(pool, "select mfa_enabled_at is null from users") == [(False,)]
+
+
+async def test_who_is_a_platform_owner_no_more_does_not_learn_who_exists(ports: Ports) -> None:
+    ada = await add_account(ports, "ada@example.com", None)
+    demoted = await add_account(ports, "demoted@example.com", None)
+    caller = Person(user_id=demoted.id, email=demoted.email, session_id=uuid4(), is_platform_owner=True)
+    for user_id in (ada.id, SOMEWHERE):
+        with pytest.raises(NotAPlatformOwner):
+            await platform_users.remove_mfa(ports, caller, user_id, "x")
 
 
 async def test_where_there_is_no_second_factor_only_a_pending_secret_goes(
