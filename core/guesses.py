@@ -29,12 +29,16 @@ class Secret(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """How many wrong guesses in which time; then one guess after each wait, which begins at `first_wait` and doubles to `longest_wait`."""
+    """How many wrong guesses in which time; then one guess after each wait, which begins at `first_wait` and doubles to `longest_wait`.
+
+    When nobody has guessed for `quiet` after a wait, all is forgotten.
+    """
 
     limit: int
     window: timedelta
     first_wait: timedelta = timedelta(seconds=30)
     longest_wait: timedelta = timedelta(minutes=15)
+    quiet: timedelta = timedelta(minutes=15)
 
 
 class TooManyGuesses(Limited):
@@ -51,8 +55,10 @@ class TooManyGuesses(Limited):
 
 def allowance(policy: Policy, secret: Secret) -> Allowance:
     """How often it may be guessed."""
-    limit = policy.mfa_guess_limit if secret is Secret.MFA else policy.account_guess_limit
-    return Allowance(limit, policy.guess_window)
+    window = policy.guess_window
+    if secret is Secret.MFA:  # after so many wrong codes none at all for as long, and then so many again (M-2)
+        return Allowance(policy.mfa_guess_limit, window, first_wait=window, longest_wait=window, quiet=timedelta(0))
+    return Allowance(policy.account_guess_limit, window, quiet=window)
 
 
 async def charge(ports: Ports, secret: Secret, subject: str) -> None:

@@ -345,7 +345,8 @@ async def _admit(
     """Make whoever has the invited address a member of the locked organization: `person`, if they are signed in, or whoever it is.
 
     What accepts may be anybody who knows the token, the inviter for one. So it proves nothing about the mailbox, verifies nothing and
-    deletes nothing (security.md A-7, R-3), and only a person who signed in, or whose account has no other life, takes part by it (R-5).
+    deletes nothing (security.md A-7, R-3), and only a person who signed in, or whose account has no other life or was born here, takes part
+    by it (R-5).
 
     Raises AlreadyAMember, TeamFull, InvitedIsUnknown, InvitedIsAnother, InvitedCannotJoin, InvitationExpired.
     """
@@ -367,7 +368,7 @@ async def _admit(
         raise InvitedCannotJoin
     if not await tx.invitations.end(organization.id, invitation.id, InvitationStatus.ACCEPTED, now):
         raise InvitationExpired
-    confirmed = born or person is not None
+    confirmed = born or person is not None or account.origin_org_id == organization.id
     await tx.members.add(
         Membership(
             id=new_id(),

@@ -326,9 +326,10 @@ async def _take_part(ports: Ports, signed_in: SignedIn) -> None:
 
 async def _failed(ports: Ports, caller: Caller, reason: str, provider: str, user_id: UUID | None) -> None:
     ports.metrics.login_failed(reason)
+    place = ports.places.of(caller.address)
     if user_id is not None:
         async with ports.storage.counting() as count:
-            await count.logins.failed(user_id, provider, ports.clock.now(), caller.address, caller.agent)
+            await count.logins.failed(user_id, provider, ports.clock.now(), caller.address, caller.agent, place)
 
 
 async def _open_service(read: Reading | Transaction, org_slug: str, service_slug: str) -> ServiceContext:

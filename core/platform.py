@@ -93,7 +93,7 @@ async def create_first_owner(ports: Ports, email: Email, password: str) -> None:
 async def promote(ports: Ports, caller: Person, user_id: UUID) -> None:
     """Make somebody a platform owner; for one who is that already, nothing happens (security.md I-1).
 
-    Sessions in which others act as this person are worth nothing from then on (I-3). Raises PersonNotFound, NotAPlatformOwner,
+    Sessions in which others act as this person end (I-3). Raises PersonNotFound, NotAPlatformOwner,
     AccountNotUsable, PersonNotVerified.
     """
     now = ports.clock.now()
@@ -111,6 +111,7 @@ async def promote(ports: Ports, caller: Person, user_id: UUID) -> None:
         if account.email_verified_at is None:
             raise PersonNotVerified
         await tx.accounts.promote(account.id, now)
+        await tx.sessions.end_impersonations(account.id, now)  # or they would be worth something again after a demotion
         tx.record(events.platform_owner_promoted(account.id))
 
 
@@ -135,6 +136,7 @@ async def demote(ports: Ports, caller: Person, user_id: UUID) -> None:
         if not is_owner:
             raise NotAnOwner
         await tx.accounts.demote(user_id, now)
+        await tx.sessions.end_impersonations(user_id, now)
         tx.record(events.platform_owner_demoted(user_id))
 
 

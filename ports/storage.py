@@ -19,7 +19,7 @@ from core.api_keys import ApiKey, KeyStanding
 from core.audit import Entry, Filter
 from core.branding import Branding as Chosen
 from core.branding import Design
-from core.devices import Device, Look, Recognised, Seen
+from core.devices import Device, Look, Place, Recognised, Seen
 from core.domains import Claim
 from core.end_users import EndUser, LinkedIdentity, ListedEndUser, UsedService
 from core.events import Event
@@ -355,6 +355,10 @@ class Sessions(SessionsRead, Protocol):
 
     async def end_others(self, user_id: UUID, kept: UUID, now: datetime) -> None: ...
 
+    async def end_impersonations(self, user_id: UUID, now: datetime) -> None:
+        """End the sessions in which the person acts as somebody else, or somebody else as the person."""
+        ...
+
     async def end_of_device(self, user_id: UUID, device_id: UUID, now: datetime) -> None:
         """End the person's live sessions on this device."""
         ...
@@ -417,7 +421,9 @@ class Tries(Protocol):
 
 
 class FailedLogins(Protocol):
-    async def failed(self, user_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None) -> None:
+    async def failed(
+        self, user_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None, place: Place | None = None
+    ) -> None:
         """Recorded without waiting for the disk: a known account must not answer later than an unknown one (security.md B-2)."""
         ...
 

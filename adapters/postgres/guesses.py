@@ -25,7 +25,7 @@ def charge(subject: LiteralString, source: LiteralString = "") -> LiteralString:
                      refused,
                      case when fresh then %(now)s else g.started_at end as started_at
               from (select coalesce(g.blocked_until > %(now)s, false) as refused,
-                           %(now)s >= coalesce(g.blocked_until, g.started_at) + %(window)s as fresh) as judged
+                           %(now)s >= coalesce(g.blocked_until + %(quiet)s, g.started_at + %(window)s) as fresh) as judged
              ) as counted)
     returning case when refused then blocked_until end as blocked_until"""
 
@@ -38,6 +38,7 @@ def terms(secret: Secret, allowance: Allowance, now: datetime) -> dict[str, obje
         "window": allowance.window,
         "first_wait": allowance.first_wait,
         "longest_wait": allowance.longest_wait,
+        "quiet": allowance.quiet,
         "now": now,
     }
 
@@ -46,7 +47,7 @@ class Guesses(Repository):
     """ports.storage.Guesses.
 
     The guess that reaches the limit is still admitted, and blocks the next one; each later guess is admitted when its wait is over, and
-    doubles the wait. A quiet window forgets everything.
+    doubles the wait. Quiet forgets everything.
     """
 
     async def charge(self, secret: Secret, subject: bytes, allowance: Allowance, now: datetime) -> datetime | None:

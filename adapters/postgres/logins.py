@@ -5,7 +5,7 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from adapters.postgres.statements import Repository
-from core.devices import Device
+from core.devices import Device, Place
 from core.sessions import Session
 
 # Of what is counted together, so that logins to one service at one time seldom wait for each other's commit.
@@ -62,12 +62,14 @@ class Logins(Repository):
             service_id=service_id,
         )
 
-    async def failed(self, user_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None) -> None:
+    async def failed(
+        self, user_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None, place: Place | None = None
+    ) -> None:
         await self._run(
             """
             with hurry as (select set_config('synchronous_commit', 'off', true))
-            insert into login_events (id, user_id, provider, success, address, agent, created_at)
-            select %(id)s, there.id, %(provider)s, false, %(address)s, %(agent)s, %(now)s
+            insert into login_events (id, user_id, provider, success, address, agent, city, country, created_at)
+            select %(id)s, there.id, %(provider)s, false, %(address)s, %(agent)s, %(city)s, %(country)s, %(now)s
             from hurry cross join (
                 select id from users where id = %(user_id)s and anonymized_at is null for key share) there""",
             id=uuid4(),
@@ -75,5 +77,7 @@ class Logins(Repository):
             provider=provider,
             address=address,
             agent=agent,
+            city=place.city if place else None,
+            country=place.country if place else None,
             now=now,
         )

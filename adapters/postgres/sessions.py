@@ -294,6 +294,15 @@ class Sessions(Repository):
             now=now,
         )
 
+    async def end_impersonations(self, user_id: UUID, now: datetime) -> None:
+        await self._run(
+            """
+            update sessions set ended_at = %(now)s
+            where (impersonator_id = %(user_id)s or user_id = %(user_id)s and impersonator_id is not null) and ended_at is null""",
+            user_id=user_id,
+            now=now,
+        )
+
     async def end_of_device(self, user_id: UUID, device_id: UUID, now: datetime) -> None:
         await self._run(
             """

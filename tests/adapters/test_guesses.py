@@ -1,5 +1,6 @@
 """Counting guesses at secrets: the waits, the window, and that no count is lost."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -94,6 +95,16 @@ async def test_counters_are_swept_only_when_they_say_nothing_any_more(storage: P
     later = timedelta(minutes=15) + ALLOWANCE.window
     assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.GUESSES, NOW + later, 10)) == 0
     assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.GUESSES, NOW + later + SECOND, 10)) == 1
+
+
+async def test_without_quiet_all_is_forgotten_when_the_wait_is_over(storage: Postgres) -> None:
+    """So many guesses in each window, and none besides (security.md M-2)."""
+    window = timedelta(minutes=15)
+    allowance = replace(ALLOWANCE, first_wait=window, longest_wait=window, quiet=timedelta())
+    for began in (timedelta(), window, 3 * window):
+        assert [await guess(storage, at=began, allowance=allowance) for _ in range(3)] == [None] * 3
+        for at in (began, began + window - MICROSECOND):
+            assert await guess(storage, at=at, allowance=allowance) == NOW + began + window
 
 
 def test_the_defaults_are_those_of_the_rules() -> None:

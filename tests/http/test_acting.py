@@ -30,6 +30,7 @@ from tests.builders import (
 )
 from tests.fakes.outside import FakeClock
 from tests.http.direct import PEER, ask
+from tests.http.platform import Platform
 
 Rows = list[tuple[Any, ...]]
 
@@ -343,6 +344,27 @@ async def test_an_impersonation_ends_with_the_right_to_it(
     assert (refused.status, refused.code) == UNAUTHORIZED
     assert await status(app, "/test/in/acme/view", own.access_token) == 200, "the person's own session goes on"
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize("whom", ["the impersonator", "the target"])
+async def test_an_impersonation_that_ended_with_the_right_to_it_does_not_come_back(
+    api: Api, ports: Ports, platform: Platform, whom: str
+) -> None:
+    target, support = await add_account(ports), await add_platform_owner(ports, "support@platform.example")
+    token = await impersonate(ports, support, target)
+    assert (await api.get("/api/user", token=token)).status == 200
+    changed = str(support.id if whom == "the impersonator" else target.id)
+
+    async def promote() -> None:
+        assert (await api.post("/api/platform/owners", {"user_id": changed}, token=platform.token)).status == 200
+
+    async def demote() -> None:
+        assert (await api.delete(f"/api/platform/owners/{changed}", token=platform.token)).status == 200
+
+    for change in (demote, promote) if whom == "the impersonator" else (promote, demote):
+        await change()
+        assert (await api.get("/api/user", token=token)).status == 401
+
 
 
 async def test_a_refresh_keeps_the_impersonator_and_the_end(

@@ -484,7 +484,9 @@ async def test_ten_wrong_codes_block_every_check_of_the_account(ada: Ada, clock:
     with pytest.raises(TooManyGuesses):
         await check(ada.ports, ada.account, app.code())
     clock.advance(timedelta(seconds=900))
+    ada.token = (await sign_in(ada.ports, ada.account)).access_token
     app = await ada.pending()
+    assert [refused(await ada.verify(app.wrong())) for _ in range(9)] == [BAD] * 9
     assert (await ada.verify(app.code())).status == 200
 
 
