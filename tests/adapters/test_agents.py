@@ -1,6 +1,6 @@
 """What is read out of User-Agent headers (decisions, points 79 and 85; security.md L-3)."""
 
-import time
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +9,7 @@ from core.devices import DeviceType, ParsedAgent
 from tests.builders import user_agents
 
 BROWSER, MOBILE = DeviceType.BROWSER, DeviceType.MOBILE
+NOTHING = ParsedAgent("Unknown browser", None, "unknown system", None, BROWSER)
 WEBKIT, GECKO = "AppleWebKit/537.36 (KHTML, like Gecko)", "Gecko/20100101"
 
 
@@ -45,9 +46,9 @@ def agents() -> UserAgents:
             ParsedAgent("Firefox Mobile", "121.0", "Android", "14", MOBILE),
         ),
         ("curl/8.5.0", ParsedAgent("curl", "8.5.0", "unknown system", None, BROWSER)),
-        ("Nobody knows this one", ParsedAgent("Unknown browser", None, "unknown system", None, BROWSER)),
-        ("", ParsedAgent("Unknown browser", None, "unknown system", None, BROWSER)),
-        (None, ParsedAgent("Unknown browser", None, "unknown system", None, BROWSER)),
+        ("Nobody knows this one", NOTHING),
+        ("", NOTHING),
+        (None, NOTHING),
         ("Mozilla/5.0 (X11; Linux x86_64)", ParsedAgent("Unknown browser", None, "Linux", None, BROWSER)),
     ],
 )
@@ -70,17 +71,14 @@ def test_no_more_than_512_characters_are_looked_at(agents: UserAgents) -> None:
 
 
 @pytest.mark.parametrize(
-    "agent",
+    ("start", "piece", "parsed"),
     [
-        *(
-            piece * (512 // len(piece))
-            for piece in ("a", " ", ";", "-", "\n", "1.", "Safari ", "Android ", "Version/1 ", "A/1;", "(iPhone; ")
-        ),
-        *(start + " /1.1" * 100 for start in ("Mozilla/5.0", "Opera/9", "Mozilla/5.0 (compatible;", "Mozilla/5.0 (Linux; Android 1")),
+        *(("", piece, NOTHING) for piece in ("a", " ", ";", "-", "\n", "1.", "Safari ", "Version/1 ", "A/1;")),
+        *((start, " /1.1", NOTHING) for start in ("Mozilla/5.0", "Opera/9", "Mozilla/5.0 (compatible;")),
+        ("", "Android ", replace(NOTHING, os="Android", device_type=MOBILE)),
+        ("Mozilla/5.0 (Linux; Android 1", " /1.1", ParsedAgent("Android", "1", "Android", "1", MOBILE)),
+        ("", "(iPhone; ", ParsedAgent("Mobile Safari UI/WKWebView", None, "iOS", None, MOBILE)),
     ],
-    ids=lambda agent: repr(agent[:16]),
 )
-def test_no_header_takes_long(agents: UserAgents, agent: str) -> None:
-    began = time.perf_counter()
-    agents.parse(agent)
-    assert time.perf_counter() - began < 0.1  # a few milliseconds, but the machine may have other things to do
+def test_of_a_header_that_does_not_end_the_beginning_is_read(agents: UserAgents, start: str, piece: str, parsed: ParsedAgent) -> None:
+    assert agents.parse(start + piece * 20_000) == parsed
