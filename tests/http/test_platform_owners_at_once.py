@@ -31,7 +31,7 @@ async def demote(api: Api, by_whom: Sequence[str], whom: Sequence[UUID], number:
 
 
 @pytest.mark.slow
-async def test_of_two_owners_whodemote_each_other_one_remains(platform: Platform, ports: Ports, pool: Pool, api: Api) -> None:
+async def test_of_two_owners_who_demote_each_other_one_remains(platform: Platform, ports: Ports, pool: Pool, api: Api) -> None:
     for round_ in range(10):
         other, token = await another(ports, round_)
         by_whom = [platform.token, token]
@@ -43,7 +43,7 @@ async def test_of_two_owners_whodemote_each_other_one_remains(platform: Platform
 
 
 @pytest.mark.slow
-async def test_of_twenty_owners_whodemote_each_other_at_once_some_remain(platform: Platform, ports: Ports, pool: Pool, api: Api) -> None:
+async def test_of_twenty_owners_who_demote_each_other_at_once_some_remain(platform: Platform, ports: Ports, pool: Pool, api: Api) -> None:
     people = [(platform.account, platform.token), *[await another(ports, number) for number in range(19)]]
     ids = [account.id for account, _ in people]
     answers = await everyone(20, partial(demote, api, [token for _, token in people], ids[1:] + ids[:1]))
