@@ -1,10 +1,11 @@
 """Codes of the second factor that meet: each is good once, and no guess goes uncounted (security.md M-1, M-2 and section 21)."""
 
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 import pytest
+import trio
 from quart_trio import QuartTrio
 
 from adapters.postgres.pool import Pool
@@ -13,7 +14,8 @@ from core.guesses import TooManyGuesses
 from core.mfa import CodeWrong
 from core.policy import Policy
 from ports import Ports
-from tests.builders import Api, add_account, everyone, run_sql, sign_in
+from tests.adapters.rows import somebody_waits
+from tests.builders import Answer, Api, add_account, everyone, run_sql, sign_in
 from tests.fakes.outside import FakeClock
 from tests.http.direct import change_ports
 from tests.mfa import STEP, Authenticator, accept, add_mfa, check
@@ -56,57 +58,38 @@ async def test_one_of_many_who_enable_with_one_code_does(app: QuartTrio, api: Ap
     assert [await shown(ports, ada, code) for code in winner] == [True] * 10, "the codes are those that the winner was shown"
 
 
+async def in_turn(pool: Pool, acts: Sequence[Callable[[], Awaitable[Answer]]]) -> list[Answer]:
+    """What they get who want the account at the same moment, and come to it one after the other."""
+    answers: dict[int, Answer] = {}
+
+    async def one(number: int) -> None:
+        answers[number] = await acts[number]()
+
+    async with trio.open_nursery() as nursery, pool.connection() as connection, connection.transaction():
+        await connection.execute("select from users for no key update")
+        for number in range(len(acts)):
+            nursery.start_soon(one, number)
+            await somebody_waits(pool, number + 1)
+    return [answers[number] for number in range(len(acts))]
+
+
+@pytest.mark.parametrize("enabling", ["first", "second"])
 async def test_of_enabling_and_setting_up_anew_at_once_the_codes_shown_are_those_that_count(
-    app: QuartTrio, api: Api, ports: Ports, ada: Account, clock: FakeClock
+    api: Api, ports: Ports, pool: Pool, ada: Account, clock: FakeClock, enabling: str
 ) -> None:
-    change_ports(app, policy=MANY)
     token = (await sign_in(ports, ada)).access_token
-    for _ in range(5):
-        begun = await api.post(f"{PATH}/setup", token=token)
-        assert begun.status == 200
-        authenticator = Authenticator(begun.json["secret"], ports.clock)
-        clock.advance(timedelta(seconds=1))
-
-        async def act(number: int, code: str = authenticator.code()) -> int:
-            answer = await (
-                api.post(f"{PATH}/verify", {"code": code}, token=token) if number % 2 else api.post(f"{PATH}/setup", token=token)
-            )
-            return answer.status
-
-        statuses = await everyone(10, act)
-        assert set(statuses) <= {200, 400}
-        status = (await api.get(f"{PATH}/status", token=token)).json
-        clock.advance(STEP)
-        if status["enabled"]:
-            assert await shown(ports, ada, authenticator.code())
-            assert (await api.delete(PATH, token=token)).status == 200
-
-
-async def test_one_of_many_who_show_one_code_gets_in(ports: Ports, pool: Pool, ada: Account, clock: FakeClock) -> None:
-    authenticator = await add_mfa(ports, ada)
-    ports = replace(ports, policy=MANY)
-    for code in (authenticator.code(), authenticator.backup_codes[0]):
-        assert (await everyone(20, lambda _, code=code: shown(ports, ada, code))).count(True) == 1  # type: ignore[misc]
-    assert await count(pool, "mfa_verify_success") == 2
-    assert await count(pool, "backup_code_used") == 1
-    assert await run_sql(pool, "select kind from mails") == [("backup_code_used",)]
-
-
-@pytest.mark.parametrize("kind", ["code", "backup code", "both"])
-async def test_parallel_guesses_do_not_outrun_the_limit(ports: Ports, pool: Pool, ada: Account, kind: str) -> None:
-    authenticator = await add_mfa(ports, ada)
-    wrong = {"code": [authenticator.wrong()], "backup code": ["ZZZZ-9999"], "both": [authenticator.wrong(), "ZZZZ-9999"]}[kind]
-
-    async def guess(number: int) -> str:
-        try:
-            await check(ports, ada, wrong[number % len(wrong)])
-        except (CodeWrong, TooManyGuesses) as refusal:
-            return type(refusal).__name__
-        return "right"
-
-    assert Counter(await everyone(40, guess)) == {"CodeWrong": 10, "TooManyGuesses": 30}
-    assert await run_sql(pool, "select failures from guesses where secret = 'mfa'") == [(10,)]
-    assert await count(pool, "mfa_verify_failed") == 10
+    old = Authenticator((await api.post(f"{PATH}/setup", token=token)).json["secret"], ports.clock)
+    clock.advance(timedelta(seconds=1))
+    acts = [lambda: api.post(f"{PATH}/verify", {"code": old.code()}, token=token), lambda: api.post(f"{PATH}/setup", token=token)]
+    first, second = await in_turn(pool, acts if enabling == "first" else acts[::-1])
+    assert (first.status, second.status) == (200, 400)
+    clock.advance(STEP)
+    if enabling == "second":
+        assert (await api.get(f"{PATH}/status", token=token)).json["enabled"] is False
+        new = Authenticator(first.json["secret"], ports.clock)
+        assert (await api.post(f"{PATH}/verify", {"code": new.code()}, token=token)).status == 200
+    else:
+        assert [await shown(ports, ada, code) for code in (old.code(), first.json["backup_codes"][0])] == [True, True]
 
 
 async def test_switching_off_and_showing_a_code_at_once_leaves_nothing_half(api: Api, ports: Ports, pool: Pool, ada: Account) -> None:

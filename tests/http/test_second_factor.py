@@ -206,6 +206,10 @@ async def test_twenty_at_once_with_one_thing_that_is_good_once_give_one_session(
     answers = await everyone(20, lambda number: verify(api, tokens[number], code))
     assert sorted(answer.status for answer in answers) == [200] + [401] * 19
     assert await run_sql(pool, "select count(*) from sessions") == [(1,)]
+    backup_codes = [("backup_code_used",)] if kind == "backup code" else []
+    of_success = "select event_type from mfa_events where event_type in ('mfa_verify_success', 'backup_code_used') order by 1"
+    assert await run_sql(pool, of_success) == [*backup_codes, ("mfa_verify_success",)]
+    assert await run_sql(pool, "select kind from mails") == backup_codes
 
 
 async def test_a_service_gets_its_tokens_after_the_second_factor(api: Api, tenants: Tenants, pool: Pool, app_of_ada: Authenticator) -> None:
@@ -403,7 +407,12 @@ async def test_twenty_first_logins_from_one_device_make_one_device(api: Api, por
 
 
 @pytest.mark.slow
-async def test_wrong_codes_lose_no_count(api: Api, pool: Pool, ports: Ports, app_of_ada: Authenticator) -> None:
+@pytest.mark.parametrize("kinds", [["step"], ["backup code"], ["step", "backup code"]], ids=" and ".join)
+async def test_wrong_codes_lose_no_count(api: Api, pool: Pool, app_of_ada: Authenticator, kinds: list[str]) -> None:
+    wrong = {"step": app_of_ada.wrong(), "backup code": "ZZZZ-9999"}
     tokens = [await pre_auth(api) for _ in range(20)]
-    answers = await everyone(20, lambda number: verify(api, tokens[number], app_of_ada.wrong()))
-    assert sorted(answer.status for answer in answers) == [401] * Policy().mfa_guess_limit + [429] * 10
+    answers = await everyone(20, lambda number: verify(api, tokens[number], wrong[kinds[number % len(kinds)]]))
+    limit = Policy().mfa_guess_limit
+    assert sorted(answer.status for answer in answers) == [401] * limit + [429] * (20 - limit)
+    assert await run_sql(pool, "select failures from guesses where secret = 'mfa'") == [(limit,)]
+    assert await run_sql(pool, "select count(*) from mfa_events where event_type = 'mfa_verify_failed'") == [(limit,)]
