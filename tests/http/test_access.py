@@ -118,7 +118,12 @@ async def test_what_the_table_of_who_may_call_what_does_not_show(app: QuartTrio)
     for route, view in routes(app):
         named[access_of(view).name].add(route)
     assert named["verified_person"] == {"POST /api/organizations"}
-    assert named["person_anywhere"] == {"POST /api/auth/logout", "GET /api/organizations", "GET /api/invitations"}
+    assert named["person_anywhere"] == {
+        *("POST /api/auth/logout", "GET /api/organizations", "GET /api/invitations"),
+        *("GET /api/privacy/export/<user_id>", "DELETE /api/privacy/forget/<user_id>"),
+    }
+    assert named["pre_auth"] == {"POST /api/auth/mfa/verify"}
+    assert {route.split()[1].split("/")[1] for route in named["page_session"]} == {"app"}
     assert {route for route, view in routes(app) if not access_of(view).limited} == {
         "GET /",
         "GET /health",

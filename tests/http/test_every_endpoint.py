@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,6 +16,8 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.pool import Pool
+from core.access import PreAuthClaims
+from core.values import new_id
 from entrypoints.http.app import describe
 from ports import Ports
 from tests.builders import Answer, Api, run_sql
@@ -86,12 +89,13 @@ ADDITIVE = {
 
 # What answers have besides the fields that the documents name, and why: by the id of the row.
 ADDED_FIELDS = {
+    "auth-login": {"mfa_required": "identity.md section 4.1: with MFA"},
     "organization-select": {"expires_in": "decisions, point 51"},
     "service-create": {"client_secret": "decisions, point 92"},
     "service-update": {"client_secret": "decisions, point 158"},
 }
 # Which of them are there only when there is something to say.
-SOMETIMES = {"service-update": {"client_secret"}}
+SOMETIMES = {"service-update": {"client_secret"}, "auth-login": {"mfa_required"}}
 
 Row = dict[str, Any]
 _numbers = itertools.count()
@@ -170,17 +174,28 @@ def item_of(schema: Row) -> Row:
     return SCHEMAS[item["$ref"].rpartition("/")[2]] if "$ref" in item else item
 
 
-@pytest.fixture
-async def token(ports: Ports, pool: Pool) -> str:
+@dataclass(frozen=True, slots=True)
+class Keys:
     """Of somebody who may do everything, so that requests come further than the door."""
-    return (await add_ruler(ports, pool))[1]
+
+    person: str
+    pre_auth: str
+
+    def to(self, row: Row) -> dict[str, str]:
+        """What opens the door of this endpoint."""
+        if row["auth"] in ("jwt", "platform_owner_jwt"):
+            return {"Authorization": f"Bearer {self.person}"}
+        if row["auth"] == "preauth_jwt":
+            return {"Authorization": f"Bearer {self.pre_auth}"}
+        return {"X-Api-Key": API_KEY} if str(row["auth"]).startswith("api_key") else {}
 
 
-def credentials(row: Row, token: str) -> dict[str, str]:
-    """What opens the door of this endpoint."""
-    if row["auth"] in ("jwt", "platform_owner_jwt"):
-        return {"Authorization": f"Bearer {token}"}
-    return {"X-Api-Key": API_KEY} if str(row["auth"]).startswith("api_key") else {}
+@pytest.fixture
+async def keys(ports: Ports, pool: Pool) -> Keys:
+    account, token = await add_ruler(ports, pool)
+    now = ports.clock.now()
+    claims = PreAuthClaims(id=new_id(), user_id=account.id, issued_at=now, expires_at=now + ports.policy.pre_auth_ttl)
+    return Keys(token, ports.tokens.sign_pre_auth(claims))
 
 
 @needs_inventory
@@ -256,12 +271,19 @@ async def test_it_wants_a_token(api: Api, row: Row, found: tuple[str, str, Row])
 
 @needs_inventory
 @each(lambda row, _: str(row["auth"]).startswith("api_key"))
-async def test_it_wants_an_api_key(api: Api, token: str, row: Row, found: tuple[str, str, Row]) -> None:
+async def test_it_wants_an_api_key(api: Api, keys: Keys, row: Row, found: tuple[str, str, Row]) -> None:
     method, path, operation = found
     bodies = [None, b"{", b"[]", json.dumps(sample(operation)).encode()] if has_body(row, operation) else [None, b"{"]
-    person = {"Authorization": f"Bearer {token}"}
+    person = {"Authorization": f"Bearer {keys.person}"}
     for body in bodies:
-        for headers in ({}, person, {"Authorization": f"Bearer {API_KEY}"}, {"X-Api-Key": ""}, {"X-Api-Key": "sk_x"}, {"X-Api-Key": token}):
+        for headers in (
+            {},
+            person,
+            {"Authorization": f"Bearer {API_KEY}"},
+            {"X-Api-Key": ""},
+            {"X-Api-Key": "sk_x"},
+            {"X-Api-Key": keys.person},
+        ):
             answer = await api.call(method, f"{filled(path)}?api_key={API_KEY}", raw=body, headers=headers)
             assert (answer.status, answer.code) == (401, "UNAUTHORIZED")
             assert answer.headers["WWW-Authenticate"] == 'ApiKey realm="gatehouse", header="X-Api-Key"'
@@ -281,17 +303,17 @@ JUNK = [b"{", b"not json", b"[]", b"null", b"5", b'"x"', b"\xff", b'{"a": 1, "a"
 @pytest.mark.slow
 @needs_inventory
 @each(has_body)
-async def test_it_refuses_junk(api: Api, token: str, row: Row, found: tuple[str, str, Row]) -> None:
+async def test_it_refuses_junk(api: Api, keys: Keys, row: Row, found: tuple[str, str, Row]) -> None:
     method, path, _ = found
     for body in JUNK:
-        answer = await api.call(method, filled(path), raw=body, headers=credentials(row, token))
+        answer = await api.call(method, filled(path), raw=body, headers=keys.to(row))
         assert (answer.status, answer.code) == (400, "BAD_REQUEST"), body
 
 
 @pytest.mark.slow
 @needs_inventory
 @each(has_body)
-async def test_it_refuses_wrong_types(api: Api, token: str, row: Row, found: tuple[str, str, Row]) -> None:
+async def test_it_refuses_wrong_types(api: Api, keys: Keys, row: Row, found: tuple[str, str, Row]) -> None:
     method, path, operation = found
     properties = operation["requestBody"]["content"]["application/json"]["schema"]["properties"]
     # A field that the documents describe is one that we read.
@@ -300,14 +322,14 @@ async def test_it_refuses_wrong_types(api: Api, token: str, row: Row, found: tup
         kinds = {schema.get("type"), *(option.get("type") for option in schema.get("anyOf", ()))}
         for kind, value in (("boolean", True), ("integer", 5), ("array", [["x"]]), ("object", {"a": {}}), ("string", "x\x00")):
             if kind not in kinds or (kind == "string" and schema.get("format") != "password"):
-                answer = await api.call(method, filled(path), {**sample(operation), name: value}, headers=credentials(row, token))
+                answer = await api.call(method, filled(path), {**sample(operation), name: value}, headers=keys.to(row))
                 assert (answer.status, answer.code) == (400, "BAD_REQUEST"), (name, value)
 
 
 @pytest.mark.slow
 @needs_inventory
 @each(has_body)
-async def test_it_wants_its_required_fields(api: Api, token: str, row: Row, found: tuple[str, str, Row]) -> None:
+async def test_it_wants_its_required_fields(api: Api, keys: Keys, row: Row, found: tuple[str, str, Row]) -> None:
     method, path, operation = found
     required = set(operation["requestBody"]["content"]["application/json"]["schema"].get("required", ()))
     for name, field in (row["request"] or {}).items():
@@ -316,7 +338,7 @@ async def test_it_wants_its_required_fields(api: Api, token: str, row: Row, foun
     for name in required:
         body = sample(operation)
         del body[name]
-        answer = await api.call(method, filled(path), body, headers=credentials(row, token))
+        answer = await api.call(method, filled(path), body, headers=keys.to(row))
         assert (answer.status, answer.code) == (400, "BAD_REQUEST")
         assert name in answer.json["error"]
 
@@ -324,22 +346,22 @@ async def test_it_wants_its_required_fields(api: Api, token: str, row: Row, foun
 @pytest.mark.slow
 @needs_inventory
 @each(has_body)
-async def test_it_wants_json(api: Api, token: str, row: Row, found: tuple[str, str, Row]) -> None:
+async def test_it_wants_json(api: Api, keys: Keys, row: Row, found: tuple[str, str, Row]) -> None:
     method, path, operation = found
     body = json.dumps(sample(operation)).encode()
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/xml", ""):
-        answer = await api.call(method, filled(path), raw=body, headers={"Content-Type": kind, **credentials(row, token)})
+        answer = await api.call(method, filled(path), raw=body, headers={"Content-Type": kind, **keys.to(row)})
         assert (answer.status, answer.code) == (415, "UNSUPPORTED_MEDIA_TYPE"), kind
 
 
 @pytest.mark.slow
 @needs_inventory
 @each(has_body)
-async def test_it_ignores_unknown_fields(api: Api, pool: Pool, token: str, row: Row, found: tuple[str, str, Row]) -> None:
+async def test_it_ignores_unknown_fields(api: Api, pool: Pool, keys: Keys, row: Row, found: tuple[str, str, Row]) -> None:
     method, path, operation = found
 
     async def send(extra: dict[str, Any]) -> Answer:
-        return await api.call(method, filled(path), {**sample(operation), **extra}, headers=credentials(row, token))
+        return await api.call(method, filled(path), {**sample(operation), **extra}, headers=keys.to(row))
 
     usual = await send({})
     await run_sql(pool, "update organizations set status = 'active'")  # as it was: one that is suspended is not suspended twice
