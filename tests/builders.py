@@ -44,8 +44,10 @@ from tests.waiting import eventually
 T = TypeVar("T")
 
 BASE_URL = "http://gatehouse.test"
-PASSWORD = "correct horse battery staple"
+PASSWORD, NEW_PASSWORD = "correct horse battery staple", "another good password"
 EMAIL = "ada@example.com"
+# What a browser says of itself.
+FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:121.0) Gecko/20100101 Firefox/121.0"
 
 # The tiers of every database, and their ids as the interface shows them.
 FREE_ID, PROFESSIONAL_ID = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"

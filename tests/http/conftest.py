@@ -1,4 +1,4 @@
-"""Organizations whose people call, and a platform owner who governs them."""
+"""Organizations whose people call, a platform owner who governs them, and one who acts as others."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -10,9 +10,10 @@ from adapters.postgres.pool import Pool
 from core.access import Role
 from core.errors import StorageDown
 from ports import Ports
-from tests.builders import Api, add_platform_owner, sign_in
+from tests.builders import Api, add_account, add_platform_owner, sign_in
 from tests.fakes.outside import FakeClock
 from tests.http.platform import Platform
+from tests.http.support import Support
 from tests.tenants import CAST, Tenant, Tenants
 
 
@@ -41,6 +42,12 @@ async def twin(tenants: Tenants, cast: Mapping[str, Role]) -> Tenant:
 async def platform(api: Api, ports: Ports, clock: FakeClock) -> Platform:
     account = await add_platform_owner(ports)
     return Platform(api, account, (await sign_in(ports, account)).access_token, clock)
+
+
+@pytest.fixture
+async def support(api: Api, ports: Ports, pool: Pool) -> Support:
+    account = await add_platform_owner(ports, "support@platform.example")
+    return Support(api, ports, pool, account, await sign_in(ports, account), await add_account(ports, password=None))
 
 
 @pytest.fixture
