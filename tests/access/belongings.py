@@ -89,10 +89,9 @@ class Belongings:
         await run_sql(pool, passkey, new_id(), account.id, f"Key of {name}", digest(f"{name} id"), digest(f"{name} key"), new_id(), now)
         # A login to nothing in particular, which no organization is told of.
         login = """
-            insert into login_events (id, user_id, provider, success, address, agent, device_id, risk_score, risk_factors, city, country,
-                                      created_at)
-            values (%s, %s, 'password', true, %s, %s, %s, 20, %s, %s, %s, %s)"""
-        where = (f"{slug}:4", f"laptop of {name}", device.id, [f"{slug} hour"], f"{slug.title()} Village", COUNTRY)
+            insert into login_events (id, user_id, provider, success, address, agent, risk_score, risk_factors, city, country, created_at)
+            values (%s, %s, 'password', true, %s, %s, 20, %s, %s, %s, %s)"""
+        where = (f"{slug}:4", f"laptop of {name}", [f"{slug} hour"], f"{slug.title()} Village", COUNTRY)
         await run_sql(pool, login, new_id(), account.id, *where, now)
         return {
             "own_id": str(account.id),

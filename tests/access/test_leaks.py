@@ -54,9 +54,9 @@ Schema = Mapping[str, Any]  # of JSON
 LEFT_BEHIND = {"audit_log", "events", "login_events", "mfa_events", "privacy_log", "sessions", "devices", "identities", "passkeys"}
 
 _ID = re.compile(r"[0-9a-f]{8}-.*")
-# What a request refers to things by. Other fields are not tried with everything: they hold what anybody may think of. The token of a form
-# refers to nothing but the cookie beside it.
-_REFERENCE = re.compile(r"(^|[_.])(id|slug|email|(?<!form_)token|domain|domains)$")
+# What a request refers to things by. Other fields are not tried with everything: they hold what anybody may think of. The tokens of a form
+# and of a device refer to nothing but who it is that sends them.
+_REFERENCE = re.compile(r"(^|[_.])(id|slug|email|(?<!form_)(?<!device_)token|domain|domains)$")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d.*")
 _TOKEN = re.compile(r"eyJ[\w-]+\.(eyJ[\w-]+)\.[\w-]+")
 
@@ -176,7 +176,7 @@ def attempts(route: str, spy: str, world: World, secrets: Secrets) -> Iterator[A
 def is_turned_away(route: str, spy: str) -> bool:
     """Whether the spy comes no further than the door, or is at a door that lets everybody in alike."""
     is_open = "security" not in operation(route)
-    knocks = {"foreign-owner", "foreign-anonymous"} | ({"foreign-browser"} if " /app/" in route else set())
+    knocks = {"foreign-owner", "foreign-anonymous"} | ({"foreign-browser"} if " /app/sign-" in route else set())
     return TABLE[route][SPIES[spy]] in CODES or (is_open and spy not in knocks)
 
 

@@ -5,7 +5,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.pool import Pool
 from core.access import OrganizationStatus, Permission, Role, may
-from entrypoints.http.access import SIGN_IN_PAGE, Access, access_of
+from entrypoints.http.access import SIGN_IN, Access, access_of
 from tests.access.calls import Request, call, in_any_way, prepare, routes
 from tests.access.state import put_back, state
 from tests.access.table import CODES, PEOPLE, REQUESTS, TO_SIGN_IN, read_matrix, worth_trying
@@ -45,7 +45,7 @@ async def test_it_answers_as_the_table_says(route: str, api: Api, pool: Pool, wo
 def difference(answer: Answer, expected: str) -> str | None:
     """What is wrong with an answer, if something is."""
     code = answer.json["error_code"] if answer.status >= 400 and answer.headers["Content-Type"] == "application/json" else None
-    sent_to_sign_in = answer.status == 303 and answer.headers["Location"].startswith(f"{SIGN_IN_PAGE}?next=")
+    sent_to_sign_in = answer.status == 303 and answer.headers["Location"].startswith(f"{SIGN_IN}?next=")
     if str(answer.status) == expected[:3] and code in (None, CODES.get(expected, code)) and sent_to_sign_in == (expected == TO_SIGN_IN):
         return None
     said = answer.json["error"] if code else answer.headers.get("Location") or answer.text[:200]
