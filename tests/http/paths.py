@@ -6,9 +6,9 @@ from typing import Final
 from uuid import uuid4
 
 from adapters.postgres.pool import Pool
-from core.access import Permission
+from core.access import Permission, PreAuthClaims
 from core.accounts import Account
-from core.values import digest, new_secret
+from core.values import digest, new_id, new_secret
 from ports import Ports
 from tests.builders import add_account, sign_in
 
@@ -39,6 +39,13 @@ async def add_ruler(ports: Ports, pool: Pool) -> tuple[Account, str]:
     return account, (await sign_in(ports, account)).access_token
 
 
+def pre_auth_token(ports: Ports, account: Account) -> str:
+    """What continues a sign-in to the account that does not wait any more; good enough for the door."""
+    now = ports.clock.now()
+    claims = PreAuthClaims(id=new_id(), user_id=account.id, issued_at=now, expires_at=now + ports.policy.pre_auth_ttl)
+    return ports.tokens.sign_pre_auth(claims)
+
+
 async def restore(pool: Pool, ruler: Account) -> None:
     """Have the organization there, active and the ruler's, with its other member, its service and the plan of that, whatever a request has
     made of it. The other member uses the service and is subscribed to it; it has an API key. The ruler has a device."""
@@ -53,7 +60,7 @@ async def restore(pool: Pool, ruler: Account) -> None:
         known as (
             insert into users (id, email, origin, created_at, updated_at)
             values (%(user_id)s, 'member@acme.example', 'platform', now(), now())
-            on conflict (id) do nothing),
+            on conflict (id) do update set email = excluded.email, anonymized_at = null),
         serving as (
             insert into services (id, org_id, slug, name, service_type, client_id, client_secret_hash, redirect_uris, created_at,
                                   updated_at)

@@ -16,12 +16,10 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.pool import Pool
-from core.access import PreAuthClaims
-from core.values import new_id
 from entrypoints.http.app import describe
 from ports import Ports
 from tests.builders import Answer, Api, run_sql
-from tests.http.paths import API_KEY, add_ruler, filled
+from tests.http.paths import API_KEY, add_ruler, filled, pre_auth_token
 
 INVENTORY = Path(__file__).parents[3] / "shared" / "spec" / "endpoints.json"
 
@@ -193,9 +191,7 @@ class Keys:
 @pytest.fixture
 async def keys(ports: Ports, pool: Pool) -> Keys:
     account, token = await add_ruler(ports, pool)
-    now = ports.clock.now()
-    claims = PreAuthClaims(id=new_id(), user_id=account.id, issued_at=now, expires_at=now + ports.policy.pre_auth_ttl)
-    return Keys(token, ports.tokens.sign_pre_auth(claims))
+    return Keys(token, pre_auth_token(ports, account))
 
 
 @needs_inventory
