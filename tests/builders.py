@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, TypeVar
 from uuid import UUID
@@ -25,11 +25,13 @@ from adapters.postgres.storage import Postgres
 from core import login, mails, signing_keys
 from core.access import SYSTEM, Caller, Claims, Role, ServiceContext
 from core.accounts import Account, Origin
+from core.devices import Device, DeviceType
 from core.invitations import Invitation, InvitationStatus
 from core.login import SignedIn as BegunSession
 from core.mails import Ended
 from core.organizations import Tier
 from core.policy import Policy
+from core.risk import Risk
 from core.sessions import Session, TokenPair
 from core.signing_keys import SigningKey
 from core.smtp import MailServer
@@ -344,6 +346,31 @@ async def add_person(ports: Ports, pool: Pool, name: str, org: UUID | None = Non
     if org is not None:
         await add_member(pool, org, account.id, role)
     return account, (await sign_in(ports, account)).access_token
+
+
+def make_device(user_id: UUID, now: datetime, **changes: Any) -> Device:
+    """One that is new, and that nothing but what it says of itself tells from others."""
+    plain = Device(
+        id=new_id(),
+        user_id=user_id,
+        client_hash=None,
+        name="Firefox on Linux",
+        device_type=DeviceType.BROWSER,
+        browser="Firefox",
+        browser_version=None,
+        os="Linux",
+        os_version=None,
+        last_used_at=now,
+        last_ip=None,
+        place=None,
+        risk=Risk(0, ()),
+        mfa_at=None,
+        trust_hash=None,
+        trust_expires_at=None,
+        created_at=now,
+        updated_at=now,
+    )
+    return replace(plain, **changes)
 
 
 async def add_invitation(ports: Ports, org: UUID, email: str = EMAIL, role: Role = Role.MEMBER, **changes: Any) -> Invitation:

@@ -117,9 +117,9 @@ async def ports(
 
 
 @pytest.fixture
-def edge() -> Edge:
-    """The settings of the HTTP edge; a test that wants others overrides this."""
-    return make_edge()
+def edge(request: pytest.FixtureRequest) -> Edge:
+    """The settings of the HTTP edge; a test that wants others says which, or overrides this."""
+    return make_edge(**getattr(request, "param", {}))
 
 
 @pytest.fixture

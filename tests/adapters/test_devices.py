@@ -15,7 +15,7 @@ from core.devices import Device, DeviceType, Look, ParsedAgent, Place, Recognise
 from core.risk import History, Risk
 from core.values import digest
 from tests.adapters.rows import DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, begin, within
-from tests.builders import add_member, run_sql
+from tests.builders import add_member, make_device, run_sql
 
 LISBON, PORTO, PORTUGAL, OSLO = Place("Lisbon", "PT"), Place("Porto", "PT"), Place(None, "PT"), Place("Oslo", "NO")
 MINUTE = timedelta(minutes=1)
@@ -32,28 +32,7 @@ async def eve(storage: Postgres) -> UUID:
 
 
 def device(user: UUID, **changes: Any) -> Device:
-    """One that nothing but what it says of itself tells from others."""
-    plain = Device(
-        id=uuid4(),
-        user_id=user,
-        client_hash=None,
-        name="Firefox on Linux",
-        device_type=DeviceType.BROWSER,
-        browser="Firefox",
-        browser_version=None,
-        os="Linux",
-        os_version=None,
-        last_used_at=NOW - HOUR,
-        last_ip=None,
-        place=None,
-        risk=Risk(0, ()),
-        mfa_at=None,
-        trust_hash=None,
-        trust_expires_at=None,
-        created_at=NOW - DAY,
-        updated_at=NOW - DAY,
-    )
-    return replace(plain, **changes)
+    return make_device(user, NOW - DAY, **{"last_used_at": NOW - HOUR, **changes})
 
 
 def full(user: UUID, **changes: Any) -> Device:

@@ -15,10 +15,9 @@ from core.accounts import Account
 from core.devices import Arrival, Client, Device, DeviceType, Place
 from ports import Ports
 from tests.adapters.rows import DAY, HOUR, MICROSECOND, session
-from tests.builders import add_account, add_member, everyone, run_sql
+from tests.builders import FIREFOX, add_account, add_member, everyone, run_sql
 from tests.fakes.outside import FakeClock, FakePlaces
 
-FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:121.0) Gecko/20100101 Firefox/121.0"
 NEWER_FIREFOX = FIREFOX.replace("121", "122")
 CHROME = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/120.0.0.0 Safari/537.36"
 WEBKIT = "AppleWebKit/605.1.15 (KHTML, like Gecko)"

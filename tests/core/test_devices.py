@@ -6,33 +6,14 @@ from uuid import uuid4
 
 import pytest
 
-from core.devices import Client, Device, DeviceType
-from core.risk import Risk
+from core.devices import Client, Device
 from core.values import digest
+from tests.builders import make_device
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC)
 DAY, MICROSECOND = timedelta(days=1), timedelta(microseconds=1)
 
-DEVICE = Device(
-    id=uuid4(),
-    user_id=uuid4(),
-    client_hash=None,
-    name="Firefox on Linux",
-    device_type=DeviceType.BROWSER,
-    browser="Firefox",
-    browser_version="121.0",
-    os="Linux",
-    os_version=None,
-    last_used_at=NOW,
-    last_ip=None,
-    place=None,
-    risk=Risk(0, ()),
-    mfa_at=NOW,
-    trust_hash=digest("token"),
-    trust_expires_at=NOW + 90 * DAY,
-    created_at=NOW,
-    updated_at=NOW,
-)
+DEVICE = make_device(uuid4(), NOW, mfa_at=NOW, trust_hash=digest("token"), trust_expires_at=NOW + 90 * DAY)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Organizations whose people call, a platform owner who governs them, and one who acts as others."""
+"""Somebody who signs in, organizations whose people call, a platform owner who governs them, and one who acts as others."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -8,13 +8,27 @@ import pytest
 
 from adapters.postgres.pool import Pool
 from core.access import Role
+from core.accounts import Account
 from core.errors import StorageDown
 from ports import Ports
 from tests.builders import Api, add_account, add_platform_owner, sign_in
 from tests.fakes.outside import FakeClock
 from tests.http.platform import Platform
 from tests.http.support import Support
+from tests.mfa import Authenticator, add_mfa
 from tests.tenants import CAST, Tenant, Tenants
+
+
+@pytest.fixture
+async def ada(ports: Ports) -> Account:
+    """Somebody who signs in by a password."""
+    return await add_account(ports)
+
+
+@pytest.fixture
+async def factor(ports: Ports, ada: Account) -> Authenticator:
+    """Her second factor."""
+    return await add_mfa(ports, ada)
 
 
 @pytest.fixture

@@ -13,9 +13,8 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.pool import Pool
 from core.accounts import Account
-from entrypoints.http.app import Edge
 from ports import Ports
-from tests.builders import EMAIL, PASSWORD, Answer, Api, add_account, add_organization, impersonate, make_edge, run_sql, sign_in
+from tests.builders import EMAIL, NEW_PASSWORD, PASSWORD, Answer, Api, add_account, add_organization, impersonate, run_sql, sign_in
 from tests.fakes.outside import FakeClock
 from tests.http.direct import ask
 from tests.http.visitor import ACCOUNT, CODE, FORM, HTML, SIGN_IN, Visitor, form_token, leads_to, set_cookies
@@ -25,18 +24,7 @@ from tests.services import add_service
 EMAIL_PAGE, PASSWORD_PAGE, TWO_FACTOR = f"{ACCOUNT}/email", f"{ACCOUNT}/password", f"{ACCOUNT}/two-factor"
 DEVICES, SESSIONS, EXPORT = f"{ACCOUNT}/devices", f"{ACCOUNT}/sessions", f"{ACCOUNT}/export"
 NOBODYS = "5e0c3a0c-7c1b-4b7e-9d53-2f5e8b0c7a11"  # the id of nothing that there is
-NEW_PASSWORD = "another good password"
 PAGES = [ACCOUNT, EMAIL_PAGE, PASSWORD_PAGE, TWO_FACTOR, DEVICES, SESSIONS]
-
-
-@pytest.fixture
-def edge(request: pytest.FixtureRequest) -> Edge:
-    return make_edge(**getattr(request, "param", {}))
-
-
-@pytest.fixture
-async def ada(ports: Ports) -> Account:
-    return await add_account(ports)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from adapters.postgres.pool import Pool
 from ports import Ports
 from tests.builders import (
     EMAIL,
+    NEW_PASSWORD,
     PASSWORD,
     Answer,
     Api,
@@ -22,8 +23,6 @@ from tests.builders import (
 )
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.mfa import add_mfa
-
-OTHER_PASSWORD = "another good password"
 
 
 async def register(api: Api, email: str = EMAIL, password: str = PASSWORD) -> Answer:
@@ -168,7 +167,7 @@ async def test_a_token_of_one_kind_opens_no_other_door(api: Api, ports: Ports, s
     await register(api)
     await deliver(ports)
     verification = link(sent.letters[0])
-    refused = await api.post("/api/auth/reset-password", {"token": verification, "new_password": OTHER_PASSWORD})
+    refused = await api.post("/api/auth/reset-password", {"token": verification, "new_password": NEW_PASSWORD})
     assert refused.status == 400
     reset = await ask_for_reset(api, ports, sent)
     assert (await api.get(f"/auth/verify-email?token={reset}")).status == 400
@@ -179,13 +178,13 @@ async def test_a_reset_ends_every_session_and_gives_no_tokens(api: Api, ports: P
     await add_account(ports)
     first, second = (await api.login()).json, (await api.login()).json
     token = await ask_for_reset(api, ports, sent)
-    answer = await api.post("/api/auth/reset-password", {"token": token, "new_password": OTHER_PASSWORD})
+    answer = await api.post("/api/auth/reset-password", {"token": token, "new_password": NEW_PASSWORD})
     assert (answer.status, set(answer.json)) == (200, {"message"})
     for tokens in (first, second):
         assert (await api.get("/api/user", token=tokens["access_token"])).code == "UNAUTHORIZED"
         assert (await api.post("/api/auth/refresh", {"refresh_token": tokens["refresh_token"]})).status == 401
     assert (await api.login()).status == 401
-    assert (await api.login(password=OTHER_PASSWORD)).status == 200
+    assert (await api.login(password=NEW_PASSWORD)).status == 200
     again = await api.post("/api/auth/reset-password", {"token": token, "new_password": PASSWORD})
     assert (again.status, again.code) == (400, "BAD_REQUEST")
     await deliver(ports)
@@ -198,9 +197,9 @@ async def test_a_reset_link_lives_an_hour_and_dies_with_the_next_one(
     await add_account(ports)
     first = await ask_for_reset(api, ports, sent)
     second = await ask_for_reset(api, ports, sent)
-    assert (await api.post("/api/auth/reset-password", {"token": first, "new_password": OTHER_PASSWORD})).status == 400
+    assert (await api.post("/api/auth/reset-password", {"token": first, "new_password": NEW_PASSWORD})).status == 400
     clock.advance(timedelta(hours=1))
-    assert (await api.post("/api/auth/reset-password", {"token": second, "new_password": OTHER_PASSWORD})).status == 400
+    assert (await api.post("/api/auth/reset-password", {"token": second, "new_password": NEW_PASSWORD})).status == 400
 
 
 async def test_a_refused_new_password_leaves_the_link_usable(api: Api, ports: Ports, sent: FakeMailTransport) -> None:
@@ -208,7 +207,7 @@ async def test_a_refused_new_password_leaves_the_link_usable(api: Api, ports: Po
     token = await ask_for_reset(api, ports, sent)
     for weak in ("short", "a" * 129):
         assert (await api.post("/api/auth/reset-password", {"token": token, "new_password": weak})).code == "BAD_REQUEST"
-    assert (await api.post("/api/auth/reset-password", {"token": token, "new_password": OTHER_PASSWORD})).status == 200
+    assert (await api.post("/api/auth/reset-password", {"token": token, "new_password": NEW_PASSWORD})).status == 200
 
 
 async def test_a_reset_proves_the_mailbox_and_leaves_nothing_of_a_squatter(
@@ -218,8 +217,8 @@ async def test_a_reset_proves_the_mailbox_and_leaves_nothing_of_a_squatter(
     await deliver(ports)
     squatters_link = link(sent.letters[0])
     token = await ask_for_reset(api, ports, sent)
-    assert (await api.post("/api/auth/reset-password", {"token": token, "new_password": OTHER_PASSWORD})).status == 200
-    assert (await api.login(password=OTHER_PASSWORD)).status == 200
+    assert (await api.post("/api/auth/reset-password", {"token": token, "new_password": NEW_PASSWORD})).status == 200
+    assert (await api.login(password=NEW_PASSWORD)).status == 200
     assert (await api.login(password="the squatter's password")).status == 401
     assert (await api.get(f"/auth/verify-email?token={squatters_link}")).status == 400
 
@@ -235,12 +234,12 @@ async def test_a_first_proof_of_the_mailbox_leaves_no_second_factor_or_identity_
     await run_sql(pool, insert, squatter.id)
     await sign_in(ports, squatter)
     token = await ask_for_reset(api, ports, sent)
-    assert (await api.post("/api/auth/reset-password", {"token": token, "new_password": OTHER_PASSWORD})).status == 200
+    assert (await api.post("/api/auth/reset-password", {"token": token, "new_password": NEW_PASSWORD})).status == 200
     left = """
         select (select count(*) from mfa), (select count(*) from backup_codes), (select count(*) from identities),
                (select count(*) from sessions where ended_at is null)"""
     assert await run_sql(pool, left) == [(0, 0, 0, 0)]
-    assert "mfa_required" not in (await api.login(password=OTHER_PASSWORD)).json
+    assert "mfa_required" not in (await api.login(password=NEW_PASSWORD)).json
 
 
 async def test_a_reset_after_a_change_of_address_leaves_no_identity_of_whoever_changed_it(
@@ -254,7 +253,7 @@ async def test_a_reset_after_a_change_of_address_leaves_no_identity_of_whoever_c
     token = (await sign_in(ports, squatter)).access_token
     assert (await api.patch("/api/user", {"email": EMAIL}, token=token)).status == 200
     reset = await ask_for_reset(api, ports, sent)
-    assert (await api.post("/api/auth/reset-password", {"token": reset, "new_password": OTHER_PASSWORD})).status == 200
+    assert (await api.post("/api/auth/reset-password", {"token": reset, "new_password": NEW_PASSWORD})).status == 200
     assert await run_sql(pool, "select 1 from identities") == []
     assert (await api.get("/api/user", token=token)).status == 401
 
@@ -262,8 +261,8 @@ async def test_a_reset_after_a_change_of_address_leaves_no_identity_of_whoever_c
 async def test_a_reset_leaves_the_second_factor_on(api: Api, ports: Ports, sent: FakeMailTransport) -> None:
     await add_mfa(ports, await add_account(ports))
     token = await ask_for_reset(api, ports, sent)
-    assert (await api.post("/api/auth/reset-password", {"token": token, "new_password": OTHER_PASSWORD})).status == 200
-    assert (await api.login(password=OTHER_PASSWORD)).json["mfa_required"] is True
+    assert (await api.post("/api/auth/reset-password", {"token": token, "new_password": NEW_PASSWORD})).status == 200
+    assert (await api.login(password=NEW_PASSWORD)).json["mfa_required"] is True
 
 
 async def test_nobody_learns_whether_an_account_exists(api: Api, ports: Ports, sent: FakeMailTransport) -> None:
@@ -309,7 +308,7 @@ async def test_changing_the_address_unverifies_it_and_ends_other_sessions(api: A
     assert (await api.get("/api/user", token=mine["access_token"])).json["email"] == "lovelace@example.com"
     assert (await api.get("/api/user", token=other["access_token"])).status == 401
     assert (await api.login("lovelace@example.com")).status == 401
-    assert (await api.post("/api/auth/reset-password", {"token": old_reset, "new_password": OTHER_PASSWORD})).status == 400
+    assert (await api.post("/api/auth/reset-password", {"token": old_reset, "new_password": NEW_PASSWORD})).status == 400
     sent.letters.clear()
     await deliver(ports)
     assert {letter.to for letter in sent.letters} == {EMAIL, "lovelace@example.com"}
@@ -333,7 +332,7 @@ async def test_changing_the_password_keeps_only_this_session(api: Api, ports: Po
     await add_account(ports)
     reset = await ask_for_reset(api, ports, sent)
     other, mine = (await api.login()).json, (await api.login()).json
-    wanted = {"current_password": PASSWORD, "new_password": OTHER_PASSWORD}
+    wanted = {"current_password": PASSWORD, "new_password": NEW_PASSWORD}
     wrong = await api.post("/api/user/change-password", {**wanted, "current_password": "wrong password"}, token=mine["access_token"])
     assert (wrong.status, wrong.code) == (401, "UNAUTHORIZED")
     assert (await api.post("/api/user/change-password", {**wanted, "new_password": "short"}, token=mine["access_token"])).status == 400
@@ -341,25 +340,25 @@ async def test_changing_the_password_keeps_only_this_session(api: Api, ports: Po
     assert (await api.get("/api/user", token=mine["access_token"])).status == 200
     assert (await api.get("/api/user", token=other["access_token"])).status == 401
     assert (await api.post("/api/auth/reset-password", {"token": reset, "new_password": PASSWORD})).status == 400
-    assert (await api.login(password=OTHER_PASSWORD)).status == 200
+    assert (await api.login(password=NEW_PASSWORD)).status == 200
 
 
 async def test_a_first_password_is_set_once(api: Api, ports: Ports, sent: FakeMailTransport, pool: Pool) -> None:
     account = await add_account(ports)
     token = (await api.login()).json["access_token"]
-    assert (await api.post("/api/user/set-password", {"new_password": OTHER_PASSWORD}, token=token)).status == 400
+    assert (await api.post("/api/user/set-password", {"new_password": NEW_PASSWORD}, token=token)).status == 400
     await value(pool, "update users set password_hash = null where id = %s returning 1", account.id)
-    change = {"current_password": PASSWORD, "new_password": OTHER_PASSWORD}
+    change = {"current_password": PASSWORD, "new_password": NEW_PASSWORD}
     assert (await api.post("/api/user/change-password", change, token=token)).status == 400
     assert (await api.post("/api/user/set-password", {"new_password": "short"}, token=token)).status == 400
-    assert (await api.post("/api/user/set-password", {"new_password": OTHER_PASSWORD}, token=token)).status == 200
+    assert (await api.post("/api/user/set-password", {"new_password": NEW_PASSWORD}, token=token)).status == 200
     assert (await api.get("/api/user", token=token)).status == 200
-    assert (await api.login(password=OTHER_PASSWORD)).status == 200
+    assert (await api.login(password=NEW_PASSWORD)).status == 200
 
 
 @pytest.mark.parametrize(
     ("path", "body"),
-    [("/api/user/set-password", {"new_password": OTHER_PASSWORD}), ("/api/user/change-password", {})],
+    [("/api/user/set-password", {"new_password": NEW_PASSWORD}), ("/api/user/change-password", {})],
 )
 async def test_password_endpoints_need_a_token(api: Api, path: str, body: dict[str, str]) -> None:
     answer = await api.post(path, body)
@@ -374,7 +373,7 @@ async def test_every_password_change_is_recorded_with_its_method(api: Api, ports
     token = (await api.login()).json["access_token"]
     await api.post(
         "/api/user/change-password",
-        {"current_password": PASSWORD, "new_password": OTHER_PASSWORD},
+        {"current_password": PASSWORD, "new_password": NEW_PASSWORD},
         token=token,
         headers={"User-Agent": "tests"},
     )
@@ -414,7 +413,7 @@ async def test_the_reset_page_shows_its_form_and_uses_nothing_up(api: Api, ports
     assert (await api.call("POST", "/auth/reset-password", raw=body, headers={"Content-Type": "text/plain"})).status == 415
     done = await api.call("POST", "/auth/reset-password", raw=body, headers={**form, "Origin": "null", "Sec-Fetch-Site": "same-origin"})
     assert done.status == 200
-    assert (await api.login(password=OTHER_PASSWORD)).status == 200
+    assert (await api.login(password=NEW_PASSWORD)).status == 200
     assert (await api.get(f"/auth/reset-password?token={token}")).status == 400
 
 

@@ -19,6 +19,8 @@ from core.values import digest, rfc3339
 from ports import Ports
 from tests.builders import (
     EMAIL,
+    FIREFOX,
+    NEW_PASSWORD,
     PASSWORD,
     Answer,
     Api,
@@ -28,6 +30,7 @@ from tests.builders import (
     add_platform_owner,
     everyone,
     impersonate,
+    make_device,
     meanwhile,
     run_sql,
     sign_in,
@@ -40,9 +43,7 @@ from tests.services import add_service, sign_in_to
 DEVICES = "/api/user/devices"
 SUMMARY = ["id", "name", "device_type", "browser", "os", "last_used_at", "last_ip", "is_current", "trusted", "created_at"]
 DETAILS = [*SUMMARY, "browser_version", "os_version", "last_location", "risk_score"]
-FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:121.0) Gecko/20100101 Firefox/121.0"
 DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
-NEW_PASSWORD = "another good password"
 
 
 @dataclass(slots=True)
@@ -61,10 +62,9 @@ class Owner:
 
     async def add(self, **changes: Any) -> Device:
         now = self.ports.clock.now()
-        plain = Device(
-            id=uuid4(),
-            user_id=self.account.id,
-            client_hash=None,
+        plain = make_device(
+            self.account.id,
+            now - DAY,
             name="My phone",
             device_type=DeviceType.MOBILE,
             browser="Mobile Safari",
@@ -75,11 +75,6 @@ class Owner:
             last_ip="203.0.113.9",
             place=Place("Lisbon", "PT"),
             risk=Risk(35, ("new_device",)),
-            mfa_at=None,
-            trust_hash=None,
-            trust_expires_at=None,
-            created_at=now - DAY,
-            updated_at=now - DAY,
         )
         device = replace(plain, **changes)
         async with self.ports.storage.transaction(by=SYSTEM) as tx:

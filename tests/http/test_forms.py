@@ -7,12 +7,11 @@ import pytest
 from quart_trio import QuartTrio
 
 from ports import Ports
-from tests.builders import BASE_URL, EMAIL, PASSWORD, Answer, Api, add_account, deliver, link
+from tests.builders import BASE_URL, EMAIL, NEW_PASSWORD, PASSWORD, Answer, Api, add_account, deliver, link
 from tests.fakes.outside import FakeMailTransport
 from tests.http.direct import ask
 
 PATH = "/auth/reset-password"
-NEW_PASSWORD = "another good password"
 FORM = b"application/x-www-form-urlencoded"
 
 

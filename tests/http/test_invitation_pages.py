@@ -14,9 +14,8 @@ from core import invitations
 from core.access import SYSTEM, Member, OrganizationContext, OrganizationStatus, Role
 from core.organizations import Membership
 from core.values import Email, new_id
-from entrypoints.http.app import Edge
 from ports import Ports
-from tests.builders import BASE_URL, EMAIL, Answer, Api, add_account, add_organization, make_edge, run_sql, sign_in
+from tests.builders import BASE_URL, EMAIL, Answer, Api, add_account, add_organization, run_sql, sign_in
 from tests.fakes.outside import FakeClock
 from tests.http.direct import ask
 
@@ -25,11 +24,6 @@ HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 FORM = (b"content-type", b"application/x-www-form-urlencoded")
 WEEK = timedelta(days=7)
 UNKNOWN = "5e0c3a0c-7c1b-4b7e-9d53-2f5e8b0c7a11"  # in the form of a token
-
-
-@pytest.fixture
-def edge(request: pytest.FixtureRequest) -> Edge:
-    return make_edge(**getattr(request, "param", {}))
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from core.policy import Policy
 from ports import Ports
 from tests.builders import (
     EMAIL,
+    FIREFOX,
+    NEW_PASSWORD,
     PASSWORD,
     Answer,
     Api,
@@ -29,8 +31,6 @@ from tests.http.direct import change_ports
 from tests.mfa import Authenticator, add_mfa
 from tests.services import add_service
 from tests.tenants import Tenants
-
-NEW_PASSWORD = "another good password"
 
 
 @pytest.fixture
@@ -391,9 +391,8 @@ async def test_strangers_cannot_shut_out_the_owner_of_a_trusted_device(
 
 async def test_a_session_points_to_its_device_and_a_device_to_its_client(api: Api, ports: Ports, pool: Pool) -> None:
     await add_account(ports)
-    agent = "Mozilla/5.0 (X11; Linux x86_64; rv:127.0) Gecko/20100101 Firefox/127.0"
     for device in ("one", "one", "two"):
-        assert (await api.login(headers={"X-Device-Id": device, "User-Agent": agent})).status == 200
+        assert (await api.login(headers={"X-Device-Id": device, "User-Agent": FIREFOX})).status == 200
     counts = "select count(*), count(distinct device_id) from sessions s join devices d on d.id = s.device_id"
     assert await run_sql(pool, counts) == [(3, 2)]
     assert await run_sql(pool, "select distinct name from devices") == [("Firefox on Linux",)]

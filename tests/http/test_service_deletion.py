@@ -65,11 +65,6 @@ async def end_users(pool: Pool, org: UUID) -> set[UUID]:
 
 
 @pytest.fixture
-async def ada(ports: Ports) -> Account:
-    return await add_account(ports)
-
-
-@pytest.fixture
 async def shop(acme: Tenant, ports: Ports, pool: Pool, clock: FakeClock, ada: Account) -> Shop:
     return await open_shop(acme, ports, pool, clock, ada)
 

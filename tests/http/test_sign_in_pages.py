@@ -13,31 +13,16 @@ from core.values import digest, new_secret
 from entrypoints.http.app import Edge
 from entrypoints.http.sign_in import safe_next
 from ports import Ports
-from tests.builders import BASE_URL, EMAIL, PASSWORD, Api, add_account, make_edge, run_sql, sign_in
+from tests.builders import BASE_URL, EMAIL, PASSWORD, Api, add_account, run_sql, sign_in
 from tests.fakes.outside import FakeClock
 from tests.http.direct import ask
 from tests.http.visitor import ACCOUNT, CODE, FORM, HTML, SIGN_IN, Visitor, form_token, leads_to, set_cookies
-from tests.mfa import Authenticator, add_mfa
+from tests.mfa import Authenticator
 from tests.services import add_service
 from tests.tenants import Tenants
 
 HTTPS = "https://gatehouse.test"
 FORGOT = "/app/forgot-password"
-
-
-@pytest.fixture
-def edge(request: pytest.FixtureRequest) -> Edge:
-    return make_edge(**getattr(request, "param", {}))
-
-
-@pytest.fixture
-async def ada(ports: Ports) -> Account:
-    return await add_account(ports)
-
-
-@pytest.fixture
-async def factor(ports: Ports, ada: Account) -> Authenticator:
-    return await add_mfa(ports, ada)
 
 
 @pytest.fixture

@@ -7,14 +7,14 @@ from urllib.parse import urlencode
 
 from quart_trio import QuartTrio
 
-from tests.builders import BASE_URL, EMAIL, PASSWORD, Answer
+from tests.builders import BASE_URL, EMAIL, FIREFOX, PASSWORD, Answer
 from tests.http.direct import ask
 from tests.mfa import Authenticator
 
 SIGN_IN, CODE, ACCOUNT = "/app/sign-in", "/app/sign-in/code", "/app/account"
 HTML: Final = (b"accept", b"text/html,application/xhtml+xml,*/*;q=0.8")
 FORM: Final = (b"content-type", b"application/x-www-form-urlencoded")
-AGENT: Final = (b"user-agent", b"Mozilla/5.0 (X11; Linux x86_64; rv:121.0) Gecko/20100101 Firefox/121.0")
+AGENT: Final = (b"user-agent", FIREFOX.encode())
 Header = tuple[bytes, bytes]
 
 
