@@ -30,7 +30,7 @@ from core.sessions import RefreshTokenInvalid, RefreshTokenReused, TokenPair
 from core.values import digest, new_id
 from ports import Ports
 from tests.background import Background
-from tests.builders import PASSWORD, add_account, add_organization, deliver, link, make_ports, make_vault, run_sql
+from tests.builders import FIREFOX, PASSWORD, add_account, add_organization, deliver, link, make_ports, make_vault, run_sql
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics, FakePlaces
 from tests.mfa import add_mfa
 from tests.services import add_service, service_context
@@ -39,7 +39,6 @@ T = TypeVar("T")
 
 MILLISECOND, SECOND, MINUTE, DAY = timedelta(milliseconds=1), timedelta(seconds=1), timedelta(minutes=1), timedelta(days=1)
 HOUR = 60 * MINUTE
-FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:121.0) Gecko/20100101 Firefox/121.0"
 IPHONE = (
     "Mozilla/5.0 (iPhone; CPU iPhone OS 17_1 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) "
     "Version/17.1 Mobile/15E148 Safari/604.1"
@@ -162,9 +161,12 @@ class KnownLink:
 
 @dataclass
 class Counter:
-    """Wrong guesses at one secret: from the limit on each one blocks the next, for 30 seconds, a minute, and so on."""
+    """Wrong guesses at one secret, in a quarter of an hour from the first: from the limit on each one blocks the next, as long as
+    `first_wait`, twice as long, and so on. When nobody has guessed for `quiet` after that, they are forgotten."""
 
     limit: int
+    first_wait: timedelta = 30 * SECOND
+    quiet: timedelta = 15 * MINUTE
     count: int = 0
     began: datetime | None = None
     blocked_until: datetime | None = None
@@ -173,13 +175,15 @@ class Counter:
         """Count a guess, unless it has to wait."""
         if self.blocked_until is not None and now < self.blocked_until:
             return False
-        since = self.blocked_until or self.began
-        if since is None or now >= since + 15 * MINUTE:
+        forgotten_at = now if self.began is None else self.began + 15 * MINUTE
+        if self.blocked_until is not None:
+            forgotten_at = self.blocked_until + self.quiet
+        if now >= forgotten_at:
             self.forget()
             self.began = now
         self.count += 1
         if self.count >= self.limit:
-            self.blocked_until = now + min(30 * SECOND * 2 ** (self.count - self.limit), 15 * MINUTE)
+            self.blocked_until = now + min(self.first_wait * 2 ** (self.count - self.limit), 15 * MINUTE)
         return True
 
     def forget(self) -> None:
@@ -293,7 +297,7 @@ class PeopleMachine(RuleBasedStateMachine):
         self.old_backup_codes: list[str] = []
         self.used_codes: list[str] = []
         self.password_guesses = Counter(self.limit)
-        self.code_guesses = Counter(self.limit)
+        self.code_guesses = Counter(self.limit, first_wait=15 * MINUTE, quiet=timedelta())
         self.guesses_with: dict[str, Counter] = defaultdict(lambda: Counter(self.limit))
         self.days = [30, 30]
         self.part = ["none", "none"]  # in each organization; the first one has the service
@@ -549,7 +553,6 @@ class PeopleMachine(RuleBasedStateMachine):
         """A right one of the app, after a wait if need be."""
         factor = self.factor
         assert factor is not None
-        self.wait_for(self.code_guesses)
         self.tick()  # what is made now is shown at the next tick
         while factor.last_step is not None and step_at(self.now + MILLISECOND) <= factor.last_step:
             self.clock.advance(30 * SECOND)
@@ -560,6 +563,7 @@ class PeopleMachine(RuleBasedStateMachine):
         if trust:
             self.have_second_factor()
         self.wait_for(self.password_guesses)
+        self.wait_for(self.code_guesses)
         before = len(self.sessions)
         waiting = self._password(visit, self.password)
         if waiting is not None:
@@ -611,20 +615,22 @@ class PeopleMachine(RuleBasedStateMachine):
         if waiting is not None:
             self._code(waiting, self.code(kind), visit, trust=trust)
 
-    @rule(kind=st.sampled_from(["app", "app", "backup"]), pause=st.sampled_from([timedelta(), 30 * SECOND, 60 * SECOND]))
-    def show_a_code_twice(self, kind: str, pause: timedelta) -> None:
-        """In two sign-ins; between them the app goes on, and in the second one the code before is tried as well."""
+    @rule(kind=st.sampled_from(["app", "backup"]), pause=st.sampled_from([timedelta(), 30 * SECOND, 60 * SECOND]), then=CODES)
+    def show_a_code_twice(self, kind: str, pause: timedelta, then: str) -> None:
+        """In two sign-ins; between them the app goes on, and in the second one another code is tried as well."""
         self.have_second_factor()
         self.wait_for(self.password_guesses)
+        self.wait_for(self.code_guesses)
         first, second = self._password(HOME, self.password), self._password(Visit("phone", IPHONE), self.password)
         assert first is not None
         assert second is not None
-        code, before = self.new_code(), self.code("previous")
-        code = self.code("backup") if kind == "backup" else code
+        code = self.new_code()
+        if kind == "backup":
+            code = self.code("backup")
         self._code(first, code, HOME)
         self.clock.advance(pause)
-        for one in (code, before):
-            self._code(second, one, HOME)
+        self._code(second, code, HOME)
+        self._code(second, self.code(then), HOME)
 
     @rule(visit=VISITS)
     def come_to_be_trusted(self, visit: Visit) -> None:
