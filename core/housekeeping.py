@@ -10,6 +10,7 @@ from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING
 
+from core import blanking
 from core.access import SYSTEM
 from core.mfa import SETUP_TTL
 
@@ -52,6 +53,7 @@ class Sweep(StrEnum):
     EVENTS = "events"
     UNVERIFIED_ACCOUNTS = "unverified_accounts"
     LOGIN_TOTALS = "login_totals"  # which are put together, not removed
+    BLANKINGS = "blankings"  # of the logs of people who are unknown, which stay (ops/decisions/0008)
     DELETED_SERVICES = "deleted_services"  # these two last, since a large one takes minutes
     DELETED_ORGANIZATIONS = "deleted_organizations"
 
@@ -104,6 +106,8 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
     }
 
     async def batch(what: Sweep, tx: Transaction, _: datetime) -> int:
+        if what is Sweep.BLANKINGS:
+            return await blanking.sweep(tx, BATCH)
         return await tx.housekeeping.sweep(what, started - kept.get(what, timedelta()), BATCH)
 
     return await in_batches(ports, holder, "housekeeper", LEASE, BATCH, {what: partial(batch, what) for what in Sweep})

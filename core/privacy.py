@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import UUID
 
-from core import events, platform
+from core import blanking, events, platform
 from core.access import NotForApplications, Role
 from core.accounts import EmailTaken
 from core.errors import Forbidden, Limited, refuse
@@ -187,7 +187,8 @@ async def _within(read: PrivacyRead, caller: Person, user_id: UUID) -> Collectio
 
 async def forget(ports: Ports, caller: Person, user_id: UUID) -> None:
     """Make a person unknown for good (identity.md section 4.7): nothing stays that says who it was or lets anybody in, while the id, times,
-    memberships, counts and entries of logs do. Somebody who is unknown already stays as they are (decisions, point 147).
+    memberships, counts and entries of logs do. Somebody who is unknown already stays as they are (decisions, point 147), and what is left
+    of their logs is blanked before this returns.
 
     For platform owners, and for those who own every organization that the person belongs to, one at least, if the person takes part in each
     (security.md R-5, Y-2), which may be oneself.
@@ -199,10 +200,12 @@ async def forget(ports: Ports, caller: Person, user_id: UUID) -> None:
     for attempt in range(LOST_RACES):
         try:
             if await _forget(ports, caller, user_id, attempt):
-                return
+                break
         except EmailTaken:  # somebody else became unknown in the very same microsecond (decisions, point 148)
             continue
-    raise Limited(1)
+    else:
+        raise Limited(1)
+    await blanking.finish(ports, user_id)
 
 
 async def _forget(ports: Ports, caller: Person, user_id: UUID, attempt: int) -> bool:
@@ -230,15 +233,17 @@ async def _forget(ports: Ports, caller: Person, user_id: UUID, attempt: int) -> 
         await tx.privacy.replace_address(account.id, placeholder, now)
         await tx.privacy.remove_ways_in(account.id)
         await tx.sessions.remove(account.id)
-        await tx.privacy.blank_logins(account.id)
-        await tx.privacy.blank_logs(account.id, now)
-        await tx.privacy.remove_mails(account.email)
+        await tx.privacy.blank_newest(account.id, blanking.FIRST)
+        await tx.privacy.end_impersonations(account.id, now)
+        await tx.privacy.blank_arrivals(account.id, account.email)
+        await tx.privacy.remove_mails(account.id, account.email)
         for belonging in belongings:
             tx.record(events.anonymized(belonging.org_id, account.id))
-        for invitation in await tx.privacy.end_invitations(account.email, placeholder, locked, now):
+        for invitation in await tx.privacy.end_invitations(account.id, account.email, placeholder, locked, now):
             # Who did it is nothing to those who merely invited the person.
             ended = events.invitation_expired if invitation.status is InvitationStatus.EXPIRED else events.invitation_revoked
             tx.record(replace(ended(invitation), by_time=True))
+        await tx.privacy.remove_former_addresses(account.id)
         await tx.privacy.log(account.id, known_as, now)
     return True
 

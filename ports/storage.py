@@ -17,6 +17,7 @@ from core.accounts import Account
 from core.analytics import Days, LoginsOfDay, LoginsOfProvider, LoginsOfService, RecentLogin, Use
 from core.api_keys import ApiKey, KeyStanding
 from core.audit import Entry, Filter
+from core.blanking import Log
 from core.branding import Branding as Chosen
 from core.branding import Design
 from core.devices import Device, Look, Place, Recognised, Seen
@@ -104,7 +105,7 @@ class Accounts(AccountsRead, Protocol):
         ...
 
     async def change_email(self, user_id: UUID, email: Email, now: datetime) -> None:
-        """The new address is unverified. Raises EmailTaken."""
+        """The new address is unverified, and the old one kept among the former ones. The account is locked before. Raises EmailTaken."""
         ...
 
     async def promote(self, user_id: UUID, now: datetime) -> None:
@@ -935,7 +936,8 @@ class PrivacyRead(Protocol):
     async def count_logins(self, user_id: UUID, within: Collection[UUID] | None) -> int: ...
 
     async def logins(self, user_id: UUID, within: Collection[UUID] | None, before: KeptLogin | None, limit: int) -> list[KeptLogin]:
-        """The newest first, failed attempts too; within organizations, those to their services."""
+        """The newest first, failed attempts too; within organizations, those to their services. Those of somebody who is unknown say no
+        address, agent and place, whether or not they are blanked yet."""
         ...
 
     async def identities(
@@ -952,13 +954,24 @@ class PrivacyRead(Protocol):
         """The oldest first."""
         ...
 
+    async def unblanked_person(self) -> UUID | None:
+        """Somebody unknown of whose logs there is more to blank, by id the first."""
+        ...
+
+    async def unblanked_log(self, user_id: UUID) -> Log | None:
+        """Where more of this person is to be blanked."""
+        ...
+
 
 class Privacy(PrivacyRead, Protocol):
     """What is kept about a person, removed or made to say nothing (identity.md section 4.7). The account is locked before all but the first
-    three, and `replace_address` comes first of those: nobody writes of the account after it until the transaction ends."""
+    three, and `replace_address` comes first of those: nobody writes of the account after it until the transaction ends.
+
+    Addresses of the person are the one given, which was the account's, and all that it had before, unless another account has them now."""
 
     async def concerned(self, user_id: UUID) -> list[UUID]:
-        """Which organizations to lock before: those that the person belongs to or is invited to, in the order of their ids."""
+        """Which organizations to lock before: those that the person belongs to or is invited to by any of the addresses that are theirs, in
+        the order of their ids."""
         ...
 
     async def lock_organizations(self, org_ids: Collection[UUID]) -> None:
@@ -975,21 +988,38 @@ class Privacy(PrivacyRead, Protocol):
         """Second factor, backup codes, identities, passkeys, devices, pre-auths, tickets and tokens; sessions are `Sessions.remove`."""
         ...
 
-    async def blank_logins(self, user_id: UUID) -> None:
-        """Have the record of logins say core.privacy.NO_ADDRESS, NO_AGENT and no place."""
+    async def blank_newest(self, user_id: UUID, limit: int) -> None:
+        """`blank` for the first time, in every log: a statement each."""
         ...
 
-    async def blank_logs(self, user_id: UUID, now: datetime) -> None:
-        """The same in all other logs, for what the person did. Also ends the sessions in which they impersonated somebody."""
+    async def blank(self, user_id: UUID, log: Log, limit: int) -> int:
+        """Have the next entries of the log, the newest first, say core.privacy.NO_ADDRESS, NO_AGENT and no place; how many it were. If it
+        were as many as `limit`, there is something to go on with from then on, and else no more."""
         ...
 
-    async def end_invitations(self, email: Email, placeholder: Email, locked: Collection[UUID], now: datetime) -> list[Invitation]:
-        """Have invitations to the old address, and what was recorded of them, say the new one; those pending in locked organizations end as
-        cancelled or, past their time, as expired, and are returned."""
+    async def end_impersonations(self, user_id: UUID, now: datetime) -> None:
+        """The sessions in which they were somebody else end, and say neither where they were."""
         ...
 
-    async def remove_mails(self, address: Email) -> None:
-        """All to this address, queued or sent."""
+    async def blank_arrivals(self, user_id: UUID, email: Email) -> None:
+        """The same for how they came to organizations that they belong to or were ever invited to by any address, if without signing in.
+        `end_invitations` comes after it."""
+        ...
+
+    async def end_invitations(
+        self, user_id: UUID, email: Email, placeholder: Email, locked: Collection[UUID], now: datetime
+    ) -> list[Invitation]:
+        """Have invitations to addresses of the person, and what was recorded of them, say the new one, and where they were answered without
+        signing in, not from where; those pending in locked organizations end as cancelled or, past their time, as expired, and are
+        returned."""
+        ...
+
+    async def remove_mails(self, user_id: UUID, email: Email) -> None:
+        """All to addresses of the person, queued or sent."""
+        ...
+
+    async def remove_former_addresses(self, user_id: UUID) -> None:
+        """What addresses the account had. Nothing finds them after that."""
         ...
 
     async def log(self, user_id: UUID, caller: Person, now: datetime) -> None:
@@ -1117,6 +1147,7 @@ class Housekeeping(Protocol):
         What is left of a deleted organization or service is past its use at once, the tombstone when it is older than `before` and nothing
         is left.
         Accounts take two statements: one locks them, and another judges again what is locked.
+        Blankings are not swept by this, but by core.blanking.
         """
         ...
 

@@ -176,7 +176,11 @@ class Accounts(Repository):
         await self._run(
             """
             with held as materialized (
-                select 1 from service_users where user_id = %(user_id)s order by service_id for no key update)
+                select 1 from service_users where user_id = %(user_id)s order by service_id for no key update),
+            kept as (
+                insert into former_addresses (user_id, email, until)
+                select id, email, %(now)s from users where id = %(user_id)s and email <> %(email)s
+                on conflict (user_id, email) do update set until = excluded.until)
             update users set email = %(email)s, email_verified_at = null, updated_at = %(now)s
             from (select count(*) from held) before where id = %(user_id)s""",
             user_id=user_id,

@@ -1,6 +1,6 @@
 """What is kept about a person, read for an export; and the removal of all that says who somebody was."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
@@ -10,6 +10,7 @@ from adapters.postgres.invitations import to_invitation
 from adapters.postgres.statements import Repository, Row
 from core.access import Person, Role
 from core.accounts import EmailTaken
+from core.blanking import Log
 from core.invitations import Invitation
 from core.privacy import ANONYMIZED, NO_ADDRESS, NO_AGENT, Belonging, KeptIdentity, KeptLogin, KeptMembership, KeptMfaEvent, KeptPasskey
 from core.providers import Provider
@@ -29,33 +30,99 @@ WAYS_IN: Final[tuple[LiteralString, ...]] = (
 BLANK: Final = f"address = '{NO_ADDRESS}', agent = '{NO_AGENT}'"
 # The events that name who was invited.
 INVITING: Final = ["user.invited", "invitation.accepted", "invitation.declined", "invitation.expired", "invitation.revoked"]
-# An impersonator's address is theirs, whoever they were. What was done to the account without signing in, as by the link of a mail, the
-# person did. Such entries have an index in each organization, and those that are called security.* one of all logs. Where there is no
-# address there will be none: that says that it was the service itself.
-BLANK_LOGS: Final = f"""
-    with own as (
-        update mfa_events set {BLANK}
-        where user_id = %(user_id)s or actor_id = %(user_id)s or impersonator_id = %(user_id)s),
+# Where each log has what is somebody's. An impersonator's address is theirs, whoever they were. What was done to the account without
+# signing in, as by the link of a mail, the person did; where there is no address there will be none: that says that it was the service.
+LOGS: Final[Mapping[Log, tuple[LiteralString, LiteralString]]] = {
+    Log.LOGINS: ("login_events", "user_id = %(user_id)s"),
+    Log.MFA: ("mfa_events", "user_id = %(user_id)s"),
+    Log.MFA_DONE: ("mfa_events", "actor_id = %(user_id)s"),
+    Log.MFA_IMPERSONATED: ("mfa_events", "impersonator_id = %(user_id)s"),
+    Log.AUDIT_DONE: ("audit_log", "actor_id = %(user_id)s"),
+    Log.AUDIT_IMPERSONATED: ("audit_log", "impersonator_id = %(user_id)s"),
+    Log.AUDIT_LINKS: (
+        "audit_log",
+        """target_type = 'user' and target_id = %(user_id)s::text and starts_with(action, 'security.')
+           and actor_id is null and address is not null""",
+    ),
+    Log.PRIVACY_DONE: ("privacy_log", "actor_id = %(user_id)s"),
+}
+
+
+def blanking(log: Log) -> LiteralString:
+    """The statement that blanks the next entries of the log, after the last one that was blanked.
+
+    They are locked in the order of their ids, as whoever else changes entries does. What goes away before that counts as done.
+    """
+    table, whose = LOGS[log]
+    blank = f"{BLANK}, city = null, country = null" if log is Log.LOGINS else BLANK
+    last = "from blankings where user_id = %(user_id)s and log = %(log)s"
+    return f"""
+    with due as materialized (
+        select id, created_at from {table}
+        where {whose}
+          and (created_at, id) < (coalesce((select after_at {last}), 'infinity'),
+                                  coalesce((select after_id {last}), 'ffffffff-ffff-ffff-ffff-ffffffffffff'))
+        order by created_at desc, id desc limit %(limit)s),
+    held as materialized (
+        select id from {table} where id = any(array(select id from due)) order by id for no key update),
+    blanked as (
+        update {table} set {blank} where id = any(array(select id from held))),
     done as (
-        update audit_log set {BLANK} where actor_id = %(user_id)s or impersonator_id = %(user_id)s),
-    suffered as (
-        update audit_log l set {BLANK}
-        where l.target_type = 'user' and l.target_id = %(user_id)s::text and starts_with(l.action, 'security.')
-          and l.actor_id is null and l.address is not null),
-    joined as (
-        update audit_log l set {BLANK} from memberships m
-        where m.user_id = %(user_id)s and l.org_id = m.org_id and l.target_type = 'user' and l.target_id = %(user_id)s::text
-          and not starts_with(l.action, 'security.') and l.actor_id is null and l.address is not null),
-    asked as (
-        update privacy_log set {BLANK} where actor_id = %(user_id)s),
-    impersonated as (
-        update sessions set {BLANK}, ended_at = coalesce(ended_at, %(now)s) where impersonator_id = %(user_id)s)
-    select 1"""
+        delete {last} and (select count(*) from due) < %(limit)s),
+    more as (
+        insert into blankings (user_id, log, after_at, after_id)
+        select %(user_id)s, %(log)s, created_at, id from due where (select count(*) from due) >= %(limit)s
+        order by created_at, id limit 1
+        on conflict (user_id, log) do update set after_at = excluded.after_at, after_id = excluded.after_id)
+    select count(*) from due"""
+
+
+BLANKINGS: Final[Mapping[Log, LiteralString]] = {log: blanking(log) for log in Log}
+
+
+def addresses(now: LiteralString) -> LiteralString:
+    """The addresses that are the person's: `now`, and all former ones that no other account has by now."""
+    return f"""
+        array(
+            select {now} union all
+            select f.email from former_addresses f
+            where f.user_id = %(user_id)s and not exists (select 1 from users o where o.email = f.email and o.id <> f.user_id))"""
+
+
+CONCERNED: Final = f"""
+    select org_id from memberships where user_id = %(user_id)s
+    union
+    select i.org_id from invitations i
+    where i.email = any({addresses("u.email from users u where u.id = %(user_id)s")}) and i.status = 'pending'
+    order by org_id"""
+# Whose address an old one is by now does not matter here: what has the person's id for its target is the person's. An entry of somebody who
+# joined says by which invitation, and so leads to the one of its acceptance.
+BLANK_ARRIVALS: Final = f"""
+    with places as materialized (
+        select org_id from memberships where user_id = %(user_id)s
+        union
+        select i.org_id from invitations i
+        where i.email = any(array(
+            select %(email)s::text union all select f.email from former_addresses f where f.user_id = %(user_id)s))),
+    joined as materialized (
+        select l.id, l.org_id, l.details ->> 'invitation_id' as invitation_id
+        from places p cross join lateral (
+            select * from audit_log l
+            where l.org_id = p.org_id and l.target_type = 'user' and l.target_id = %(user_id)s::text
+              and not starts_with(l.action, 'security.') and l.actor_id is null and l.address is not null) l),
+    answers as materialized (
+        select l.id from joined j join audit_log l on l.org_id = j.org_id and l.target_type = 'invitation' and l.target_id = j.invitation_id
+        where l.actor_id is null and l.address is not null),
+    held as materialized (
+        select id from audit_log where id = any(array(select id from joined union all select id from answers)) order by id
+        for no key update)
+    update audit_log set {BLANK} where id = any(array(select id from held))"""
 # Entries and events of an invitation have its id for their target. Whoever answered it without signing in was the one invited.
 END_INVITATIONS: Final = f"""
     with held as (
         select id, status from invitations
-        where email = %(email)s and (status <> 'pending' or org_id = any(%(locked)s)) order by id for no key update),
+        where email = any({addresses("%(email)s::text")}) and (status <> 'pending' or org_id = any(%(locked)s))
+        order by id for no key update),
     ended as (
         update invitations i set
             email = %(placeholder)s,
@@ -63,20 +130,23 @@ END_INVITATIONS: Final = f"""
             ended_at = coalesce(i.ended_at, %(now)s)
         from held where i.id = held.id
         returning {INVITATION_COLUMNS}, held.status = 'pending' as was_pending),
+    entries as materialized (
+        select l.id from ended e join audit_log l
+            on l.org_id = e.org_id and l.target_type in ('user', 'invitation') and l.target_id = e.id::text
+        order by l.id for no key update of l),
     renamed as (
         update audit_log l set
-            details = l.details || jsonb_build_object('invited_email', %(placeholder)s::text),
+            details = case when l.details ? 'invited_email' then l.details || jsonb_build_object('invited_email', %(placeholder)s::text)
+                      else l.details end,
             address = case when l.actor_id is null and l.address is not null then '{NO_ADDRESS}' else l.address end,
             agent = case when l.actor_id is null and l.address is not null then '{NO_AGENT}' else l.agent end
-        from ended e
-        where l.org_id = e.org_id and l.target_type in ('user', 'invitation') and l.target_id = e.id::text
-          and l.details ->> 'invited_email' = %(email)s),
+        where l.id = any(array(select id from entries))),
     told as (
         update events v set data = v.data || jsonb_build_object('invited_email', %(placeholder)s::text)
         from ended e
-        where v.org_id = e.org_id and v.name = any(%(names)s) and v.target_id = e.id::text
-          and v.data ->> 'invited_email' = %(email)s)
+        where v.org_id = e.org_id and v.name = any(%(names)s) and v.target_id = e.id::text and v.data ? 'invited_email')
     select {INVITATION_COLUMNS} from ended i where was_pending order by created_at, id"""
+REMOVE_MAILS: Final = f"delete from mails where address = any({addresses('%(email)s::text')})"
 
 
 def to_membership(row: Row) -> KeptMembership:
@@ -165,7 +235,11 @@ class Privacy(Repository):
         return await self._all(
             to_login,
             f"""
-            select id, created_at, address, agent, provider, success, risk_score, risk_factors, city, country from login_events
+            with unknown as materialized (select 1 from users where id = %(user_id)s and anonymized_at is not null)
+            select id, created_at, case when exists (table unknown) then '{NO_ADDRESS}' else address end,
+                   case when exists (table unknown) then '{NO_AGENT}' else agent end, provider, success, risk_score, risk_factors,
+                   case when not exists (table unknown) then city end, case when not exists (table unknown) then country end
+            from login_events
             where user_id = %(user_id)s {there} {earlier} order by created_at desc, id desc limit %(limit)s""",
             user_id=user_id,
             within=_listed(within),
@@ -222,11 +296,7 @@ class Privacy(Repository):
     async def concerned(self, user_id: UUID) -> list[UUID]:
         return await self._all(
             lambda row: row[0],
-            """
-            select org_id from memberships where user_id = %(user_id)s
-            union
-            select i.org_id from users u join invitations i on i.email = u.email and i.status = 'pending' where u.id = %(user_id)s
-            order by org_id""",
+            CONCERNED,
             user_id=user_id,
         )
 
@@ -253,18 +323,40 @@ class Privacy(Repository):
 
     async def remove_ways_in(self, user_id: UUID) -> None:
         removed = ", ".join([f"from_{table} as (delete from {table} where user_id = %(user_id)s)" for table in WAYS_IN])
-        await self._run(f"with {removed} select 1", user_id=user_id)
+        await self._write(f"with {removed} select 1", user_id=user_id)
 
-    async def blank_logins(self, user_id: UUID) -> None:
-        await self._run(f"update login_events set {BLANK}, city = null, country = null where user_id = %(user_id)s", user_id=user_id)
+    async def blank_newest(self, user_id: UUID, limit: int) -> None:
+        for log, statement in BLANKINGS.items():
+            await self._write(statement, user_id=user_id, log=log.value, limit=limit)
 
-    async def blank_logs(self, user_id: UUID, now: datetime) -> None:
-        await self._run(BLANK_LOGS, user_id=user_id, now=now)
+    async def blank(self, user_id: UUID, log: Log, limit: int) -> int:
+        return await self._one(lambda row: int(row[0]), BLANKINGS[log], user_id=user_id, log=log.value, limit=limit) or 0
 
-    async def end_invitations(self, email: Email, placeholder: Email, locked: Collection[UUID], now: datetime) -> list[Invitation]:
+    async def unblanked_person(self) -> UUID | None:
+        return await self._one(lambda row: row[0], "select user_id from blankings order by user_id limit 1")
+
+    async def unblanked_log(self, user_id: UUID) -> Log | None:
+        return await self._one(
+            lambda row: Log(row[0]), "select log from blankings where user_id = %(user_id)s order by log limit 1", user_id=user_id
+        )
+
+    async def end_impersonations(self, user_id: UUID, now: datetime) -> None:
+        await self._write(
+            f"update sessions set {BLANK}, ended_at = coalesce(ended_at, %(now)s) where impersonator_id = %(user_id)s",
+            user_id=user_id,
+            now=now,
+        )
+
+    async def blank_arrivals(self, user_id: UUID, email: Email) -> None:
+        await self._write(BLANK_ARRIVALS, user_id=user_id, email=email)
+
+    async def end_invitations(
+        self, user_id: UUID, email: Email, placeholder: Email, locked: Collection[UUID], now: datetime
+    ) -> list[Invitation]:
         return await self._all(
             to_invitation,
             END_INVITATIONS,
+            user_id=user_id,
             email=email,
             placeholder=placeholder,
             locked=list(locked),
@@ -272,11 +364,14 @@ class Privacy(Repository):
             now=now,
         )
 
-    async def remove_mails(self, address: Email) -> None:
-        await self._run("delete from mails where address = %(address)s", address=address)
+    async def remove_mails(self, user_id: UUID, email: Email) -> None:
+        await self._write(REMOVE_MAILS, user_id=user_id, email=email)
+
+    async def remove_former_addresses(self, user_id: UUID) -> None:
+        await self._write("delete from former_addresses where user_id = %(user_id)s", user_id=user_id)
 
     async def log(self, user_id: UUID, caller: Person, now: datetime) -> None:
-        await self._run(
+        await self._write(
             """
             insert into privacy_log (id, event_type, user_id, actor_id, address, agent, created_at)
             values (%(id)s, %(event_type)s, %(user_id)s, %(actor_id)s, %(address)s, %(agent)s, %(now)s)""",

@@ -9,15 +9,30 @@ from uuid import UUID, uuid4
 import pytest
 
 from adapters.postgres.pool import Pool
-from core import events, privacy
+from adapters.postgres.privacy import Privacy
+from core import accounts, blanking, events, housekeeping, privacy
 from core.access import SYSTEM
 from core.accounts import Account
+from core.errors import StorageDown
 from core.invitations import InvitationStatus
 from core.mails import MailKind, new_mail
 from core.one_time_tokens import Purpose
-from core.values import Email, digest, new_secret
+from core.values import Email, digest, new_id, new_secret
 from ports import Ports
-from tests.builders import EMAIL, PASSWORD, Answer, Api, add_account, add_invitation, add_member, deliver, impersonate, run_sql, sign_in
+from tests.builders import (
+    EMAIL,
+    PASSWORD,
+    Answer,
+    Api,
+    add_account,
+    add_invitation,
+    add_member,
+    deliver,
+    everyone,
+    impersonate,
+    run_sql,
+    sign_in,
+)
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.http.platform import NOWHERE, Platform
 from tests.http.refusals import FORBIDDEN, MISSING, UNAUTHORIZED, refused
@@ -347,6 +362,258 @@ async def test_what_the_person_did_to_others_has_no_address_any_more(
     [(address, agent, ended)] = await run_sql(pool, "select address, agent, ended_at from sessions where id = %s", session)
     assert [(address, agent)] == blank
     assert ended is not None
+
+
+# Addresses that the person had before
+
+
+FORMER: Final = "ada.byron@example.com"
+
+
+async def readdress(ports: Ports, account: Account, *addresses: str) -> None:
+    """The account has these addresses one after the other."""
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        for address in addresses:
+            locked = await tx.accounts.lock(account.id)
+            assert locked is not None
+            await accounts.readdress(tx, locked, Email(address), ports.clock.now())
+
+
+async def test_former_addresses_are_gone_as_well(api: Api, ports: Ports, pool: Pool, clock: FakeClock, acme: Tenant, twin: Tenant) -> None:
+    """In entries and events of invitations that were answered, with invitations that are pending, in mails."""
+    ada = await add_account(ports, FORMER)
+    await acme.join("ada", ada)
+    answered = await add_invitation(ports, acme.org, FORMER)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.invitations.end(acme.org, answered.id, InvitationStatus.ACCEPTED, clock.now())
+        tx.record(events.invitation_accepted(answered, ada.id))
+    for address in ("countess@example.com", EMAIL):
+        changed = await api.patch("/api/user", {"email": address}, token=(await sign_in(ports, ada)).access_token)
+        assert changed.status == 200, changed.text
+    made = [await twin.invite(address) for address in (FORMER, "countess@example.com", EMAIL)]
+    for address in (FORMER, "countess@example.com"):
+        assert {"mails.address", "former_addresses.email", "audit_log.details", "events.data"} <= await mentions(pool, address)
+    await forgotten(api, ada.id, acme.token("owner"))
+    for address in (FORMER, "countess@example.com", EMAIL):
+        assert await mentions(pool, address) == set()
+    ended = "select status from invitations where org_id = %s"
+    assert await run_sql(pool, ended, twin.org) == [("cancelled",)] * 3
+    assert (await twin.actions())["invitation.revoked"] == 3
+    for one in made:
+        assert (await api.post("/api/invitations/accept", {"token": one["token"]})).status == 400
+
+
+async def test_a_former_address_that_is_somebody_elses_by_now_stays_theirs(
+    api: Api, ports: Ports, pool: Pool, acme: Tenant, twin: Tenant, ada: Account
+) -> None:
+    await readdress(ports, ada, FORMER, "ada.king@example.com")
+    await add_account(ports, FORMER)
+    made = [await twin.invite(address) for address in (FORMER, EMAIL)]
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.mails.queue(new_mail(MailKind.PASSWORD_CHANGED, Email(FORMER), ports.clock.now()))
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        assert await tx.privacy.concerned(ada.id) == sorted([acme.org, twin.org])
+    await forgotten(api, ada.id, acme.token("owner"))
+    assert (await twin.statuses())[FORMER] == "pending"
+    assert await mentions(pool, EMAIL) == set()
+    assert await mentions(pool, FORMER) == {"users.email", "invitations.email", "audit_log.details", "events.data", "mails.address"}
+    assert [(await api.post("/api/invitations/accept", {"token": one["token"]})).status for one in made] == [200, 400]
+
+
+async def test_former_addresses_go_with_the_account(ports: Ports, pool: Pool) -> None:
+    ada = await add_account(ports, FORMER)
+    await readdress(ports, ada, EMAIL, FORMER, EMAIL, EMAIL)
+    known = "select user_id, email, until from former_addresses order by email"
+    now = ports.clock.now()
+    assert await run_sql(pool, known) == [(ada.id, FORMER, now), (ada.id, EMAIL, now)]
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.accounts.remove(ada.id)
+    assert await run_sql(pool, known) == []
+
+
+# Entries without an actor
+
+
+@pytest.mark.parametrize("case", ["member", "left", "left, with another address", "still there, but the address is another's"])
+async def test_from_where_an_invitation_was_accepted_is_gone(
+    api: Api, ports: Ports, pool: Pool, acme: Tenant, twin: Tenant, platform: Platform, case: str
+) -> None:
+    """By whoever knew the token, without signing in."""
+    made = await twin.invite(EMAIL)
+    ada = await add_account(ports, EMAIL)
+    assert (await api.post("/api/invitations/accept", {"token": made["token"]})).status == 200
+    await run_sql(pool, "update audit_log set address = %s, agent = 'a browser'", ADDRESS)
+    if case.startswith("left"):
+        await run_sql(pool, "delete from memberships where user_id = %s", ada.id)
+    if case not in ("member", "left"):
+        await readdress(ports, ada, FORMER)
+    if case.startswith("still"):
+        await add_account(ports, EMAIL)
+    await forgotten(api, ada.id, platform.token)
+    entries = "select action, address, agent from audit_log where org_id = %s and actor_id is null order by action"
+    assert [entry for entry in await run_sql(pool, entries, twin.org) if entry[0] != "user.anonymized"] == [
+        ("invitation.accepted", "0.0.0.0", "anonymized"),  # noqa: S104
+        ("user.joined", "0.0.0.0", "anonymized"),  # noqa: S104
+    ]
+    assert await run_sql(pool, "select address from audit_log where action = 'user.invited'") == [(ADDRESS,)]
+
+
+async def test_from_where_an_invitation_was_declined_is_gone_whatever_the_entry_says(
+    api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account
+) -> None:
+    made = await twin.invite(EMAIL)
+    assert (await api.post("/api/invitations/decline", {"token": made["token"]})).status == 200
+    await run_sql(pool, "update audit_log set address = %s, details = '{}' where action = 'invitation.declined'", ADDRESS)
+    await forgotten(api, ada.id, acme.token("owner"))
+    assert await run_sql(pool, "select address, details from audit_log where action = 'invitation.declined'") == [("0.0.0.0", {})]  # noqa: S104
+
+
+# Logs that are too long for one transaction
+
+
+ENTRIES: Final = 23  # of each log
+AT_HOME: Final = "203.0.113.77"
+
+
+@pytest.fixture
+async def long_logs(pool: Pool, acme: Tenant, ada: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many more entries of the person, in everything that is blanked in batches, than are blanked at once."""
+    monkeypatch.setattr(blanking, "FIRST", 3)
+    monkeypatch.setattr(blanking, "BATCH", 7)
+    monkeypatch.setattr(housekeeping, "BATCH", 5)
+    mfa = "insert into mfa_events (id, user_id, actor_id, impersonator_id, event_type, success, address, agent, created_at)"
+    audit = """
+        insert into audit_log
+            (id, org_id, action, target_type, target_id, actor_id, impersonator_id, address, agent, details, created_at) """
+    someone, mine, admin = "gen_random_uuid()", f"'{ada.id}'", f"'{acme.people['admin'].id}'"
+    where = f"'{AT_HOME}', 'a browser'"
+    # Three of each moment.
+    many = f"now() - number / 3 * interval '1 second' from generate_series(1, {ENTRIES}) number"
+    statements = (
+        f"""
+        insert into login_events (id, user_id, provider, success, address, agent, city, country, created_at)
+        select {someone}, {mine}, 'password', true, {where}, 'London', 'GB', {many}""",
+        f"{mfa} select {someone}, {mine}, null, null, 'mfa_verify_success', true, {where}, {many}",
+        f"{mfa} select {someone}, {admin}, {mine}, null, 'mfa_disabled', true, {where}, {many}",
+        f"{mfa} select {someone}, {admin}, null, {mine}, 'mfa_disabled', true, {where}, {many}",
+        f"{audit} select {someone}, '{acme.org}', 'x', 'user', 'x', {mine}, null, {where}, '{{}}', {many}",
+        f"{audit} select {someone}, '{acme.org}', 'x', 'user', 'x', {admin}, {mine}, {where}, '{{}}', {many}",
+        f"{audit} select {someone}, null, 'security.password.changed', 'user', {mine}, null, null, {where}, '{{}}', {many}",
+        f"""
+        insert into privacy_log (id, event_type, user_id, actor_id, address, agent, created_at)
+        select {someone}, 'user_anonymized', {someone}, {mine}, {where}, {many}""",
+        # And what others did.
+        f"""
+        insert into login_events (id, user_id, provider, success, address, agent, created_at)
+        values ({someone}, {admin}, 'password', true, '198.51.100.7', 'a browser', now())""",  # noqa: S608
+        f"{audit} values ({someone}, '{acme.org}', 'x', 'user', 'x', {admin}, null, '198.51.100.7', 'a browser', '{{}}', now())",
+    )
+    for statement in statements:
+        await run_sql(pool, statement)
+
+
+async def shown(pool: Pool) -> int:
+    """How many entries of logs still say where the person was."""
+    counts = [
+        (await run_sql(pool, f"select count(*) from {table} where address = %s", AT_HOME))[0][0]  # noqa: S608
+        for table in ("login_events", "mfa_events", "audit_log", "privacy_log")
+    ]
+    return sum(counts)
+
+
+async def check_blank(pool: Pool) -> None:
+    for text in (AT_HOME, "London"):
+        assert await mentions(pool, text) == set()
+    assert await mentions(pool, "198.51.100.7") == {"login_events.address", "audit_log.address"}
+    assert await run_sql(pool, "select * from blankings") == []
+
+
+@pytest.mark.slow
+async def test_long_logs_are_blank_before_the_answer(api: Api, pool: Pool, acme: Tenant, ada: Account, long_logs: None) -> None:
+    assert await shown(pool) == ENTRIES * len(blanking.Log)
+    await forgotten(api, ada.id, acme.token("owner"))
+    await check_blank(pool)
+    sizes = await run_sql(pool, "select count(*) from login_events group by xmin")
+    assert max(size for (size,) in sizes) <= blanking.BATCH, "each transaction is short"
+
+
+@pytest.fixture
+async def cut_off(api: Api, acme: Tenant, ada: Account, long_logs: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The person is anonymized, and the process ended right after that."""
+
+    async def ends(*_: object) -> None:
+        raise StorageDown
+
+    with monkeypatch.context() as patch:
+        patch.setattr(blanking, "finish", ends)
+        assert (await forget(api, ada.id, acme.token("owner"))).status == 500
+
+
+@pytest.mark.slow
+async def test_the_account_is_unknown_whatever_is_left_of_its_logs(api: Api, pool: Pool, acme: Tenant, ada: Account, cut_off: None) -> None:
+    assert await mentions(pool, EMAIL) == set()
+    assert await count(pool, ada.id, *GONE) == dict.fromkeys(GONE, 0)
+    assert await shown(pool) == (ENTRIES - blanking.FIRST) * len(blanking.Log)
+
+
+@pytest.mark.slow
+async def test_what_a_crash_leaves_the_housekeeper_blanks(ports: Ports, pool: Pool, cut_off: None) -> None:
+    rest = await shown(pool)
+    assert await housekeeping.sweep(ports, new_id()) == {"blankings": rest}
+    await check_blank(pool)
+    assert await housekeeping.sweep(ports, new_id()) is None, "another holder"
+
+
+@pytest.mark.slow
+async def test_a_second_call_goes_on_with_what_is_left(api: Api, pool: Pool, acme: Tenant, ada: Account, cut_off: None) -> None:
+    before = await row(pool, ada.id)
+    await forgotten(api, ada.id, acme.token("owner"))
+    await check_blank(pool)
+    assert await row(pool, ada.id) == before
+    assert len(await acme.told()) == 1
+
+
+@pytest.mark.slow
+async def test_what_is_left_is_blanked_though_the_account_be_deleted(ports: Ports, pool: Pool, ada: Account, cut_off: None) -> None:
+    await run_sql(pool, "delete from memberships where user_id = %s", ada.id)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await accounts.erase(tx, ada.id)
+    assert await shown(pool) > 0
+    assert await housekeeping.sweep(ports, new_id()) is not None
+    await check_blank(pool)
+
+
+@pytest.mark.slow
+async def test_an_export_in_between_says_nothing(api: Api, pool: Pool, platform: Platform, ada: Account, cut_off: None) -> None:
+    answer = await api.get(f"/api/privacy/export/{ada.id}", token=platform.token)
+    assert await shown(pool) > 0
+    assert len(answer.json["login_events"]) == answer.json["login_events_count"] == ENTRIES
+    keys = ("ip_address", "user_agent", "geo_city", "geo_country")
+    assert {tuple(login[key] for key in keys) for login in answer.json["login_events"]} == {("0.0.0.0", "anonymized", None, None)}  # noqa: S104
+
+
+@pytest.mark.slow
+async def test_many_who_go_on_at_once_blank_each_entry_once(
+    api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account, monkeypatch: pytest.MonkeyPatch, cut_off: None
+) -> None:
+    rest, done = await shown(pool), 0
+    blank = Privacy.blank
+
+    async def counted(self: Privacy, user_id: UUID, log: blanking.Log, limit: int) -> int:
+        nonlocal done
+        found = await blank(self, user_id, log, limit)
+        done += found
+        return found
+
+    monkeypatch.setattr(Privacy, "blank", counted)
+
+    async def act(number: int) -> object:
+        return await housekeeping.sweep(ports, new_id()) if number % 4 == 0 else (await forget(api, ada.id, acme.token("owner"))).status
+
+    answers = await everyone(12, act)
+    assert [answer for answer in answers if isinstance(answer, int)] == [200] * 9
+    await check_blank(pool)
+    assert done == rest
 
 
 async def test_placeholders_differ_however_many_are_made_at_once(api: Api, ports: Ports, pool: Pool, platform: Platform) -> None:

@@ -135,12 +135,29 @@ create table privacy_log (
     created_at       timestamptz not null
 );
 
--- What somebody's anonymization looks for: what they did, in whatever log, and what was sent to their address.
-create index privacy_log_of_actor on privacy_log (actor_id);
-create index mfa_events_of_actor on mfa_events (actor_id) where actor_id is not null;
-create index mfa_events_of_impersonator on mfa_events (impersonator_id) where impersonator_id is not null;
-create index audit_log_of_actor on audit_log (actor_id) where actor_id is not null;
-create index audit_log_of_impersonator on audit_log (impersonator_id) where impersonator_id is not null;
+-- Which addresses an account had before: whoever wants to be unknown is not to be known by these either.
+create table former_addresses (
+    user_id  uuid not null references users on delete cascade,
+    email    text not null,
+    until    timestamptz not null,
+    primary key (user_id, email)
+);
+-- Where an anonymization goes on in a log that is too long for one transaction: the last entry that was blanked. Empty, but for minutes. It
+-- does not point to the account, since what the person did in logs outlives that.
+create table blankings (
+    user_id   uuid not null,
+    log       text not null,
+    after_at  timestamptz not null,
+    after_id  uuid not null,
+    primary key (user_id, log)
+);
+
+-- What somebody's anonymization looks for, the newest first, to go on after any of it: what they did, in whatever log, and what was sent to their address.
+create index privacy_log_of_actor on privacy_log (actor_id, created_at desc, id desc);
+create index mfa_events_of_actor on mfa_events (actor_id, created_at desc, id desc) where actor_id is not null;
+create index mfa_events_of_impersonator on mfa_events (impersonator_id, created_at desc, id desc) where impersonator_id is not null;
+create index audit_log_of_actor on audit_log (actor_id, created_at desc, id desc) where actor_id is not null;
+create index audit_log_of_impersonator on audit_log (impersonator_id, created_at desc, id desc) where impersonator_id is not null;
 drop index invitations_of_email;
 create index invitations_of_email on invitations (email, status);
 drop index mails_with_token;
