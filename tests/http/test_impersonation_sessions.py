@@ -378,6 +378,7 @@ async def test_what_cannot_be_recorded_is_not_done(support: Support, acme: Tenan
     assert [entry["details"]["route"] for entry in await support.requests()] == ["/api/user"]
 
 
+@pytest.mark.slow
 async def test_the_line_of_a_request_names_both_persons(support: Support) -> None:
     seen: list[Any] = []
     app = create_app(support.ports, make_edge(), observe=seen.append, exposition=lambda: b"", exposition_type="text/plain")
