@@ -366,7 +366,6 @@ async def test_an_impersonation_that_ended_with_the_right_to_it_does_not_come_ba
         assert (await api.get("/api/user", token=token)).status == 401
 
 
-
 async def test_a_refresh_keeps_the_impersonator_and_the_end(
     app: QuartTrio, api: Api, ports: Ports, pool: Pool, clock: FakeClock, seen: list[Any]
 ) -> None:
