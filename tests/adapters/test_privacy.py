@@ -203,9 +203,9 @@ async def test_of_large_logs_only_what_the_person_did_is_read(
         *[node for log in Log for node in await plan_nodes(pool, BLANKINGS[log], {**asked, "log": log, "limit": 1000}, mode)],
         *await plan_nodes(pool, BLANK_ARRIVALS, asked, mode),
     ]
-    assert max(map(rows_of, nodes)) < 100
+    assert max(map(rows_of, nodes)) < MANY // 10
     assert await run_sql(pool, "select count(*) from audit_log where agent = 'anonymized'") == [(4,)]
-    assert max(map(rows_of, await plan_nodes(pool, CONCERNED, asked, mode))) < 100
+    assert max(map(rows_of, await plan_nodes(pool, CONCERNED, asked, mode))) < MANY // 10
     ending = {"placeholder": PLACEHOLDER, "locked": [acme], "names": INVITING, "now": NOW + SECOND, **asked}
-    assert max(map(rows_of, await plan_nodes(pool, END_INVITATIONS, ending, mode))) < 100
-    assert max(map(rows_of, await plan_nodes(pool, REMOVE_MAILS, asked, mode))) < 100
+    assert max(map(rows_of, await plan_nodes(pool, END_INVITATIONS, ending, mode))) < MANY // 10
+    assert max(map(rows_of, await plan_nodes(pool, REMOVE_MAILS, asked, mode))) < MANY // 10

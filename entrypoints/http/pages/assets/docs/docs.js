@@ -11,7 +11,7 @@ SwaggerUIBundle({
   domNode: document.getElementById("docs"),
   deepLinking: true,
   displayRequestDuration: true,
-  docExpansion: "list",
+  docExpansion: "none", // of some 150 operations at once only the first few come to be shown
   filter: true,
   validatorUrl: null, // the default sends the document's address to a validator elsewhere
   requestInterceptor: (request) => {
