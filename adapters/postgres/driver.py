@@ -49,6 +49,8 @@ _ACTIVE = pq.TransactionStatus.ACTIVE
 _IDLE = pq.TransactionStatus.IDLE
 
 _log = logging.getLogger(__name__)
+# Of a connection that breaks in a pipeline psycopg warns, with a traceback, besides raising what has happened.
+logging.getLogger("psycopg").setLevel(logging.CRITICAL)
 
 
 class Connection(psycopg.AsyncConnection[Row]):
