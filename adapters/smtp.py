@@ -16,6 +16,7 @@ from email.headerregistry import Address
 from email.message import EmailMessage
 from email.parser import HeaderParser
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, Final, Self
@@ -176,7 +177,7 @@ class SmtpTransport:
         """At most `connections` at once; `tls` replaces the system's certificate authorities. Raises ValueError as the parsers above do."""
         self._server = SmtpServer.parse(url)
         self._sender = parse_sender(mail_from)
-        self._tls = tls or ssl.create_default_context()
+        self._tls = tls
         self._exchange_deadline = exchange_deadline
         # Threads of its own: a slow mail server takes none from anybody else (security.md P-7).
         self._threads = trio.CapacityLimiter(connections)
@@ -215,7 +216,7 @@ class OwnServers:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._guard = guard
-        self._tls = tls or ssl.create_default_context()
+        self._tls = tls
         self._exchange_deadline = exchange_deadline
         self._trial_deadline = trial_deadline
         self._threads = trio.CapacityLimiter(connections)
@@ -334,11 +335,18 @@ async def _hold(client: "_Client", talk: "Talk", threads: trio.CapacityLimiter) 
         client.abort()
 
 
+@cache
+def authorities() -> ssl.SSLContext:
+    """What the system believes of certificates: megabytes, read when they are needed first."""
+    return ssl.create_default_context()
+
+
 class _Client(smtplib.SMTP):
     """One conversation with the server. It is held in a worker thread, and `abort` ends it from another one."""
 
-    def __init__(self, server: SmtpServer, tls: ssl.SSLContext, addresses: Sequence[str]) -> None:
-        """`addresses` are where to connect, in turn; certificates are compared with the server's host all the same."""
+    def __init__(self, server: SmtpServer, tls: ssl.SSLContext | None, addresses: Sequence[str]) -> None:
+        """`tls` replaces the system's certificate authorities. `addresses` are where to connect, in turn; certificates are compared with
+        the server's host all the same."""
         own_name = socket.gethostname()
         # Without a name of its own the library asks the DNS for one, which can take longer than all the rest.
         super().__init__(local_hostname=own_name if "." in own_name else "[127.0.0.1]", timeout=CONNECT_TIMEOUT)
@@ -373,7 +381,7 @@ class _Client(smtplib.SMTP):
         self.ehlo_or_helo_if_needed()
         if self._server.starttls:
             self.stage = _Stage.ENCRYPTING
-            self.starttls(context=self._tls)
+            self.starttls(context=self._tls or authorities())
             self.ehlo_or_helo_if_needed()
         if self._server.username is not None and self._server.password is not None:
             self.stage = _Stage.SIGNING_IN
@@ -386,7 +394,7 @@ class _Client(smtplib.SMTP):
             raise TimeoutError
         if self._server.tls:
             self.stage = _Stage.ENCRYPTING
-            self.sock = self._tls.wrap_socket(self.sock, server_hostname=host, do_handshake_on_connect=False)
+            self.sock = (self._tls or authorities()).wrap_socket(self.sock, server_hostname=host, do_handshake_on_connect=False)
             self.sock.do_handshake()
             self.stage = _Stage.CONNECTING  # still: a mail server has something to say first
         return self.sock

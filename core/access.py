@@ -9,11 +9,15 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from core.errors import Forbidden, NotFound, OrganizationNotActive, SessionEnded
+from core.errors import Forbidden, NotFound, OrganizationNotActive, SessionEnded, refuse
 from core.values import Email
+
+if TYPE_CHECKING:
+    from core.accounts import Account
+    from ports.storage import Transaction
 
 
 class Role(StrEnum):
@@ -272,6 +276,18 @@ class AddressNotVerified(Forbidden):
 
 class AccountGone(NotFound):
     """The account does not exist any more."""
+
+
+async def enter(tx: "Transaction", caller: Person, now: datetime) -> "Account":
+    """The caller's own account, locked for a change of it, while the session that the caller comes with lives still: whatever held the lock
+    before, a reset of the password or an anonymization, may have ended it (security.md Z-5). Raises AccountGone, SessionEnded.
+    """
+    account = await tx.accounts.lock(caller.user_id) or refuse(AccountGone)
+    if caller.service is None:
+        await tx.sessions.standing(caller.session_id, caller.user_id, None, now) or refuse(SessionEnded)
+    else:
+        await tx.sessions.standing_with(caller.service.client_id, caller.session_id, caller.user_id, now) or refuse(SessionEnded)
+    return account
 
 
 class OrganizationNotFound(NotFound):

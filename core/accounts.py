@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from core import events, guesses, mfa
-from core.access import AccountGone
+from core.access import AccountGone, enter
 from core.errors import Conflict, Invalid, Unauthenticated, refuse
 from core.guesses import Secret
 from core.mails import MailKind, new_mail
@@ -283,13 +283,13 @@ async def change_email(ports: Ports, caller: Person, email: Email) -> Email:
     """The address after the change, which takes effect at once and is unverified until proved (security.md A-9).
 
     A verification link goes to the new address and a notice to the old one; older links die, all other sessions end. Nothing
-    happens when it is the address that the account has. Raises EmailNotFree, AccountGone.
+    happens when it is the address that the account has. Raises EmailNotFree, AccountGone, SessionEnded.
     """
     if email == caller.email:
         return email
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await tx.accounts.lock(caller.user_id) or refuse(AccountGone)
+        account = await enter(tx, caller, now)
         await readdress(tx, account, email, now)
         await tx.sessions.end_others(account.id, caller.session_id, now)
         await tx.mails.queue(new_mail(MailKind.VERIFY_EMAIL, email, now))
@@ -311,7 +311,10 @@ async def readdress(tx: Transaction, account: Account, email: Email, now: dateti
 
 
 async def set_password(ports: Ports, caller: Person, new_password: str) -> None:
-    """A first password for an account without one; ends nothing (decisions, point 47). Raises PasswordAlreadySet, AccountGone."""
+    """A first password for an account without one; ends nothing (decisions, point 47).
+
+    Raises PasswordAlreadySet, AccountGone, SessionEnded.
+    """
     check_new_password(new_password, ports.policy.common_passwords)
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
@@ -320,7 +323,7 @@ async def set_password(ports: Ports, caller: Person, new_password: str) -> None:
     password_hash = await ports.passwords.hash(new_password)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await tx.accounts.lock(caller.user_id) or refuse(AccountGone)
+        account = await enter(tx, caller, now)
         if account.password_hash is not None:  # read again under the lock: another request may have set one meanwhile
             raise PasswordAlreadySet
         await tx.accounts.set_password(account.id, password_hash, now)
@@ -332,7 +335,7 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
     """Another password for an account that has one; every other session and all device trust end, the caller's session stays (security.md
     A-8).
 
-    Raises CurrentPasswordWrong (it counts as a wrong guess), TooManyGuesses, NoPasswordSet, AccountGone.
+    Raises CurrentPasswordWrong (it counts as a wrong guess), TooManyGuesses, NoPasswordSet, AccountGone, SessionEnded.
     """
     check_new_password(new_password, ports.policy.common_passwords)
     check_password_length(current)
@@ -346,7 +349,7 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
     password_hash = await ports.passwords.hash(new_password)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        locked = await tx.accounts.lock(caller.user_id) or refuse(AccountGone)
+        locked = await enter(tx, caller, now)
         if locked.password_hash != account.password_hash:  # changed by somebody else while we were hashing
             raise CurrentPasswordWrong
         await tx.accounts.set_password(locked.id, password_hash, now)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from core import risk
-from core.errors import Forbidden, Invalid, NotFound, SessionEnded, refuse
+from core.access import enter
+from core.errors import Forbidden, Invalid, NotFound, refuse
 from core.values import Batches, digest, new_id, new_secret
 
 if TYPE_CHECKING:
@@ -320,8 +321,7 @@ async def revoke(ports: Ports, caller: Person, device_id: UUID) -> None:
 
 async def _enter(tx: Transaction, caller: Person, device_id: UUID, now: datetime) -> Seen:
     """The device, with the account locked and the caller's session alive still: devices may be revoking each other."""
-    await tx.accounts.lock(caller.user_id) or refuse(SessionEnded)
-    await tx.sessions.standing(caller.session_id, caller.user_id, None, now) or refuse(SessionEnded)
+    await enter(tx, caller, now)
     return await _own(tx, caller, device_id, now)
 
 

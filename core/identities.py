@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from core import events
-from core.access import AccountGone
+from core.access import enter
 from core.errors import Invalid, NotFound, ProviderFailed, SessionEnded, refuse
 from core.oauth_credentials import ProviderUnknown, provider_named
 from core.values import digest, new_secret
@@ -83,7 +83,7 @@ async def start_link(ports: Ports, caller: Person, provider_name: str) -> str:
         raise ProviderUnknown
     now, ticket = ports.clock.now(), new_secret()
     async with ports.storage.transaction(by=caller) as tx:
-        await tx.accounts.lock(caller.user_id) or refuse(AccountGone)
+        await enter(tx, caller, now)
         if provider in {identity.provider for identity in await tx.identities.of_person(caller.user_id, _context(caller))}:
             raise AlreadyLinked
         kept = LinkTicket(digest(ticket), caller.user_id, caller.session_id, _context(caller), provider, now, now + TICKET_TTL)
@@ -96,12 +96,12 @@ async def unlink(ports: Ports, caller: Person, provider_name: str) -> None:
     """Unlink what the caller has linked at the provider, and forget its tokens.
 
     With neither a password nor another identity of the same context the caller could not sign in there again, so that one stays.
-    Raises ProviderUnknown, NotLinked, LastWayToSignIn, AccountGone.
+    Raises ProviderUnknown, NotLinked, LastWayToSignIn, AccountGone, SessionEnded.
     """
-    provider = provider_named(provider_name)
+    provider, now = provider_named(provider_name), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         # Locked, so that of two that are unlinked at once the second knows of the first.
-        account = await tx.accounts.lock(caller.user_id) or refuse(AccountGone)
+        account = await enter(tx, caller, now)
         there = {identity.provider for identity in await tx.identities.of_person(account.id, _context(caller))}
         if provider not in there:
             raise NotLinked

@@ -27,7 +27,7 @@ from core.values import Email, digest, new_id, new_secret
 if TYPE_CHECKING:
     from core.access import Caller, ServiceContext
     from core.accounts import Account
-    from core.devices import Arrival, Look
+    from core.devices import Arrival
     from core.mfa import Enrolment, Proof
     from core.sessions import TokenPair
     from core.subscriptions import Entitlement
@@ -58,6 +58,10 @@ class PreAuthInvalid(Unauthenticated):
     token_sent = True
 
 
+# What service_to_sign_in_to raises.
+SERVICE_CLOSED = (NotFound, OrganizationNotActive, NeedsCodeFlow)
+
+
 @dataclass(frozen=True, slots=True)
 class Pending:
     """A sign-in whose first factor was right, and which waits for the second. Times are UTC."""
@@ -77,6 +81,16 @@ class Try:
     pending: Pending
     account: Account
     enrolment: Enrolment | None
+    blocked_until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """A guess at somebody's password: at whose, if anybody's, by what it was counted, and until when it must wait instead, in UTC."""
+
+    account: Account | None
+    secret: Secret
+    subject: bytes
     blocked_until: datetime | None
 
 
@@ -103,11 +117,10 @@ class SignedIn:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How somebody signs in: through what, to what, on which device, and whether in a browser on our own pages."""
+    """How somebody signs in: through what, to what, and whether in a browser on our own pages."""
 
     provider: str
     service: ServiceContext | None
-    look: Look
     in_browser: bool
 
 
@@ -130,13 +143,11 @@ async def with_password(
     meanwhile.
     """
     check_password_length(password)
-    async with ports.storage.reading() as read:
-        account = await read.accounts.by_email(email)
-        trusted_by = None if client.token is None else await read.devices.trusted_by(digest(client.token), ports.clock.now())
-    counted, subject = Secret.PASSWORD, str(email)
-    if client.token is not None and account is not None and trusted_by == account.id:
-        counted, subject = Secret.PASSWORD_ON_TRUSTED_DEVICE, client.token
-    await guesses.charge(ports, counted, subject)
+    now, trust_hash = ports.clock.now(), None if client.token is None else digest(client.token)
+    async with ports.storage.counting() as count:
+        guess = await count.guesses.charge_password(email, trust_hash, guesses.allowance(ports.policy, Secret.PASSWORD), now)
+    guesses.judge(guess.secret, guess.blocked_until, now)
+    account = guess.account
     usable = account if account is not None and account.is_usable and account.password_hash is not None else None
     right = await ports.passwords.verify(usable.password_hash if usable else None, password)
     if usable is None or not right:
@@ -144,30 +155,39 @@ async def with_password(
         raise CredentialsInvalid
     if usable.email_verified_at is None:
         ports.metrics.login_failed("unverified")
-        await guesses.clear(ports, counted, subject)  # the guess was right
+        async with ports.storage.counting() as count:
+            await count.guesses.clear(guess.secret, guess.subject)  # it was right
         raise EmailNotVerified
     old_hash = usable.password_hash or ""
     new_hash = await ports.passwords.hash(password) if ports.passwords.is_outdated(old_hash) else None
     now = ports.clock.now()
     person = _person(usable, caller, service)
     look = devices.look(ports, person, client)
-    async with ports.storage.transaction(by=person) as tx:  # whoever knows the password does it
-        # What was read before the hash is read again under the lock: a reset or a deactivation may have come in between.
-        account = await tx.accounts.lock_for_login(usable.id, old_hash) or refuse(CredentialsInvalid)
-        if new_hash is not None:
-            await tx.accounts.set_password(account.id, new_hash, now)
-        admitted = await admit(ports, tx, person, account, Way(PASSWORD, service, look, in_browser), now)
-    await guesses.clear(ports, counted, subject)
+    try:
+        async with ports.storage.transaction(by=person) as tx:  # whoever knows the password does it
+            # What was read before the hash is read again under the lock: a reset or a deactivation may have come in between.
+            locked = tx.accounts.lock_for_login(usable.id, old_hash)
+            arrival = await devices.arrive(tx, usable.id, look, service.org_id if service else None, now)
+            account = locked.value or refuse(CredentialsInvalid)
+            if new_hash is not None:
+                await tx.accounts.set_password(account.id, new_hash, now)
+            admitted = await admit(ports, tx, person, account, Way(PASSWORD, service, in_browser), arrival, now)
+            await tx.guesses.clear(guess.secret, guess.subject)
+    except SERVICE_CLOSED:  # meanwhile; the password was right
+        async with ports.storage.counting() as count:
+            await count.guesses.clear(guess.secret, guess.subject)
+        raise
     if isinstance(admitted, Pending):
         return _pre_auth(ports, admitted)
     await _take_part(ports, admitted)
     return admitted
 
 
-async def admit(ports: Ports, tx: Transaction, person: Person, account: Account, way: Way, now: datetime) -> SignedIn | Pending:
+async def admit(
+    ports: Ports, tx: Transaction, person: Person, account: Account, way: Way, arrival: Arrival, now: datetime
+) -> SignedIn | Pending:
     """What a right first factor leads to, on a locked account that may sign in: a session, whose id is that of `person`, or waiting for the
     second factor. Raises what service_to_sign_in_to raises."""
-    arrival = await devices.arrive(tx, account.id, way.look, way.service.org_id if way.service else None, now)
     if account.mfa_enabled_at is None or arrival.is_trusted:
         return await _begin(ports, tx, person, account, way, arrival, now)
     pending = Pending(
@@ -212,7 +232,7 @@ async def with_code(
         await mfa.failed(ports, caller, user_id)
         await _failed(ports, caller, "mfa", tried.pending.provider, user_id)
         raise
-    except (OrganizationNotActive, NotFound):  # the service has been closed meanwhile; the code was right
+    except SERVICE_CLOSED:  # meanwhile; the code was right
         await guesses.clear(ports, Secret.MFA, str(user_id))
         raise
     await _take_part(ports, signed_in)
@@ -229,13 +249,15 @@ async def _shown(ports: Ports, caller: Caller, tried: Try, proof: Proof, client:
             service = await read.services.context_of(pending.service_id) or refuse(ServiceNotFound)
     now = ports.clock.now()
     person = _person(account, caller, service)
-    way = Way(pending.provider, service, devices.look(ports, person, client), in_browser)
+    look = devices.look(ports, person, client)
     async with ports.storage.transaction(by=person) as tx:
-        account = await tx.accounts.lock(account.id) or refuse(PreAuthInvalid)
         # Whatever ends sign-ins that wait, removes them, with the account locked.
-        if not await mfa.accept(tx, person, account, pending.id, proof, now) or not account.is_usable:
+        redeemed = mfa.redeem(tx, account.id, pending.id, proof, now)
+        arrival = await devices.arrive(tx, account.id, look, service.org_id if service else None, now)
+        account = await mfa.accept(tx, person, redeemed.value or refuse(PreAuthInvalid), proof, now)
+        if not account.is_usable:
             raise PreAuthInvalid
-        arrival = await devices.arrive(tx, account.id, way.look, service.org_id if service else None, now)
+        way = Way(pending.provider, service, in_browser)
         return await _begin(ports, tx, person, account, way, arrival, now, second_factor=True, trust=trust)
 
 
@@ -326,7 +348,7 @@ async def _take_part(ports: Ports, signed_in: SignedIn) -> None:
 
 async def _failed(ports: Ports, caller: Caller, reason: str, provider: str, user_id: UUID | None) -> None:
     ports.metrics.login_failed(reason)
-    place = ports.places.of(caller.address)
+    place = ports.places.of(caller.address)  # also for an address that nobody has, which must take as long (security.md B-2)
     if user_id is not None:
         async with ports.storage.counting() as count:
             await count.logins.failed(user_id, provider, ports.clock.now(), caller.address, caller.agent, place)

@@ -1,8 +1,8 @@
 """The second factor: codes of an authenticator app, and backup codes for whoever has lost it (identity.md sections 3 and 4.2; security.md
 section 6; decisions, points 42 to 44).
 
-Whoever signs in with it asks two things: `check`, outside of any transaction, whether a code is right; and `accept`, within the one that
-signs in, whether it still is, so that no code is good twice.
+Whoever signs in with it asks `check`, outside of any transaction, whether a code is right; and within the one that signs in has `redeem`
+use it up, and `accept` judge what came of that, so that no code is good twice.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from core import events, guesses
-from core.access import AccountGone
+from core.access import AccountGone, enter
 from core.errors import Invalid, Unauthenticated, refuse
 from core.guesses import Secret
 from core.mails import MailKind, new_mail
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from core.access import Caller, Person
     from core.accounts import Account
     from ports import Ports
-    from ports.storage import Transaction
+    from ports.storage import Soon, Transaction
 
 # How long a secret that nobody has confirmed is good for (security.md M-5).
 SETUP_TTL: Final = timedelta(minutes=15)
@@ -131,7 +131,7 @@ class NotEnabled(Invalid):
 
 
 async def status(ports: Ports, caller: Person) -> Status:
-    """Raises AccountGone, as all of these do."""
+    """Raises AccountGone, as all of these do; those that change something also raise SessionEnded."""
     async with ports.storage.reading() as read:
         return await read.mfa.status(caller.user_id) or refuse(AccountGone)
 
@@ -143,7 +143,7 @@ async def setup(ports: Ports, caller: Person) -> Setup:
     """
     secret, now = ports.codes.new_secret(), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await tx.accounts.lock(caller.user_id) or refuse(AccountGone)
+        account = await enter(tx, caller, now)
         if account.mfa_enabled_at is not None:
             raise AlreadyEnabled
         await tx.mfa.begin(account.id, secret, now)
@@ -179,7 +179,7 @@ async def verify(ports: Ports, caller: Person, code: str) -> Sequence[str]:
         raise SetupCodeWrong
     codes, salt, hashes = await _new_codes(ports)
     async with ports.storage.transaction(by=caller) as tx:
-        account = await tx.accounts.lock(caller.user_id) or refuse(AccountGone)
+        account = await enter(tx, caller, now)
         # Read again under the lock: it may have been confirmed, or set up anew, while the codes were hashed.
         _confirmable(await tx.mfa.enrolment(account.id), now)
         if not await tx.mfa.take_step(account.id, enrolment.setup_at, step):
@@ -208,7 +208,7 @@ async def disable(ports: Ports, caller: Person) -> bool:
     """Ask for the second factor no more; whether it was asked for. Where it was not, only a pending secret is forgotten."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await tx.accounts.lock(caller.user_id) or refuse(AccountGone)
+        account = await enter(tx, caller, now)
         if not await switch_off(tx, account, now):
             return False
         await tx.mfa.log(account.id, [MfaEvent.DISABLED], caller, now)
@@ -227,7 +227,7 @@ async def regenerate(ports: Ports, caller: Person) -> Sequence[str]:
     codes, salt, hashes = await _new_codes(ports)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await tx.accounts.lock(caller.user_id) or refuse(AccountGone)
+        account = await enter(tx, caller, now)
         if account.mfa_enabled_at is None:
             raise NotEnabled
         await tx.mfa.replace_codes(account.id, salt, hashes)
@@ -256,7 +256,7 @@ def check_format(code: str) -> None:
 
 
 async def check(ports: Ports, user_id: UUID, enrolment: Enrolment | None, code: str) -> Proof:
-    """What this code proves, if it is right; to be told to `accept`, which alone uses it up.
+    """What this code proves, if it is right; to be told to `redeem`, which alone uses it up.
 
     The guess was counted before, whatever kind of code it is and wherever it comes from (security.md M-2). Raises CodeWrong, and Limited
     when too many hashes are waiting.
@@ -292,25 +292,32 @@ async def _backup_proof(ports: Ports, user_id: UUID, enrolment: Enrolment, code:
     return Proof(code_hash=code_hash) if unused else None
 
 
-async def accept(tx: Transaction, caller: Caller, account: Account, pre_auth_id: UUID, proof: Proof, now: datetime) -> bool:
-    """End a sign-in to a locked account that waits, by what `check` has found right, which is used up; and forget the wrong guesses.
+def redeem(tx: Transaction, user_id: UUID, pre_auth_id: UUID, proof: Proof, now: datetime) -> Soon[tuple[Account, bool]]:
+    """Lock an account and end a sign-in to it that waits, by what `check` has found right, which is used up; for `accept`.
 
-    False where the sign-in does not wait any more. Raises CodeWrong when somebody else was faster with the code, or the second factor is
-    another one by now.
+    It happens with the transaction's next statement. Nothing comes of it where the sign-in does not wait any more.
     """
-    log = [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS]
     if proof.step is not None and proof.setup_at is not None:
-        waited, taken = await tx.mfa.accept_step(pre_auth_id, account.id, proof.setup_at, proof.step, now)
-    else:
-        assert proof.code_hash is not None, "what is no code of a step is a backup code"
-        waited, taken = await tx.mfa.accept_code(pre_auth_id, account.id, proof.code_hash, now)
+        return tx.mfa.accept_step(pre_auth_id, user_id, proof.setup_at, proof.step, now)
+    assert proof.code_hash is not None, "what is no code of a step is a backup code"
+    return tx.mfa.accept_code(pre_auth_id, user_id, proof.code_hash, now)
+
+
+async def accept(tx: Transaction, caller: Caller, redeemed: tuple[Account, bool], proof: Proof, now: datetime) -> Account:
+    """The locked account whose second factor was shown; forgets the wrong guesses.
+
+    Raises CodeWrong when somebody else was faster with the code, or the second factor is another one by now.
+    """
+    account, taken = redeemed
+    if not taken:
+        raise CodeWrong
+    log = [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS]
+    if proof.code_hash is not None:
         log.append(MfaEvent.BACKUP_CODE_USED)
         await tx.mails.queue(new_mail(MailKind.BACKUP_CODE_USED, account.email, now))
-    if waited and not taken:
-        raise CodeWrong
     await tx.mfa.log(account.id, log, caller, now)
     await tx.guesses.clear(Secret.MFA, subject(account.id))
-    return waited
+    return account
 
 
 def subject(user_id: UUID) -> bytes:

@@ -171,8 +171,7 @@ async def create(ports: Ports, caller: Person, slug: str, name: str) -> tuple[Or
         )
         await tx.organizations.add(organization)
         account = await tx.accounts.lock(caller.user_id) or refuse(SessionEnded)
-        if not account.is_usable:
-            raise SessionEnded
+        await tx.sessions.standing(caller.session_id, caller.user_id, None, now) or refuse(SessionEnded)
         if account.email_verified_at is None:  # the address may have been changed since the request came in
             raise AddressNotVerified
         membership = Membership(

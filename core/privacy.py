@@ -192,7 +192,8 @@ async def forget(ports: Ports, caller: Person, user_id: UUID) -> None:
 
     For platform owners, and for those who own every organization that the person belongs to, one at least, if the person takes part in each
     (security.md R-5, Y-2), which may be oneself.
-    Raises AnonymizationNotAllowed, PlatformOwnerStays, PersonNotFound; only platform owners are told that there is no such person (B-5).
+    Raises AnonymizationNotAllowed, PlatformOwnerStays, PersonNotFound, and Limited where others kept being faster; only platform owners are
+    told that there is no such person (B-5).
     """
     async with ports.storage.reading() as read:  # so that nobody locks what they have no say about; the answer that counts is the one below
         account = await read.accounts.by_id(user_id)

@@ -1,13 +1,14 @@
 """Settings into ports: the one place that chooses adapters."""
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import trio
 from pydantic import SecretStr
@@ -22,7 +23,6 @@ from actors.sweeper import sweeper
 from adapters.agents import UserAgents
 from adapters.clock import SystemClock
 from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TimedCodes, generate_key, parse_keys
-from adapters.dns import Resolver
 from adapters.egress import Guard, Opening, parse_openings
 from adapters.letters import Letters
 from adapters.places import Nowhere, PlacesFile, PlacesUnreadable
@@ -38,6 +38,9 @@ from entrypoints.http.app import Application, Edge, create_app
 from entrypoints.http.outer import Exchange
 from entrypoints.settings import Settings, SettingsInvalid
 from ports import Ports
+
+if TYPE_CHECKING:
+    from ports.outside import TxtRecords
 
 MAX_HASHES_AT_ONCE = 4
 
@@ -144,7 +147,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         tokens=JwtTokens(base_url),
         letters=Letters(base_url, policy),
         mail=Dispatch(outbox(settings), OwnServers(Guard(openings(settings)))),
-        dns=Resolver(settings.dns_servers),
+        dns=_Dns(settings.dns_servers),
         agents=UserAgents(),
         places=places(settings),
         clock=clock,
@@ -157,6 +160,20 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         passwords.close()  # else its threads would stay for a minute, also where this process goes on to other things
         with trio.CancelScope(shield=True):
             await pool.aclose()
+
+
+class _Dns:
+    """ports.outside.TxtRecords. The library takes megabytes and few ask for anything, so it is loaded by the first who does."""
+
+    def __init__(self, servers: Sequence[tuple[str, int]]) -> None:
+        self._servers = servers
+        self._resolver: TxtRecords | None = None
+
+    async def texts(self, name: str) -> Collection[str]:
+        if self._resolver is None:
+            module = await trio.to_thread.run_sync(import_module, "adapters.dns")
+            self._resolver = module.Resolver(self._servers)
+        return await self._resolver.texts(name)
 
 
 def hashes_at_once() -> int:

@@ -1,15 +1,15 @@
 """Every question asked of storage, on one page on purpose: who writes a use case sees all there is to ask, and all that is locked.
 
 A transaction exposes repositories; leaving its block commits, and any exception, cancellation included, rolls it back. Every method
-is one statement, named for the question it answers; the exceptions are `Sealed.renew`, `Housekeeping.sweep`, `Sessions.remove` and
-`AuditRead.page`, which say so. "Now" is always a parameter. Times are UTC. Every method may raise core.errors.StorageDown. Lock order
-everywhere: organization, membership, account, then the rest (security.md Z-6).
+is one statement, named for the question it answers; the exceptions are `Sealed.renew`, `Housekeeping.sweep`, `Sessions.remove`,
+`Privacy.blank_newest` and `AuditRead.page`, which say so. "Now" is always a parameter. Times are UTC. Every method may raise
+core.errors.StorageDown. Lock order everywhere: organization, membership, account, then the rest (security.md Z-6).
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 from uuid import UUID
 
 from core.access import Caller, OrganizationStatus, Person, Role, ServiceContext, Standing
@@ -32,7 +32,7 @@ from core.housekeeping import Sweep
 from core.identities import LinkTicket, ProviderToken
 from core.invitations import Invitation, InvitationStatus, ListedInvitation, Offer
 from core.limits import Bucket
-from core.login import Pending, Try
+from core.login import Guess, Pending, Try
 from core.mails import NOTHING_HELD_BACK, HeldBack, Mail, MailKind, Outcome
 from core.members import ListedMember
 from core.mfa import Enrolment, MfaEvent
@@ -52,6 +52,17 @@ from core.signing_keys import SigningKey
 from core.smtp import MailServer, SmtpSettings
 from core.subscriptions import Entitlement, SubscribedPlan, Subscription, SubscriptionStatus
 from core.values import Domain, Email, Listed, Page
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Soon(Protocol[T_co]):
+    """What one statement finds, sent along with the next one of its transaction to save a round trip."""
+
+    @property
+    def value(self) -> T_co | None:
+        """Known when that one has been awaited."""
+        ...
 
 
 class AccountsRead(Protocol):
@@ -86,8 +97,9 @@ class Accounts(AccountsRead, Protocol):
         """The account that a one-time token was made for, locked; whether the token is still good is another question."""
         ...
 
-    async def lock_for_login(self, user_id: UUID, password_hash: str) -> Account | None:
-        """The account, locked, if it may still sign in with the password that was checked: same hash, usable, address verified."""
+    def lock_for_login(self, user_id: UUID, password_hash: str) -> Soon[Account]:
+        """The account, locked before the next statement, if it may still sign in with the password that was checked: same hash, usable,
+        address verified."""
         ...
 
     async def lock_platform_owners(self) -> None:
@@ -169,10 +181,6 @@ class DevicesRead(Protocol):
 
     async def by_id(self, device_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime) -> Seen | None:
         """This one, whosever it is, revoked or not."""
-        ...
-
-    async def trusted_by(self, token_hash: bytes, now: datetime) -> UUID | None:
-        """Whose account the live trust token with this SHA-256 is of (security.md A-3)."""
         ...
 
 
@@ -400,7 +408,8 @@ class Logins(Protocol):
 
 
 class PreAuths(Protocol):
-    """Sign-ins that wait for the second factor; what ends them well is `Mfa.accept_step`. The account is locked before any of these."""
+    """Sign-ins that wait for the second factor; what ends them well is `Mfa.accept_step` or `accept_code`. The account is locked before any
+    of these."""
 
     async def add(self, pending: Pending) -> None: ...
 
@@ -903,14 +912,15 @@ class Mfa(MfaRead, MfaLog, Protocol):
         """Have these backup codes and no others."""
         ...
 
-    async def accept_step(self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, now: datetime) -> tuple[bool, bool]:
-        """End a sign-in that waits, by `take_step`: whether the sign-in was there, live, and whether the code was.
+    def accept_step(self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, now: datetime) -> Soon[tuple[Account, bool]]:
+        """Before the next statement, lock an account and end a sign-in to it that waits, by `take_step`: the account, and whether the code
+        was there; nothing where the sign-in does not wait any more.
 
         Exactly one caller has both, and whoever has not must roll back.
         """
         ...
 
-    async def accept_code(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, now: datetime) -> tuple[bool, bool]:
+    def accept_code(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, now: datetime) -> Soon[tuple[Account, bool]]:
         """The same by using up the backup code with this hash."""
         ...
 
@@ -1176,6 +1186,13 @@ class Guesses(Protocol):
 
     async def charge(self, secret: Secret, subject: bytes, allowance: Allowance, now: datetime) -> datetime | None:
         """Count one guess; or, when it must wait, count nothing and return until when. Atomic."""
+        ...
+
+    async def charge_password(self, email: Email, trust_hash: bytes | None, allowance: Allowance, now: datetime) -> Guess:
+        """The same of a guess at the password of whoever has this address, which nobody need have.
+
+        Where the account trusts the device with the trust token of this SHA-256, and the token is live, it is counted at the device.
+        """
         ...
 
     async def clear(self, secret: Secret, subject: bytes) -> None: ...

@@ -82,7 +82,8 @@ async def accept(ports: Ports, account: Account, proof: Proof) -> None:
     now = ports.clock.now()
     pending = waiting(account.id, now)
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        locked = await tx.accounts.lock(account.id)
-        assert locked is not None
         await tx.pre_auths.add(pending)
-        assert await mfa.accept(tx, SYSTEM, locked, pending.id, proof, now)
+        redeemed = mfa.redeem(tx, account.id, pending.id, proof, now)
+        await tx.accounts.lock(account.id)
+        assert redeemed.value is not None
+        await mfa.accept(tx, SYSTEM, redeemed.value, proof, now)

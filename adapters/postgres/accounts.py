@@ -6,7 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.domains import proved_by
 from adapters.postgres.locks import NAMESPACE, PLATFORM_OWNERS
-from adapters.postgres.statements import Repository, Row
+from adapters.postgres.statements import Repository, Row, Soon
 from core.access import Role
 from core.accounts import Account, EmailTaken, Origin
 from core.one_time_tokens import Purpose
@@ -17,6 +17,7 @@ from core.values import Email
 COLUMNS: Final = """
     u.id, u.email, u.email_verified_at, u.password_hash, u.is_platform_owner, u.origin, u.origin_org_id, u.deactivated_at,
     u.anonymized_at, u.created_at, u.first_verified_at, u.mfa_enabled_at"""
+WIDTH: Final = 12
 SELECT: Final = f"select {COLUMNS} from users u "
 
 INSERT: Final = """
@@ -129,8 +130,8 @@ class Accounts(Repository):
             purpose=purpose,
         )
 
-    async def lock_for_login(self, user_id: UUID, password_hash: str) -> Account | None:
-        return await self._one(
+    def lock_for_login(self, user_id: UUID, password_hash: str) -> Soon[Account]:
+        return self._one_soon(
             to_account,
             SELECT
             + """

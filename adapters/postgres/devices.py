@@ -120,16 +120,6 @@ class Devices(Repository):
             org_id=org_id,
         )
 
-    async def trusted_by(self, token_hash: bytes, now: datetime) -> UUID | None:
-        return await self._one(
-            lambda row: row[0],
-            """
-            select user_id from devices
-            where trust_hash = %(token_hash)s and trust_expires_at > %(now)s and revoked_at is null""",
-            token_hash=token_hash,
-            now=now,
-        )
-
     async def recognise(self, user_id: UUID, look: Look, org_id: UUID | None, now: datetime) -> Recognised:
         found = await self._one(
             lambda row: Recognised(None if row[0] is None else to_device(row), row[21], History(*row[22:])),

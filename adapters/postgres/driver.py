@@ -19,6 +19,7 @@ import trio
 from psycopg import errors, pq
 from psycopg.abc import Params, PQGen, QueryNoTemplate
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.generators import send
 from psycopg.waiting import Ready, Wait
 
 T = TypeVar("T")
@@ -49,8 +50,6 @@ _ACTIVE = pq.TransactionStatus.ACTIVE
 _IDLE = pq.TransactionStatus.IDLE
 
 _log = logging.getLogger(__name__)
-# Of a connection that breaks in a pipeline psycopg warns, with a traceback, besides raising what has happened.
-logging.getLogger("psycopg").setLevel(logging.CRITICAL)
 
 
 class Connection(psycopg.AsyncConnection[Row]):
@@ -63,9 +62,12 @@ class Connection(psycopg.AsyncConnection[Row]):
         self.lock = _Lock()
         self.prepare_threshold = PREPARE_THRESHOLD
         self.prepared_max = PREPARED_MAX
-        self.answer_within = math.inf  # seconds; a server that is frozen, or cut off in silence, would be waited for for ever
+        # Seconds for each statement: a server that is frozen, or cut off in silence, would be waited for for ever.
+        self.answer_within = math.inf
         self._cursor = self.cursor()
-        self._ahead: list[tuple[QueryNoTemplate, Params | None]] = []
+        self._sink = self.cursor()  # for results that nobody asks for
+        self._under_way = 1  # statements that the next answer is of
+        self._ahead: list[tuple[QueryNoTemplate, Params | None, Answer | None]] = []
         self._incoming = select.poll()
         self._incoming.register(pgconn.socket, select.POLLIN)
 
@@ -92,24 +94,62 @@ class Connection(psycopg.AsyncConnection[Row]):
 
         That one raises what is wrong with either. For transactions, which end with a statement: their commit.
         """
+        self._append(query, params, None)
+
+    def ask_ahead(self, query: QueryNoTemplate, params: Params | None = None) -> "Answer":
+        """The same with a result, which is known when the next statement has been executed."""
+        answer = Answer()
+        self._append(query, params, answer)
+        return answer
+
+    def _append(self, query: QueryNoTemplate, params: Params | None, answer: "Answer | None") -> None:
         assert self.in_transaction, "outside of one there may never be a next statement"
-        self._ahead.append((query, params))
+        self._ahead.append((query, params, answer))
 
     async def _execute(self, query: QueryNoTemplate, params: Params | None = None, *, binary: bool = False) -> None:
         if not self._ahead:
             await self._cursor.execute(query, params, binary=binary)
             return
         statements, self._ahead = self._ahead, []
-        async with self.pipeline():
-            for before in statements:
-                await self.cursor().execute(*before)
-            await self._cursor.execute(query, params, binary=binary)
+        asked = [(answer, self.cursor()) for *_, answer in statements if answer is not None]
+        cursors = dict(asked)
+        exchange = [
+            (self._sink, query, params, False) if answer is None else (cursors[answer], query, params, True)
+            for query, params, answer in statements
+        ]
+        self._under_way = len(exchange) + 1
+        try:
+            async with self.lock:
+                await self.wait(self._together([*exchange, (self._cursor, query, params, binary)]))
+        finally:
+            self._under_way = 1
+        for answer, cursor in asked:
+            answer.row = await cursor.fetchone()
+
+    def _together(self, statements: list[tuple[psycopg.AsyncCursor[Row], QueryNoTemplate, Params | None, bool]]) -> PQGen[None]:
+        self._pipeline = pipeline = _Together(self)
+        try:
+            yield from pipeline._enter_gen()
+            try:
+                for cursor, query, params, binary in statements:
+                    yield from cursor._execute_gen(query, params, binary=binary)
+            except Exception:  # a parameter of no type that PostgreSQL has; the statements before must go, for psycopg has noted them
+                yield from pipeline._exit_gen()
+                raise
+            yield from pipeline._exit_gen()
+        finally:
+            self._pipeline = None
+            if pipeline.is_broken:
+                # What follows an error is skipped, preparing included, which psycopg has noted as done. It prepares everything anew.
+                self._prepared.clear()
+            if self.pgconn.status != pq.ConnStatus.BAD:
+                self.pgconn.exit_pipeline_mode()
 
     # -- a transaction on a connection in autocommit
 
     def begin(self) -> None:
         """Begin a transaction with the next statement."""
-        self._ahead.append(("begin", None))
+        self._ahead.append(("begin", None, None))
 
     @property
     def in_transaction(self) -> bool:
@@ -186,7 +226,7 @@ class Connection(psycopg.AsyncConnection[Row]):
                 elif wanted != _R and (ready := _readiness_now(fd, wanted)):
                     pass  # there is room to write as a rule, and the answer is waited for later
                 else:
-                    with trio.move_on_after(self.answer_within) as patience:
+                    with trio.move_on_after(self.answer_within * self._under_way) as patience:
                         if wanted == _R:  # every statement waits here once, and most wait only here
                             await trio.lowlevel.wait_readable(fd)
                             ready = _READY_R
@@ -231,6 +271,33 @@ class Connection(psycopg.AsyncConnection[Row]):
             _log.info("a cancelled statement may still be running: %s", error)
         finally:
             self.finish()
+
+
+class Answer:
+    """The first row of a statement that was sent ahead, or None if it has none; once it is known."""
+
+    row: Row | None
+
+
+class _Together(psycopg.AsyncPipeline):
+    """A pipeline that goes off as a whole when it ends. psycopg's own takes system calls for each statement, and wakes the server with the
+    first of them."""
+
+    is_broken = False  # a statement was skipped, for one before it failed
+
+    def _process_results(self, queued: Any, results: list[pq.abc.PGresult]) -> None:
+        self.is_broken = self.is_broken or any(result.status == pq.ExecStatus.PIPELINE_ABORTED for result in results)
+        super()._process_results(queued, results)
+
+    def _communicate_gen(self) -> PQGen[None]:
+        yield from ()
+
+    def _exit_gen(self) -> PQGen[None]:
+        self._enqueue_sync()
+        while self.command_queue:
+            self.command_queue.popleft()()
+        yield from send(self.pgconn)
+        yield from self._fetch_gen(flush=False)
 
 
 class _Lock:

@@ -1,18 +1,22 @@
 """Counters of wrong guesses: each charge is one atomic statement, shared by all processes."""
 
 from datetime import datetime
-from typing import LiteralString
+from typing import Final, LiteralString
 
-from adapters.postgres.statements import Repository
+from adapters.postgres.accounts import COLUMNS as ACCOUNT
+from adapters.postgres.accounts import to_account
+from adapters.postgres.statements import Repository, Row
 from core.guesses import Allowance, Secret
+from core.login import Guess
+from core.values import Email, digest
 
 
-def charge(subject: LiteralString, source: LiteralString = "") -> LiteralString:
+def charge(subject: LiteralString, source: LiteralString = "", counter: LiteralString = "%(secret)s") -> LiteralString:
     """The statement that counts a guess at this subject, if there is a row in the source. What it returns is the verdict: until when the
-    guess must wait, or null if it was counted."""
+    guess must wait, or null if it was counted. All three are SQL; the last one is the name of the counter."""
     return f"""
     insert into guesses as g (secret, subject, failures, refused, started_at, blocked_until, expires_at)
-    select %(secret)s, {subject}, 1, false, %(now)s,
+    select {counter}, {subject}, 1, false, %(now)s,
            case when %(limit)s <= 1 then %(now)s + %(first_wait)s end, %(now)s + %(window)s + %(longest_wait)s
     {source}
     on conflict (secret, subject) do update set (failures, refused, started_at, blocked_until, expires_at) = (
@@ -30,6 +34,19 @@ def charge(subject: LiteralString, source: LiteralString = "") -> LiteralString:
     returning case when refused then blocked_until end as blocked_until"""
 
 
+CHARGE_PASSWORD: Final = f"""
+    with account as (select {ACCOUNT} from users u where u.email = %(email)s),
+    counted as (
+        select case when trusted then %(trusted_secret)s else %(secret)s end as secret,
+               case when trusted then %(trust_hash)s::bytea else %(subject)s::bytea end as subject
+        from (select exists (
+                  select from devices d join account a on a.id = d.user_id
+                  where d.trust_hash = %(trust_hash)s and d.trust_expires_at > %(now)s and d.revoked_at is null) as trusted) as known),
+    charged as ({charge("subject", "from counted", "secret")})
+    select counted.secret, counted.subject, charged.blocked_until, {ACCOUNT}
+    from counted cross join charged left join account u on true"""
+
+
 def terms(secret: Secret, allowance: Allowance, now: datetime) -> dict[str, object]:
     """What `charge` has to be told."""
     return {
@@ -41,6 +58,15 @@ def terms(secret: Secret, allowance: Allowance, now: datetime) -> dict[str, obje
         "quiet": allowance.quiet,
         "now": now,
     }
+
+
+def to_guess(row: Row) -> Guess:
+    return Guess(
+        account=None if row[3] is None else to_account(row[3:]),
+        secret=Secret(row[0]),
+        subject=row[1],
+        blocked_until=row[2],
+    )
 
 
 class Guesses(Repository):
@@ -57,6 +83,19 @@ class Guesses(Repository):
             subject=subject,
             **terms(secret, allowance, now),
         )
+
+    async def charge_password(self, email: Email, trust_hash: bytes | None, allowance: Allowance, now: datetime) -> Guess:
+        guess = await self._one(
+            to_guess,
+            CHARGE_PASSWORD,
+            email=email,
+            subject=digest(email),
+            trust_hash=trust_hash,
+            trusted_secret=Secret.PASSWORD_ON_TRUSTED_DEVICE,
+            **terms(Secret.PASSWORD, allowance, now),
+        )
+        assert guess is not None, "it always answers"
+        return guess
 
     async def clear(self, secret: Secret, subject: bytes) -> None:
         await self._write("delete from guesses where secret = %(secret)s and subject = %(subject)s", secret=secret, subject=subject)

@@ -5,8 +5,12 @@ from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.statements import Repository, Row, SealingRepository
+from adapters.postgres.accounts import COLUMNS as ACCOUNT
+from adapters.postgres.accounts import WIDTH as ACCOUNT_WIDTH
+from adapters.postgres.accounts import to_account
+from adapters.postgres.statements import Repository, Row, SealingRepository, Soon
 from core.access import Caller, Person
+from core.accounts import Account
 from core.mfa import FAILURES, Enrolment, MfaEvent, Status
 from ports.crypto import Place, Vault
 
@@ -15,6 +19,7 @@ TAKE_STEP: Final = """
     where user_id = %(user_id)s and setup_at = %(setup_at)s and (last_step is null or last_step < %(step)s)"""
 USE_CODE: Final = """
     update backup_codes set used_at = %(now)s where user_id = %(user_id)s and code_hash = %(code_hash)s and used_at is null"""
+Accepted = Soon[tuple[Account, bool]]
 ENROLMENT: Final = "m.secret, m.setup_at, u.mfa_enabled_at, m.last_step, m.codes_salt"
 
 
@@ -40,7 +45,8 @@ class MfaLog(Repository):
             insert into mfa_events (id, user_id, event_type, success, actor_id, impersonator_id, reason, address, agent, created_at)
             select gen_random_uuid(), %(user_id)s, event_type, %(success)s, %(actor_id)s, %(impersonator_id)s, %(reason)s, %(address)s,
                    %(agent)s, %(now)s::timestamptz + (number - 1) * interval '1 microsecond'
-            from unnest(%(events)s::text[]) with ordinality as happened (event_type, number)""",
+            from unnest(%(events)s::text[]) with ordinality as happened (event_type, number)
+            cross join (select from users where id = %(user_id)s and anonymized_at is null for key share) as there""",
             user_id=user_id,
             events=[event.value for event in events],
             success=FAILURES.isdisjoint(events),
@@ -95,24 +101,26 @@ class Mfa(MfaLog, SealingRepository):
     async def take_step(self, user_id: UUID, setup_at: datetime, step: int) -> bool:
         return await self._run(TAKE_STEP, user_id=user_id, setup_at=setup_at, step=step) == 1
 
-    async def accept_step(self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, now: datetime) -> tuple[bool, bool]:
-        return await self._accept(TAKE_STEP, pre_auth_id=pre_auth_id, user_id=user_id, setup_at=setup_at, step=step, now=now)
+    def accept_step(self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, now: datetime) -> Accepted:
+        return self._accept(TAKE_STEP, pre_auth_id=pre_auth_id, user_id=user_id, setup_at=setup_at, step=step, now=now)
 
-    async def accept_code(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, now: datetime) -> tuple[bool, bool]:
-        return await self._accept(USE_CODE, pre_auth_id=pre_auth_id, user_id=user_id, code_hash=code_hash, now=now)
+    def accept_code(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, now: datetime) -> Accepted:
+        return self._accept(USE_CODE, pre_auth_id=pre_auth_id, user_id=user_id, code_hash=code_hash, now=now)
 
-    async def _accept(self, take: LiteralString, **parameters: object) -> tuple[bool, bool]:
-        found = await self._one(
-            lambda row: (row[0], row[1]),
+    def _accept(self, take: LiteralString, **parameters: object) -> Accepted:
+        # Each part needs the one before. What was changed while this waited for the account is seen as it is then: rows that are changed
+        # or removed are looked at again, and of those that came the sign-in knows nothing.
+        return self._one_soon(
+            lambda row: (to_account(row), row[ACCOUNT_WIDTH]),
             f"""
-            with redeemed as (
-                delete from pre_auths where id = %(pre_auth_id)s and user_id = %(user_id)s and expires_at > %(now)s returning 1),
+            with locked as (select {ACCOUNT} from users u where u.id = %(user_id)s for no key update),
+            redeemed as (
+                delete from pre_auths p using locked
+                where p.id = %(pre_auth_id)s and p.user_id = locked.id and p.expires_at > %(now)s returning 1),
             taken as ({take} and exists (select 1 from redeemed) returning 1)
-            select exists (select 1 from redeemed), exists (select 1 from taken)""",
+            select {ACCOUNT}, exists (select 1 from taken) from locked u cross join redeemed""",
             **parameters,
         )
-        assert found is not None, "it always answers"
-        return found
 
     async def replace_codes(self, user_id: UUID, salt: bytes, hashes: Sequence[bytes]) -> None:
         await self._run(

@@ -1,9 +1,9 @@
 """How every repository runs its statements: as a rule one method, one statement, rows into values by a function of their kind."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, LiteralString, TypeVar
+from typing import Any, ClassVar, Generic, LiteralString, TypeVar
 
-from adapters.postgres.driver import Connection
+from adapters.postgres.driver import Answer, Connection
 from adapters.postgres.pool import translated
 from ports.crypto import Vault
 
@@ -45,9 +45,27 @@ class Repository:
         else:
             await self._run(sql, **parameters)
 
+    def _one_soon(self, to_value: Callable[[Row], T], sql: LiteralString, **parameters: object) -> "Soon[T]":
+        """The same as `_one` in a transaction, with its next statement."""
+        return Soon(self._connection.ask_ahead(sql, parameters), to_value)
+
     async def _exists(self, sql: LiteralString, **parameters: object) -> bool:
         """Whether the statement returned a row."""
         return await self._one(lambda _: True, sql, **parameters) or False
+
+
+class Soon(Generic[T]):
+    """ports.storage.Soon."""
+
+    __slots__ = ("_answer", "_to_value")
+
+    def __init__(self, answer: Answer, to_value: Callable[[Row], T]) -> None:
+        self._answer = answer
+        self._to_value = to_value
+
+    @property
+    def value(self) -> T | None:
+        return None if self._answer.row is None else self._to_value(self._answer.row)
 
 
 class SealingRepository(Repository):

@@ -1,7 +1,6 @@
 """ports.storage.Storage on PostgreSQL: transactions that expose repositories, plain SQL beside its method."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
 from typing import Final, Generic, TypeVar
@@ -192,6 +191,48 @@ class _Using(Generic[T]):
         await self._lease.__aexit__(kind, error, trace)
 
 
+class _Changing:
+    """One connection in a transaction, which is committed with its records, or rolled back if anything was raised."""
+
+    __slots__ = ("_connection", "_lease", "_transaction", "_view")
+
+    _connection: Connection
+    _transaction: Transaction
+
+    def __init__(self, pool: Pool, view: Callable[[Connection], Transaction]) -> None:
+        self._lease = pool.connection()
+        self._view = view
+
+    async def __aenter__(self) -> Transaction:
+        self._connection = await self._lease.__aenter__()
+        self._connection.begin()
+        self._transaction = self._view(self._connection)
+        return self._transaction
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            if error is None:
+                await self._transaction.write_records()
+                with translated():
+                    await self._connection.commit()
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            if error is not None:
+                await self._roll_back()
+            await self._lease.__aexit__(None, error, None)
+
+    async def _roll_back(self) -> None:
+        # Whatever becomes of the rollback, what was raised goes on; a connection that is closed rolls back as well.
+        with trio.move_on_after(ROLLBACK_DEADLINE, shield=True):
+            try:
+                with translated():
+                    await self._connection.rollback()
+            except StorageDown:
+                self._connection.finish()
+
+
 class Postgres:
     """ports.storage.Storage. The vault seals the few columns that must be readable again."""
 
@@ -200,30 +241,13 @@ class Postgres:
         self._vault = vault
         self._clock = clock
 
-    @asynccontextmanager
-    async def transaction(self, by: Caller) -> AsyncIterator[Transaction]:
-        async with self._pool.connection() as connection:
-            connection.begin()
-            try:
-                transaction = Transaction(connection, self._vault, self._clock, by)
-                yield transaction
-                await transaction.write_records()
-            except BaseException:
-                # Whatever becomes of the rollback, what was raised goes on; a connection that is closed rolls back as well.
-                with trio.move_on_after(ROLLBACK_DEADLINE, shield=True):
-                    try:
-                        with translated():
-                            await connection.rollback()
-                    except StorageDown:
-                        connection.finish()
-                raise
-            with translated():
-                await connection.commit()
+    def transaction(self, by: Caller) -> _Changing:
+        return _Changing(self._pool, lambda connection: Transaction(connection, self._vault, self._clock, by))
 
-    def reading(self) -> "_Using[Reading]":
+    def reading(self) -> _Using[Reading]:
         return _Using(self._pool, lambda connection: Reading(connection, self._vault))
 
-    def counting(self) -> "_Using[Counting]":
+    def counting(self) -> _Using[Counting]:
         return _Using(self._pool, lambda connection: Counting(connection, self._vault))
 
     async def about(self) -> tuple[int, datetime]:

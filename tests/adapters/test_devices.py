@@ -12,9 +12,10 @@ from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.access import SYSTEM
 from core.devices import Device, DeviceType, Look, ParsedAgent, Place, Recognised
+from core.guesses import Allowance, Secret
 from core.risk import History, Risk
-from core.values import digest
-from tests.adapters.rows import DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, begin, within
+from core.values import Email, digest
+from tests.adapters.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, begin, within
 from tests.builders import add_member, make_device, run_sql
 
 LISBON, PORTO, PORTUGAL, OSLO = Place("Lisbon", "PT"), Place("Porto", "PT"), Place(None, "PT"), Place("Oslo", "NO")
@@ -262,17 +263,26 @@ async def test_a_device_is_found_whosever_it_is_revoked_or_not(storage: Postgres
     assert await stored(storage, device(ada)) is None
 
 
-async def test_a_live_trust_token_says_whose_it_is(storage: Postgres, ada: UUID, eve: UUID) -> None:
+async def test_a_guess_at_a_password_counts_at_the_device_that_its_account_trusts(storage: Postgres, ada: UUID, eve: UUID) -> None:
     one, hers, gone = full(ada), full(eve, trust_hash=digest("hers")), full(ada, client_hash=None, trust_hash=digest("gone"))
     await keep(storage, one, hers, gone)
     await revoke(storage, gone)
-    async with storage.reading() as read:
-        assert await read.devices.trusted_by(digest("trust"), NOW) == ada
-        assert await read.devices.trusted_by(digest("hers"), NOW) == eve
-        assert await read.devices.trusted_by(digest("trust"), NOW + 3 * MINUTE - MICROSECOND) == ada
-        assert await read.devices.trusted_by(digest("trust"), NOW + 3 * MINUTE) is None
-        for token in ("gone", "unknown", ""):
-            assert await read.devices.trusted_by(digest(token), NOW) is None
+
+    async def counted(address: Email, token: str | None, at: datetime = NOW) -> tuple[UUID | None, Secret, bytes]:
+        async with storage.counting() as count:
+            guess = await count.guesses.charge_password(address, None if token is None else digest(token), Allowance(100, DAY), at)
+        assert guess.blocked_until is None
+        return (None if guess.account is None else guess.account.id), guess.secret, guess.subject
+
+    at_the_device, at_the_account = (Secret.PASSWORD_ON_TRUSTED_DEVICE, digest("trust")), (Secret.PASSWORD, digest(ADA))
+    assert await counted(ADA, "trust") == (ada, *at_the_device)
+    assert await counted(ADA, "trust", NOW + 3 * MINUTE - MICROSECOND) == (ada, *at_the_device)
+    assert await counted(ADA, "trust", NOW + 3 * MINUTE) == (ada, *at_the_account)
+    for token in ("hers", "gone", "unknown", "", None):
+        assert await counted(ADA, token) == (ada, *at_the_account)
+    assert await counted(EVE, "trust") == (eve, Secret.PASSWORD, digest(EVE))
+    nobody = Email("nobody@example.com")
+    assert await counted(nobody, "trust") == (None, Secret.PASSWORD, digest(nobody))
 
 
 # Changing them

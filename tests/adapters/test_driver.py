@@ -132,6 +132,43 @@ async def test_the_next_statement_raises_what_is_wrong_with_one_that_was_sent_ah
             assert await connection.rows("select n from t") == [(1,)]  # nothing waits to be sent any more
 
 
+async def test_what_was_asked_ahead_is_known_after_the_next_statement(blank: str) -> None:
+    async with session(blank) as connection:
+        for _ in range(3):
+            connection.begin()
+            some = connection.ask_ahead("select %(n)s::int, 'a'", {"n": 1})
+            connection.ahead("select 2")
+            none = connection.ask_ahead("select 3 where false")
+            assert await connection.row("select 4") == (4,)
+            assert (some.row, none.row) == ((1, "a"), None)
+            await connection.rollback()
+
+
+async def test_what_was_skipped_because_of_an_error_is_not_taken_for_prepared(blank: str) -> None:
+    async with session(blank) as connection:
+        await connection.row("select 3")
+        for _ in range(3):
+            connection.begin()
+            connection.ahead("select 1 / 0")
+            with pytest.raises(errors.DivisionByZero):
+                await connection.row("select 3")
+            await connection.rollback()
+            assert await connection.row("select 3") == (3,)
+            assert await connection.row("select 3") == (3,)
+
+
+async def test_a_parameter_of_no_type_leaves_the_connection_as_it_was(blank: str) -> None:
+    async with session(blank) as connection:
+        for _ in range(3):
+            connection.begin()
+            connection.ahead("select 1")
+            with pytest.raises(errors.ProgrammingError):
+                await connection.row("select %(it)s", {"it": object()})
+            await connection.rollback()
+            assert connection.is_idle
+            assert await connection.row("select 2") == (2,)
+
+
 async def test_a_statement_is_refused_itself_whatever_was_sent_ahead(fresh: str) -> None:
     async with session(fresh) as connection:
         await connection.run("create table t (n int primary key)")

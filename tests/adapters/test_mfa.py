@@ -108,8 +108,10 @@ async def use_code(storage: Postgres, user: UUID, code: bytes) -> bool:
     pending = waiting(user, NOW)
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.pre_auths.add(pending)
-        waited, taken = await tx.mfa.accept_code(pending.id, user, code, NOW)
-    assert waited
+        accepted = tx.mfa.accept_code(pending.id, user, code, NOW)
+    assert accepted.value is not None
+    account, taken = accepted.value
+    assert account.id == user
     return taken
 
 
@@ -209,3 +211,11 @@ async def test_events_of_one_doing_keep_their_order(storage: Postgres, pool: Poo
     kept = await run_sql(pool, "select event_type, created_at from mfa_events order by created_at")
     assert [name for name, _ in kept] == [event.value for event in told] * 3
     assert [at for _, at in kept][: len(told)] == [NOW + number * MICROSECOND for number in range(len(told))]
+
+
+async def test_nothing_is_logged_of_whoever_was_anonymized_or_deleted_meanwhile(storage: Postgres, pool: Pool, ada: UUID) -> None:
+    await run_sql(pool, "update users set anonymized_at = now() where id = %s", ada)
+    async with storage.counting() as count:
+        for user in (ada, uuid4()):
+            await count.mfa.log(user, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_FAILED], SYSTEM, NOW)
+    assert await run_sql(pool, "select 1 from mfa_events where user_id = %s", ada) == []

@@ -14,6 +14,7 @@ from adapters.postgres.pool import Pool
 from core.access import SYSTEM
 from core.accounts import Account
 from core.devices import Device, DeviceType, Place
+from core.guesses import Allowance, Secret
 from core.risk import Risk
 from core.values import digest, rfc3339
 from ports import Ports
@@ -275,8 +276,9 @@ async def test_revoking_a_device_ends_its_sessions_its_refresh_tokens_and_its_tr
         assert refused(await ada.api.post("/api/auth/refresh", {"refresh_token": session.refresh_token})) == UNAUTHORIZED
     for session in (ada.session, elsewhere):
         assert await ada.works(session)
-    async with ada.ports.storage.reading() as read:
-        assert await read.devices.trusted_by(digest("trust"), clock.now()) is None
+    async with ada.ports.storage.counting() as count:
+        guess = await count.guesses.charge_password(ada.account.email, digest("trust"), Allowance(10, MINUTE), clock.now())
+    assert guess.secret is Secret.PASSWORD
     assert [shown["id"] for shown in await ada.listed()] == [str(here.id)]
 
 

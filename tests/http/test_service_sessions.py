@@ -248,6 +248,8 @@ async def test_what_changes_while_the_password_is_looked_at_counts(shop: Shop, c
     held = ("select 1 from users where id = %(user)s for update", names)
     answer = await meanwhile(shop.tenant.pool, [held, (change, names)], shop.login)
     assert refused(answer) == expected
+    if expected != UNAUTHORIZED:  # the password was right
+        assert await run_sql(shop.tenant.pool, "select 1 from guesses") == []
     lost = {"user_count"} if "delete" in change else set()
     assert [row for row in await shop.recorded() if row[0] not in lost] == [row for row in before if row[0] not in lost]
 
