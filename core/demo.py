@@ -259,7 +259,9 @@ async def _furnished(seeding: _Seeding, steward: Credentials, slug: Slug, there:
 
 async def _active(seeding: _Seeding, steward: Credentials, owner: Credentials, slug: Slug, found: Organization | None) -> Organization:
     if found is None:
-        found, _ = await organizations.create(seeding.ports, _as_person(owner), slug, ORGANIZATIONS[slug])
+        now = seeding.ports.clock.now()
+        found = await organizations.add(seeding.tx, seeding.ports, slug, ORGANIZATIONS[slug], now)
+        await organizations.begin(seeding.tx, found, owner.id, now, now)
     if found.status is OrganizationStatus.PENDING:
         found = await governance.approve(seeding.ports, _as_person(steward), found.id, None)
     return found

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from core import access, events
 from core.access import AddressNotVerified, Capability, OrganizationNotFound, OrganizationStanding, OrganizationStatus, Role
-from core.errors import Invalid, SessionEnded, refuse
+from core.errors import Invalid, refuse
 from core.values import KEEP, Keep, Slug, given, new_id
 
 if TYPE_CHECKING:
@@ -147,44 +147,49 @@ def standing(organization: Organization, membership: Membership | None) -> Organ
 async def create(ports: Ports, caller: Person, slug: str, name: str) -> tuple[Organization, Membership]:
     """A new tenant, which the caller owns; it waits for approval, unless the operator chose otherwise (decisions, points 50 and 204).
 
-    Raises SlugInvalid, SlugReserved, SlugTaken, AddressNotVerified.
+    Raises SlugInvalid, SlugReserved, SlugTaken, AddressNotVerified, AccountGone, SessionEnded.
     """
-    now = ports.clock.now()
-    approved = ports.policy.auto_approve_organizations
-    wanted = Slug.parse(slug)
+    wanted, now = Slug.parse(slug), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization = Organization(
-            id=new_id(),
-            slug=wanted,
-            name=name,
-            status=OrganizationStatus.ACTIVE if approved else OrganizationStatus.PENDING,
-            tier=await tx.tiers.by_name(FIRST_TIER),
-            max_services=None,
-            max_users=None,
-            device_trust_days=DEVICE_TRUST_DAYS,
-            member_count=0,
-            created_at=now,
-            updated_at=now,
-            approved_at=now if approved else None,
-            rejected_reason=None,
-            suspended_reason=None,
-        )
-        await tx.organizations.add(organization)
-        account = await tx.accounts.lock(caller.user_id) or refuse(SessionEnded)
-        await tx.sessions.standing(caller.session_id, caller.user_id, None, now) or refuse(SessionEnded)
+        organization = await add(tx, ports, wanted, name, now)
+        account = await access.enter(tx, caller, now)
         if account.email_verified_at is None:  # the address may have been changed since the request came in
             raise AddressNotVerified
-        membership = Membership(
-            id=new_id(),
-            org_id=organization.id,
-            user_id=account.id,
-            role=Role.OWNER,
-            created_at=now,
-            confirmed_at=now if caller.impersonator_id is None else None,
-        )
-        await tx.members.add(membership)
-        tx.record(events.organization_created(organization))
+        membership = await begin(tx, organization, account.id, now if caller.impersonator_id is None else None, now)
     return replace(organization, member_count=1), membership
+
+
+async def add(tx: Transaction, ports: Ports, slug: Slug, name: str, now: datetime) -> Organization:
+    """A new tenant without an owner, for `begin`. Raises SlugTaken."""
+    approved = ports.policy.auto_approve_organizations
+    organization = Organization(
+        id=new_id(),
+        slug=slug,
+        name=name,
+        status=OrganizationStatus.ACTIVE if approved else OrganizationStatus.PENDING,
+        tier=await tx.tiers.by_name(FIRST_TIER),
+        max_services=None,
+        max_users=None,
+        device_trust_days=DEVICE_TRUST_DAYS,
+        member_count=0,
+        created_at=now,
+        updated_at=now,
+        approved_at=now if approved else None,
+        rejected_reason=None,
+        suspended_reason=None,
+    )
+    await tx.organizations.add(organization)
+    return organization
+
+
+async def begin(tx: Transaction, organization: Organization, owner_id: UUID, confirmed_at: datetime | None, now: datetime) -> Membership:
+    """The first owner of a new tenant."""
+    membership = Membership(
+        id=new_id(), org_id=organization.id, user_id=owner_id, role=Role.OWNER, created_at=now, confirmed_at=confirmed_at
+    )
+    await tx.members.add(membership)
+    tx.record(events.organization_created(organization))
+    return membership
 
 
 async def of_person(ports: Ports, caller: Person) -> list[tuple[Organization, Membership]]:
