@@ -249,7 +249,7 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
         await tx.accounts.set_password(account.id, password_hash, now)
         await tx.mails.queue(new_mail(MailKind.PASSWORD_CHANGED, account.email, now))
         tx.record(events.password_changed(account.id, "reset"))
-    await guesses.clear(ports, Secret.PASSWORD, account.email)
+        await tx.guesses.clear(Secret.PASSWORD, digest(account.email))
 
 
 async def shut(tx: Transaction, account: Account, now: datetime) -> None:
@@ -343,7 +343,7 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
     if account.password_hash is None:
         raise NoPasswordSet
-    await guesses.charge(ports, Secret.PASSWORD, account.email)
+    await guesses.charge(ports, Secret.PASSWORD, digest(account.email))
     if not await ports.passwords.verify(account.password_hash, current):
         raise CurrentPasswordWrong
     password_hash = await ports.passwords.hash(new_password)
@@ -359,7 +359,7 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
         await tx.devices.distrust(locked.id, now)
         await tx.mails.queue(new_mail(MailKind.PASSWORD_CHANGED, locked.email, now))
         tx.record(events.password_changed(locked.id, "change"))
-    await guesses.clear(ports, Secret.PASSWORD, account.email)
+        await tx.guesses.clear(Secret.PASSWORD, digest(account.email))
 
 
 async def erase(tx: Transaction, user_id: UUID) -> None:

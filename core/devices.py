@@ -181,7 +181,7 @@ class Arrival:
 def look(ports: Ports, caller: Caller, client: Client) -> Look:
     """See what somebody comes from. It takes a few milliseconds, for which no account should be locked."""
     return Look(
-        trust_hash=_hash_of(client.token, TRUST_TOKEN_LENGTH),
+        trust_hash=trust_hash_of(client),
         client_hash=_hash_of(client.device_id, CLIENT_ID_LENGTH),
         name=client.name,
         told_type=client.device_type,
@@ -262,6 +262,11 @@ async def welcome(tx: Transaction, arrival: Arrival, now: datetime, *, second_fa
             device = replace(device, trust_hash=digest(token), trust_expires_at=now + TRUST_TOKEN_TTL)
     await tx.devices.keep(device)
     return token
+
+
+def trust_hash_of(client: Client) -> bytes | None:
+    """By what the device is known that brings a trust token."""
+    return _hash_of(client.token, TRUST_TOKEN_LENGTH)
 
 
 def _hash_of(secret: str | None, longest: int) -> bytes | None:

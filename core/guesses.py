@@ -1,7 +1,8 @@
 """Counting wrong guesses at a secret, per account and from wherever they come (security.md A-3, M-2, V-2).
 
 A guess is charged before the secret is looked at, in one atomic statement, so that parallel guesses cannot outrun the count; the right
-answer clears it. These counters stand outside the transactions of use cases, because they must survive the refusal they lead to.
+answer clears it. Charging stands outside the transactions of use cases, because it must survive the refusal it leads to; clearing is the
+last statement within the one of what the right answer was given for.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from core.errors import Limited
-from core.values import digest
 
 if TYPE_CHECKING:
     from core.policy import Policy
@@ -42,15 +42,15 @@ class Allowance:
 
 
 class TooManyGuesses(Limited):
-    """Too many wrong attempts."""
+    """Too many attempts."""
 
     def __init__(self, retry_after: float, secret: Secret = Secret.PASSWORD) -> None:
         super().__init__(retry_after)
         match secret:
             case Secret.PASSWORD | Secret.PASSWORD_ON_TRUSTED_DEVICE:
-                self.message = f"Too many wrong attempts. Try again in {self.retry_after} s, or reset the password."
+                self.message = f"Too many attempts. Try again in {self.retry_after} s, or reset the password."
             case Secret.MFA:
-                self.message = f"Too many wrong codes. Try again in {self.retry_after} s."
+                self.message = f"Too many codes. Try again in {self.retry_after} s."
 
 
 def allowance(policy: Policy, secret: Secret) -> Allowance:
@@ -61,11 +61,11 @@ def allowance(policy: Policy, secret: Secret) -> Allowance:
     return Allowance(policy.account_guess_limit, window, quiet=window)
 
 
-async def charge(ports: Ports, secret: Secret, subject: str) -> None:
-    """Count one more guess at the secret of `subject`, which need not exist. Raises TooManyGuesses instead while it must wait."""
+async def charge(ports: Ports, secret: Secret, subject: bytes) -> None:
+    """Count one more guess at the secret of `subject`. Raises TooManyGuesses instead while it must wait."""
     now = ports.clock.now()
     async with ports.storage.counting() as count:
-        blocked_until = await count.guesses.charge(secret, digest(subject), allowance(ports.policy, secret), now)
+        blocked_until = await count.guesses.charge(secret, subject, allowance(ports.policy, secret), now)
     judge(secret, blocked_until, now)
 
 
@@ -75,7 +75,7 @@ def judge(secret: Secret, blocked_until: datetime | None, now: datetime) -> None
         raise TooManyGuesses((blocked_until - now).total_seconds(), secret)
 
 
-async def clear(ports: Ports, secret: Secret, subject: str) -> None:
-    """The right answer was given: forget the wrong ones."""
+async def clear(ports: Ports, secret: Secret, subject: bytes) -> None:
+    """The right answer was given, and nothing came of it for another reason: forget the wrong ones."""
     async with ports.storage.counting() as count:
-        await count.guesses.clear(secret, digest(subject))
+        await count.guesses.clear(secret, subject)

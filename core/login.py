@@ -143,7 +143,7 @@ async def with_password(
     meanwhile.
     """
     check_password_length(password)
-    now, trust_hash = ports.clock.now(), None if client.token is None else digest(client.token)
+    now, trust_hash = ports.clock.now(), devices.trust_hash_of(client)
     async with ports.storage.counting() as count:
         guess = await count.guesses.charge_password(email, trust_hash, guesses.allowance(ports.policy, Secret.PASSWORD), now)
     guesses.judge(guess.secret, guess.blocked_until, now)
@@ -155,8 +155,7 @@ async def with_password(
         raise CredentialsInvalid
     if usable.email_verified_at is None:
         ports.metrics.login_failed("unverified")
-        async with ports.storage.counting() as count:
-            await count.guesses.clear(guess.secret, guess.subject)  # it was right
+        await guesses.clear(ports, guess.secret, guess.subject)  # it was right
         raise EmailNotVerified
     old_hash = usable.password_hash or ""
     new_hash = await ports.passwords.hash(password) if ports.passwords.is_outdated(old_hash) else None
@@ -174,8 +173,7 @@ async def with_password(
             admitted = await admit(ports, tx, person, account, Way(PASSWORD, service, in_browser), arrival, now)
             await tx.guesses.clear(guess.secret, guess.subject)
     except SERVICE_CLOSED:  # meanwhile; the password was right
-        async with ports.storage.counting() as count:
-            await count.guesses.clear(guess.secret, guess.subject)
+        await guesses.clear(ports, guess.secret, guess.subject)
         raise
     if isinstance(admitted, Pending):
         return _pre_auth(ports, admitted)
@@ -222,7 +220,8 @@ async def with_code(
     now = ports.clock.now()
     # Counted before the code is looked at; of a sign-in that is dead nothing is, so that it says nothing about the account.
     async with ports.storage.counting() as count:
-        tried = await count.pre_auths.take_try(claims.id, TRIES, guesses.allowance(ports.policy, Secret.MFA), now) or refuse(PreAuthInvalid)
+        allowance, subject = guesses.allowance(ports.policy, Secret.MFA), mfa.subject(claims.user_id)
+        tried = await count.pre_auths.take_try(claims.id, claims.user_id, TRIES, subject, allowance, now) or refuse(PreAuthInvalid)
     guesses.judge(Secret.MFA, tried.blocked_until, now)
     user_id = tried.account.id
     try:
@@ -232,8 +231,8 @@ async def with_code(
         await mfa.failed(ports, caller, user_id)
         await _failed(ports, caller, "mfa", tried.pending.provider, user_id)
         raise
-    except SERVICE_CLOSED:  # meanwhile; the code was right
-        await guesses.clear(ports, Secret.MFA, str(user_id))
+    except (PreAuthInvalid, *SERVICE_CLOSED):  # meanwhile; the code was right
+        await guesses.clear(ports, Secret.MFA, subject)
         raise
     await _take_part(ports, signed_in)
     return signed_in

@@ -99,6 +99,14 @@ class Proof:
     code_hash: bytes | None = field(default=None, repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Redeemed:
+    """The locked account at which a sign-in that waited has ended, and whether its code was still good."""
+
+    account: Account
+    code_taken: bool
+
+
 class CodeMalformed(Invalid):
     """Send the six digits that your authenticator app shows, or a backup code as you were given it, such as ABCD-EFGH."""
 
@@ -170,7 +178,7 @@ async def verify(ports: Ports, caller: Person, code: str) -> Sequence[str]:
         raise SetupCodeMalformed
     async with ports.storage.reading() as read:
         enrolment = _confirmable(await read.mfa.enrolment(caller.user_id), ports.clock.now())
-    await guesses.charge(ports, Secret.MFA, str(caller.user_id))
+    await guesses.charge(ports, Secret.MFA, subject(caller.user_id))
     now = ports.clock.now()
     step = ports.codes.step_of(enrolment.secret, code, now)
     if step is None:
@@ -192,7 +200,7 @@ async def verify(ports: Ports, caller: Person, code: str) -> Sequence[str]:
         await tx.mails.queue(new_mail(MailKind.MFA_ENABLED, account.email, now))
         for event in events.mfa_enabled(account.id):
             tx.record(event)
-    await guesses.clear(ports, Secret.MFA, str(caller.user_id))
+        await tx.guesses.clear(Secret.MFA, subject(account.id))
     return codes
 
 
@@ -292,7 +300,7 @@ async def _backup_proof(ports: Ports, user_id: UUID, enrolment: Enrolment, code:
     return Proof(code_hash=code_hash) if unused else None
 
 
-def redeem(tx: Transaction, user_id: UUID, pre_auth_id: UUID, proof: Proof, now: datetime) -> Soon[tuple[Account, bool]]:
+def redeem(tx: Transaction, user_id: UUID, pre_auth_id: UUID, proof: Proof, now: datetime) -> Soon[Redeemed]:
     """Lock an account and end a sign-in to it that waits, by what `check` has found right, which is used up; for `accept`.
 
     It happens with the transaction's next statement. Nothing comes of it where the sign-in does not wait any more.
@@ -303,13 +311,13 @@ def redeem(tx: Transaction, user_id: UUID, pre_auth_id: UUID, proof: Proof, now:
     return tx.mfa.accept_code(pre_auth_id, user_id, proof.code_hash, now)
 
 
-async def accept(tx: Transaction, caller: Caller, redeemed: tuple[Account, bool], proof: Proof, now: datetime) -> Account:
+async def accept(tx: Transaction, caller: Caller, redeemed: Redeemed, proof: Proof, now: datetime) -> Account:
     """The locked account whose second factor was shown; forgets the wrong guesses.
 
     Raises CodeWrong when somebody else was faster with the code, or the second factor is another one by now.
     """
-    account, taken = redeemed
-    if not taken:
+    account = redeemed.account
+    if not redeemed.code_taken:
         raise CodeWrong
     log = [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS]
     if proof.code_hash is not None:

@@ -11,7 +11,8 @@ from core import accounts, events
 from core.access import SYSTEM, NotAPlatformOwner
 from core.accounts import check_new_password, new_account
 from core.errors import Invalid, NotFound
-from core.guesses import Secret, clear
+from core.guesses import Secret
+from core.values import digest
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -87,7 +88,7 @@ async def create_first_owner(ports: Ports, email: Email, password: str) -> None:
             await tx.accounts.set_password(account.id, password_hash, now)
             await tx.accounts.mark_verified(account.id, now)
         await tx.accounts.promote(account.id, now)
-    await clear(ports, Secret.PASSWORD, email)
+        await tx.guesses.clear(Secret.PASSWORD, digest(email))
 
 
 async def promote(ports: Ports, caller: Person, user_id: UUID) -> None:

@@ -235,7 +235,7 @@ async def _forget(ports: Ports, caller: Person, user_id: UUID, attempt: int) -> 
         await tx.privacy.remove_ways_in(account.id)
         await tx.sessions.remove(account.id)
         await tx.privacy.blank_newest(account.id, blanking.FIRST)
-        await tx.privacy.end_impersonations(account.id, now)
+        await tx.privacy.blank_impersonations(account.id, now)
         await tx.privacy.blank_arrivals(account.id, account.email)
         await tx.privacy.remove_mails(account.id, account.email)
         for belonging in belongings:

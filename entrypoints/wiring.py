@@ -5,10 +5,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import trio
 from pydantic import SecretStr
@@ -38,9 +37,7 @@ from entrypoints.http.app import Application, Edge, create_app
 from entrypoints.http.outer import Exchange
 from entrypoints.settings import Settings, SettingsInvalid
 from ports import Ports
-
-if TYPE_CHECKING:
-    from ports.outside import TxtRecords
+from ports.outside import TxtRecords
 
 MAX_HASHES_AT_ONCE = 4
 
@@ -171,9 +168,13 @@ class _Dns:
 
     async def texts(self, name: str) -> Collection[str]:
         if self._resolver is None:
-            module = await trio.to_thread.run_sync(import_module, "adapters.dns")
-            self._resolver = module.Resolver(self._servers)
+            self._resolver = await trio.to_thread.run_sync(self._load)
         return await self._resolver.texts(name)
+
+    def _load(self) -> TxtRecords:
+        from adapters.dns import Resolver
+
+        return Resolver(self._servers)
 
 
 def hashes_at_once() -> int:

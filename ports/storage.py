@@ -35,7 +35,7 @@ from core.limits import Bucket
 from core.login import Guess, Pending, Try
 from core.mails import NOTHING_HELD_BACK, HeldBack, Mail, MailKind, Outcome
 from core.members import ListedMember
-from core.mfa import Enrolment, MfaEvent
+from core.mfa import Enrolment, MfaEvent, Redeemed
 from core.mfa import Status as MfaStatus
 from core.oauth_credentials import Credentials
 from core.one_time_tokens import Purpose
@@ -421,9 +421,11 @@ class PreAuths(Protocol):
 class Tries(Protocol):
     """Tries at the second factor of one sign-in (security.md J-8)."""
 
-    async def take_try(self, pre_auth_id: UUID, tries: int, allowance: Allowance, now: datetime) -> Try | None:
-        """Count one more try at a sign-in that waits, and one more guess at the person's second factor, as `Guesses.charge` does; and find
-        what the code is compared with. Atomic.
+    async def take_try(
+        self, pre_auth_id: UUID, user_id: UUID, tries: int, subject: bytes, allowance: Allowance, now: datetime
+    ) -> Try | None:
+        """Count one more try at a sign-in of this person that waits, and one more guess at their second factor, as `Guesses.charge` does at
+        `subject`; and find what the code is compared with. Atomic.
 
         None, and nothing counted, where there were so many tries, or the sign-in has ended; nor is a try that must wait. Raises SealBroken.
         """
@@ -912,7 +914,7 @@ class Mfa(MfaRead, MfaLog, Protocol):
         """Have these backup codes and no others."""
         ...
 
-    def accept_step(self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, now: datetime) -> Soon[tuple[Account, bool]]:
+    def accept_step(self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, now: datetime) -> Soon[Redeemed]:
         """Before the next statement, lock an account and end a sign-in to it that waits, by `take_step`: the account, and whether the code
         was there; nothing where the sign-in does not wait any more.
 
@@ -920,7 +922,7 @@ class Mfa(MfaRead, MfaLog, Protocol):
         """
         ...
 
-    def accept_code(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, now: datetime) -> Soon[tuple[Account, bool]]:
+    def accept_code(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, now: datetime) -> Soon[Redeemed]:
         """The same by using up the backup code with this hash."""
         ...
 
@@ -1007,7 +1009,7 @@ class Privacy(PrivacyRead, Protocol):
         were as many as `limit`, there is something to go on with from then on, and else no more."""
         ...
 
-    async def end_impersonations(self, user_id: UUID, now: datetime) -> None:
+    async def blank_impersonations(self, user_id: UUID, now: datetime) -> None:
         """The sessions in which they were somebody else end, and say neither where they were."""
         ...
 
@@ -1181,7 +1183,13 @@ class Rates(Protocol):
         ...
 
 
-class Guesses(Protocol):
+class RightAnswers(Protocol):
+    async def clear(self, secret: Secret, subject: bytes) -> None:
+        """Forget the guesses that were counted."""
+        ...
+
+
+class Guesses(RightAnswers, Protocol):
     """Counters of wrong guesses (core/guesses.py)."""
 
     async def charge(self, secret: Secret, subject: bytes, allowance: Allowance, now: datetime) -> datetime | None:
@@ -1194,8 +1202,6 @@ class Guesses(Protocol):
         Where the account trusts the device with the trust token of this SHA-256, and the token is live, it is counted at the device.
         """
         ...
-
-    async def clear(self, secret: Secret, subject: bytes) -> None: ...
 
 
 class Reading(Protocol):
@@ -1309,7 +1315,7 @@ class Transaction(Protocol):
     @property
     def pre_auths(self) -> PreAuths: ...
     @property
-    def guesses(self) -> Guesses: ...
+    def guesses(self) -> RightAnswers: ...
     @property
     def mails(self) -> Mails: ...
     @property

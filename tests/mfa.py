@@ -7,12 +7,10 @@ from uuid import UUID
 
 import pyotp
 
-from core import guesses, mfa
-from core.access import SYSTEM
+from core import login
+from core.access import SYSTEM, PreAuthClaims
 from core.accounts import Account
-from core.guesses import Secret
 from core.login import Pending
-from core.mfa import CodeWrong, Proof
 from core.values import new_id
 from ports import Ports
 from ports.observe import Clock
@@ -59,31 +57,10 @@ def waiting(user_id: UUID, now: datetime) -> Pending:
     return Pending(new_id(), user_id, None, "password", now, now + timedelta(seconds=600))
 
 
-async def check(ports: Ports, account: Account, code: str) -> Proof:
-    """What a login does with a code before it uses it up, at a sign-in of its own."""
-    now, pending = ports.clock.now(), waiting(account.id, ports.clock.now())
-    mfa.check_format(code)
+async def show(ports: Ports, account: Account, code: str) -> None:
+    """Show the second factor, with a sign-in that waits for it. Raises what core.login.with_code raises."""
+    pending = waiting(account.id, ports.clock.now())
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.pre_auths.add(pending)
-    async with ports.storage.counting() as count:
-        tried = await count.pre_auths.take_try(pending.id, 5, guesses.allowance(ports.policy, Secret.MFA), now)
-    if tried is None:
-        raise CodeWrong  # the second factor was switched off meanwhile
-    guesses.judge(Secret.MFA, tried.blocked_until, now)
-    try:
-        return await mfa.check(ports, account.id, tried.enrolment, code)
-    except CodeWrong:
-        await mfa.failed(ports, SYSTEM, account.id)
-        raise
-
-
-async def accept(ports: Ports, account: Account, proof: Proof) -> None:
-    """What a login does with a right code, alone."""
-    now = ports.clock.now()
-    pending = waiting(account.id, now)
-    async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.pre_auths.add(pending)
-        redeemed = mfa.redeem(tx, account.id, pending.id, proof, now)
-        await tx.accounts.lock(account.id)
-        assert redeemed.value is not None
-        await mfa.accept(tx, SYSTEM, redeemed.value, proof, now)
+    claims = PreAuthClaims(id=pending.id, user_id=account.id, issued_at=pending.created_at, expires_at=pending.expires_at)
+    await login.with_code(ports, SYSTEM, claims, code)

@@ -10,8 +10,7 @@ from adapters.postgres.accounts import WIDTH as ACCOUNT_WIDTH
 from adapters.postgres.accounts import to_account
 from adapters.postgres.statements import Repository, Row, SealingRepository, Soon
 from core.access import Caller, Person
-from core.accounts import Account
-from core.mfa import FAILURES, Enrolment, MfaEvent, Status
+from core.mfa import FAILURES, Enrolment, MfaEvent, Redeemed, Status
 from ports.crypto import Place, Vault
 
 TAKE_STEP: Final = """
@@ -19,8 +18,8 @@ TAKE_STEP: Final = """
     where user_id = %(user_id)s and setup_at = %(setup_at)s and (last_step is null or last_step < %(step)s)"""
 USE_CODE: Final = """
     update backup_codes set used_at = %(now)s where user_id = %(user_id)s and code_hash = %(code_hash)s and used_at is null"""
-Accepted = Soon[tuple[Account, bool]]
 ENROLMENT: Final = "m.secret, m.setup_at, u.mfa_enabled_at, m.last_step, m.codes_salt"
+ENROLMENT_WIDTH: Final = 5
 
 
 def place(user_id: UUID) -> Place:
@@ -101,17 +100,17 @@ class Mfa(MfaLog, SealingRepository):
     async def take_step(self, user_id: UUID, setup_at: datetime, step: int) -> bool:
         return await self._run(TAKE_STEP, user_id=user_id, setup_at=setup_at, step=step) == 1
 
-    def accept_step(self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, now: datetime) -> Accepted:
+    def accept_step(self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, now: datetime) -> Soon[Redeemed]:
         return self._accept(TAKE_STEP, pre_auth_id=pre_auth_id, user_id=user_id, setup_at=setup_at, step=step, now=now)
 
-    def accept_code(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, now: datetime) -> Accepted:
+    def accept_code(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, now: datetime) -> Soon[Redeemed]:
         return self._accept(USE_CODE, pre_auth_id=pre_auth_id, user_id=user_id, code_hash=code_hash, now=now)
 
-    def _accept(self, take: LiteralString, **parameters: object) -> Accepted:
+    def _accept(self, take: LiteralString, **parameters: object) -> Soon[Redeemed]:
         # Each part needs the one before. What was changed while this waited for the account is seen as it is then: rows that are changed
         # or removed are looked at again, and of those that came the sign-in knows nothing.
         return self._one_soon(
-            lambda row: (to_account(row), row[ACCOUNT_WIDTH]),
+            lambda row: Redeemed(to_account(row), row[ACCOUNT_WIDTH]),
             f"""
             with locked as (select {ACCOUNT} from users u where u.id = %(user_id)s for no key update),
             redeemed as (

@@ -7,7 +7,7 @@ from uuid import UUID
 from adapters.postgres.accounts import COLUMNS as ACCOUNT
 from adapters.postgres.accounts import to_account
 from adapters.postgres.guesses import charge, terms
-from adapters.postgres.mfa import ENROLMENT, to_enrolment
+from adapters.postgres.mfa import ENROLMENT, ENROLMENT_WIDTH, to_enrolment
 from adapters.postgres.statements import Row, SealingRepository
 from core.guesses import Allowance, Secret
 from core.login import Pending, Try
@@ -17,8 +17,9 @@ WIDTH: Final = 6
 # The row is locked first, so that of many at once none is counted at the account that is not counted here.
 TRY: Final = f"""
     with waiting as (
-        select {COLUMNS} from pre_auths where id = %(id)s and failures < %(tries)s and expires_at > %(now)s for update),
-    charged as ({charge("sha256(convert_to(user_id::text, 'UTF8'))", "from waiting")}),
+        select {COLUMNS} from pre_auths
+        where id = %(id)s and user_id = %(user_id)s and failures < %(tries)s and expires_at > %(now)s for update),
+    charged as ({charge("%(subject)s::bytea", "from waiting")}),
     tried as (
         update pre_auths p set failures = failures + 1 from waiting, charged
         where p.id = waiting.id and charged.blocked_until is null)
@@ -46,14 +47,24 @@ class PreAuths(SealingRepository):
             expires_at=pending.expires_at,
         )
 
-    async def take_try(self, pre_auth_id: UUID, tries: int, allowance: Allowance, now: datetime) -> Try | None:
-        return await self._one(self._to_try, TRY, id=pre_auth_id, tries=tries, **terms(Secret.MFA, allowance, now))
+    async def take_try(
+        self, pre_auth_id: UUID, user_id: UUID, tries: int, subject: bytes, allowance: Allowance, now: datetime
+    ) -> Try | None:
+        return await self._one(
+            self._to_try,
+            TRY,
+            id=pre_auth_id,
+            user_id=user_id,
+            tries=tries,
+            subject=subject,
+            **terms(Secret.MFA, allowance, now),
+        )
 
     def _to_try(self, row: Row) -> Try:
-        pending, (blocked_until, *enrolment) = to_pending(row), row[WIDTH : WIDTH + 6]
+        pending, (blocked_until, *enrolment) = to_pending(row), row[WIDTH : WIDTH + 1 + ENROLMENT_WIDTH]
         return Try(
             pending=pending,
-            account=to_account(row[WIDTH + 6 :]),
+            account=to_account(row[WIDTH + 1 + ENROLMENT_WIDTH :]),
             enrolment=None if enrolment[0] is None else to_enrolment(self._vault, pending.user_id, tuple(enrolment)),
             blocked_until=blocked_until,
         )

@@ -340,7 +340,7 @@ class Privacy(Repository):
             lambda row: Log(row[0]), "select log from blankings where user_id = %(user_id)s order by log limit 1", user_id=user_id
         )
 
-    async def end_impersonations(self, user_id: UUID, now: datetime) -> None:
+    async def blank_impersonations(self, user_id: UUID, now: datetime) -> None:
         await self._write(
             f"update sessions set {BLANK}, ended_at = coalesce(ended_at, %(now)s) where impersonator_id = %(user_id)s",
             user_id=user_id,

@@ -110,9 +110,8 @@ async def use_code(storage: Postgres, user: UUID, code: bytes) -> bool:
         await tx.pre_auths.add(pending)
         accepted = tx.mfa.accept_code(pending.id, user, code, NOW)
     assert accepted.value is not None
-    account, taken = accepted.value
-    assert account.id == user
-    return taken
+    assert accepted.value.account.id == user
+    return accepted.value.code_taken
 
 
 async def test_a_backup_code_is_good_once(storage: Postgres, pool: Pool, ada: UUID) -> None:

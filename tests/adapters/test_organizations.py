@@ -118,6 +118,14 @@ async def test_the_database_knows_how_long_a_device_may_be_trusted(storage: Post
         await found(storage, organization(device_trust_days=days))
 
 
+@pytest.mark.parametrize("status", ["pending", "active", "suspended", "rejected"])
+async def test_an_organization_is_known_by_its_slug_whatever_its_status(storage: Postgres, pool: Pool, status: str) -> None:
+    org = await add_organization(pool, "acme", status)
+    await add_organization(pool, "twin", status)
+    for slug, found in (("acme", org), ("Acme", None), ("acm_", None), ("", None)):
+        assert await within(storage, lambda tx, slug=slug: tx.organizations.id_of(slug)) == found, slug  # type: ignore[misc]
+
+
 async def test_a_person_is_shown_their_organizations_by_slug_and_what_they_are_there(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     c, a, b, foreign = [organization(slug) for slug in ("c", "a", "b", "foreign")]

@@ -10,6 +10,7 @@ from adapters.postgres.storage import Postgres
 from core.access import SYSTEM
 from core.guesses import Allowance
 from core.login import Pending
+from core.mfa import subject
 from core.values import Email, digest
 from tests.adapters.rows import EVE, NOW, SECOND, account, add, within
 from tests.builders import everyone, run_sql
@@ -31,7 +32,7 @@ async def begin(storage: Postgres, email: Email = EVE) -> Pending:
 
 async def take(storage: Postgres, begun: Pending, *, after: timedelta = timedelta()) -> Pending | None:
     async with storage.counting() as count:
-        tried = await count.pre_auths.take_try(begun.id, TRIES, Allowance(12, TTL), NOW + after)
+        tried = await count.pre_auths.take_try(begun.id, begun.user_id, TRIES, subject(begun.user_id), Allowance(12, TTL), NOW + after)
     if tried is None:
         return None
     async with storage.reading() as read:
@@ -72,7 +73,7 @@ async def test_guesses_at_all_sign_ins_of_a_person_are_counted_together_and_a_wa
     assert await failures(pool, begun.user_id) == 12
     assert await run_sql(pool, "select sum(failures) from pre_auths") == [(12,)]
     async with storage.counting() as count:
-        tried = await count.pre_auths.take_try(begun.id, 100, Allowance(12, TTL), NOW + SECOND)
+        tried = await count.pre_auths.take_try(begun.id, begun.user_id, 100, subject(begun.user_id), Allowance(12, TTL), NOW + SECOND)
     assert tried is not None
     assert tried.blocked_until == NOW + timedelta(seconds=30)
 
@@ -90,7 +91,7 @@ async def end(storage: Postgres, begun: Pending, step: int = 1000, at: datetime 
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.mfa.begin(begun.user_id, "SECRET", NOW)
         accepted = tx.mfa.accept_step(begun.id, begun.user_id, NOW, step, at)
-    return None if accepted.value is None else accepted.value[1]
+    return None if accepted.value is None else accepted.value.code_taken
 
 
 async def test_exactly_one_ends_it_well(storage: Postgres) -> None:

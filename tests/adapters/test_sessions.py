@@ -810,3 +810,23 @@ async def test_a_failed_login_leaves_the_connection_as_careful_as_it_was(storage
         await count.logins.failed(ada.id, "password", NOW, None, None)
     async with pool.connection() as connection:
         assert await connection.row("show synchronous_commit") == before
+
+
+async def test_a_live_session_of_the_person_has_an_end(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    begun, hers = await begin(storage, ada.id, "ada"), await begin(storage, eve.id, "eve", ends_at=NOW + DAY)
+    async with storage.transaction(by=SYSTEM) as tx:
+        ends_at = tx.sessions.ends_at
+        assert await ends_at(begun.id, ada.id, NOW) == NOW + 90 * DAY
+        assert await ends_at(hers.id, eve.id, NOW) == NOW + DAY
+        for session_id, user_id in ((hers.id, ada.id), (begun.id, eve.id), (uuid4(), ada.id)):
+            assert await ends_at(session_id, user_id, NOW) is None
+
+
+@pytest.mark.parametrize("column", ["ended_at", "expires_at"])
+async def test_a_session_that_is_over_has_none(storage: Postgres, pool: Pool, column: str) -> None:
+    ada = await add(storage, account())
+    begun = await begin(storage, ada.id, "ada")
+    await run_sql(pool, f"update sessions set {column} = %s", NOW)  # noqa: S608
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.sessions.ends_at(begun.id, ada.id, NOW) is None

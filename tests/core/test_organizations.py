@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, LiteralString
 from uuid import UUID
 
 import pytest
@@ -12,6 +12,7 @@ import trio
 from adapters.postgres.pool import Pool
 from core import access, organizations, sessions
 from core.access import (
+    AccountGone,
     AddressNotVerified,
     Capability,
     Member,
@@ -158,12 +159,18 @@ async def test_an_address_that_is_not_proved_any_more_founds_nothing(ports: Port
 
 
 @pytest.mark.parametrize(
-    "change", ["update users set deactivated_at = now()", "update users set anonymized_at = now()", "delete from users"]
+    ("change", "refusal"),
+    [
+        ("update users set deactivated_at = now()", SessionEnded),
+        ("update users set anonymized_at = now()", SessionEnded),
+        ("update sessions set ended_at = now()", SessionEnded),
+        ("delete from users", AccountGone),
+    ],
 )
-async def test_an_account_that_is_gone_founds_nothing(ports: Ports, pool: Pool, change: str) -> None:
+async def test_an_account_that_is_gone_founds_nothing(ports: Ports, pool: Pool, change: LiteralString, refusal: type[Refusal]) -> None:
     caller = await person_of(ports, await add_account(ports))
     await run_sql(pool, change)
-    with pytest.raises(SessionEnded):
+    with pytest.raises(refusal):
         await organizations.create(ports, caller, "acme", "Acme")
     assert await run_sql(pool, "select * from organizations") == []
 

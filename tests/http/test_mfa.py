@@ -23,7 +23,7 @@ from ports import Ports
 from tests.builders import EMAIL, Answer, Api, add_account, add_member, add_organization, deliver, impersonate, run_sql, sign_in
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.http.refusals import BAD, FORBIDDEN, UNAUTHORIZED, refused
-from tests.mfa import STEP, Authenticator, accept, add_mfa, check
+from tests.mfa import STEP, Authenticator, add_mfa, show
 from tests.services import add_service, sign_in_to
 
 PATH = "/api/user/mfa"
@@ -87,7 +87,7 @@ class Ada:
 
     async def show(self, code: str) -> None:
         """What signing in does with a code."""
-        await accept(self.ports, self.account, await check(self.ports, self.account, code))
+        await show(self.ports, self.account, code)
 
     async def may_show(self, code: str) -> bool:
         try:
@@ -482,7 +482,7 @@ async def test_ten_wrong_codes_block_every_check_of_the_account(ada: Ada, clock:
     assert "code" in blocked.json["error"]
     assert "password" not in blocked.json["error"]
     with pytest.raises(TooManyGuesses):
-        await check(ada.ports, ada.account, app.code())
+        await show(ada.ports, ada.account, app.code())
     clock.advance(timedelta(seconds=900))
     ada.token = (await sign_in(ada.ports, ada.account)).access_token
     app = await ada.pending()

@@ -11,14 +11,15 @@ from quart_trio import QuartTrio
 from adapters.postgres.pool import Pool
 from core.accounts import Account
 from core.guesses import TooManyGuesses
+from core.login import PreAuthInvalid
 from core.mfa import CodeWrong
 from core.policy import Policy
 from ports import Ports
 from tests.adapters.rows import somebody_waits
-from tests.builders import Answer, Api, add_account, everyone, run_sql, sign_in
+from tests.builders import Answer, Api, add_account, everyone, meanwhile, run_sql, sign_in
 from tests.fakes.outside import FakeClock
 from tests.http.direct import change_ports
-from tests.mfa import STEP, Authenticator, accept, add_mfa, check
+from tests.mfa import STEP, Authenticator, add_mfa, show
 
 PATH = "/api/user/mfa"
 MANY = Policy(mfa_guess_limit=10**6)
@@ -39,8 +40,8 @@ async def count(pool: Pool, event: str) -> int:
 async def shown(ports: Ports, account: Account, code: str) -> bool:
     """Whether somebody gets in with this code."""
     try:
-        await accept(ports, account, await check(ports, account, code))
-    except (CodeWrong, TooManyGuesses):
+        await show(ports, account, code)
+    except (CodeWrong, PreAuthInvalid, TooManyGuesses):
         return False
     return True
 
@@ -107,6 +108,13 @@ async def test_switching_off_and_showing_a_code_at_once_leaves_nothing_half(api:
         stored = await run_sql(pool, "select 1 from mfa union all select 1 from backup_codes")
         assert (stored, await run_sql(pool, "select mfa_enabled_at from users")) == ([], [(None,)])
         assert not await shown(ports, ada, authenticator.backup_codes[9])
+
+
+async def test_a_right_code_that_comes_too_late_does_not_count_as_a_guess(ports: Ports, pool: Pool, ada: Account) -> None:
+    authenticator = await add_mfa(ports, ada)
+    with pytest.raises(PreAuthInvalid):
+        await meanwhile(pool, [("update users set anonymized_at = now()", ())], lambda: show(ports, ada, authenticator.code()))
+    assert await run_sql(pool, "select * from guesses") == []
 
 
 async def test_of_many_new_sets_of_codes_one_counts(api: Api, ports: Ports, ada: Account) -> None:
