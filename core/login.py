@@ -266,7 +266,10 @@ async def service_to_sign_in_to(ports: Ports, org_slug: str, service_slug: str) 
     Raises OrganizationNotFound, OrganizationNotActive, ServiceNotFound, NeedsCodeFlow, in this order.
     """
     async with ports.storage.reading() as read:
-        return await _open_service(read, org_slug, service_slug)
+        service = await _open(read, org_slug, service_slug)
+    if service.is_public:
+        raise NeedsCodeFlow
+    return service
 
 
 def tokens(ports: Ports, signed_in: SignedIn) -> TokenPair:
@@ -286,6 +289,38 @@ def tokens(ports: Ports, signed_in: SignedIn) -> TokenPair:
     )
 
 
+async def begin_at_service(
+    ports: Ports,
+    tx: Transaction,
+    person: Person,
+    account: Account,
+    service: ServiceContext,
+    provider: str,
+    device_id: UUID | None,
+    now: datetime,
+) -> SignedIn:
+    """A session of a service, with the id that `person` has, for a locked account that may sign in, and whose owner is signed in in a
+    browser, all factors shown: what a code or a device code gives. Raises what `_take_in` raises."""
+    _, entitlement = await _take_in(tx, service, account.id, now)
+    session = new_session(ports, account.id, person, service, now, id_=person.session_id, device_id=device_id)
+    secret = new_secret()
+    await tx.sessions.begin(session, digest(secret))
+    await tx.logins.succeeded(session, provider)
+    tx.record(events.signed_in(account.id, provider, service))
+    return SignedIn(session, account.email, account.email_verified_at is not None, entitlement, secret, None)
+
+
+async def _take_in(tx: Transaction, service: ServiceContext, user_id: UUID, now: datetime) -> tuple[ServiceContext, Entitlement]:
+    """Count somebody among the users of a service, if it is there, and that of an active organization, still: the service as it is by now,
+    and what they have of it.
+
+    Raises ServiceNotFound, OrganizationNotActive, OrganizationNotFound.
+    """
+    if not await tx.end_users.add(service.id, user_id, now, signed_in=True):
+        raise ServiceNotFound
+    return await _open(tx, service.org_slug, service.slug), await tx.subscriptions.entitlement(service.id, user_id, now)
+
+
 async def _begin(
     ports: Ports,
     tx: Transaction,
@@ -300,10 +335,9 @@ async def _begin(
 ) -> SignedIn:
     entitlement, service = NOTHING, way.service
     if service is not None:
-        if not await tx.end_users.add(service.id, account.id, now, signed_in=True):
-            raise ServiceNotFound
-        await _open_service(tx, service.org_slug, service.slug)  # as it is after the time that a hash took
-        entitlement = await tx.subscriptions.entitlement(service.id, account.id, now)
+        found, entitlement = await _take_in(tx, service, account.id, now)
+        if found.is_public:  # by now: a hash takes its time
+            raise NeedsCodeFlow
     device_token = await devices.welcome(tx, arrival, now, second_factor=second_factor, trust=trust)
     session = new_session(ports, account.id, person, service, now, id_=person.session_id, device_id=arrival.device.id)
     secret = new_secret()
@@ -353,13 +387,9 @@ async def _failed(ports: Ports, caller: Caller, reason: str, provider: str, user
             await count.logins.failed(user_id, provider, ports.clock.now(), caller.address, caller.agent, place)
 
 
-async def _open_service(read: Reading | Transaction, org_slug: str, service_slug: str) -> ServiceContext:
+async def _open(read: Reading | Transaction, org_slug: str, service_slug: str) -> ServiceContext:
     service = await read.services.context(org_slug, service_slug)
     status = service.status if service else await read.organizations.status(org_slug) or refuse(OrganizationNotFound)
     if status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
-    if service is None:
-        raise ServiceNotFound
-    if service.is_public:
-        raise NeedsCodeFlow
-    return service
+    return service or refuse(ServiceNotFound)

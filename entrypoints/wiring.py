@@ -30,6 +30,7 @@ from adapters.postgres.listen import listen
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from adapters.prometheus import CONTENT_TYPE, PrometheusMetrics
+from adapters.providers import HttpProviders
 from adapters.smtp import Dispatch, FolderTransport, OwnServers, SmtpTransport, parse_sender
 from core import housekeeping, invitations, subscriptions
 from entrypoints import logs
@@ -145,6 +146,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         letters=Letters(base_url, policy),
         mail=Dispatch(outbox(settings), OwnServers(Guard(openings(settings)))),
         dns=_Dns(settings.dns_servers),
+        providers=HttpProviders(),
         agents=UserAgents(),
         places=places(settings),
         clock=clock,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from core.policy import Policy
 from ports.crypto import OneTimeCodes, Passwords, Tokens
 from ports.observe import Clock, Metrics
-from ports.outside import Agents, Letters, MailTransport, Places, TxtRecords
+from ports.outside import Agents, IdentityProviders, Letters, MailTransport, Places, TxtRecords
 from ports.storage import Storage
 
 
@@ -20,6 +20,7 @@ class Ports:
     letters: Letters
     mail: MailTransport
     dns: TxtRecords
+    providers: IdentityProviders
     agents: Agents
     places: Places
     clock: Clock

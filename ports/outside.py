@@ -1,4 +1,4 @@
-"""The world beyond the process: mail, the DNS, and what is known of addresses and of user agents."""
+"""The world beyond the process: mail, the DNS, identity providers, and what is known of addresses and of user agents."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -7,6 +7,7 @@ from typing import Protocol
 
 from core.devices import ParsedAgent, Place
 from core.mails import Mail
+from core.providers import Asking, Provider, ProviderClient, ProviderTokens, Vouched
 from core.smtp import MailServer, Trial
 from core.values import Email
 
@@ -81,4 +82,31 @@ class Places(Protocol):
 
     def of(self, address: str | None) -> Place | None:
         """The place of this address, if it is known; never where nothing is configured to know any."""
+        ...
+
+
+class IdentityProviders(Protocol):
+    """The external identity providers that the operator has set up (identity.md section 4.9; security.md O-8).
+
+    Each at the addresses of the operator's settings and nowhere else. All that a provider says is text of a stranger: nothing of it is in
+    what is raised, which is core.errors.ProviderFailed. Every method that awaits returns within 10 s.
+    """
+
+    def platform_client(self, provider: Provider) -> ProviderClient | None:
+        """By what the provider knows the platform; None where it is not set up."""
+        ...
+
+    def address(self, provider: Provider, asking: Asking) -> str:
+        """Where a browser is sent, to come back to `asking.redirect_uri` with a code."""
+        ...
+
+    async def vouch(self, provider: Provider, asking: Asking, code: str) -> Vouched:
+        """Whom the provider vouches for by this code. An ID token is verified for signature, `iss`, `aud`, `nonce` and `exp`.
+
+        Raises ProviderFailed.
+        """
+        ...
+
+    async def refresh(self, provider: Provider, client: ProviderClient, refresh_token: str) -> ProviderTokens:
+        """New tokens in the place of expired ones; the old refresh token where no new one is given. Raises ProviderFailed."""
         ...

@@ -22,6 +22,7 @@ from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TimedCodes
 from adapters.letters import Letters
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
+from adapters.providers import HttpProviders
 from core import login, mails, signing_keys
 from core.access import SYSTEM, Caller, Claims, Role, ServiceContext
 from core.accounts import Account, Origin
@@ -105,6 +106,7 @@ async def make_ports(
         letters=Letters(BASE_URL, policy),
         mail=mail,
         dns=dns or FakeTxtRecords(),
+        providers=HttpProviders(),
         agents=user_agents(),
         places=places or FakePlaces(),
         clock=clock,

@@ -91,6 +91,7 @@ async def test_gauges_are_refreshed_every_30_seconds(autojump_clock: trio.testin
         letters=unused,
         mail=unused,
         dns=unused,
+        providers=unused,
         agents=unused,
         places=unused,
         clock=FakeClock(),
