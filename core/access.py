@@ -164,6 +164,26 @@ class Person(Caller):
     impersonator_id: UUID | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class BrowserSession:
+    """The session of a browser on our own pages: how and when, in UTC, the person signed in there, and on what device.
+
+    All factors were shown, and nobody is behind it but the person. `provider` is None for one that an earlier release began.
+    """
+
+    id: UUID
+    provider: str | None
+    device_id: UUID | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visitor(Person):
+    """A person who is signed in in a browser, on our own pages. This session is what makes single sign-on."""
+
+    browser: BrowserSession
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member(Person):
     """A person who acts in the organization that a path names; the token's own organization is only context (decisions, point 54)."""

@@ -7,7 +7,7 @@ import hashlib
 import hmac
 from typing import TYPE_CHECKING
 
-from core.access import Person
+from core.access import Visitor
 from core.errors import Forbidden, SessionEnded, refuse
 from core.values import digest
 
@@ -19,18 +19,19 @@ class FormTokenWrong(Forbidden):
     """This form is not valid any more. Go back, load the page again, and send it once more."""
 
 
-async def authenticate(ports: Ports, cookie: str, *, address: str | None, agent: str | None) -> Person:
+async def authenticate(ports: Ports, cookie: str, *, address: str | None, agent: str | None) -> Visitor:
     """Whose browser this is. Raises SessionEnded."""
     async with ports.storage.reading() as read:
-        session_id, standing = await read.sessions.standing_of_browser(digest(cookie), ports.clock.now()) or refuse(SessionEnded)
-    return Person(
+        session, standing = await read.sessions.standing_of_browser(digest(cookie), ports.clock.now()) or refuse(SessionEnded)
+    return Visitor(
         user_id=standing.user_id,
         email=standing.email,
         email_verified=standing.email_verified_at is not None,
-        session_id=session_id,
+        session_id=session.id,
         is_platform_owner=standing.is_platform_owner,
         address=address,
         agent=agent,
+        browser=session,
     )
 
 

@@ -317,7 +317,7 @@ async def _end_user(seeding: _Seeding, me: Member, service: Service, slug: Slug,
     if await tx.service_users.by_id(service.org_id, service.id, who.id) is None:
         # As if they had signed in, so that the analytics have something to show.
         context = await tx.services.context(me.acts_in.slug, service.slug)
-        session = sessions.new_session(seeding.ports, who.id, SYSTEM, context, now)
+        session = sessions.new_session(seeding.ports, who.id, SYSTEM, context, now, provider="password")
         await tx.end_users.add(service.id, who.id, now, signed_in=True)
         await tx.sessions.begin(session, digest(new_secret()))
         await tx.logins.succeeded(session, "password")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from core.accounts import Account
     from core.devices import Arrival
     from core.mfa import Enrolment, Proof
-    from core.sessions import TokenPair
+    from core.sessions import Grant, TokenPair
     from core.subscriptions import Entitlement
     from ports import Ports
     from ports.storage import Reading, Transaction
@@ -177,7 +177,7 @@ async def with_password(
         raise
     if isinstance(admitted, Pending):
         return _pre_auth(ports, admitted)
-    await _take_part(ports, admitted)
+    await take_part(ports, admitted)
     return admitted
 
 
@@ -234,7 +234,7 @@ async def with_code(
     except (PreAuthInvalid, *SERVICE_CLOSED):  # meanwhile; the code was right
         await guesses.clear(ports, Secret.MFA, subject)
         raise
-    await _take_part(ports, signed_in)
+    await take_part(ports, signed_in)
     return signed_in
 
 
@@ -297,12 +297,15 @@ async def begin_at_service(
     service: ServiceContext,
     provider: str,
     device_id: UUID | None,
+    grant: Grant,
     now: datetime,
 ) -> SignedIn:
     """A session of a service, with the id that `person` has, for a locked account that may sign in, and whose owner is signed in in a
     browser, all factors shown: what a code or a device code gives. Raises what `_take_in` raises."""
     _, entitlement = await _take_in(tx, service, account.id, now)
-    session = new_session(ports, account.id, person, service, now, id_=person.session_id, device_id=device_id)
+    session = new_session(
+        ports, account.id, person, service, now, id_=person.session_id, device_id=device_id, provider=provider, grant=grant
+    )
     secret = new_secret()
     await tx.sessions.begin(session, digest(secret))
     await tx.logins.succeeded(session, provider)
@@ -339,7 +342,9 @@ async def _begin(
         if found.is_public:  # by now: a hash takes its time
             raise NeedsCodeFlow
     device_token = await devices.welcome(tx, arrival, now, second_factor=second_factor, trust=trust)
-    session = new_session(ports, account.id, person, service, now, id_=person.session_id, device_id=arrival.device.id)
+    session = new_session(
+        ports, account.id, person, service, now, id_=person.session_id, device_id=arrival.device.id, provider=way.provider
+    )
     secret = new_secret()
     if way.in_browser:
         await tx.sessions.begin_in_browser(session, digest(secret))
@@ -371,7 +376,7 @@ def _pre_auth(ports: Ports, pending: Pending) -> PreAuth:
     return PreAuth(ports.tokens.sign_pre_auth(claims), expires_in)
 
 
-async def _take_part(ports: Ports, signed_in: SignedIn) -> None:
+async def take_part(ports: Ports, signed_in: SignedIn) -> None:
     """A member who signs in to a service of the organization takes part in it (the terms of security.md)."""
     session = signed_in.session
     if session.service is not None:

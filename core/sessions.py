@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -37,9 +38,19 @@ class MembershipEnded(access.NotAMember):
     """You are not a member of this organization any more. Sign in again."""
 
 
+class Grant(StrEnum):
+    """What of ours an application exchanged for its first tokens (RFC 6749 section 4.1, RFC 8628)."""
+
+    AUTHORIZATION_CODE = "authorization_code"
+    DEVICE_CODE = "device_code"
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One login on one device, alive until it ends or lapses. Times are UTC."""
+    """One login on one device, alive until it ends or lapses. Times are UTC.
+
+    `provider` is how the person signed in, as in the records of logins; None where nobody did, as for an impersonator.
+    """
 
     id: UUID
     user_id: UUID
@@ -53,6 +64,8 @@ class Session:
     device_id: UUID | None = None
     impersonator_session_id: UUID | None = None  # in which the impersonator began this one
     org_id: UUID | None = None  # the organization that it begins in; a service says its own
+    provider: str | None = None
+    grant: Grant | None = None  # that gave it to an application; None where the person signed in there
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +184,8 @@ def new_session(
     *,
     id_: UUID | None = None,
     device_id: UUID | None = None,
+    provider: str | None = None,
+    grant: Grant | None = None,
 ) -> Session:
     """A session that begins now, of a service if one is given."""
     ends_at = now + ports.policy.session_absolute_ttl
@@ -184,6 +199,8 @@ def new_session(
         agent=caller.agent,
         service=service,
         device_id=device_id,
+        provider=provider,
+        grant=grant,
     )
 
 

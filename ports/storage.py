@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Protocol, TypeVar
 from uuid import UUID
 
-from core.access import Caller, OrganizationStatus, Person, Role, ServiceContext, Standing
+from core.access import BrowserSession, Caller, OrganizationStatus, Person, Role, ServiceContext, Standing
 from core.accounts import Account
 from core.analytics import Days, LoginsOfDay, LoginsOfProvider, LoginsOfService, RecentLogin, Use
 from core.api_keys import ApiKey, KeyStanding
@@ -322,7 +322,7 @@ class SessionsRead(Protocol):
         """The same for a session of an application: its service, which has this client id and is there, and whether the person uses it."""
         ...
 
-    async def standing_of_browser(self, browser_hash: bytes, now: datetime) -> tuple[UUID, Standing] | None:
+    async def standing_of_browser(self, browser_hash: bytes, now: datetime) -> tuple[BrowserSession, Standing] | None:
         """The live session that a cookie with this hash stands for, and what `standing` would say of it without an organization."""
         ...
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from adapters.postgres.services import CONTEXT, CONTEXT_WIDTH, to_context
 from adapters.postgres.statements import Repository, Row
 from adapters.postgres.subscriptions import entitlement, to_entitlement
-from core.access import OrganizationContext, OrganizationStanding, OrganizationStatus, Role, Standing
+from core.access import BrowserSession, OrganizationContext, OrganizationStanding, OrganizationStatus, Role, Standing
 from core.sessions import NOTHING, LiveSession, LiveSessions, Presented, Refreshed, Session
 from core.values import Email, Listed
 
@@ -54,12 +54,12 @@ LIVES_IN_ORGANIZATION: Final = """
 
 BEGIN: Final = """
     insert into sessions (id, user_id, impersonator_id, impersonator_session_id, service_id, org_id, device_id, created_at, expires_at,
-                          ends_at, address, agent, browser_hash)
+                          ends_at, address, agent, provider, grant_type, browser_hash)
     values (%(id)s, %(user_id)s, %(impersonator_id)s, %(impersonator_session_id)s, %(service_id)s, %(org_id)s, %(device_id)s,
-            %(created_at)s, %(expires_at)s, %(ends_at)s, %(address)s, %(agent)s, %(browser_hash)s)"""
+            %(created_at)s, %(expires_at)s, %(ends_at)s, %(address)s, %(agent)s, %(provider)s, %(grant)s, %(browser_hash)s)"""
 # A cookie names its session, so nothing else has to.
 STANDING_OF_BROWSER: Final = f"""
-    {STANDING}, s.id {LIVE}
+    {STANDING}, s.id, s.provider, s.device_id, s.created_at {LIVE}
     where s.browser_hash = %(browser_hash)s and s.ended_at is null and s.expires_at > %(now)s
       and u.deactivated_at is null and u.anonymized_at is null and s.impersonator_id is null {OF_A_PERSON}"""
 # All that a request could come from.
@@ -151,6 +151,8 @@ def _columns(session: Session) -> dict[str, object]:
         "ends_at": session.ends_at,
         "address": session.address,
         "agent": session.agent,
+        "provider": session.provider,
+        "grant": session.grant,
     }
 
 
@@ -168,8 +170,14 @@ class Sessions(Repository):
     async def standing_with(self, client_id: UUID, session_id: UUID, user_id: UUID, now: datetime) -> Standing | None:
         return await self._one(to_standing_with, STANDING_WITH, client_id=client_id, session_id=session_id, user_id=user_id, now=now)
 
-    async def standing_of_browser(self, browser_hash: bytes, now: datetime) -> tuple[UUID, Standing] | None:
-        return await self._one(lambda row: (row[9], to_standing(row)), STANDING_OF_BROWSER, browser_hash=browser_hash, org_id=None, now=now)
+    async def standing_of_browser(self, browser_hash: bytes, now: datetime) -> tuple[BrowserSession, Standing] | None:
+        return await self._one(
+            lambda row: (BrowserSession(*row[9:]), to_standing(row)),
+            STANDING_OF_BROWSER,
+            browser_hash=browser_hash,
+            org_id=None,
+            now=now,
+        )
 
     async def live_of(self, user_id: UUID, limit: int, now: datetime) -> Listed[LiveSession]:
         rows = await self._all(lambda row: row, LIVE_OF, user_id=user_id, limit=limit, now=now)

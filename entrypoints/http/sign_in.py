@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlencode
 from quart import Blueprint, Response, request
 
 from core import accounts, browser, login, sessions, signing_keys
-from core.access import Person
+from core.access import Visitor
 from core.browser import FormTokenWrong
 from core.devices import Client
 from core.errors import Invalid, Limited, Refusal, SessionEnded, Unauthenticated, refuse
@@ -63,7 +63,7 @@ def refused_page(refusal: Refusal, name: str, **values: Any) -> Response:
     return response
 
 
-async def visitor() -> Person | None:
+async def visitor() -> Visitor | None:
     """Who is signed in in this browser."""
     cookie = cookies.session_cookie()
     if cookie is None:

@@ -7,7 +7,7 @@ import pytest
 
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
-from core.access import Standing
+from core.access import BrowserSession, Standing
 from core.accounts import Account
 from core.sessions import LiveSession
 from core.values import digest
@@ -106,12 +106,13 @@ async def test_one_session_ends_if_it_is_the_persons_own_and_live(storage: Postg
 
 
 async def test_a_cookie_stands_for_a_session_without_tokens(storage: Postgres, pool: Pool, ada: Account) -> None:
-    begun = session(ada.id)
+    begun = session(ada.id, provider="codehost")
     await within(storage, lambda tx: tx.sessions.begin_in_browser(begun, digest("cookie")))
     assert await run_sql(pool, "select count(*) from refresh_tokens") == [(0,)]
     standing = Standing(user_id=ada.id, email=ADA, email_verified_at=NOW, is_platform_owner=False, organization=None)
+    expected = BrowserSession(begun.id, "codehost", None, begun.created_at)
     async with storage.reading() as read:
-        assert await read.sessions.standing_of_browser(digest("cookie"), NOW) == (begun.id, standing)
+        assert await read.sessions.standing_of_browser(digest("cookie"), NOW) == (expected, standing)
         assert await read.sessions.standing_of_browser(digest("another"), NOW) is None
         assert await read.sessions.standing_of_browser(digest("cookie"), begun.expires_at) is None
 

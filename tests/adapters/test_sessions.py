@@ -10,7 +10,7 @@ import trio
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.access import SYSTEM, OrganizationContext, OrganizationStanding, OrganizationStatus, Role, Standing
-from core.sessions import LiveSessions, Presented, Refreshed
+from core.sessions import Grant, LiveSessions, Presented, Refreshed
 from core.subscriptions import Entitlement, SubscriptionStatus
 from core.values import digest
 from ports import Ports
@@ -21,11 +21,13 @@ from tests.services import add_plan, add_service, add_subscription, service_cont
 
 async def test_every_field_of_a_session_is_stored_and_its_token_is_not(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
-    begun = await begin(storage, ada.id, "token", impersonator_id=eve.id, impersonator_session_id=(behind := uuid4()))
+    how = {"provider": "codehost", "grant": Grant.DEVICE_CODE}
+    begun = await begin(storage, ada.id, "token", impersonator_id=eve.id, impersonator_session_id=(behind := uuid4()), **how)
     columns = "id, user_id, impersonator_id, impersonator_session_id, created_at, expires_at, ends_at, address, agent, org_id, ended_at"
     assert await run_sql(pool, f"select {columns} from sessions") == [  # noqa: S608
         (begun.id, ada.id, eve.id, behind, NOW - HOUR, NOW + 30 * DAY, NOW + 90 * DAY, "203.0.113.9", "tests", None, None)
     ]
+    assert await run_sql(pool, "select provider, grant_type from sessions") == [("codehost", "device_code")]
     tokens = await run_sql(pool, "select token_hash, session_id, generation, rotated_at, created_at from refresh_tokens")
     assert tokens == [(digest("token"), begun.id, 1, None, NOW - HOUR)]
 
