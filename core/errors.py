@@ -2,7 +2,9 @@
 
     Refusal                    the rules say no; the caller can do something about it
     |-- Invalid                400   the request makes no sense, or not now
+    |   `-- GrantInvalid               ... what is to be exchanged for tokens
     |-- Unauthenticated        401   who is calling is not known
+    |   |-- ClientInvalid              ... which application
     |   |-- TokenExpired             ... any more
     |   `-- TokenInvalid             ... and the token is not one of ours
     |-- Forbidden              403   known, and not allowed
@@ -28,6 +30,8 @@ class Refusal(Exception):
     """The request was refused."""
 
     code: ClassVar[str]
+    # What OAuth calls it (RFC 6749 sections 4.1.2.1 and 5.2, RFC 8628 section 3.5), for those who speak that.
+    oauth_error: ClassVar[str] = "invalid_request"
 
     def __init__(self, message: str | None = None) -> None:
         self.message = message or (type(self).__doc__ or "").strip()
@@ -38,6 +42,12 @@ class Invalid(Refusal):
     """The request is not valid."""
 
     code = "BAD_REQUEST"
+
+
+class GrantInvalid(Invalid):
+    """What you want to exchange for tokens is not valid: it is unknown, has expired, was used before, or is not for this application."""
+
+    oauth_error = "invalid_grant"
 
 
 class Unauthenticated(Refusal):
@@ -78,10 +88,17 @@ class SessionEnded(Unauthenticated):
     token_sent = True
 
 
+class ClientInvalid(Unauthenticated):
+    """This application is not known by that, or its client secret is missing or wrong."""
+
+    oauth_error = "invalid_client"
+
+
 class Forbidden(Refusal):
     """You are not allowed to do this."""
 
     code = "FORBIDDEN"
+    oauth_error = "access_denied"
 
 
 class OrganizationNotActive(Forbidden):
@@ -106,6 +123,7 @@ class Limited(Refusal):
     """Too many requests."""
 
     code = "RATE_LIMIT_EXCEEDED"
+    oauth_error = "temporarily_unavailable"
 
     def __init__(self, retry_after: float, message: str | None = None) -> None:
         self.retry_after = max(1, -int(-retry_after // 1))  # whole seconds, rounded up, at least one (RFC 9110 section 10.2.3)

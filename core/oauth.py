@@ -12,12 +12,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
-from core.errors import Invalid
+from core import uris
+from core.access import OrganizationNotFound, OrganizationStatus
+from core.errors import Invalid, OrganizationNotActive, refuse
+from core.services import ServiceNotFound
+from core.values import parse_id
 
 if TYPE_CHECKING:
     from core.access import ServiceContext
     from core.services import Service
+    from ports import Ports
+    from ports.storage import Reading
 
+# The client id of the platform's own application, which is public and signs people in to the platform itself (decisions, point 88).
+FRONTEND: Final = "frontend"
 AUTHORIZE: Final = "/auth/authorize"
 _CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # of S256 (RFC 7636 section 4.2)
 STATE_LENGTH: Final = 1024
@@ -25,6 +33,14 @@ STATE_LENGTH: Final = 1024
 
 class ServiceHalfNamed(Invalid):
     """To sign in to a service, send both org and service; to sign in to your account, neither."""
+
+
+class ClientNotThatService(Invalid):
+    """The client_id is not that of the service which org and service name. Send the client_id alone, or org and service alone."""
+
+
+class RedirectUriMissing(Invalid):
+    """Send redirect_uri: only an application that has registered exactly one may leave it out."""
 
 
 class RedirectUriUnknown(Invalid):
@@ -45,7 +61,8 @@ class StateInvalid(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What an application asks for, as it came; `org` and `service` are slugs, None for the platform itself."""
+    """What an application asks for, as it came; `org` and `service` are slugs, None for the platform itself. Clients of OAuth that know
+    nothing of these say the `client_id` instead."""
 
     org: str | None = None
     service: str | None = None
@@ -53,6 +70,7 @@ class Wanted:
     state: str | None = None
     code_challenge: str | None = None
     code_challenge_method: str | None = None
+    client_id: str | None = None
 
     @property
     def path(self) -> str:
@@ -70,3 +88,90 @@ class Authorization:
     service: Service | None
     context: ServiceContext | None
     redirect_uri: str | None  # None: on the hosted pages, for the platform without a frontend
+
+
+async def judge(ports: Ports, wanted: Wanted) -> Authorization:
+    """The request, if it is sound. Of one that is not, nobody but the person in the browser may hear: never the address that it names.
+
+    Raises ServiceHalfNamed, OrganizationNotFound, OrganizationNotActive, ServiceNotFound, ClientNotThatService, RedirectUriMissing,
+    RedirectUriUnknown, ChallengeMissing, ChallengeInvalid, StateInvalid.
+    """
+    if (wanted.org is None) != (wanted.service is None):
+        raise ServiceHalfNamed
+    if wanted.state is not None and len(wanted.state) > STATE_LENGTH:
+        raise StateInvalid
+    async with ports.storage.reading() as read:
+        found = await _client(read, wanted)
+    if found is None:
+        callback = None if ports.policy.frontend_url is None else f"{ports.policy.frontend_url}/auth/callback"
+        if wanted.redirect_uri not in (None, callback):
+            raise RedirectUriUnknown
+        _check_challenge(wanted, needed=callback is not None)
+        return Authorization(wanted, None, None, callback)
+    service, context = found
+    redirect_uri = choose_redirect_uri(service, wanted.redirect_uri)
+    _check_challenge(wanted, needed=context.is_public)
+    return Authorization(wanted, service, context, redirect_uri)
+
+
+async def _client(read: Reading, wanted: Wanted) -> tuple[Service, ServiceContext] | None:
+    """The service that is wanted, which can be signed in to; None for the platform itself."""
+    if wanted.org is not None and wanted.service is not None:
+        found = await read.services.named(wanted.org, wanted.service)
+        status = found[1].status if found else await read.organizations.status(wanted.org) or refuse(OrganizationNotFound)
+    elif wanted.client_id in (None, FRONTEND):
+        return None
+    else:
+        client_id = parse_id(wanted.client_id or "") or refuse(ServiceNotFound)
+        found = await read.services.of_client(client_id) or refuse(ServiceNotFound)
+        status = found[1].status
+    if status is not OrganizationStatus.ACTIVE:
+        raise OrganizationNotActive
+    service, context = found or refuse(ServiceNotFound)
+    if wanted.client_id not in (None, str(service.client_id)):
+        raise ClientNotThatService
+    return service, context
+
+
+def choose_redirect_uri(service: Service, asked: str | None) -> str:
+    """Where a code goes: to what was asked for, if it is registered, character by character (security.md O-2).
+
+    Only the port of the loopback interface is left to those who run there. Raises RedirectUriMissing, RedirectUriUnknown.
+    """
+    if asked is None:
+        if len(service.redirect_uris) != 1:
+            raise RedirectUriMissing
+        return service.redirect_uris[0]
+    if asked in service.redirect_uris:
+        return asked
+    if service.service_type.is_public and any(uris.is_same_but_for_port(registered, asked) for registered in service.redirect_uris):
+        return asked
+    raise RedirectUriUnknown
+
+
+def _check_challenge(wanted: Wanted, *, needed: bool) -> None:
+    challenge, method = wanted.code_challenge, wanted.code_challenge_method
+    if challenge is None and method is None:
+        if needed:
+            raise ChallengeMissing
+    elif method != "S256" or challenge is None or not is_challenge(challenge):
+        raise ChallengeInvalid  # without a method it would be `plain` (RFC 7636 section 4.3)
+
+
+def is_challenge(text: str) -> bool:
+    """Whether it can be the code_challenge of method S256."""
+    return _CHALLENGE.fullmatch(text) is not None
+
+
+def failure(authorization: Authorization, error: str, base_url: str) -> str:
+    """Where the browser goes when nothing comes of a request that has a redirect URI; `error` is a code of RFC 6749 section 4.1.2.1."""
+    return _back(authorization, base_url, error=error)
+
+
+def _back(authorization: Authorization, base_url: str, **answer: str) -> str:
+    """The redirect URI with the answer, the state as it came, and who says so (RFC 6749 section 4.1.2, RFC 9207)."""
+    assert authorization.redirect_uri is not None, "the hosted pages have none"
+    if authorization.wanted.state is not None:
+        answer["state"] = authorization.wanted.state
+    separator = "&" if "?" in authorization.redirect_uri else "?"
+    return f"{authorization.redirect_uri}{separator}{urlencode({**answer, 'iss': base_url})}"

@@ -29,4 +29,5 @@ class Policy:
     key_environment: Literal["live", "test"] | None = None  # what API keys begin with, besides `sk` (decisions, point 104)
     providers: frozenset[Provider] = frozenset()  # that are set up
     export_login_events: int = 1000  # the newest, in an export of what is kept about a person (decisions, point 146)
+    frontend_url: str | None = None  # of the platform's own application, if people sign in to the platform through one
     common_passwords: frozenset[str] = frozenset()  # none but the length rule is promised by the interface

@@ -35,6 +35,20 @@ def is_of_an_application(uri: str) -> bool:
     return False
 
 
+def is_same_but_for_port(registered: str, asked: str) -> bool:
+    """Whether these differ in nothing but the port, on the same host of the loopback interface: a program there is given another one each
+    time (RFC 8252 section 7.3)."""
+    without_port = _without_loopback_port(registered)
+    return without_port is not None and without_port == _without_loopback_port(asked)
+
+
+def _without_loopback_port(uri: str) -> tuple[str, str] | None:
+    match _parts(uri):
+        case ("http", str(host), rest) if host.lower() in LOOPBACK:
+            return host, rest
+    return None
+
+
 def _parts(uri: str) -> tuple[str, str | None, str] | None:
     """Scheme, host and the rest; None if it is not sound."""
     found = _PARTS.fullmatch(uri)

@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from core.errors import Refusal
 from core.organizations import Tier
 from core.policy import Policy
+from core.providers import Provider, ProviderClient
 from core.values import Email, is_plain, new_id
 from entrypoints.bind import parse_bind, parse_server
 
@@ -103,6 +104,29 @@ class Settings(BaseSettings):
     unverified_purge_days: int = Field(7, ge=1, le=3650)
     export_login_events: int = Field(1000, ge=1, le=1_000_000_000)
     common_passwords_file: Path | None = None
+    codehost_client_id: str | None = None
+    codehost_client_secret: SecretStr | None = None
+    codehost_authorize_url: str | None = None
+    codehost_token_url: str | None = None
+    codehost_userinfo_url: str | None = None
+    codehost_emails_url: str | None = None
+    codehost_scopes: str = ""
+    websuite_client_id: str | None = None
+    websuite_client_secret: SecretStr | None = None
+    websuite_authorize_url: str | None = None
+    websuite_token_url: str | None = None
+    websuite_userinfo_url: str | None = None
+    websuite_issuer: str | None = None
+    websuite_jwks_url: str | None = None
+    websuite_scopes: str = ""
+    officesuite_client_id: str | None = None
+    officesuite_client_secret: SecretStr | None = None
+    officesuite_authorize_url: str | None = None
+    officesuite_token_url: str | None = None
+    officesuite_userinfo_url: str | None = None
+    officesuite_issuer: str | None = None
+    officesuite_jwks_url: str | None = None
+    officesuite_scopes: str = ""
     log_format: LogFormat = "auto"
     log_level: LogLevel = "info"
     metrics_token: SecretStr | None = None
@@ -128,6 +152,23 @@ class Settings(BaseSettings):
     def _has_no_path(cls, value: str | None) -> str | None:
         if value is not None and urlsplit(value).path:
             raise ValueError("must not have a path: pages and links are at the root of the address")
+        return value
+
+    @field_validator(
+        *(f"codehost_{name}_url" for name in ("authorize", "token", "userinfo", "emails")),
+        *(f"{provider}_{name}_url" for provider in ("websuite", "officesuite") for name in ("authorize", "token", "userinfo", "jwks")),
+    )
+    @classmethod
+    def _is_endpoint(cls, value: str | None) -> str | None:
+        if value is not None and not _is_endpoint(value):
+            raise ValueError("must be an http or https address without user name and fragment, such as https://provider.example/token")
+        return value
+
+    @field_validator("codehost_scopes", "websuite_scopes", "officesuite_scopes")
+    @classmethod
+    def _are_scopes(cls, value: str) -> str:
+        if not value.isascii() or not value.isprintable() or '"' in value or "\\" in value:  # RFC 6749 section 3.3
+            raise ValueError("must be scopes with spaces between them, such as: profile offline_access")
         return value
 
     @field_validator("trusted_proxies", mode="before")
@@ -195,7 +236,31 @@ class Settings(BaseSettings):
             raise ValueError("SSO_PLATFORM_OWNER_EMAIL and SSO_PLATFORM_OWNER_PASSWORD go together: set both or neither")
         if self.database_url is not None and self.encryption_keys is None:
             raise ValueError("SSO_ENCRYPTION_KEYS is required with a database of your own; make a first key with: gatehouse keys generate")
+        for provider in Provider:
+            self._check_provider(provider)
         return self
+
+    def _check_provider(self, provider: Provider) -> None:
+        """Raises ValueError where part of what it takes to reach it is there; a name that is misspelt would switch it off in silence."""
+        said = {name: getattr(self, name) for name in type(self).model_fields if name.startswith(f"{provider.value}_")}
+        client = {f"{provider.value}_client_id", f"{provider.value}_client_secret"}
+        places = said.keys() - client - {f"{provider.value}_scopes"}
+        wanted = (places if any(said.values()) else set()) | (client if any(said[name] is not None for name in client) else set())
+        if missing := sorted(f"SSO_{name.upper()}" for name in wanted if said[name] is None):
+            raise ValueError(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing: {provider.value} cannot be used without")
+
+    def knows(self, provider: Provider) -> bool:
+        """Whether it is said where the provider is."""
+        return self.of_provider(provider, "token_url") is not None
+
+    def client_at(self, provider: Provider) -> ProviderClient | None:
+        """By what the provider knows the platform."""
+        client_id, secret = self.of_provider(provider, "client_id"), self.of_provider(provider, "client_secret")
+        return None if client_id is None else ProviderClient(client_id, secret.get_secret_value())
+
+    def of_provider(self, provider: Provider, name: str) -> Any:
+        """What is said of this provider under this name, None where nothing is."""
+        return getattr(self, f"{provider.value}_{name}", None)
 
     @field_validator("common_passwords_file")
     @classmethod
@@ -231,8 +296,19 @@ class Settings(BaseSettings):
             export_login_events=self.export_login_events,
             auto_approve_organizations=self.auto_approve_organizations,
             key_environment=self.key_environment,
+            frontend_url=self.frontend_url,
             common_passwords=_lines(self.common_passwords_file),
         )
+
+
+def _is_endpoint(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    plain = url.isascii() and url.isprintable() and " " not in url
+    return plain and parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0 and "#" not in url and "@" not in parts.netloc
 
 
 def _lines(path: Path | None) -> frozenset[str]:

@@ -629,6 +629,14 @@ class ServicesRead(Protocol):
         """The service with its organization, whatever the status of that."""
         ...
 
+    async def named(self, org_slug: str, slug: str) -> tuple[Service, ServiceContext] | None:
+        """The same with all that the service is."""
+        ...
+
+    async def of_client(self, client_id: UUID) -> tuple[Service, ServiceContext] | None:
+        """The same for the service that applications know by this client id."""
+        ...
+
     async def listed(
         self, org_id: UUID, service_type: ServiceType | None, after: Service | None, limit: int, offset: int
     ) -> list[ListedService]:

@@ -19,6 +19,7 @@ COLUMNS: Final = (
     "v.officesuite_scopes, v.redirect_uris, v.device_activation_uri, v.subscription_count, v.created_at, v.updated_at"
 )
 WIDTH: Final = 15
+CLIENT: Final = f"select {COLUMNS}, {CONTEXT} from organizations vo join services v on v.org_id = vo.id"
 # Of users `r` of a service those who use no other one of its organization. With a limit, since each of these few is looked up by itself
 # then; as a plain join, all users of the organization might be read to find them.
 NO_OTHER: Final = """
@@ -68,6 +69,10 @@ def to_listed(row: Row) -> ListedService:
     return ListedService(to_service(row), row[WIDTH])
 
 
+def to_client(row: Row) -> tuple[Service, ServiceContext]:
+    return to_service(row), to_context(row[WIDTH:])
+
+
 class Services(Repository):
     """ports.storage.Services."""
 
@@ -102,6 +107,12 @@ class Services(Repository):
             f"select {CONTEXT} from services v join organizations vo on vo.id = v.org_id where v.id = %(service_id)s",
             service_id=service_id,
         )
+
+    async def named(self, org_slug: str, slug: str) -> tuple[Service, ServiceContext] | None:
+        return await self._one(to_client, f"{CLIENT} where vo.slug = %(org_slug)s and v.slug = %(slug)s", org_slug=org_slug, slug=slug)
+
+    async def of_client(self, client_id: UUID) -> tuple[Service, ServiceContext] | None:
+        return await self._one(to_client, f"{CLIENT} where v.client_id = %(client_id)s", client_id=client_id)
 
     async def listed(
         self, org_id: UUID, service_type: ServiceType | None, after: Service | None, limit: int, offset: int

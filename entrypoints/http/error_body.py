@@ -33,5 +33,24 @@ def failed(request_id: str) -> str:
 
 
 def error_body(message: str, code: str) -> bytes:
-    timestamp = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return json.dumps({"error": message, "error_code": code, "timestamp": timestamp}).encode()
+    return json.dumps({"error": message, "error_code": code, "timestamp": _now()}).encode()
+
+
+def oauth_error_of(status: int) -> str:
+    """What OAuth calls a failure of which no more is known than its status."""
+    return "server_error" if status >= 500 else "invalid_request"
+
+
+def oauth_error_body(message: str, code: str, oauth_error: str) -> bytes:
+    """The same for those who speak OAuth: `error` is a code of RFC 6749 section 5.2 (decisions, point 94)."""
+    body = {"error": oauth_error, "error_description": _as_described(message), "error_code": code, "timestamp": _now()}
+    return json.dumps(body).encode()
+
+
+def _as_described(message: str) -> str:
+    """Without the characters that a description must not have: all but printable ASCII, quotation marks and backslashes."""
+    return "".join(letter if " " <= letter <= "~" and letter != "\\" else "?" for letter in message.replace('"', "'"))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

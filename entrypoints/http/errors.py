@@ -14,6 +14,7 @@ from werkzeug.http import parse_accept_header
 
 from core.api_keys import ApiKeyInvalid
 from core.errors import (
+    ClientInvalid,
     Conflict,
     Forbidden,
     Invalid,
@@ -26,8 +27,8 @@ from core.errors import (
     Unsupported,
 )
 from entrypoints.http.context import exchange
-from entrypoints.http.error_body import SENTENCES, code_of, error_body, failed
-from entrypoints.http.openapi import is_page
+from entrypoints.http.error_body import SENTENCES, code_of, error_body, failed, oauth_error_body, oauth_error_of
+from entrypoints.http.openapi import is_page, speaks_oauth
 from entrypoints.http.pages import Page, render
 
 log = structlog.get_logger("http")
@@ -61,22 +62,25 @@ def status_of(error: Exception) -> int:
 
 
 class Answer:
-    """What will be said about an error: status, code, sentence, headers."""
+    """What will be said about an error: status, code, sentence, headers, and what OAuth calls it."""
 
-    __slots__ = ("code", "headers", "message", "status")
+    __slots__ = ("code", "headers", "message", "oauth_error", "status")
 
-    def __init__(self, status: int, message: str, code: str | None = None, headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, status: int, message: str, code: str | None = None, headers: dict[str, str] | None = None, oauth_error: str | None = None
+    ) -> None:
         self.status = status
         self.message = message
         self.code = code or code_of(status)
         self.headers = headers or {}
+        self.oauth_error = oauth_error or oauth_error_of(status)
 
 
 def _answer(error: Exception) -> Answer:
     error = _innermost(error)
     match error:
         case Refusal():
-            return Answer(status_of(error), error.message, error.code, _headers(error))
+            return Answer(status_of(error), error.message, error.code, _headers(error), error.oauth_error)
         case StorageDown():
             log.error("storage_down", request_id=exchange().request_id, error=str(error.__cause__ or error))
             return Answer(500, StorageDown.__doc__ or "", error.code, {"Retry-After": str(STORAGE_RETRY_AFTER)})
@@ -106,6 +110,8 @@ def _headers(refusal: Refusal) -> dict[str, str]:
     match refusal:
         case Limited():
             return {"Retry-After": str(refusal.retry_after)}
+        case ClientInvalid():
+            return {"WWW-Authenticate": 'Basic realm="gatehouse", charset="UTF-8"'}  # RFC 6749 section 5.2
         case ApiKeyInvalid():
             # A scheme of our own: no registered one is sent in a header of its own, and 401 has to name one (RFC 9110 section 15.5.2).
             return {"WWW-Authenticate": 'ApiKey realm="gatehouse", header="X-Api-Key"'}
@@ -131,8 +137,12 @@ def _first_mistake(error: Exception) -> str:
 
 def wants_page() -> bool:
     """Whether the answer to this request is a page."""
+    return prefers_page(_view(), request.path, request.headers.get("Accept"))
+
+
+def _view() -> Callable[..., Any] | None:
     rule = request.url_rule
-    return prefers_page(None if rule is None else current_app.view_functions[rule.endpoint], request.path, request.headers.get("Accept"))
+    return None if rule is None else current_app.view_functions[rule.endpoint]
 
 
 def prefers_page(view: Callable[..., Any] | None, path: str, accept: str | None) -> bool:
@@ -164,7 +174,10 @@ async def respond(error: Exception) -> Response:
     if wants_page():
         page = error_page(answer.status, answer.message, exchange().request_id)
         return Response(page.body, answer.status, {**page.headers, **answer.headers})
-    return Response(error_body(answer.message, answer.code), answer.status, answer.headers, content_type="application/json")
+    body = error_body(answer.message, answer.code)
+    if speaks_oauth(_view()):
+        body = oauth_error_body(answer.message, answer.code, answer.oauth_error)
+    return Response(body, answer.status, answer.headers, content_type="application/json")
 
 
 def handle_errors(app: Quart) -> None:

@@ -1,18 +1,31 @@
-"""Forms of our own pages: how they are read, and that nobody else's page sends them (security.md G-2, N-3)."""
+"""Forms of our own pages: how they are read, and that nobody else's page sends them (security.md G-2, N-3). And what clients of OAuth send,
+who may like JSON better.
+"""
 
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
+from pydantic import ValidationError
 from quart import request
+from quart_schema import RequestSchemaValidationError
 from werkzeug.exceptions import UnsupportedMediaType
 
 from core.errors import Forbidden, Invalid
+from entrypoints.http.bodies import Body
 from entrypoints.http.context import served
+
+FORM = "application/x-www-form-urlencoded"
+B = TypeVar("B", bound=Body)
 
 MAX_FIELDS = 100
 
 
 class FormInvalid(Invalid):
     """The form cannot be read."""
+
+
+class FieldTwice(FormInvalid):
+    """A field of the form is there twice."""
 
 
 class ForeignOrigin(Forbidden):
@@ -25,13 +38,39 @@ async def read_form() -> dict[str, str]:
     Raises FormInvalid, ForeignOrigin, and 415 for anything but a form.
     """
     _refuse_foreign_origin()
-    if request.mimetype != "application/x-www-form-urlencoded":
+    if request.mimetype != FORM:
         raise UnsupportedMediaType("This page takes what its own form sends, and nothing else.")
+    return dict(await _fields())
+
+
+async def _fields() -> list[tuple[str, str]]:
     raw = await request.get_data(cache=True, as_text=False, parse_form_data=False)
     try:
-        return dict(parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS))
+        return parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
     except ValueError:
         raise FormInvalid from None
+
+
+async def parameters(model: type[B]) -> B:
+    """What a client of OAuth sends, as a form or as JSON (decisions, point 93).
+
+    What is empty is taken for left out, and nothing may be there twice (RFC 6749 section 3.2). Raises FormInvalid, FieldTwice, BodyInvalid,
+    RequestSchemaValidationError, and 415 for anything else.
+    """
+    if request.mimetype == FORM:
+        fields = await _fields()
+        sent: dict[str, Any] = dict(fields)
+        if len(sent) < len(fields):
+            raise FieldTwice
+    else:
+        try:
+            sent = await request.get_json()
+        except UnsupportedMediaType:
+            raise UnsupportedMediaType("The body must be a form or JSON, and its Content-Type say which.") from None
+    try:
+        return model.model_validate({name: value for name, value in sent.items() if value != ""})
+    except ValidationError as error:
+        raise RequestSchemaValidationError(error) from None
 
 
 def _refuse_foreign_origin() -> None:

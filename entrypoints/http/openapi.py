@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from inspect import getdoc
 from typing import Any, TypeVar
 
+from pydantic import BaseModel
 from quart import Quart
 from quart_schema import Info, OpenAPIProvider, QuartSchema, Tag
 from quart_schema.openapi import APIKeySecurityScheme, HttpSecurityScheme
@@ -22,6 +23,8 @@ V = TypeVar("V", bound=Callable[..., Any])
 
 _DESCRIPTION = "_description"
 _REFUSES = "_refuses"
+_OAUTH = "_oauth"
+_PARAMETERS = "_parameters"
 PAGE = "text/html"
 
 ABOUT = """A self-hosted, multi-tenant single-sign-on and identity platform.
@@ -80,6 +83,27 @@ def changes_state(view: Callable[..., Any]) -> bool:
     return description is not None and description.changes_state
 
 
+def oauth(view: V) -> V:
+    """Say that a route is called by clients of OAuth, to whom errors are told as these expect it (decisions, point 94)."""
+    setattr(view, _OAUTH, True)
+    return view
+
+
+def speaks_oauth(view: Callable[..., Any] | None) -> bool:
+    """Whether clients of OAuth call this route; None is no route."""
+    return getattr(view, _OAUTH, False)
+
+
+def takes(model: type[BaseModel]) -> Callable[[V], V]:
+    """Say what a route takes as a form or as JSON, whichever a client likes better."""
+
+    def decorate(view: V) -> V:
+        setattr(view, _PARAMETERS, model)
+        return view
+
+    return decorate
+
+
 def refuses(*statuses: int) -> Callable[[V], V]:
     """Say which errors a route can answer besides those that follow from its access and its body."""
 
@@ -116,6 +140,17 @@ ERROR_SCHEMA = {
     },
 }
 
+OAUTH_ERROR_SCHEMA = {
+    "type": "object",
+    "title": "OAuthError",
+    "required": ["error", "error_description", "error_code", "timestamp"],
+    "properties": {
+        "error": {"type": "string", "description": "What went wrong, as RFC 6749 and RFC 8628 call it.", "examples": ["invalid_grant"]},
+        "error_description": {"type": "string", "description": "What went wrong, for people."},
+        "error_code": {"type": "string", "description": "What went wrong, as everywhere else here.", "examples": ["BAD_REQUEST"]},
+        "timestamp": {"type": "string", "format": "date-time"},
+    },
+}
 
 # The description is that of the interface, whatever this installation has switched off.
 DOCUMENTED_LIMITS = RateLimits(1.0)
@@ -127,6 +162,7 @@ class Provider(OpenAPIProvider):
     def schema(self) -> dict[str, Any]:
         schema = super().schema()
         schema["components"]["schemas"]["Error"] = ERROR_SCHEMA
+        schema["components"]["schemas"]["OAuthError"] = OAUTH_ERROR_SCHEMA
         schema["components"]["schemas"] = dict(sorted(schema["components"]["schemas"].items()))
         schema["paths"] = dict(sorted(schema["paths"].items()))
         return schema
@@ -143,12 +179,14 @@ class Provider(OpenAPIProvider):
                 operation["tags"] = [rule.endpoint.partition(".")[0]]
                 if description and description.form:
                     operation["requestBody"] = _form(description)
+                if hasattr(view, _PARAMETERS):
+                    operation["requestBody"] = _either(getattr(view, _PARAMETERS))
                 access = access_of(view)
                 if access.security is not None:
                     operation["security"] = [{access.security: []}, *([{}] if access.optional else [])]
                 operation["responses"] = {
                     **(ELSEWHERE if access.security == "cookie" else {}),
-                    **_errors(rule, method, access, operation, getattr(view, _REFUSES, frozenset()), page=is_page(view)),
+                    **_errors(rule, method, access, operation, view),
                     **operation["responses"],
                     **(_answers(description) if description else {}),
                 }
@@ -157,15 +195,16 @@ class Provider(OpenAPIProvider):
                     if answer["description"] == getdoc(list):  # of a list, quart-schema says what Python says of lists
                         answer["description"] = "A list."
                 if "requestBody" in operation:
-                    [content] = operation["requestBody"]["content"].values()
+                    content = next(iter(operation["requestBody"]["content"].values()))
                     operation["requestBody"]["required"] = "required" in content["schema"]
                 if description:
                     operation["parameters"] = [*operation["parameters"], *_parameters(description)]
         return paths, components
 
 
-def _errors(rule: Rule, method: str, access: Access, operation: dict[str, Any], own: frozenset[int], *, page: bool) -> dict[int, Any]:
-    statuses = {500, *own}
+def _errors(rule: Rule, method: str, access: Access, operation: dict[str, Any], view: Callable[..., Any]) -> dict[int, Any]:
+    page = is_page(view)
+    statuses = {500, *getattr(view, _REFUSES, frozenset())}
     if method in ("post", "put", "patch") or "requestBody" in operation:
         statuses.add(413)  # also where nothing reads the body: it is measured on its way in, and clients of these methods may send one
     if access.security is not None and not page:  # a page sends whoever is not signed in to sign in
@@ -176,7 +215,8 @@ def _errors(rule: Rule, method: str, access: Access, operation: dict[str, Any], 
         statuses.add(429)
     if rule.arguments:
         statuses.add(404)
-    content: dict[str, Any] = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    body = "OAuthError" if speaks_oauth(view) else "Error"
+    content: dict[str, Any] = {"application/json": {"schema": {"$ref": f"#/components/schemas/{body}"}}}
     if page:
         content = {PAGE: {"schema": {"type": "string"}}, **content}  # the latter for whoever asks for it
     return {status: {"description": ERRORS[status], "content": content} for status in statuses}
@@ -208,6 +248,11 @@ def _form(description: Description) -> dict[str, Any]:
             }
         },
     }
+
+
+def _either(model: type[BaseModel]) -> dict[str, Any]:
+    schema = model.model_json_schema()
+    return {"content": {"application/x-www-form-urlencoded": {"schema": schema}, "application/json": {"schema": schema}}}
 
 
 def describe_interface(app: Quart) -> None:
