@@ -8,7 +8,9 @@ exchanges for tokens: these never travel in an address.
 from __future__ import annotations
 
 import re
+from base64 import urlsafe_b64encode
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
@@ -106,11 +108,12 @@ async def judge(ports: Ports, wanted: Wanted) -> Authorization:
         callback = None if ports.policy.frontend_url is None else f"{ports.policy.frontend_url}/auth/callback"
         if wanted.redirect_uri not in (None, callback):
             raise RedirectUriUnknown
-        _check_challenge(wanted, needed=callback is not None)
+        if callback is not None:
+            check_challenge(None, wanted.code_challenge, wanted.code_challenge_method)
         return Authorization(wanted, None, None, callback)
     service, context = found
     redirect_uri = choose_redirect_uri(service, wanted.redirect_uri)
-    _check_challenge(wanted, needed=context.is_public)
+    check_challenge(context, wanted.code_challenge, wanted.code_challenge_method)
     return Authorization(wanted, service, context, redirect_uri)
 
 
@@ -149,18 +152,18 @@ def choose_redirect_uri(service: Service, asked: str | None) -> str:
     raise RedirectUriUnknown
 
 
-def _check_challenge(wanted: Wanted, *, needed: bool) -> None:
-    challenge, method = wanted.code_challenge, wanted.code_challenge_method
+def check_challenge(service: ServiceContext | None, challenge: str | None, method: str | None) -> None:
+    """Whoever can keep no secret needs a challenge; None is the platform's frontend. Raises ChallengeMissing, ChallengeInvalid."""
     if challenge is None and method is None:
-        if needed:
+        if service is None or service.is_public:
             raise ChallengeMissing
-    elif method != "S256" or challenge is None or not is_challenge(challenge):
+    elif method != "S256" or challenge is None or not _CHALLENGE.fullmatch(challenge):
         raise ChallengeInvalid  # without a method it would be `plain` (RFC 7636 section 4.3)
 
 
-def is_challenge(text: str) -> bool:
-    """Whether it can be the code_challenge of method S256."""
-    return _CHALLENGE.fullmatch(text) is not None
+def challenge_of(verifier: str) -> str:
+    """The S256 challenge that belongs to a verifier (RFC 7636 section 4.6)."""
+    return urlsafe_b64encode(sha256(verifier.encode("utf-8", "surrogatepass")).digest()).rstrip(b"=").decode()
 
 
 def failure(authorization: Authorization, error: str, base_url: str) -> str:
