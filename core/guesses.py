@@ -25,6 +25,7 @@ class Secret(StrEnum):
     PASSWORD = "password"  # noqa: S105
     PASSWORD_ON_TRUSTED_DEVICE = "password_on_trusted_device"  # noqa: S105  (security.md A-3)
     MFA = "mfa"  # by code of an app and backup code alike
+    USER_CODE = "user_code"  # of devices that wait to be signed in, whoever has them
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +50,16 @@ class TooManyGuesses(Limited):
         match secret:
             case Secret.PASSWORD | Secret.PASSWORD_ON_TRUSTED_DEVICE:
                 self.message = f"Too many attempts. Try again in {self.retry_after} s, or reset the password."
-            case Secret.MFA:
+            case Secret.MFA | Secret.USER_CODE:
                 self.message = f"Too many codes. Try again in {self.retry_after} s."
 
 
 def allowance(policy: Policy, secret: Secret) -> Allowance:
     """How often it may be guessed."""
     window = policy.guess_window
-    if secret is Secret.MFA:  # after so many wrong codes none at all for as long, and then so many again (M-2)
-        return Allowance(policy.mfa_guess_limit, window, first_wait=window, longest_wait=window, quiet=timedelta(0))
+    if secret in (Secret.MFA, Secret.USER_CODE):  # after so many wrong codes none at all for as long, and then so many again (M-2, V-2)
+        limit = policy.mfa_guess_limit if secret is Secret.MFA else policy.account_guess_limit
+        return Allowance(limit, window, first_wait=window, longest_wait=window, quiet=timedelta(0))
     return Allowance(policy.account_guess_limit, window, quiet=window)
 
 
@@ -79,3 +81,9 @@ async def clear(ports: Ports, secret: Secret, subject: bytes) -> None:
     """The right answer was given, and nothing came of it for another reason: forget the wrong ones."""
     async with ports.storage.counting() as count:
         await count.guesses.clear(secret, subject)
+
+
+async def take_back(ports: Ports, secret: Secret, subject: bytes) -> None:
+    """A guess that was counted was right: have it not count, while those before it do."""
+    async with ports.storage.counting() as count:
+        await count.guesses.take_back(secret, subject, allowance(ports.policy, secret))

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 BATCH = 1000
 # An ended session is kept for a while, so that its refresh tokens are still recognised as reused rather than unknown.
 ENDED_SESSIONS_KEPT = timedelta(days=1)
+# A device that asks late is told that its code has expired, rather than that there is none.
+EXPIRED_DEVICE_CODES_KEPT = timedelta(minutes=15)
 FINISHED_MAILS_KEPT = timedelta(days=7)
 # Event rows are what webhooks are fed from; the audit log is the lasting record.
 EVENTS_KEPT = timedelta(days=30)
@@ -43,6 +45,7 @@ class Sweep(StrEnum):
 
     ONE_TIME_TOKENS = "one_time_tokens"
     PRE_AUTHS = "pre_auths"
+    DEVICE_CODES = "device_codes"
     LINK_TICKETS = "link_tickets"
     SIGNING_KEYS = "signing_keys"
     SESSIONS = "sessions"
@@ -97,6 +100,7 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
     started = ports.clock.now()
     kept = {
         Sweep.SESSIONS: ENDED_SESSIONS_KEPT,
+        Sweep.DEVICE_CODES: EXPIRED_DEVICE_CODES_KEPT,
         Sweep.MAILS: FINISHED_MAILS_KEPT,
         Sweep.MFA_SETUPS: SETUP_TTL,
         Sweep.EVENTS: EVENTS_KEPT,

@@ -27,7 +27,7 @@ from core.values import Email, digest, new_id, new_secret
 if TYPE_CHECKING:
     from core.access import Caller, ServiceContext
     from core.accounts import Account
-    from core.devices import Arrival
+    from core.devices import Arrival, Device
     from core.mfa import Enrolment, Proof
     from core.sessions import Grant, TokenPair
     from core.subscriptions import Entitlement
@@ -299,16 +299,23 @@ async def begin_at_service(
     device_id: UUID | None,
     grant: Grant,
     now: datetime,
+    *,
+    arrived: Device | None = None,
 ) -> SignedIn:
     """A session of a service, with the id that `person` has, for a locked account that may sign in, and whose owner is signed in in a
-    browser, all factors shown: what a code or a device code gives. Raises what `_take_in` raises."""
+    browser, all factors shown: what a code or a device code gives. `arrived` is a device that has come for it, and was judged.
+
+    Raises what `_take_in` raises.
+    """
     _, entitlement = await _take_in(tx, service, account.id, now)
     session = new_session(
         ports, account.id, person, service, now, id_=person.session_id, device_id=device_id, provider=provider, grant=grant
     )
     secret = new_secret()
     await tx.sessions.begin(session, digest(secret))
-    await tx.logins.succeeded(session, provider)
+    await tx.logins.succeeded(session, provider, arrived)
+    if arrived is not None:
+        await _warn(tx, account, arrived, now)
     tx.record(events.signed_in(account.id, provider, service))
     return SignedIn(session, account.email, account.email_verified_at is not None, entitlement, secret, None)
 
@@ -351,10 +358,14 @@ async def _begin(
     else:
         await tx.sessions.begin(session, digest(secret))
     await tx.logins.succeeded(session, way.provider, arrival.device)
-    if arrival.device.risk.is_high and account.mfa_enabled_at is None:  # there is nothing more to ask for (decisions, point 83)
-        await tx.mails.queue(new_mail(MailKind.UNUSUAL_SIGN_IN, account.email, now))
+    await _warn(tx, account, arrival.device, now)
     tx.record(events.signed_in(account.id, way.provider, service))
     return SignedIn(session, account.email, person.email_verified, entitlement, secret, device_token)
+
+
+async def _warn(tx: Transaction, account: Account, device: Device, now: datetime) -> None:
+    if device.risk.is_high and account.mfa_enabled_at is None:  # there is nothing more to ask for (decisions, point 83)
+        await tx.mails.queue(new_mail(MailKind.UNUSUAL_SIGN_IN, account.email, now))
 
 
 def _person(account: Account, caller: Caller, service: ServiceContext | None) -> Person:

@@ -103,7 +103,7 @@ async def judge(ports: Ports, wanted: Wanted) -> Authorization:
     if wanted.state is not None and len(wanted.state) > STATE_LENGTH:
         raise StateInvalid
     async with ports.storage.reading() as read:
-        found = await _client(read, wanted)
+        found = await application(read, wanted)
     if found is None:
         callback = None if ports.policy.frontend_url is None else f"{ports.policy.frontend_url}/auth/callback"
         if wanted.redirect_uri not in (None, callback):
@@ -117,8 +117,11 @@ async def judge(ports: Ports, wanted: Wanted) -> Authorization:
     return Authorization(wanted, service, context, redirect_uri)
 
 
-async def _client(read: Reading, wanted: Wanted) -> tuple[Service, ServiceContext] | None:
-    """The service that is wanted, which can be signed in to; None for the platform itself."""
+async def application(read: Reading, wanted: Wanted) -> tuple[Service, ServiceContext] | None:
+    """The service that is wanted, which can be signed in to; None for the platform itself.
+
+    Raises OrganizationNotFound, OrganizationNotActive, ServiceNotFound, ClientNotThatService.
+    """
     if wanted.org is not None and wanted.service is not None:
         found = await read.services.named(wanted.org, wanted.service)
         status = found[1].status if found else await read.organizations.status(wanted.org) or refuse(OrganizationNotFound)

@@ -20,6 +20,8 @@ from core.audit import Entry, Filter
 from core.blanking import Log
 from core.branding import Branding as Chosen
 from core.branding import Design
+from core.device_flow import DeviceCode, Poll, Waiting
+from core.device_flow import Status as DeviceCodeStatus
 from core.devices import Device, Look, Place, Recognised, Seen
 from core.domains import Claim
 from core.end_users import EndUser, LinkedIdentity, ListedEndUser, UsedService
@@ -428,6 +430,43 @@ class Tries(Protocol):
         `subject`; and find what the code is compared with. Atomic.
 
         None, and nothing counted, where there were so many tries, or the sign-in has ended; nor is a try that must wait. Raises SealBroken.
+        """
+        ...
+
+
+class DeviceCodesRead(Protocol):
+    """Requests of devices that wait for somebody to sign them in (core/device_flow.py), looked at."""
+
+    async def waiting(self, user_code_hash: bytes) -> Waiting | None:
+        """The request with this user code, whatever became of it."""
+        ...
+
+
+class DeviceCodes(DeviceCodesRead, Protocol):
+    """The same, changed. The account of whoever does it, or whom it signs in, is locked before all but `add`."""
+
+    async def add(self, code: DeviceCode) -> bool:
+        """Add it, with nothing known of polls, unless there is another one with its user code, or its service is gone; whether it was
+        added."""
+        ...
+
+    async def answer(self, user_code_hash: bytes, status: DeviceCodeStatus, session_id: UUID | None, now: datetime) -> bool:
+        """Approve it in this session, or deny it in none, if it waits still; whether it did. Atomic."""
+        ...
+
+    async def redeem(self, device_code_hash: bytes, now: datetime) -> bool:
+        """Use up an approval that has not expired; whether it was there to be used. Atomic."""
+        ...
+
+
+class Polls(Protocol):
+    """Polls of devices (security.md V-4)."""
+
+    async def poll(self, device_code_hash: bytes, client_id: UUID | None, challenge: str | None, now: datetime) -> Poll | None:
+        """Count a poll with this client id, None if none was sent, and the S256 challenge of the verifier, None if none was sent; and find
+        the request as it was before. Atomic.
+
+        One that comes before the interval is over makes it longer, and one that does not fit is an error of the code.
         """
         ...
 
@@ -1211,6 +1250,10 @@ class Guesses(RightAnswers, Protocol):
         """
         ...
 
+    async def take_back(self, secret: Secret, subject: bytes, allowance: Allowance) -> None:
+        """Have a guess that was counted not count: it was right. Atomic."""
+        ...
+
 
 class Reading(Protocol):
     """Questions that change nothing, each its own snapshot."""
@@ -1241,6 +1284,8 @@ class Reading(Protocol):
     def service_users(self) -> ServiceUsersRead: ...
     @property
     def branding(self) -> BrandingRead: ...
+    @property
+    def device_codes(self) -> DeviceCodesRead: ...
     @property
     def devices(self) -> DevicesRead: ...
     @property
@@ -1299,6 +1344,8 @@ class Transaction(Protocol):
     def audit(self) -> Audit: ...
     @property
     def branding(self) -> Branding: ...
+    @property
+    def device_codes(self) -> DeviceCodes: ...
     @property
     def devices(self) -> Devices: ...
     @property
@@ -1362,6 +1409,8 @@ class Counting(Protocol):
 
     @property
     def pre_auths(self) -> Tries: ...
+    @property
+    def device_codes(self) -> Polls: ...
     @property
     def rates(self) -> Rates: ...
     @property

@@ -97,5 +97,16 @@ class Guesses(Repository):
         assert guess is not None, "it always answers"
         return guess
 
+    async def take_back(self, secret: Secret, subject: bytes, allowance: Allowance) -> None:
+        # Where it was the one that reached the limit, nobody has to wait for it.
+        await self._run(
+            """
+            update guesses set failures = failures - 1, blocked_until = case when failures > %(limit)s then blocked_until end
+            where secret = %(secret)s and subject = %(subject)s and failures > 0""",
+            secret=secret,
+            subject=subject,
+            limit=allowance.limit,
+        )
+
     async def clear(self, secret: Secret, subject: bytes) -> None:
         await self._write("delete from guesses where secret = %(secret)s and subject = %(subject)s", secret=secret, subject=subject)

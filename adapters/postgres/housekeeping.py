@@ -32,6 +32,9 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.PRE_AUTHS: """
         delete from pre_auths where id = any(array(
             select id from pre_auths where expires_at < %(before)s limit %(limit)s for update skip locked))""",
+    Sweep.DEVICE_CODES: """
+        delete from device_codes where device_code_hash = any(array(
+            select device_code_hash from device_codes where expires_at < %(before)s limit %(limit)s for update skip locked))""",
     Sweep.LINK_TICKETS: """
         delete from link_tickets where token_hash = any(array(
             select token_hash from link_tickets where expires_at < %(before)s limit %(limit)s for update skip locked))""",

@@ -12,6 +12,7 @@ from adapters.postgres.analytics import Analytics
 from adapters.postgres.api_keys import ApiKeys
 from adapters.postgres.audit import Audit
 from adapters.postgres.branding import Branding
+from adapters.postgres.device_codes import DeviceCodes
 from adapters.postgres.devices import Devices
 from adapters.postgres.domains import Domains
 from adapters.postgres.driver import Connection
@@ -65,6 +66,7 @@ class Reading:
         "api_keys",
         "audit",
         "branding",
+        "device_codes",
         "devices",
         "domains",
         "end_users",
@@ -112,6 +114,7 @@ class Reading:
         self.end_users = EndUsers(connection)
         self.service_users = ServiceUsers(connection)
         self.branding = Branding(connection)
+        self.device_codes = DeviceCodes(connection)
         self.devices = Devices(connection)
         self.domains = Domains(connection)
         self.home_realm = HomeRealm(connection)
@@ -122,7 +125,7 @@ class Reading:
 class Counting:
     """ports.storage.Counting."""
 
-    __slots__ = ("api_keys", "guesses", "logins", "members", "mfa", "pre_auths", "rates", "sessions")
+    __slots__ = ("api_keys", "device_codes", "guesses", "logins", "members", "mfa", "pre_auths", "rates", "sessions")
 
     def __init__(self, connection: Connection, vault: Vault) -> None:
         self.rates = Rates(connection)
@@ -130,6 +133,7 @@ class Counting:
         self.guesses = Guesses(connection)
         self.logins = Logins(connection)
         self.pre_auths = PreAuths(connection, vault)
+        self.device_codes = DeviceCodes(connection)
         self.members = Members(connection)
         self.api_keys = ApiKeys(connection)
         self.mfa = MfaLog(connection)

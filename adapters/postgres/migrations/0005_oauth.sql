@@ -52,27 +52,25 @@ create index authorization_codes_of_user on authorization_codes (user_id);
 create index authorization_codes_of_session on authorization_codes (browser_session_id);
 create index authorization_codes_by_expiry on authorization_codes (expires_at);
 
--- Devices that wait for somebody to sign them in from elsewhere (RFC 8628).
+-- Devices that wait for somebody to sign them in from elsewhere (RFC 8628). How the person had signed in who approves is what their session
+-- says; when that one ends, nothing comes of it any more.
 create table device_codes (
-    id                uuid primary key,
-    device_code_hash  bytea not null constraint device_codes_device_key unique,
-    user_code_hash    bytea not null constraint device_codes_user_key unique,
+    device_code_hash  bytea primary key,
+    user_code_hash    bytea not null constraint device_codes_user_code_key unique,
     org_id            uuid not null,
     service_id        uuid not null references services on delete cascade,
     code_challenge    text,
     address           text,
     agent             text,
-    status            text not null check (status in ('pending', 'approved', 'denied')),
-    user_id           uuid references users on delete cascade,  -- who approved it, ...
-    provider          text,                                     -- ... and how they had signed in
+    status            text not null check (status in ('pending', 'approved', 'denied', 'redeemed')),
+    session_id        uuid references sessions on delete cascade,  -- in which somebody approved it
     failures          integer not null default 0,
     interval_seconds  integer not null,
     polled_at         timestamptz,
     created_at        timestamptz not null,
     expires_at        timestamptz not null,
-    redeemed_at       timestamptz,
-    check ((status = 'approved') = (user_id is not null))
+    check ((status in ('approved', 'redeemed')) = (session_id is not null))
 );
 create index device_codes_of_service on device_codes (service_id);
-create index device_codes_of_user on device_codes (user_id) where user_id is not null;
+create index device_codes_of_session on device_codes (session_id) where session_id is not null;
 create index device_codes_by_expiry on device_codes (expires_at);
