@@ -87,7 +87,7 @@ class DeviceCodeInvalid(GrantInvalid):
     POST /auth/device/code."""
 
 
-class Status(StrEnum):
+class RequestStatus(StrEnum):
     """What became of a request; whether it has expired is another question."""
 
     PENDING = "pending"
@@ -103,9 +103,9 @@ class Verdict(StrEnum):
     DENY = "deny"
 
     @property
-    def status(self) -> Status:
+    def status(self) -> RequestStatus:
         """What the request is then."""
-        return Status.APPROVED if self is Verdict.APPROVE else Status.DENIED
+        return RequestStatus.APPROVED if self is Verdict.APPROVE else RequestStatus.DENIED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +143,7 @@ class Waiting:
     agent: str | None
     created_at: datetime
     expires_at: datetime
-    status: Status
+    status: RequestStatus
     is_dead: bool
 
 
@@ -156,7 +156,7 @@ class Poll:
     """
 
     service: ServiceContext
-    status: Status
+    status: RequestStatus
     expires_at: datetime
     is_dead: bool
     fits: bool
@@ -238,12 +238,12 @@ async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID
     challenge = None if code_verifier is None else challenge_of(code_verifier)
     async with ports.storage.counting() as count:
         poll = await count.device_codes.poll(device_code_hash, client_id, challenge, now) or refuse(DeviceCodeInvalid)
-    if poll.is_dead or not poll.fits or poll.status is Status.REDEEMED:
+    if poll.is_dead or not poll.fits or poll.status is RequestStatus.REDEEMED:
         ports.metrics.login_failed(FAILED)
         raise DeviceCodeInvalid
     if poll.expires_at <= now:
         raise DeviceCodeExpired
-    if poll.status is Status.DENIED:
+    if poll.status is RequestStatus.DENIED:
         raise DeviceCodeDenied
     if poll.is_early:
         raise SlowDown
@@ -299,7 +299,7 @@ async def find(ports: Ports, caller: Person, user_code: str, network: str) -> Wa
         raise
     async with ports.storage.reading() as read:
         waiting = None if letters is None else await read.device_codes.waiting(digest(letters))
-    if waiting is None or waiting.is_dead or waiting.status is not Status.PENDING:
+    if waiting is None or waiting.is_dead or waiting.status is not RequestStatus.PENDING:
         ports.metrics.login_failed(FAILED)
         raise UserCodeUnknown
     if waiting.expires_at <= now:

@@ -20,8 +20,7 @@ from core.audit import Entry, Filter
 from core.blanking import Log
 from core.branding import Branding as Chosen
 from core.branding import Design
-from core.device_flow import DeviceCode, Poll, Waiting
-from core.device_flow import Status as DeviceCodeStatus
+from core.device_flow import DeviceCode, Poll, RequestStatus, Waiting
 from core.devices import Device, Look, Place, Recognised, Seen
 from core.domains import Claim
 from core.end_users import EndUser, LinkedIdentity, ListedEndUser, UsedService
@@ -450,7 +449,7 @@ class DeviceCodes(DeviceCodesRead, Protocol):
         added."""
         ...
 
-    async def answer(self, user_code_hash: bytes, status: DeviceCodeStatus, session_id: UUID | None, now: datetime) -> bool:
+    async def answer(self, user_code_hash: bytes, status: RequestStatus, session_id: UUID | None, now: datetime) -> bool:
         """Approve it in this session, or deny it in none, if it waits still; whether it did. Atomic."""
         ...
 

@@ -9,7 +9,7 @@ from adapters.postgres.accounts import to_account
 from adapters.postgres.services import CONTEXT, CONTEXT_WIDTH, to_context
 from adapters.postgres.statements import Repository, Row
 from core.access import OrganizationStatus
-from core.device_flow import ERRORS, INTERVAL, SLOWER, DeviceCode, Poll, Status, Waiting
+from core.device_flow import ERRORS, INTERVAL, SLOWER, DeviceCode, Poll, RequestStatus, Waiting
 
 # The row is locked first, so that of many polls at once each is judged by what the one before has left.
 POLL: Final = f"""
@@ -33,7 +33,7 @@ BEFORE_CONTEXT: Final = 7
 def to_poll(row: Row) -> Poll:
     account = row[BEFORE_CONTEXT + CONTEXT_WIDTH :]
     return Poll(
-        status=Status(row[0]),
+        status=RequestStatus(row[0]),
         expires_at=row[1],
         is_dead=row[2],
         fits=row[3],
@@ -54,7 +54,7 @@ def to_waiting(row: Row) -> Waiting:
         agent=row[4],
         created_at=row[5],
         expires_at=row[6],
-        status=Status(row[7]),
+        status=RequestStatus(row[7]),
         is_dead=row[8],
     )
 
@@ -94,7 +94,7 @@ class DeviceCodes(Repository):
             errors=ERRORS,
         )
 
-    async def answer(self, user_code_hash: bytes, status: Status, session_id: UUID | None, now: datetime) -> bool:
+    async def answer(self, user_code_hash: bytes, status: RequestStatus, session_id: UUID | None, now: datetime) -> bool:
         return await self._exists(
             """
             update device_codes set status = %(status)s, session_id = %(session_id)s

@@ -33,6 +33,7 @@ class Access:
     name: str
     security: str | None = None
     optional: bool = False  # the credentials
+    or_cookie: bool = False  # whether the cookie of a browser on our own pages is as good
     limited: bool = True
     limit: Bucket | tuple[Bucket, ...] = ()  # the route's own, besides those of its address
     impersonated: bool = True  # whether somebody who impersonates the caller may do it, too (security.md I-4)
@@ -45,6 +46,10 @@ class Access:
     @property
     def limits(self) -> tuple[Bucket, ...]:
         return (self.limit,) if isinstance(self.limit, Bucket) else self.limit
+
+
+class NotSignedIn(Unauthenticated):
+    """Sign in first: send an access token, or open this page again in a browser and sign in there."""
 
 
 SIGN_IN: Final = "/app/sign-in"
@@ -144,6 +149,13 @@ async def _as_browser(_: Access) -> Response | None:
     return None
 
 
+async def _as_person_or_browser(access: Access) -> None:
+    if "Authorization" in request.headers:
+        await _as_person(access, anywhere=True)
+    elif await _as_browser(access) is not None:
+        raise NotSignedIn
+
+
 def _to_sign_in() -> Response:
     """Whoever is not signed in does that first, and comes back; a form that was sent meanwhile is not sent again."""
     wanted = request.path if request.method in ("GET", "HEAD") else ACCOUNT
@@ -202,6 +214,8 @@ person_if_present = AccessDecorator(Access("person_if_present", "bearer", option
 platform_owner = AccessDecorator(Access("platform_owner", "bearer", impersonated=False), _as_platform_owner)
 
 
+# Whoever has signed in, in a program or in a browser on our own pages, whose forms have to show that they are ours.
+person_or_browser = AccessDecorator(Access("person_or_browser", "bearer", or_cookie=True), _as_person_or_browser)
 # A sign-in that waits for the second factor (security.md J-8).
 pre_auth = AccessDecorator(Access("pre_auth", "bearer"), _as_pre_auth)
 # A browser that is signed in on our own pages; another one is sent to sign in.

@@ -23,6 +23,7 @@ from entrypoints.http import (
     api_keys,
     audit,
     branding,
+    device_flow,
     devices,
     domains,
     end_users,
@@ -151,7 +152,7 @@ def _routes() -> Application:
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
     # The interface description lists them in this order.
     for area in (
-        accounts, sessions, mfa, devices, identities, privacy,
+        accounts, sessions, device_flow, mfa, devices, identities, privacy,
         organizations, members, invitations, services, plans, api_keys, end_users, analytics, audit,
         smtp, branding, domains, oauth_credentials, home_realm,
         service_users, subscriptions, service_info,

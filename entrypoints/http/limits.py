@@ -5,7 +5,7 @@ from functools import lru_cache
 from quart import request
 
 from core.errors import Limited
-from core.limits import AUTH, Bucket
+from core.limits import AUTH, DEVICE, Bucket
 from entrypoints.http.client_address import limit_key
 from entrypoints.http.context import exchange, ports, served
 
@@ -24,6 +24,10 @@ class RateLimits:
         buckets = (AUTH, *own) if rule.startswith(("/auth/", "/api/auth/")) else own
         return tuple(bucket.scaled(self._factor) for bucket in buckets)
 
+    def beside(self, bucket: Bucket) -> tuple[Bucket, ...]:
+        """A bucket that only some requests of a route take a token from, as what they send says."""
+        return () if self._factor is None else (bucket.scaled(self._factor),)
+
 
 async def admit(own: tuple[Bucket, ...]) -> None:
     """Take a token from every bucket of this route. Raises Limited, and then takes none."""
@@ -31,7 +35,28 @@ async def admit(own: tuple[Bucket, ...]) -> None:
     buckets = served().limits.of(request.url_rule.rule, own)
     if not buckets:
         return
-    async with ports().storage.counting() as count:
-        wait = await count.rates.charge(limit_key(exchange().address), buckets, ports().clock.now())
+    wait = await _charge(buckets)
     if wait > 0:
         raise Limited(wait)
+
+
+class PolledTooOften(Limited):
+    """A device asks for its tokens too often, or too many do from one address; clients know how to wait for that (RFC 8628 section 3.5)."""
+
+    oauth_error = "slow_down"
+
+
+async def admit_poll() -> None:
+    """Take a token from the bucket of devices, too, which polls share with the routes of devices (decisions, points 99 and 100).
+
+    Raises PolledTooOften.
+    """
+    buckets = served().limits.beside(DEVICE)
+    wait = await _charge(buckets) if buckets else 0.0
+    if wait > 0:
+        raise PolledTooOften(wait)
+
+
+async def _charge(buckets: tuple[Bucket, ...]) -> float:
+    async with ports().storage.counting() as count:
+        return await count.rates.charge(limit_key(exchange().address), buckets, ports().clock.now())

@@ -25,6 +25,7 @@ _DESCRIPTION = "_description"
 _REFUSES = "_refuses"
 _OAUTH = "_oauth"
 _PARAMETERS = "_parameters"
+_BOTH = "_both"
 PAGE = "text/html"
 
 ABOUT = """A self-hosted, multi-tenant single-sign-on and identity platform.
@@ -71,8 +72,16 @@ def describes_page(
     return describes(answers, content_type=PAGE, query=query, form=form, changes_state=changes_state)
 
 
-def is_page(view: Callable[..., Any]) -> bool:
-    """Whether people visit this route with a browser."""
+def serves_both(view: V) -> V:
+    """Say that programs call a route as well as people visit it: whoever asks for HTML sees pages."""
+    setattr(view, _BOTH, True)
+    return view
+
+
+def is_page(view: Callable[..., Any]) -> bool | None:
+    """Whether people visit this route with a browser; None where programs call it as well."""
+    if getattr(view, _BOTH, False):
+        return None
     description: Description | None = getattr(view, _DESCRIPTION, None)
     return description is not None and description.content_type == PAGE
 
@@ -183,7 +192,8 @@ class Provider(OpenAPIProvider):
                     operation["requestBody"] = _either(getattr(view, _PARAMETERS))
                 access = access_of(view)
                 if access.security is not None:
-                    operation["security"] = [{access.security: []}, *([{}] if access.optional else [])]
+                    other: list[dict[str, list[str]]] = [{"cookie": []}] if access.or_cookie else [{}] if access.optional else []
+                    operation["security"] = [{access.security: []}, *other]
                 operation["responses"] = {
                     **(ELSEWHERE if access.security == "cookie" else {}),
                     **_errors(rule, method, access, operation, view),
