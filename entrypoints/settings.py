@@ -247,7 +247,9 @@ class Settings(BaseSettings):
         places = said.keys() - client - {f"{provider.value}_scopes"}
         wanted = (places if any(said.values()) else set()) | (client if any(said[name] is not None for name in client) else set())
         if missing := sorted(f"SSO_{name.upper()}" for name in wanted if said[name] is None):
-            raise ValueError(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing: {provider.value} cannot be used without")
+            raise ValueError(
+                f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing: {provider.value} cannot be used without"
+            )
 
     def knows(self, provider: Provider) -> bool:
         """Whether it is said where the provider is."""

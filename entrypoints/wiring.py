@@ -30,9 +30,10 @@ from adapters.postgres.listen import listen
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from adapters.prometheus import CONTENT_TYPE, PrometheusMetrics
-from adapters.providers import HttpProviders
+from adapters.providers import HttpProviders, ProviderSettings
 from adapters.smtp import Dispatch, FolderTransport, OwnServers, SmtpTransport, parse_sender
 from core import housekeeping, invitations, subscriptions
+from core.providers import Provider
 from entrypoints import logs
 from entrypoints.http.app import Application, Edge, create_app
 from entrypoints.http.outer import Exchange
@@ -146,7 +147,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         letters=Letters(base_url, policy),
         mail=Dispatch(outbox(settings), OwnServers(Guard(openings(settings)))),
         dns=_Dns(settings.dns_servers),
-        providers=HttpProviders(),
+        providers=HttpProviders(provider_settings(settings), clock),
         agents=UserAgents(),
         places=places(settings),
         clock=clock,
@@ -182,6 +183,24 @@ class _Dns:
 def hashes_at_once() -> int:
     """How many passwords the processes of one service hash at once."""
     return min(MAX_HASHES_AT_ONCE, len(os.sched_getaffinity(0)))
+
+
+def provider_settings(settings: Settings) -> dict[Provider, ProviderSettings]:
+    """The identity providers that the operator has named; at start these are nothing but texts (see adapters/providers.py)."""
+    return {
+        provider: ProviderSettings(
+            client=settings.client_at(provider),
+            authorize_url=settings.of_provider(provider, "authorize_url"),
+            token_url=settings.of_provider(provider, "token_url"),
+            userinfo_url=settings.of_provider(provider, "userinfo_url"),
+            scopes=tuple(settings.of_provider(provider, "scopes").split()),
+            emails_url=settings.of_provider(provider, "emails_url") or "",
+            issuer=settings.of_provider(provider, "issuer") or "",
+            jwks_url=settings.of_provider(provider, "jwks_url") or "",
+        )
+        for provider in Provider
+        if settings.knows(provider)
+    }
 
 
 def mail_folder(settings: Settings) -> Path:

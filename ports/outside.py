@@ -92,8 +92,20 @@ class IdentityProviders(Protocol):
     what is raised, which is core.errors.ProviderFailed. Every method that awaits returns within 10 s.
     """
 
+    def knows(self, provider: Provider) -> bool:
+        """Whether the operator has said where the provider is, so that whoever has credentials there can be sent to it."""
+        ...
+
     def platform_client(self, provider: Provider) -> ProviderClient | None:
         """By what the provider knows the platform; None where it is not set up."""
+        ...
+
+    def origin(self, provider: Provider) -> str:
+        """Scheme and host of where browsers are sent, of a provider that is known: for the policy of pages whose forms lead there."""
+        ...
+
+    def is_issuer(self, provider: Provider, issuer: str) -> bool:
+        """Whether an `iss` that came back with a code (RFC 9207) names this provider."""
         ...
 
     def address(self, provider: Provider, asking: Asking) -> str:

@@ -40,7 +40,7 @@ from core.values import Email, digest, new_id, new_secret
 from entrypoints.http.app import Edge
 from ports import Ports
 from ports.observe import Clock, Metrics
-from ports.outside import Letter, MailTransport, Places, TxtRecords
+from ports.outside import IdentityProviders, Letter, MailTransport, Places, TxtRecords
 from tests.fakes.outside import FakePlaces, FakeTxtRecords
 from tests.waiting import eventually
 
@@ -95,6 +95,7 @@ async def make_ports(
     *,
     dns: TxtRecords | None = None,
     places: Places | None = None,
+    providers: IdentityProviders | None = None,
 ) -> Ports:
     """Everything real but what is given; with a signing key, since making one takes a tenth of a second."""
     policy = policy or Policy()
@@ -106,7 +107,7 @@ async def make_ports(
         letters=Letters(BASE_URL, policy),
         mail=mail,
         dns=dns or FakeTxtRecords(),
-        providers=HttpProviders(),
+        providers=providers or HttpProviders({}, clock),
         agents=user_agents(),
         places=places or FakePlaces(),
         clock=clock,

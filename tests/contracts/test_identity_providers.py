@@ -1,0 +1,476 @@
+"""What the identity providers promise, against one that runs: whom they vouch for, and that nothing wrong is believed (security.md O-8,
+W-2; decisions, points 86, 101 and 102)."""
+
+import hmac
+import json
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from joserfc import jws
+
+from adapters.providers import HttpProviders, ProviderSettings
+from core.errors import ProviderFailed
+from core.providers import Asking, Provider, ProviderClient, ProviderTokens, Vouched
+from core.values import new_secret
+from tests.builders import everyone
+from tests.fakes.outside import FakeClock
+from tests.fakes.provider import CLIENT, TRAP, Answer, FakeProvider, Person, in_form, in_json, key, sign
+
+BACK = "https://id.example.com/auth/somewhere/callback"
+OPENID = (Provider.WEBSUITE, Provider.OFFICESUITE)
+
+
+def asking(**changes: Any) -> Asking:
+    plain = Asking(CLIENT, BACK, state=new_secret(), nonce=new_secret(), code_verifier=new_secret(), scopes=None)
+    return replace(plain, **changes)
+
+
+@dataclass(slots=True)
+class Case:
+    """A provider, and what we know of it."""
+
+    server: FakeProvider
+    providers: HttpProviders
+    clock: FakeClock
+
+    @property
+    def provider(self) -> Provider:
+        return self.server.provider
+
+    def use(self, *, deadline: float = 10.0, **changes: Any) -> None:
+        """Other settings."""
+        self.providers = HttpProviders({self.provider: self.server.settings(**changes)}, self.clock, deadline=deadline)
+
+    def go(self, wanted: Asking) -> str:
+        """What somebody comes back with who was sent there."""
+        back = self.server.visit(self.providers.address(self.provider, wanted))
+        address, _, query = back.partition("?")
+        assert address == BACK
+        found = {name: value for name, [value] in parse_qs(query).items()}
+        assert found["state"] == wanted.state
+        assert self.providers.is_issuer(self.provider, found["iss"])
+        return found["code"]
+
+    async def vouched(self, **changes: Any) -> Vouched:
+        wanted = asking(**changes)
+        return await self.providers.vouch(self.provider, wanted, self.go(wanted))
+
+    async def refusal(self) -> str:
+        with pytest.raises(ProviderFailed) as raised:
+            await self.vouched()
+        assert TRAP not in str(raised.value)
+        return str(raised.value)
+
+
+def made(provider: Provider, clock: FakeClock) -> Iterator[Case]:
+    with FakeProvider(provider, now=lambda: clock.now().timestamp()) as server:
+        yield Case(server, HttpProviders({provider: server.settings()}, clock), clock)
+
+
+@pytest.fixture(params=list(Provider))
+def case(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[Case]:
+    yield from made(request.param, clock)
+
+
+@pytest.fixture(params=OPENID)
+def openid(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[Case]:
+    yield from made(request.param, clock)
+
+
+@pytest.fixture
+def websuite(clock: FakeClock) -> Iterator[Case]:
+    yield from made(Provider.WEBSUITE, clock)
+
+
+@pytest.fixture
+def codehost(clock: FakeClock) -> Iterator[Case]:
+    yield from made(Provider.CODEHOST, clock)
+
+
+# Being sent there
+
+
+async def test_the_browser_is_sent_with_all_that_binds_the_answer(case: Case) -> None:
+    wanted = asking()
+    query = {name: value for name, [value] in parse_qs(urlsplit(case.providers.address(case.provider, wanted)).query).items()}
+    assert query.pop("prompt") == "select", "what the operator's address has"
+    identifying = "read:user user:email" if case.provider is Provider.CODEHOST else "openid email"
+    assert query.pop("scope") == identifying
+    assert query.pop("nonce", wanted.nonce) == wanted.nonce
+    challenge = query.pop("code_challenge")
+    assert (len(challenge), challenge != wanted.code_verifier) == (43, True)
+    assert query == {
+        "response_type": "code",
+        "client_id": CLIENT.client_id,
+        "redirect_uri": BACK,
+        "state": wanted.state,
+        "code_challenge_method": "S256",
+    }
+
+
+@pytest.mark.parametrize(
+    ("scopes", "more"), [(None, ["calendar", "files"]), ((), []), (("mail", "openid"), ["mail"])], ids=["default", "none", "own"]
+)
+async def test_scopes_are_those_of_the_service_or_the_default_ones(websuite: Case, scopes: tuple[str, ...] | None, more: list[str]) -> None:
+    websuite.use(scopes=("calendar", "files"))
+    query = parse_qs(urlsplit(websuite.providers.address(websuite.provider, asking(scopes=scopes))).query)
+    assert query["scope"] == [" ".join(["openid", "email", *more])]
+
+
+def test_what_is_not_set_up_is_not_known(clock: FakeClock) -> None:
+    providers = HttpProviders({}, clock)
+    assert not providers.knows(Provider.WEBSUITE)
+    assert providers.platform_client(Provider.WEBSUITE) is None
+    assert not providers.is_issuer(Provider.WEBSUITE, "https://websuite.example")
+
+
+async def test_without_a_client_of_the_platform_it_is_known_all_the_same(case: Case) -> None:
+    case.use(client=None)
+    assert case.providers.knows(case.provider)
+    assert case.providers.platform_client(case.provider) is None
+    own = ProviderClient("of-a-service", "its secret")
+    case.server.clients[own.client_id] = own.client_secret
+    assert (await case.vouched(client=own)).subject == "4711"
+    assert case.providers.origin(case.provider) == case.server.address
+
+
+async def test_an_issuer_is_compared_exactly(case: Case) -> None:
+    right = case.server.issuer
+    assert case.providers.is_issuer(case.provider, right)
+    for wrong in (f"{case.server.address}0", "https://elsewhere.example", "", "http://[", f"x{right}"):
+        assert not case.providers.is_issuer(case.provider, wrong), wrong
+    assert case.providers.is_issuer(case.provider, right + "/") == (case.provider is Provider.CODEHOST)
+
+
+# Whom it vouches for
+
+
+async def test_somebody_is_vouched_for_with_every_field(case: Case) -> None:
+    case.server.scope = "openid email calendar"
+    vouched = await case.vouched()
+    tokens = vouched.tokens
+    assert vouched == Vouched(
+        issuer=case.server.address,
+        subject="4711",
+        email=vouched.email,
+        email_verified=case.provider is not Provider.OFFICESUITE,
+        tokens=ProviderTokens(
+            tokens.access_token, tokens.refresh_token, case.clock.now() + timedelta(seconds=3600), ("openid", "email", "calendar")
+        ),
+    )
+    assert vouched.email == "ada@example.com"
+    assert tokens.access_token.startswith("access-")
+    assert (tokens.refresh_token or "").startswith("refresh-")
+    for secret in (tokens.access_token, tokens.refresh_token or ""):
+        assert secret not in repr(vouched)
+
+
+async def test_nothing_is_followed_unpacked_or_told_beyond_what_it_takes(case: Case) -> None:
+    await case.vouched()
+    for headers in case.server.headers:
+        assert headers["accept-encoding"] == "identity"
+        assert headers["user-agent"] == "Gatehouse"
+        assert "cookie" not in headers
+
+
+async def test_codehost_answers_in_a_form_too(codehost: Case) -> None:
+    codehost.server.in_form = True
+    codehost.server.expires_in = 28800
+    vouched = await codehost.vouched()
+    assert vouched.tokens.expires_at == codehost.clock.now() + timedelta(hours=8)
+    assert vouched.tokens.scopes == ("read:user", "user:email"), "with commas between them"
+    codehost.server.answers["/token"] = in_form({"error": "bad_verification_code", "error_description": TRAP})
+    assert await codehost.refusal() == "the token endpoint refused"
+
+
+@pytest.mark.parametrize(
+    ("person", "email", "verified"),
+    [
+        (Person(email="Ada@Example.com"), "ada@example.com", True),
+        (Person(email_verified=False), "ada@example.com", False),
+        (Person(email_verified=None), "ada@example.com", False),
+        (Person(email=None), None, False),
+        (Person(email="not an address"), None, False),
+    ],
+)
+async def test_an_address_is_verified_only_where_that_is_asserted(case: Case, person: Person, email: str | None, verified: bool) -> None:
+    case.server.person = person
+    vouched = await case.vouched()
+    assert vouched.email == email
+    assert vouched.email_verified == (verified and case.provider is not Provider.OFFICESUITE)
+
+
+async def test_words_for_true_are_not_true(websuite: Case) -> None:
+    for said in ("true", 1, "yes", [True]):
+        websuite.server.claims = {"email_verified": said}
+        assert not (await websuite.vouched()).email_verified, said
+
+
+async def test_what_the_id_token_leaves_out_the_user_info_says(openid: Case) -> None:
+    openid.server.claims = {"email": None, "email_verified": None}
+    vouched = await openid.vouched()
+    assert (vouched.email, vouched.email_verified) == ("ada@example.com", openid.provider is Provider.WEBSUITE)
+    openid.server.answers["/user"] = in_json({"sub": "4712", "email": "eve@example.com", "email_verified": True})
+    assert await openid.refusal() == "the user info endpoint answers about somebody else"
+
+
+async def test_a_provider_need_not_say_how_long_or_give_a_refresh_token(case: Case) -> None:
+    case.server.expires_in, case.server.gives_refresh_token = None, False
+    tokens = (await case.vouched(scopes=["extra"])).tokens
+    assert (tokens.expires_at, tokens.refresh_token) == (None, None)
+    assert tokens.scopes[-1] == "extra", "where it does not say, they are those that were asked for"
+
+
+@pytest.mark.parametrize("emails", [[], [{"email": "ada@example.com", "verified": True}], [7, None, "x"], [{"primary": True}]])
+async def test_of_codehosts_addresses_only_the_primary_one_counts(codehost: Case, emails: list[Any]) -> None:
+    codehost.server.answers["/user/emails"] = in_json(emails)
+    assert (await codehost.vouched()).email is None
+
+
+# What is not believed
+
+NOBODY = "it cannot be spoken to"
+WRONG_TOKENS: dict[str, Answer] = {
+    "an error in a success": in_json({"error": "invalid_grant", "error_description": TRAP}),
+    "an error": in_json({"error": "invalid_grant", "error_description": TRAP}, 400),
+    "a failure": Answer(500, TRAP.encode()),
+    "a redirect": Answer(302, b"", {"Location": "http://127.0.0.1:9/elsewhere"}),
+    "no JSON": Answer(200, TRAP.encode(), {"Content-Type": "text/html"}),
+    "deep JSON": Answer(200, b"[" * 60_000, {"Content-Type": "application/json"}),
+    "a list": in_json([{"access_token": "x"}]),
+    "no token": in_json({"token_type": "bearer"}),
+    "a token that is no text": in_json({"access_token": {"x": 1}}),
+    "a token with a line break": in_json({"access_token": "x\r\nX-Evil: 1"}),
+    "another kind of token": in_json({"access_token": "x", "token_type": "mac"}),
+    "too much": Answer(200, b'{"access_token": "' + b"x" * 65_536 + b'"}'),
+    "packed": Answer(200, b"\x1f\x8b", {"Content-Encoding": "gzip", "Content-Type": "application/json"}),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_TOKENS)
+async def test_what_the_token_endpoint_says_wrong_is_refused(case: Case, what: str) -> None:
+    case.server.answers["/token"] = WRONG_TOKENS[what]
+    assert await case.refusal()
+    assert case.server.counted["/user"] == 0, "and nobody goes on with it"
+
+
+@pytest.mark.parametrize("path", ["/user", "/user/emails", "/keys"])
+@pytest.mark.parametrize(
+    "answer",
+    [Answer(500), Answer(302, b"", {"Location": "/user"}), in_json("x"), in_json({"id": "4711", "keys": 1}), in_json({"id": True}),
+     Answer(200, b"[" + b" " * 65_536 + b"]"), Answer(200, b"\xff\xfe")],
+)  # fmt: skip
+async def test_what_other_endpoints_say_wrong_is_refused(case: Case, path: str, answer: Answer) -> None:
+    if path.startswith("/user") != (case.provider is Provider.CODEHOST):
+        return  # it is not asked there
+    case.server.answers[path] = answer
+    assert await case.refusal()
+
+
+@pytest.mark.parametrize("answer", [Answer(drip=True), Answer(hang=True)], ids=["drip", "hang"])
+@pytest.mark.parametrize("path", ["/token", "/user", "/keys"])
+@pytest.mark.slow
+async def test_nobody_is_waited_for_longer_than_the_whole_takes(case: Case, path: str, answer: Answer) -> None:
+    case.use(deadline=0.3)
+    case.server.claims = {"email": None}
+    case.server.answers[path] = answer
+    if path == "/keys" and case.provider is Provider.CODEHOST:
+        return
+    assert await case.refusal() == "it did not answer in time"
+
+
+async def test_whoever_is_not_there_cannot_be_asked(case: Case) -> None:
+    wanted = asking()
+    code = case.go(wanted)
+    case.use(token_url="http://127.0.0.1:9/token")
+    with pytest.raises(ProviderFailed, match=NOBODY):
+        await case.providers.vouch(case.provider, wanted, code)
+
+
+@pytest.mark.parametrize("change", ["code_verifier", "redirect_uri", "client"])
+async def test_what_was_asked_for_binds_the_code(case: Case, change: str) -> None:
+    wanted = asking()
+    code = case.go(wanted)
+    other = {"code_verifier": new_secret(), "redirect_uri": BACK + "x", "client": ProviderClient(CLIENT.client_id, "guessed")}[change]
+    with pytest.raises(ProviderFailed, match="refused"):
+        await case.providers.vouch(case.provider, replace(wanted, **{change: other}), code)  # type: ignore[arg-type]
+
+
+async def test_a_code_works_once(case: Case) -> None:
+    wanted = asking()
+    code = case.go(wanted)
+    await case.providers.vouch(case.provider, wanted, code)
+    with pytest.raises(ProviderFailed):
+        await case.providers.vouch(case.provider, wanted, code)
+
+
+# ID tokens
+
+
+def as_hmac(claims: dict[str, Any]) -> str:
+    """Signed by whoever knows the public key."""
+    head = urlsafe_b64encode(b'{"alg":"HS256","kid":"first"}').rstrip(b"=").decode()
+    signed = f"{head}.{sign(claims).split('.')[1]}"
+    mac = hmac.digest(key().as_pem(private=False), signed.encode(), "sha256")
+    return f"{signed}.{urlsafe_b64encode(mac).rstrip(b'=').decode()}"
+
+
+def unsigned(claims: dict[str, Any]) -> str:
+    _, body, _ = sign(claims).split(".")
+    return f"eyJhbGciOiJub25lIn0.{body}."
+
+
+def by_another_key(claims: dict[str, Any]) -> str:
+    """With the id of the right one."""
+    return jws.serialize_compact(
+        {"alg": "RS256", "kid": "first"}, json.dumps(claims).encode(), key("RSA", "stranger"), algorithms=["RS256"]
+    )
+
+
+def altered(claims: dict[str, Any]) -> str:
+    head, _, signature = sign(claims).split(".")
+    return ".".join((head, sign({**claims, "sub": "4712"}).split(".")[1], signature))
+
+
+@pytest.mark.parametrize("algorithm", ["RS256", "PS256", "ES256"])
+async def test_three_ways_to_sign_are_believed(openid: Case, algorithm: str) -> None:
+    kid = "curve" if algorithm == "ES256" else "first"
+    openid.server.sign = partial(sign, algorithm=algorithm, kid=kid)
+    assert (await openid.vouched()).subject == "4711"
+    openid.server.sign = partial(sign, algorithm=algorithm, kid=None)
+    assert (await openid.vouched()).subject == "4711", "there is one key of the kind"
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [as_hmac, unsigned, by_another_key, altered, partial(sign, algorithm="RS512"), partial(sign, jku="http://evil.example"),
+     partial(sign, typ="at+jwt"), lambda _: "x.y.z", lambda _: "", lambda claims: sign(claims) + "="],
+)  # fmt: skip
+async def test_forged_tokens_are_refused(openid: Case, forge: Callable[[dict[str, Any]], str]) -> None:
+    openid.server.sign = forge
+    assert "ID token" in await openid.refusal()
+
+
+NOW = 1_773_500_966
+WRONG_CLAIMS: dict[str, dict[str, Any]] = {
+    "another issuer": {"iss": "https://elsewhere.example"},
+    "another client": {"aud": "somebody-else"},
+    "no client": {"aud": []},
+    "several clients and none it was given to": {"aud": [CLIENT.client_id, "another"]},
+    "several clients, given to another": {"aud": [CLIENT.client_id, "another"], "azp": "another"},
+    "given to another": {"azp": "another"},
+    "another request": {"nonce": "another"},
+    "no request": {"nonce": None},
+    "a request that is no text": {"nonce": ["x"]},
+    "expired": {"exp": NOW - 31},
+    "never expires": {"exp": None},
+    "an expiry in words": {"exp": str(NOW + 300)},
+    "not a number": {"exp": float("nan")},
+    "from the future": {"iat": NOW + 60},
+    "of no time": {"iat": None},
+    "not yet": {"nbf": NOW + 60},
+    "about nobody": {"sub": None},
+    "about an empty name": {"sub": ""},
+    "about a number": {"sub": 4711},
+    "about too much": {"sub": "x" * 256},
+    "about controls": {"sub": "a\x00b"},
+}
+
+
+@pytest.mark.parametrize("what", WRONG_CLAIMS)
+async def test_tokens_that_say_the_wrong_thing_are_refused(openid: Case, what: str) -> None:
+    assert int(openid.clock.now().timestamp()) == NOW
+    openid.server.claims = WRONG_CLAIMS[what]
+    assert "ID token" in await openid.refusal()
+
+
+async def test_a_token_for_several_that_was_given_to_us_is_believed(openid: Case) -> None:
+    openid.server.claims = {"aud": ["another", CLIENT.client_id], "azp": CLIENT.client_id, "exp": NOW - 29, "iat": NOW + 29}
+    assert (await openid.vouched()).subject == "4711"
+
+
+# Keys
+
+
+async def test_keys_are_asked_for_once_and_again_for_a_new_one(openid: Case) -> None:
+    for _ in range(3):
+        await openid.vouched()
+    assert openid.server.counted["/keys"] == 1
+    openid.server.sign = partial(sign, kid="second")
+    openid.server.published.append(key("RSA", "second").as_dict(private=False))
+    assert "does not publish" in await openid.refusal(), "not so soon"
+    openid.clock.advance(timedelta(seconds=61))
+    assert (await openid.vouched()).subject == "4711"
+    assert openid.server.counted["/keys"] == 2
+
+
+async def test_an_unknown_key_is_asked_for_once_a_minute_at_most(openid: Case) -> None:
+    openid.server.sign = partial(sign, kid="unknown")
+    for _ in range(3):
+        assert "does not publish" in await openid.refusal()
+    assert openid.server.counted["/keys"] == 1
+    openid.clock.advance(timedelta(seconds=61))
+    for _ in range(3):
+        await openid.refusal()
+    assert openid.server.counted["/keys"] == 2
+
+
+async def test_a_key_that_was_withdrawn_is_believed_for_an_hour_at_most(openid: Case) -> None:
+    await openid.vouched()
+    openid.server.published.clear()
+    assert (await openid.vouched()).subject == "4711"
+    openid.clock.advance(timedelta(hours=1))
+    assert "does not publish" in await openid.refusal()
+
+
+@pytest.mark.parametrize("change", [{"use": "enc"}, {"alg": "RS512"}, {"kty": "oct", "k": "c2VjcmV0"}, {"n": "AQAB"}, {"n": 5}, {"kid": 7}])
+async def test_keys_that_are_for_something_else_are_not_used(openid: Case, change: dict[str, Any]) -> None:
+    openid.server.published = [key().as_dict(private=False) | change]
+    assert await openid.refusal()
+
+
+async def test_a_weak_key_is_not_used(openid: Case) -> None:
+    number = rsa.generate_private_key(65537, 1024).public_key().public_numbers().n  # noqa: S505
+    openid.server.published = [key().as_dict(private=False) | {"n": urlsafe_b64encode(number.to_bytes(128, "big")).rstrip(b"=").decode()}]
+    assert await openid.refusal() == "a key of the provider is too weak, or no public key"
+
+
+# Renewing
+
+
+async def test_tokens_are_renewed(case: Case) -> None:
+    first = (await case.vouched()).tokens
+    assert first.refresh_token is not None
+    case.clock.advance(timedelta(hours=2))
+    second = await case.providers.refresh(case.provider, CLIENT, first.refresh_token)
+    assert second.access_token != first.access_token
+    assert second.refresh_token not in (None, first.refresh_token)
+    assert second.expires_at == case.clock.now() + timedelta(hours=1)
+    with pytest.raises(ProviderFailed, match="refused"):
+        await case.providers.refresh(case.provider, CLIENT, first.refresh_token)
+
+
+async def test_where_no_new_refresh_token_comes_the_old_one_stays(case: Case) -> None:
+    first = (await case.vouched()).tokens
+    assert first.refresh_token is not None
+    case.server.rotates = False
+    for _ in range(2):
+        assert (await case.providers.refresh(case.provider, CLIENT, first.refresh_token)).refresh_token == first.refresh_token
+
+
+async def test_many_at_once_are_all_answered(websuite: Case) -> None:
+    found = await everyone(8, lambda _: websuite.vouched())
+    assert {each.subject for each in found} == {"4711"}
+    assert len({each.tokens.access_token for each in found}) == 8
+
+
+def test_secrets_are_not_shown() -> None:
+    settings = ProviderSettings(client=CLIENT, authorize_url="https://a", token_url="https://t", userinfo_url="https://u")
+    assert CLIENT.client_secret not in repr(settings)

@@ -1,0 +1,309 @@
+"""An identity provider of other people's making, over HTTP: plain OAuth like `codehost`, or OpenID Connect; with all that can go wrong.
+
+Its tokens are joserfc's. It checks what a provider checks: client, redirect URI, PKCE, and that a code works once.
+"""
+
+import base64
+import hashlib
+import json
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
+
+from joserfc import jwk, jws
+
+from adapters.providers import ProviderSettings
+from core.providers import Provider, ProviderClient
+
+CLIENT: Final = ProviderClient("gatehouse-at-the-provider", "a secret of the provider's")
+TRAP: Final = "<script>what a provider says</script>"  # must never come out of us
+
+
+def key(kind: str = "RSA", kid: str = "first") -> jwk.RSAKey | jwk.ECKey:
+    """A signing key; the same for the same name, since making one takes a tenth of a second."""
+    return _made(kind, kid)
+
+
+@cache
+def _made(kind: str, kid: str) -> jwk.RSAKey | jwk.ECKey:
+    if kind == "EC":
+        return jwk.ECKey.generate_key("P-256", {"kid": kid, "use": "sig"})
+    return jwk.RSAKey.generate_key(2048, {"kid": kid, "use": "sig"})
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody with an account there. `email_verified` None is not said at all."""
+
+    subject: str = "4711"
+    email: str | None = "ada@example.com"
+    email_verified: bool | None = True
+
+
+@dataclass(slots=True)
+class Answer:
+    """What an endpoint says. `drip` sends its body a byte at a time, for ever; `hang` nothing at all."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    drip: bool = False
+    hang: bool = False
+
+
+def in_json(value: object, status: int = 200) -> Answer:
+    return Answer(status, json.dumps(value).encode(), {"Content-Type": "application/json"})
+
+
+def in_form(value: dict[str, Any]) -> Answer:
+    return Answer(200, urlencode(value).encode(), {"Content-Type": "application/x-www-form-urlencoded"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Consent:
+    query: dict[str, str]
+    person: Person
+
+
+class FakeProvider:
+    """As a context manager: it runs, at `address`. Whoever visits it is `person`, and agrees unless `refuses` says why not."""
+
+    def __init__(self, provider: Provider, *, now: Callable[[], float] = time.time) -> None:
+        self.provider = provider
+        self.now = now
+        self.person = Person()
+        self.clients = {CLIENT.client_id: CLIENT.client_secret}
+        self.refuses: str | None = None
+        self.says_iss = True  # RFC 9207
+        self.in_form = False  # what its token endpoint speaks
+        self.expires_in: int | None = 3600
+        self.gives_refresh_token = True
+        self.rotates = True  # refresh tokens: the old one is worth nothing then
+        self.scope: str | None = None
+        self.asked: list[tuple[str, dict[str, str]]] = []  # path, and query or form
+        self.headers: list[dict[str, str]] = []
+        self.counted: Counter[str] = Counter()
+        # What goes wrong: an answer instead of the usual one, by path; changes of what ID tokens say; how they are signed.
+        self.answers: dict[str, Answer] = {}
+        self.claims: dict[str, Any] = {}
+        self.sign: Callable[[dict[str, Any]], str] = sign
+        self.published: list[dict[str, Any]] = [key().as_dict(private=False), key("EC").as_dict(private=False) | {"kid": "curve"}]
+        self.gate: threading.Event | None = None  # the token endpoint waits for it
+        self._codes: dict[str, _Consent] = {}
+        self._tokens: dict[str, Person] = {}
+        self._refresh_tokens: dict[str, Person] = {}
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                outer._handle(self)
+
+            def do_POST(self) -> None:
+                outer._handle(self)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stopped.set()
+        if self.gate is not None:
+            self.gate.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    @property
+    def issuer(self) -> str:
+        return self.address if self.provider is not Provider.CODEHOST else f"{self.address}/login/oauth"
+
+    def settings(self, client: ProviderClient | None = CLIENT, **changes: Any) -> ProviderSettings:
+        """What an operator says of it."""
+        speaks_openid = self.provider is not Provider.CODEHOST
+        plain = ProviderSettings(
+            client=client,
+            authorize_url=f"{self.address}/authorize?prompt=select",
+            token_url=f"{self.address}/token",
+            userinfo_url=f"{self.address}/user",
+            emails_url="" if speaks_openid else f"{self.address}/user/emails",
+            issuer=self.issuer if speaks_openid else "",
+            jwks_url=f"{self.address}/keys" if speaks_openid else "",
+        )
+        return replace(plain, **changes)
+
+    def variables(self) -> dict[str, str]:
+        """The same, as environment variables."""
+        known, prefix = self.settings(), f"SSO_{self.provider.value.upper()}_"
+        names = ("authorize_url", "token_url", "userinfo_url", "emails_url", "issuer", "jwks_url")
+        said = {
+            "CLIENT_ID": CLIENT.client_id,
+            "CLIENT_SECRET": CLIENT.client_secret,
+            **{name.upper(): getattr(known, name) for name in names},
+        }
+        return {prefix + name: value for name, value in said.items() if value}
+
+    def visit(self, address: str) -> str:
+        """Where a browser is sent back to that was sent to this address, as if it had come here over HTTP."""
+        parts = urlsplit(address)
+        assert f"{parts.scheme}://{parts.netloc}{parts.path}" == f"{self.address}/authorize", address
+        return self._authorize({name: value for name, [value] in parse_qs(parts.query, strict_parsing=True).items()})
+
+    def forget_tokens(self) -> None:
+        """No refresh token is worth anything any more."""
+        self._refresh_tokens.clear()
+
+    def _authorize(self, query: dict[str, str]) -> str:
+        assert query["client_id"] in self.clients, query
+        assert query["response_type"] == "code"
+        assert query["code_challenge_method"] == "S256"
+        assert len(query["state"]) >= 43, "128 bits and more"
+        assert ("nonce" in query) == (self.provider is not Provider.CODEHOST)
+        back = {"state": query["state"]} | ({"iss": self.issuer} if self.says_iss else {})
+        if self.refuses is not None:
+            back |= {"error": self.refuses, "error_description": TRAP}
+        else:
+            code = secrets.token_urlsafe()
+            self._codes[code] = _Consent(query, self.person)
+            back["code"] = code
+        return f"{query['redirect_uri']}?{urlencode(back)}"
+
+    # -- over HTTP
+
+    def _handle(self, handler: BaseHTTPRequestHandler) -> None:
+        parts = urlsplit(handler.path)
+        length = int(handler.headers.get("Content-Length") or 0)
+        sent = dict(parse_qsl(handler.rfile.read(length).decode() if handler.command == "POST" else parts.query))
+        with self._lock:
+            self.asked.append((parts.path, sent))
+            self.headers.append({name.lower(): value for name, value in handler.headers.items()})
+            self.counted[parts.path] += 1
+        if parts.path == "/token" and self.gate is not None:
+            self.gate.wait(10)
+        answer = self.answers.get(parts.path) or self._answer(handler, parts.path, sent)
+        self._send(handler, answer)
+
+    def _answer(self, handler: BaseHTTPRequestHandler, path: str, sent: dict[str, str]) -> Answer:
+        if path == "/authorize":
+            return Answer(302, b"", {"Location": self._authorize(sent)})
+        if path == "/keys":
+            return in_json({"keys": self.published})
+        if path == "/token":
+            with self._lock:
+                return self._token(sent)
+        person = self._tokens.get(handler.headers.get("Authorization", "").removeprefix("Bearer "))
+        if person is None:
+            return in_json({"message": TRAP}, 401)
+        if path == "/user/emails":
+            return in_json(self._emails(person))
+        if self.provider is Provider.CODEHOST:
+            return in_json({"id": int(person.subject), "login": TRAP, "email": "public@example.com"})
+        return in_json({"sub": person.subject, **_email_claims(person)})
+
+    def _emails(self, person: Person) -> list[dict[str, Any]]:
+        other = {"email": "other@example.com", "primary": False, "verified": True}
+        if person.email is None:
+            return [other]
+        return [other, {"email": person.email, "primary": True, "verified": person.email_verified is True, "visibility": None}]
+
+    def _token(self, form: dict[str, str]) -> Answer:
+        if self.clients.get(form.get("client_id", "")) != form.get("client_secret"):
+            return self._refused("invalid_client")
+        if form["grant_type"] == "refresh_token":
+            person = self._refresh_tokens.pop(form["refresh_token"], None)
+            if person is None:
+                return self._refused("invalid_grant")
+            if not self.rotates:
+                self._refresh_tokens[form["refresh_token"]] = person
+            return self._give(person, {})
+        consent = self._codes.pop(form.get("code", ""), None)
+        if consent is None or consent.query["redirect_uri"] != form["redirect_uri"] or consent.query["client_id"] != form["client_id"]:
+            return self._refused("invalid_grant")
+        hashed = hashlib.sha256(form["code_verifier"].encode()).digest()
+        if base64.urlsafe_b64encode(hashed).rstrip(b"=").decode() != consent.query["code_challenge"]:
+            return self._refused("invalid_grant")
+        return self._give(consent.person, self._id_token(consent, form["client_id"]), consent.query["scope"])
+
+    def _give(self, person: Person, more: dict[str, str], scope: str = "") -> Answer:
+        access_token, refresh_token = f"access-{secrets.token_urlsafe()}", f"refresh-{secrets.token_urlsafe()}"
+        self._tokens[access_token] = person
+        given: dict[str, Any] = {"access_token": access_token, "token_type": "bearer", **more}
+        if self.expires_in is not None:
+            given["expires_in"] = self.expires_in
+        if self.gives_refresh_token and self.rotates:
+            self._refresh_tokens[refresh_token] = person
+            given["refresh_token"] = refresh_token
+        if self.scope is not None:
+            given["scope"] = self.scope
+        elif self.provider is Provider.CODEHOST:
+            given["scope"] = scope.replace(" ", ",")
+        return in_form(given) if self.in_form else in_json(given)
+
+    def _id_token(self, consent: _Consent, client_id: str) -> dict[str, str]:
+        if self.provider is Provider.CODEHOST:
+            return {}
+        now = int(self.now())
+        claims = {
+            "iss": self.issuer,
+            "aud": client_id,
+            "sub": consent.person.subject,
+            "nonce": consent.query["nonce"],
+            "iat": now,
+            "exp": now + 300,
+            **_email_claims(consent.person),
+        }
+        changed = {name: value for name, value in {**claims, **self.claims}.items() if value is not None}
+        return {"id_token": self.sign(changed)}
+
+    def _refused(self, error: str) -> Answer:
+        """As codehost does it: an error in a success."""
+        said = {"error": error, "error_description": TRAP}
+        return in_form(said) if self.in_form else in_json(said, 200 if self.provider is Provider.CODEHOST else 400)
+
+    def _send(self, handler: BaseHTTPRequestHandler, answer: Answer) -> None:
+        try:
+            if answer.hang:
+                self._stopped.wait(10)
+                return
+            handler.send_response(answer.status)
+            for name, value in answer.headers.items():
+                handler.send_header(name, value)
+            handler.send_header("Content-Length", str(10**6 if answer.drip else len(answer.body)))
+            handler.end_headers()
+            while answer.drip and not self._stopped.wait(0.02):
+                handler.wfile.write(b" ")
+                handler.wfile.flush()
+            handler.wfile.write(answer.body)
+        except OSError:  # whoever asked has gone
+            handler.close_connection = True
+
+
+def _email_claims(person: Person) -> dict[str, Any]:
+    said = {"email": person.email, "email_verified": person.email_verified}
+    return {name: value for name, value in said.items() if value is not None and person.email is not None}
+
+
+def sign(claims: dict[str, Any], algorithm: str = "RS256", kid: str | None = "first", **header: Any) -> str:
+    """An ID token, signed with the provider's own key."""
+    named = {} if kid is None else {"kid": kid}
+    signing = key("EC") if algorithm == "ES256" else key("RSA", "first" if kid in (None, "first") else str(kid))
+    return jws.serialize_compact({"alg": algorithm, **named, **header}, json.dumps(claims).encode(), signing, algorithms=[algorithm])
