@@ -29,6 +29,8 @@ BATCH = 1000
 ENDED_SESSIONS_KEPT = timedelta(days=1)
 # A device that asks late is told that its code has expired, rather than that there is none.
 EXPIRED_DEVICE_CODES_KEPT = timedelta(minutes=15)
+# A code that comes a second time ends what it gave the first time, so it stays known (security.md O-4).
+CODES_KEPT = timedelta(days=1)
 FINISHED_MAILS_KEPT = timedelta(days=7)
 # Event rows are what webhooks are fed from; the audit log is the lasting record.
 EVENTS_KEPT = timedelta(days=30)
@@ -47,6 +49,7 @@ class Sweep(StrEnum):
     PRE_AUTHS = "pre_auths"
     DEVICE_CODES = "device_codes"
     LINK_TICKETS = "link_tickets"
+    AUTHORIZATION_CODES = "authorization_codes"
     SIGNING_KEYS = "signing_keys"
     SESSIONS = "sessions"
     RATES = "rates"
@@ -101,6 +104,7 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
     kept = {
         Sweep.SESSIONS: ENDED_SESSIONS_KEPT,
         Sweep.DEVICE_CODES: EXPIRED_DEVICE_CODES_KEPT,
+        Sweep.AUTHORIZATION_CODES: CODES_KEPT,
         Sweep.MAILS: FINISHED_MAILS_KEPT,
         Sweep.MFA_SETUPS: SETUP_TTL,
         Sweep.EVENTS: EVENTS_KEPT,

@@ -294,7 +294,7 @@ async def begin_at_service(
     tx: Transaction,
     person: Person,
     account: Account,
-    service: ServiceContext,
+    service: ServiceContext | None,
     provider: str,
     device_id: UUID | None,
     grant: Grant,
@@ -303,11 +303,14 @@ async def begin_at_service(
     arrived: Device | None = None,
 ) -> SignedIn:
     """A session of a service, with the id that `person` has, for a locked account that may sign in, and whose owner is signed in in a
-    browser, all factors shown: what a code or a device code gives. `arrived` is a device that has come for it, and was judged.
+    browser, all factors shown: what a code or a device code gives. Without a service it is one of the platform itself, at its own
+    application. `arrived` is a device that has come for it, and was judged.
 
     Raises what `_take_in` raises.
     """
-    _, entitlement = await _take_in(tx, service, account.id, now)
+    entitlement = NOTHING
+    if service is not None:
+        _, entitlement = await _take_in(tx, service, account.id, now)
     session = new_session(
         ports, account.id, person, service, now, id_=person.session_id, device_id=device_id, provider=provider, grant=grant
     )

@@ -10,19 +10,29 @@ from __future__ import annotations
 import re
 from base64 import urlsafe_b64encode
 from dataclasses import dataclass
+from datetime import timedelta
 from hashlib import sha256
+from hmac import compare_digest
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
-from core import uris
-from core.access import OrganizationNotFound, OrganizationStatus
-from core.errors import Invalid, OrganizationNotActive, refuse
+from core import access, login, sessions, uris
+from core.access import OrganizationNotFound, OrganizationStatus, Person
+from core.errors import ClientInvalid, GrantInvalid, Invalid, NotFound, OrganizationNotActive, Refusal, refuse
 from core.services import ServiceNotFound
-from core.values import parse_id
+from core.sessions import SOMEBODY, Grant, Presenter, RefreshTokenInvalid, RefreshTokenNotYours
+from core.values import digest, new_id, new_secret, parse_id
 
 if TYPE_CHECKING:
-    from core.access import ServiceContext
+    from collections.abc import Mapping
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.access import BrowserSession, Caller, ServiceContext, Visitor
+    from core.login import SignedIn
     from core.services import Service
+    from core.sessions import TokenPair
+    from core.values import Email
     from ports import Ports
     from ports.storage import Reading
 
@@ -30,7 +40,10 @@ if TYPE_CHECKING:
 FRONTEND: Final = "frontend"
 AUTHORIZE: Final = "/auth/authorize"
 _CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # of S256 (RFC 7636 section 4.2)
+_VERIFIER: Final = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 section 4.1
 STATE_LENGTH: Final = 1024
+CODE_TTL: Final = timedelta(seconds=60)
+FAILED: Final = "authorization_code"  # what the metrics call a sign-in that failed here
 
 
 class ServiceHalfNamed(Invalid):
@@ -39,6 +52,11 @@ class ServiceHalfNamed(Invalid):
 
 class ClientNotThatService(Invalid):
     """The client_id is not that of the service which org and service name. Send the client_id alone, or org and service alone."""
+
+
+class CodeInvalid(GrantInvalid):
+    """The code is unknown, has expired, was used before, or was given for another application, redirect_uri or code_challenge. Send the
+    browser to GET /auth/authorize again."""
 
 
 class RedirectUriMissing(Invalid):
@@ -74,11 +92,20 @@ class Wanted:
     code_challenge_method: str | None = None
     client_id: str | None = None
 
+    @classmethod
+    def of(cls, fields: Mapping[str, str]) -> Wanted:
+        """What these fields ask for; those that are empty are taken for left out, and others ignored (RFC 6749 section 3.1)."""
+        return cls(**{name: fields[name] for name in cls.__slots__ if fields.get(name)})
+
+    @property
+    def query(self) -> str:
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return urlencode({name: value for name, value in fields.items() if value is not None})
+
     @property
     def path(self) -> str:
         """The address, on our own pages, at which this is asked for."""
-        fields = {name: getattr(self, name) for name in self.__slots__}
-        return f"{AUTHORIZE}?{urlencode({name: value for name, value in fields.items() if value is not None})}"
+        return f"{AUTHORIZE}?{self.query}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +117,56 @@ class Authorization:
     service: Service | None
     context: ServiceContext | None
     redirect_uri: str | None  # None: on the hosted pages, for the platform without a frontend
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationCode:
+    """A code, as it is given: to whom, in the session of which browser, and what its exchange has to agree with. `service` is None for the
+    platform's frontend, `redirect_uri` None where nobody named one. Times are UTC."""
+
+    service: ServiceContext | None
+    user_id: UUID
+    browser_session_id: UUID
+    redirect_uri: str | None
+    code_challenge: str | None
+    created_at: datetime
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedCode:
+    """Whose a code is, for which service, and the session of the browser that it was given to, with where that came from."""
+
+    user_id: UUID
+    email: Email
+    email_verified: bool
+    service_id: UUID | None
+    address: str | None
+    agent: str | None
+    browser: BrowserSession
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """An application that asks for tokens: a service, or None for the platform's frontend; `authenticated` if it has shown its client
+    secret, or can have none."""
+
+    service: Service | None
+    context: ServiceContext | None
+    authenticated: bool
+
+    @property
+    def service_id(self) -> UUID | None:
+        return None if self.service is None else self.service.id
+
+    @property
+    def is_public(self) -> bool:
+        """Whether it can keep no secret."""
+        return self.context is None or self.context.is_public
+
+    @property
+    def presenter(self) -> Presenter:
+        return Presenter(is_named=True, service_id=self.service_id, is_authenticated=self.authenticated)
 
 
 async def judge(ports: Ports, wanted: Wanted) -> Authorization:
@@ -105,7 +182,7 @@ async def judge(ports: Ports, wanted: Wanted) -> Authorization:
     async with ports.storage.reading() as read:
         found = await application(read, wanted)
     if found is None:
-        callback = None if ports.policy.frontend_url is None else f"{ports.policy.frontend_url}/auth/callback"
+        callback = _frontend_callback(ports)
         if wanted.redirect_uri not in (None, callback):
             raise RedirectUriUnknown
         if callback is not None:
@@ -137,6 +214,10 @@ async def application(read: Reading, wanted: Wanted) -> tuple[Service, ServiceCo
     if wanted.client_id not in (None, str(service.client_id)):
         raise ClientNotThatService
     return service, context
+
+
+def _frontend_callback(ports: Ports) -> str | None:
+    return None if ports.policy.frontend_url is None else f"{ports.policy.frontend_url}/auth/callback"
 
 
 def choose_redirect_uri(service: Service, asked: str | None) -> str:
@@ -181,3 +262,163 @@ def _back(authorization: Authorization, base_url: str, **answer: str) -> str:
         answer["state"] = authorization.wanted.state
     separator = "&" if "?" in authorization.redirect_uri else "?"
     return f"{authorization.redirect_uri}{separator}{urlencode({**answer, 'iss': base_url})}"
+
+
+async def judge_path(ports: Ports, path: str) -> Authorization | None:
+    """The request that continues at this path of ours, if there is one, and it is sound."""
+    start, _, query = path.partition("?")
+    if start != AUTHORIZE:
+        return None
+    try:
+        return await judge(ports, Wanted.of(dict(parse_qsl(query))))
+    except Refusal:
+        return None
+
+
+# Whoever is signed in
+
+
+async def must_ask(ports: Ports, visitor: Visitor, authorization: Authorization) -> bool:
+    """Whether the person has to say first that they want to be signed in there.
+
+    An organization that does not know them yet would learn who visits it; and what is not the web's may be any program on their machine
+    that says it is the application (RFC 8252 section 8.6).
+    """
+    context = authorization.context
+    if context is None:
+        return False
+    if not (authorization.redirect_uri or "").startswith("https:"):
+        return True
+    async with ports.storage.reading() as read:
+        return not await read.end_users.knows(context.org_id, visitor.user_id)
+
+
+async def issue(ports: Ports, visitor: Visitor, authorization: Authorization, base_url: str) -> str:
+    """Where the browser goes with a code, which is good once and for a minute (security.md O-4).
+
+    Raises ServiceNotFound, and what access.enter raises.
+    """
+    now, code = ports.clock.now(), new_secret()
+    issued = AuthorizationCode(
+        service=authorization.context,
+        user_id=visitor.user_id,
+        browser_session_id=visitor.session_id,
+        redirect_uri=authorization.wanted.redirect_uri,
+        code_challenge=authorization.wanted.code_challenge,
+        created_at=now,
+        expires_at=now + CODE_TTL,
+    )
+    async with ports.storage.transaction(by=visitor) as tx:
+        await access.enter(tx, visitor, now)
+        if not await tx.authorization_codes.add(issued, digest(code)):
+            raise ServiceNotFound
+    return _back(authorization, base_url, code=code)
+
+
+# Applications
+
+
+async def identify(ports: Ports, client_id: str | None, client_secret: str | None) -> Application | None:
+    """The application that says it is this one; None if it says nothing. A secret that is sent must be right (RFC 6749 section 2.3).
+
+    Raises ClientInvalid.
+    """
+    if client_id is None:
+        return None if client_secret is None else refuse(ClientInvalid)
+    if client_id == FRONTEND and client_secret is None and ports.policy.frontend_url is not None:
+        return Application(None, None, authenticated=True)
+    known_by = parse_id(client_id) or refuse(ClientInvalid)
+    async with ports.storage.reading() as read:
+        service, context = await read.services.of_client(known_by) or refuse(ClientInvalid)
+    if client_secret is None:
+        return Application(service, context, authenticated=context.is_public)
+    if not compare_digest(digest(client_secret), service.client_secret_hash or b""):
+        raise ClientInvalid
+    return Application(service, context, authenticated=True)
+
+
+async def exchange(ports: Ports, application: Application, code: str, redirect_uri: str | None, verifier: str | None) -> TokenPair:
+    """The first tokens of a session that a code is good for (decisions, points 88 to 93; security.md O-3 and O-4).
+
+    It is one of the person, in the browser of theirs, whose address it has: what the application's own is says nothing about them. A code
+    that comes a second time ends it. Raises ClientInvalid, CodeInvalid, OrganizationNotActive.
+    """
+    if not application.authenticated:
+        raise ClientInvalid
+    if application.context is not None and application.context.status is not OrganizationStatus.ACTIVE:
+        raise OrganizationNotActive
+    try:
+        signed_in = await _redeem(ports, application, digest(code), redirect_uri, verifier) or refuse(CodeInvalid)
+    except CodeInvalid:
+        ports.metrics.login_failed(FAILED)
+        raise
+    await login.take_part(ports, signed_in)
+    return login.tokens(ports, signed_in)
+
+
+async def _redeem(
+    ports: Ports, application: Application, code_hash: bytes, redirect_uri: str | None, verifier: str | None
+) -> SignedIn | None:
+    challenge = None
+    if verifier is not None:
+        challenge = challenge_of(verifier) if _VERIFIER.fullmatch(verifier) else refuse(CodeInvalid)
+    elif application.is_public:
+        raise CodeInvalid
+    async with ports.storage.reading() as read:
+        issued = await read.authorization_codes.find(code_hash) or refuse(CodeInvalid)
+    if issued.service_id != application.service_id:
+        raise CodeInvalid
+    now = ports.clock.now()
+    person = Person(
+        user_id=issued.user_id,
+        email=issued.email,
+        email_verified=issued.email_verified,
+        session_id=new_id(),
+        service=application.context,
+        address=issued.address,
+        agent=issued.agent,
+    )
+    try:
+        async with ports.storage.transaction(by=person) as tx:
+            account = await tx.accounts.lock(issued.user_id) or refuse(CodeInvalid)
+            registered = redirect_uri in _registered(ports, application)
+            if account.is_usable and await tx.authorization_codes.redeem(
+                code_hash, redirect_uri, challenge, person.session_id, now, registered=registered
+            ):
+                provider = issued.browser.provider or login.PASSWORD  # a session that an earlier release began does not say
+                return await login.begin_at_service(
+                    ports, tx, person, account, application.context, provider, issued.browser.device_id, Grant.AUTHORIZATION_CODE, now
+                )
+            given = await tx.authorization_codes.given(code_hash)
+            if given is not None:
+                await tx.sessions.end(given, now)
+    except NotFound:  # the service, or all of its organization, by now
+        raise CodeInvalid from None
+    return None
+
+
+def _registered(ports: Ports, application: Application) -> tuple[str | None, ...]:
+    return (_frontend_callback(ports),) if application.service is None else application.service.redirect_uris
+
+
+async def refresh(ports: Ports, caller: Caller, application: Application | None, refresh_token: str) -> TokenPair:
+    """New tokens for a refresh token, as sessions.refresh gives them; None is an application that does not say which one it is.
+
+    Raises ClientInvalid where a client secret is missing, GrantInvalid, OrganizationNotActive, MembershipEnded.
+    """
+    presenter = _presenter(application)
+    try:
+        return await sessions.refresh(ports, caller, refresh_token, presenter)
+    except RefreshTokenInvalid as refusal:
+        if isinstance(refusal, RefreshTokenNotYours) and not presenter.is_authenticated:
+            raise ClientInvalid from None
+        raise GrantInvalid(refusal.message) from None
+
+
+async def revoke(ports: Ports, caller: Caller, application: Application | None, token: str) -> None:
+    """Make a token worthless, and the session that it is of (RFC 7009 section 2.1). What is not the application's stays as it is."""
+    await sessions.revoke(ports, caller, token, _presenter(application))
+
+
+def _presenter(application: Application | None) -> Presenter:
+    return SOMEBODY if application is None else application.presenter

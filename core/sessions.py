@@ -6,12 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from core import access, organizations, signing_keys
 from core.access import Capability, Claims, NotForApplications, OrganizationNotFound, OrganizationStatus, Person, Role
-from core.errors import Limited, OrganizationNotActive, Refusal, SessionEnded, Unauthenticated, refuse
+from core.errors import Limited, OrganizationNotActive, Refusal, SessionEnded, TokenExpired, TokenInvalid, Unauthenticated, refuse
 from core.subscriptions import Entitlement
 from core.values import Email, Listed, digest, new_id, new_secret
 
@@ -28,6 +28,10 @@ NOTHING = Entitlement()
 
 class RefreshTokenInvalid(Unauthenticated):
     """The refresh token is not valid. Sign in again."""
+
+
+class RefreshTokenNotYours(RefreshTokenInvalid):
+    """This refresh token is for another application, or for one that has to show its client secret with it at POST /auth/token."""
 
 
 class RefreshTokenReused(RefreshTokenInvalid):
@@ -66,6 +70,19 @@ class Session:
     org_id: UUID | None = None  # the organization that it begins in; a service says its own
     provider: str | None = None
     grant: Grant | None = None  # that gave it to an application; None where the person signed in there
+
+
+@dataclass(frozen=True, slots=True)
+class Presenter:
+    """Which application presents a token of a session, as far as it says so: the service, None for the platform itself, and whether it has
+    shown its client secret or can have none."""
+
+    is_named: bool = False
+    service_id: UUID | None = None
+    is_authenticated: bool = False
+
+
+SOMEBODY: Final = Presenter()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +150,7 @@ class Presented:
     role: Role | None
     service_id: UUID | None
     uses_service: bool  # which is there, and the person uses it
+    fits: bool  # whether it is the presenter's to use
 
 
 async def authenticate(ports: Ports, token: str, *, address: str | None, agent: str | None, anywhere: bool = False) -> Person:
@@ -247,19 +265,20 @@ def pair(
     return TokenPair(ports.tokens.sign(claims), refresh_token, int(expires_at.timestamp()) - int(now.timestamp()))
 
 
-async def refresh(ports: Ports, caller: Caller, refresh_token: str) -> TokenPair:
+async def refresh(ports: Ports, caller: Caller, refresh_token: str, by: Presenter = SOMEBODY) -> TokenPair:
     """A new pair for a refresh token, which is used up by it (decisions, points 39 and 40; security.md S-1 to S-3).
 
     A token that was used before ends the whole session, because one of its two holders is a thief; only the token right before the
-    current one, within a short grace, is merely refused: two tabs raced. Raises RefreshTokenInvalid, RefreshTokenReused,
-    OrganizationNotActive, MembershipEnded.
+    current one, within a short grace, is merely refused: two tabs raced. What a code gave to an application with a client secret is renewed
+    with that alone (point 92), and in no other hands is a token used up. Raises RefreshTokenInvalid, RefreshTokenNotYours,
+    RefreshTokenReused, OrganizationNotActive, MembershipEnded.
     """
     now = ports.clock.now()
     presented_hash, successor = digest(refresh_token), new_secret()
     async with ports.storage.counting() as at_once:
-        rotated = await at_once.sessions.rotate(presented_hash, digest(successor), now, now + ports.policy.refresh_token_ttl)
+        rotated = await at_once.sessions.rotate(presented_hash, digest(successor), now, now + ports.policy.refresh_token_ttl, by)
     if rotated is None:
-        raise await _refusal(ports, caller, presented_hash, now)
+        raise await _refusal(ports, caller, presented_hash, now, by)
     return pair(
         ports,
         rotated.session_id,
@@ -277,10 +296,10 @@ async def refresh(ports: Ports, caller: Caller, refresh_token: str) -> TokenPair
     )
 
 
-async def _refusal(ports: Ports, caller: Caller, presented_hash: bytes, now: datetime) -> Refusal:
+async def _refusal(ports: Ports, caller: Caller, presented_hash: bytes, now: datetime, by: Presenter) -> Refusal:
     """Why the token was not rotated; if it was used before, its session is ended by the time the answer is known."""
     async with ports.storage.transaction(by=caller) as tx:
-        presented = await tx.sessions.presented(presented_hash, now)
+        presented = await tx.sessions.presented(presented_hash, now, by)
         refusal = _why_not(presented, now - ports.policy.refresh_grace)
         if presented is not None and isinstance(refusal, RefreshTokenReused):
             await tx.sessions.end(presented.session_id, now)
@@ -290,6 +309,8 @@ async def _refusal(ports: Ports, caller: Caller, presented_hash: bytes, now: dat
 def _why_not(token: Presented | None, grace_began: datetime) -> Refusal:
     if token is None or not token.session_is_live:
         return RefreshTokenInvalid()
+    if not token.fits:
+        return RefreshTokenNotYours()
     if token.rotated_at is not None:
         raced = token.is_previous and token.rotated_at >= grace_began
         return RefreshTokenInvalid() if raced else RefreshTokenReused()
@@ -300,6 +321,17 @@ def _why_not(token: Presented | None, grace_began: datetime) -> Refusal:
     if token.organization_status not in (None, OrganizationStatus.ACTIVE):
         return OrganizationNotActive()
     return RefreshTokenInvalid()
+
+
+async def revoke(ports: Ports, caller: Caller, token: str, by: Presenter) -> None:
+    """End the session of a token, refresh or access token, if it is the presenter's to use; of any other nothing is said, nor done
+    (RFC 7009 section 2.1)."""
+    try:
+        session_id = (await signing_keys.read_token(ports, token)).session_id
+    except (TokenExpired, TokenInvalid):
+        session_id = None
+    async with ports.storage.transaction(by=caller) as tx:
+        await tx.sessions.revoke(session_id, digest(token), by, ports.clock.now())
 
 
 async def select(ports: Ports, caller: Member) -> tuple[Membership, TokenPair]:

@@ -38,6 +38,7 @@ from core.mails import NOTHING_HELD_BACK, HeldBack, Mail, MailKind, Outcome
 from core.members import ListedMember
 from core.mfa import Enrolment, MfaEvent, Redeemed
 from core.mfa import Status as MfaStatus
+from core.oauth import AuthorizationCode, IssuedCode
 from core.oauth_credentials import Credentials
 from core.one_time_tokens import Purpose
 from core.organizations import Membership, Organization, Tier
@@ -48,7 +49,7 @@ from core.privacy import Belonging, KeptIdentity, KeptLogin, KeptMembership, Kep
 from core.providers import Provider
 from core.service_users import ServiceUser
 from core.services import ListedService, Plan, Service, ServiceType
-from core.sessions import LiveSession, LiveSessions, Presented, Refreshed, Session
+from core.sessions import SOMEBODY, LiveSession, LiveSessions, Presented, Presenter, Refreshed, Session
 from core.signing_keys import SigningKey
 from core.smtp import MailServer, SmtpSettings
 from core.subscriptions import Entitlement, SubscribedPlan, Subscription, SubscriptionStatus
@@ -349,8 +350,12 @@ class Sessions(SessionsRead, Protocol):
         """When this session of the person ends in any case; None if it is not live."""
         ...
 
-    async def presented(self, token_hash: bytes, now: datetime) -> Presented | None:
+    async def presented(self, token_hash: bytes, now: datetime, by: Presenter = SOMEBODY) -> Presented | None:
         """What is known of a refresh token that was not rotated."""
+        ...
+
+    async def revoke(self, session_id: UUID | None, refresh_hash: bytes, by: Presenter, now: datetime) -> None:
+        """End this session, or that of this refresh token, be it the current one or not, if it is the presenter's to use."""
         ...
 
     async def end(self, session_id: UUID, now: datetime) -> None:
@@ -467,6 +472,36 @@ class Polls(Protocol):
 
         One that comes before the interval is over makes it longer, and one that does not fit is an error of the code.
         """
+        ...
+
+
+class AuthorizationCodesRead(Protocol):
+    """Codes that applications exchange for tokens, looked at; they are kept as SHA-256."""
+
+    async def find(self, code_hash: bytes) -> IssuedCode | None:
+        """Whose this code is, whatever became of it."""
+        ...
+
+
+class AuthorizationCodes(AuthorizationCodesRead, Protocol):
+    """The same, changed. The account is locked before."""
+
+    async def add(self, code: AuthorizationCode, code_hash: bytes) -> bool:
+        """Add it, unless its service is gone; whether it was added."""
+        ...
+
+    async def redeem(
+        self, code_hash: bytes, redirect_uri: str | None, challenge: str | None, session_id: UUID, now: datetime, *, registered: bool
+    ) -> bool:
+        """Use the code up for this session, if it has not expired or been used, if the session of the browser lives that it was given to,
+        and if redirect URI and challenge are those that it was given for; whether it was. Atomic.
+
+        Where it was given for a redirect URI that nobody named, one may be named still that is `registered`.
+        """
+        ...
+
+    async def given(self, code_hash: bytes) -> UUID | None:
+        """The session that this code was used for."""
         ...
 
 
@@ -846,6 +881,10 @@ class EndUsersRead(Protocol):
     async def by_id(self, org_id: UUID, user_id: UUID) -> EndUser | None: ...
     async def services(self, org_id: UUID, user_id: UUID) -> list[UsedService]: ...
     async def identities(self, org_id: UUID, user_id: UUID) -> list[LinkedIdentity]: ...
+
+    async def knows(self, org_id: UUID, user_id: UUID) -> bool:
+        """Whether the person uses a service of the organization, or is its member."""
+        ...
 
 
 class EndUsers(EndUsersRead, Protocol):
@@ -1282,6 +1321,8 @@ class Reading(Protocol):
     @property
     def service_users(self) -> ServiceUsersRead: ...
     @property
+    def authorization_codes(self) -> AuthorizationCodesRead: ...
+    @property
     def branding(self) -> BrandingRead: ...
     @property
     def device_codes(self) -> DeviceCodesRead: ...
@@ -1342,6 +1383,8 @@ class Transaction(Protocol):
     @property
     def audit(self) -> Audit: ...
     @property
+    def authorization_codes(self) -> AuthorizationCodes: ...
+    @property
     def branding(self) -> Branding: ...
     @property
     def device_codes(self) -> DeviceCodes: ...
@@ -1395,8 +1438,11 @@ class Transaction(Protocol):
 
 
 class Rotation(Protocol):
-    async def rotate(self, old_hash: bytes, new_hash: bytes, now: datetime, expires_at: datetime) -> Refreshed | None:
-        """Replace a refresh token, if it is the current one of a live session whose person and organization are in good standing.
+    async def rotate(
+        self, old_hash: bytes, new_hash: bytes, now: datetime, expires_at: datetime, by: Presenter = SOMEBODY
+    ) -> Refreshed | None:
+        """Replace a refresh token, if it is the current one of a live session whose person and organization are in good standing, and the
+        presenter's to use.
 
         The session then lives until `expires_at`, but never past its absolute end. Exactly one caller wins.
         """

@@ -114,6 +114,15 @@ class EndUsers(Repository):
             user_id=user_id,
         )
 
+    async def knows(self, org_id: UUID, user_id: UUID) -> bool:
+        return await self._exists(
+            """
+            select 1 from end_users where org_id = %(org_id)s and user_id = %(user_id)s
+            union all select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s""",
+            org_id=org_id,
+            user_id=user_id,
+        )
+
     async def add(self, service_id: UUID, user_id: UUID, now: datetime, *, signed_in: bool) -> bool:
         # Steps read what others wrote, so that rows are locked in one order: the service, whose deletion waits for this, the two relations,
         # which are the account's; the counter of the service before that of the organization. A row that was inserted has no xmax yet. The

@@ -38,6 +38,9 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.LINK_TICKETS: """
         delete from link_tickets where token_hash = any(array(
             select token_hash from link_tickets where expires_at < %(before)s limit %(limit)s for update skip locked))""",
+    Sweep.AUTHORIZATION_CODES: """
+        delete from authorization_codes where code_hash = any(array(
+            select code_hash from authorization_codes where expires_at < %(before)s limit %(limit)s for update skip locked))""",
     Sweep.SIGNING_KEYS: """
         delete from signing_keys where kid = any(array(
             select kid from signing_keys where retires_at < %(before)s limit %(limit)s for update skip locked))""",

@@ -9,7 +9,7 @@ from adapters.postgres.services import CONTEXT, CONTEXT_WIDTH, to_context
 from adapters.postgres.statements import Repository, Row
 from adapters.postgres.subscriptions import entitlement, to_entitlement
 from core.access import BrowserSession, OrganizationContext, OrganizationStanding, OrganizationStatus, Role, Standing
-from core.sessions import NOTHING, LiveSession, LiveSessions, Presented, Refreshed, Session
+from core.sessions import NOTHING, SOMEBODY, LiveSession, LiveSessions, Presented, Presenter, Refreshed, Session
 from core.values import Email, Listed
 
 STANDING: Final = """
@@ -51,6 +51,13 @@ STANDING_WITH: Final = f"""
 LIVES_IN_ORGANIZATION: Final = """
     s.org_id = %(org_id)s and s.user_id = %(user_id)s and s.ended_at is null and s.expires_at > %(now)s
     and (s.service_id is null or exists (select 1 from services v where v.id = s.service_id))"""
+
+# Whose token it is to use: of the application that is named, if one is; and what a code gave to one that has a client secret, only of
+# whoever has shown that.
+FITS: Final = """
+    ((not %(is_named)s or s.service_id is not distinct from %(named_service_id)s)
+     and (s.grant_type is distinct from 'authorization_code' or %(is_authenticated)s
+          or not exists (select 1 from services c where c.id = s.service_id and c.client_secret_hash is not null)))"""
 
 BEGIN: Final = """
     insert into sessions (id, user_id, impersonator_id, impersonator_session_id, service_id, org_id, device_id, created_at, expires_at,
@@ -134,7 +141,12 @@ def to_presented(row: Row) -> Presented:
         role=None if row[6] is None else Role(row[6]),
         service_id=row[7],
         uses_service=row[8],
+        fits=row[9],
     )
+
+
+def _of(by: Presenter) -> dict[str, object]:
+    return {"is_named": by.is_named, "named_service_id": by.service_id, "is_authenticated": by.is_authenticated}
 
 
 def _columns(session: Session) -> dict[str, object]:
@@ -208,7 +220,9 @@ class Sessions(Repository):
     async def begin_in_browser(self, session: Session, browser_hash: bytes) -> None:
         await self._write(BEGIN, **_columns(session), browser_hash=browser_hash)
 
-    async def rotate(self, old_hash: bytes, new_hash: bytes, now: datetime, expires_at: datetime) -> Refreshed | None:
+    async def rotate(
+        self, old_hash: bytes, new_hash: bytes, now: datetime, expires_at: datetime, by: Presenter = SOMEBODY
+    ) -> Refreshed | None:
         # The token's row decides who wins. The session's row is updated too, so that an end of the session that commits first
         # is seen here (the condition is read again after the wait), and no new token comes into being behind its back. All that the new
         # tokens say is read with it, because the old one is used up by then.
@@ -222,7 +236,7 @@ class Sessions(Repository):
                 {IMPERSONATOR}
                 where t.token_hash = %(old_hash)s and t.rotated_at is null and s.id = t.session_id
                   and s.ended_at is null and s.expires_at > %(now)s and u.deactivated_at is null and u.anonymized_at is null
-                  and {MAY_IMPERSONATE}
+                  and {MAY_IMPERSONATE} and {FITS}
                   and (s.org_id is null or o.status = 'active' and case when s.service_id is null
                        then exists (select 1 from memberships m where m.org_id = s.org_id and m.user_id = s.user_id)
                        else exists (select 1 from services v join service_users r on r.service_id = v.id
@@ -244,6 +258,7 @@ class Sessions(Repository):
             new_hash=new_hash,
             now=now,
             expires_at=expires_at,
+            **_of(by),
         )
 
     async def ends_at(self, session_id: UUID, user_id: UUID, now: datetime) -> datetime | None:
@@ -257,22 +272,36 @@ class Sessions(Repository):
             now=now,
         )
 
-    async def presented(self, token_hash: bytes, now: datetime) -> Presented | None:
+    async def presented(self, token_hash: bytes, now: datetime, by: Presenter = SOMEBODY) -> Presented | None:
         return await self._one(
             to_presented,
-            """
+            f"""
             select s.id, t.rotated_at,
                    t.generation + 1 = (select max(generation) from refresh_tokens where session_id = s.id),
                    s.ended_at is null and s.expires_at > %(now)s and u.deactivated_at is null and u.anonymized_at is null,
                    s.org_id, o.status, m.role, s.service_id,
                    exists (select 1 from services v join service_users r on r.service_id = v.id
-                           where v.id = s.service_id and r.user_id = s.user_id)
+                           where v.id = s.service_id and r.user_id = s.user_id),
+                   {FITS}
             from refresh_tokens t join sessions s on s.id = t.session_id join users u on u.id = s.user_id
             left join organizations o on o.id = s.org_id
             left join memberships m on m.org_id = s.org_id and m.user_id = s.user_id
             where t.token_hash = %(token_hash)s""",
             token_hash=token_hash,
             now=now,
+            **_of(by),
+        )
+
+    async def revoke(self, session_id: UUID | None, refresh_hash: bytes, by: Presenter, now: datetime) -> None:
+        await self._run(
+            f"""
+            update sessions s set ended_at = %(now)s
+            where (s.id = %(session_id)s or s.id = (select session_id from refresh_tokens where token_hash = %(refresh_hash)s))
+              and s.ended_at is null and {FITS}""",
+            session_id=session_id,
+            refresh_hash=refresh_hash,
+            now=now,
+            **_of(by),
         )
 
     async def end(self, session_id: UUID, now: datetime) -> None:

@@ -11,6 +11,7 @@ from adapters.postgres.accounts import Accounts
 from adapters.postgres.analytics import Analytics
 from adapters.postgres.api_keys import ApiKeys
 from adapters.postgres.audit import Audit
+from adapters.postgres.authorization_codes import AuthorizationCodes
 from adapters.postgres.branding import Branding
 from adapters.postgres.device_codes import DeviceCodes
 from adapters.postgres.devices import Devices
@@ -65,6 +66,7 @@ class Reading:
         "analytics",
         "api_keys",
         "audit",
+        "authorization_codes",
         "branding",
         "device_codes",
         "devices",
@@ -113,6 +115,7 @@ class Reading:
         self.api_keys = ApiKeys(connection)
         self.end_users = EndUsers(connection)
         self.service_users = ServiceUsers(connection)
+        self.authorization_codes = AuthorizationCodes(connection)
         self.branding = Branding(connection)
         self.device_codes = DeviceCodes(connection)
         self.devices = Devices(connection)
