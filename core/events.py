@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from core.invitations import Invitation
     from core.organizations import Organization
     from core.providers import Provider
+    from core.saml import Certificate, Configuration
     from core.services import Plan, Service
     from core.sessions import Session
     from core.smtp import SmtpSettings
@@ -272,6 +273,24 @@ def oauth_credentials_updated(service: Service, provider: Provider, client_id: s
     """A service is known to a provider by this name from now on; None is the platform's."""
     details = {"service_slug": service.slug, "provider": provider.value, "client_id": client_id}
     return Event(CATALOGUE["service.oauth_credentials.updated"], str(service.id), org_id=service.org_id, details=details)
+
+
+def saml_configured(service: Service, old: Configuration, new: Configuration) -> Event:
+    """How a service has people signed in with SAML was changed: old and new value by the name of the field."""
+    names = ("enabled", "entity_id", "acs_url", "slo_url", "name_id_format", "attribute_mapping", "sign_assertions", "sign_response")
+    details = {**_service(service), "changes": _changes(old, new, *names)}
+    return Event(CATALOGUE["saml.configured"], str(service.id), org_id=service.org_id, details=details)
+
+
+def saml_disabled(service: Service) -> Event:
+    """A service has nobody signed in with SAML any more, and its certificate is over."""
+    return Event(CATALOGUE["saml.disabled"], str(service.id), org_id=service.org_id, details=_service(service))
+
+
+def saml_certificate_created(service: Service, certificate: Certificate) -> Event:
+    """What a service is told is signed with another key from now on."""
+    details = {**_service(service), "certificate_id": str(certificate.id), "valid_until": rfc3339(certificate.valid_until)}
+    return Event(CATALOGUE["saml.certificate.created"], str(service.id), org_id=service.org_id, details=details)
 
 
 def service_deleted(service: Service) -> Event:

@@ -21,7 +21,7 @@ from actors.supervisor import supervise
 from actors.sweeper import sweeper
 from adapters.agents import UserAgents
 from adapters.clock import SystemClock
-from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TimedCodes, generate_key, parse_keys
+from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TimedCodes, X509Certificates, generate_key, parse_keys
 from adapters.egress import Guard, Opening, parse_openings
 from adapters.letters import Letters
 from adapters.places import Nowhere, PlacesFile, PlacesUnreadable
@@ -31,6 +31,7 @@ from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from adapters.prometheus import CONTENT_TYPE, PrometheusMetrics
 from adapters.providers import HttpProviders, ProviderSettings
+from adapters.saml_documents import XmlDocuments
 from adapters.smtp import Dispatch, FolderTransport, OwnServers, SmtpTransport, parse_sender
 from core import housekeeping, invitations, subscriptions
 from core.providers import Provider
@@ -144,6 +145,8 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         passwords=passwords,
         codes=TimedCodes(),
         tokens=JwtTokens(base_url),
+        certificates=X509Certificates(),
+        saml=XmlDocuments(base_url, clock),
         letters=Letters(base_url, policy),
         mail=Dispatch(outbox(settings), OwnServers(Guard(openings(settings)))),
         dns=_Dns(settings.dns_servers),
@@ -260,6 +263,7 @@ def application(settings: Settings, base_url: str, wired: Wired) -> Application:
             frontend_url=settings.frontend_url,
             trusted_proxies=settings.trusted_proxies,
             rate_limit_factor=settings.rate_limit_factor,
+            client_rate=settings.client_rate,
             metrics_token=settings.metrics_token.get_secret_value() if settings.metrics_token else None,
         ),
         observe=partial(observe, wired.metrics),

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 from core.policy import Policy
-from ports.crypto import OneTimeCodes, Passwords, Tokens
+from ports.crypto import Certificates, OneTimeCodes, Passwords, Tokens
 from ports.observe import Clock, Metrics
 from ports.outside import Agents, IdentityProviders, Letters, MailTransport, Places, TxtRecords
+from ports.saml import SamlDocuments
 from ports.storage import Storage
 
 
@@ -17,6 +18,8 @@ class Ports:
     passwords: Passwords
     codes: OneTimeCodes
     tokens: Tokens
+    certificates: Certificates
+    saml: SamlDocuments
     letters: Letters
     mail: MailTransport
     dns: TxtRecords

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from core.access import Claims, PreAuthClaims
+from core.saml import Certificate
 from core.signing_keys import SigningKey
 from core.values import Email
 
@@ -91,6 +92,15 @@ class Tokens(Protocol):
 
     def jwks(self) -> dict[str, Any]:
         """The public keys that are believed, as a JWK set (RFC 7517)."""
+        ...
+
+
+class Certificates(Protocol):
+    """X.509 certificates that vouch for keys of our own."""
+
+    async def new(self, organization: str, name: str, now: datetime, years: int) -> Certificate:
+        """A new key of RSA with 2048 bits, and a certificate of it in these names, signed with that very key by SHA-256, and good from
+        the second of `now` on for so many years. Takes long, so it is made in a thread."""
         ...
 
 

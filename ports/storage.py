@@ -47,6 +47,10 @@ from core.platform import Figures
 from core.platform_users import Alert, FoundPerson, MfaFigures, MfaStanding
 from core.privacy import Belonging, KeptIdentity, KeptLogin, KeptMembership, KeptMfaEvent, KeptPasskey
 from core.providers import Provider
+from core.saml import Certificate, Configuration, Setup
+from core.saml_logout import Logout, Participation
+from core.saml_messages import NameId
+from core.saml_sign_on import SignOn
 from core.service_users import ServiceUser
 from core.services import ListedService, Plan, Service, ServiceType
 from core.sessions import SOMEBODY, LiveSession, LiveSessions, Presented, Presenter, Refreshed, Session
@@ -270,6 +274,113 @@ class OAuthCredentials(OAuthCredentialsRead, Protocol):
 
     async def remove(self, org_id: UUID, service_id: UUID, provider: Provider) -> bool:
         """Whether there were any."""
+        ...
+
+
+class SamlRead(Protocol):
+    """The identity providers of services, looked at. The keys of certificates are sealed: whatever reads one may raise SealBroken."""
+
+    async def configuration(self, org_id: UUID, service_id: UUID) -> Configuration | None: ...
+
+    async def certificate(self, org_id: UUID, service_id: UUID) -> Certificate | None:
+        """The active one."""
+        ...
+
+    async def setup(self, org_slug: str, service_slug: str) -> Setup | None:
+        """All of it, whatever the status of the organization; None if there is no such service."""
+        ...
+
+    async def sign_on(self, service_id: UUID, state_hash: bytes, browser_hash: bytes, now: datetime) -> SignOn | None:
+        """The sign-on that waits with this state, if it was begun for this service in the browser with this cookie."""
+        ...
+
+    async def waits(self, state_hash: bytes, now: datetime) -> bool:
+        """Whether a sign-on with this state waits, wherever it was begun."""
+        ...
+
+
+class Saml(SamlRead, Protocol):
+    """The same, changed. The organization is locked before a configuration or a certificate is."""
+
+    async def configure(self, org_id: UUID, service_id: UUID, configuration: Configuration, now: datetime) -> None:
+        """In the place of what the service has. The service is the organization's."""
+        ...
+
+    async def disable(self, org_id: UUID, service_id: UUID, now: datetime) -> bool:
+        """Whether it was enabled."""
+        ...
+
+    async def deactivate_certificate(self, org_id: UUID, service_id: UUID, now: datetime) -> bool:
+        """End the active one, and forget its key; whether there was one."""
+        ...
+
+    async def add_certificate(self, org_id: UUID, service_id: UUID, certificate: Certificate) -> None:
+        """As the active one, when there is no other. The service is the organization's."""
+        ...
+
+    async def begin_sign_on(self, sign_on: SignOn) -> bool:
+        """Keep it, unless the service has used the id of its request before; whether it was kept."""
+        ...
+
+    async def complete_sign_on(
+        self, state_hash: bytes, user_id: UUID, session_id: UUID, ticket_hash: bytes, now: datetime
+    ) -> tuple[str, str] | None:
+        """Somebody has signed in for the sign-on that waits with this state; the slugs of organization and service, if there is one."""
+        ...
+
+    async def answer_sign_on(self, service_id: UUID, state_hash: bytes, now: datetime) -> bool:
+        """Nobody gets another answer. Exactly one caller wins."""
+        ...
+
+    async def uses(self, org_id: UUID, service_id: UUID, user_id: UUID) -> bool:
+        """Whether this person is an end user of the service."""
+        ...
+
+    async def name_of(self, org_id: UUID, service_id: UUID, user_id: UUID, new: str, now: datetime) -> str:
+        """What the service knows this person by; `new` from now on, if it has known them by nothing."""
+        ...
+
+    async def take_part(self, session_id: UUID, org_id: UUID, service_id: UUID, session_index: str, name_id: NameId, now: datetime) -> str:
+        """A browser's session signs somebody in to the service; under which index, which is the one of the first time."""
+        ...
+
+    async def participations(self, session_id: UUID) -> list[Participation]:
+        """Where a browser's session has signed somebody in to, the first service first."""
+        ...
+
+    async def end_participations(self, session_id: UUID) -> None: ...
+
+    async def keep_participations(self, before: UUID, now_in: UUID) -> None:
+        """What was the session's is this one's now, if both are the same person's."""
+        ...
+
+    async def begin_logout(self, logout: Logout) -> None: ...
+
+    async def lock_logout(self, browser_hash: bytes, now: datetime) -> Logout | None:
+        """The logout under way in the browser with this cookie, locked until the transaction ends."""
+        ...
+
+    async def mark_logout(self, logout_id: UUID, user_id: UUID | None, now: datetime, *, matched: bool) -> None:
+        """It has been looked at whom a service means: this person's session, if it matched."""
+        ...
+
+    async def mark_partial(self, logout_id: UUID) -> None: ...
+    async def add_logout_request(self, logout_id: UUID, request_id: str, to: Participation) -> None: ...
+
+    async def next_logout_request(self, logout_id: UUID, now: datetime) -> tuple[str, Participation] | None:
+        """The next one to send, with its id; each comes once."""
+        ...
+
+    async def take_logout_answer(self, org_id: UUID, service_id: UUID, request_id: str, now: datetime, *, is_success: bool) -> bool:
+        """What the service says to a request that was sent; False where there is none that waits."""
+        ...
+
+    async def end_logout(self, logout_id: UUID) -> bool:
+        """Forget it; whether not everybody said that it was done, or could be told."""
+        ...
+
+    async def setup_of(self, service_id: UUID) -> Setup | None:
+        """All of how a service is set up that somebody is being signed out of."""
         ...
 
 
@@ -1338,6 +1449,8 @@ class Reading(Protocol):
     def identities(self) -> IdentitiesRead: ...
     @property
     def oauth_credentials(self) -> OAuthCredentialsRead: ...
+    @property
+    def saml(self) -> SamlRead: ...
 
     @property
     def accounts(self) -> AccountsRead: ...
@@ -1400,6 +1513,8 @@ class Transaction(Protocol):
     def identities(self) -> Identities: ...
     @property
     def oauth_credentials(self) -> OAuthCredentials: ...
+    @property
+    def saml(self) -> Saml: ...
 
     @property
     def accounts(self) -> Accounts: ...

@@ -18,11 +18,12 @@ from quart_trio.testing import TrioClient
 from werkzeug.datastructures import Headers
 
 from adapters.agents import UserAgents
-from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TimedCodes
+from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TimedCodes, X509Certificates
 from adapters.letters import Letters
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from adapters.providers import HttpProviders
+from adapters.saml_documents import XmlDocuments
 from core import login, mails, signing_keys
 from core.access import SYSTEM, Caller, Claims, Role, ServiceContext
 from core.accounts import Account, Origin
@@ -60,7 +61,7 @@ PROFESSIONAL = Tier(UUID(PROFESSIONAL_ID), "professional", "Professional", 10, 1
 
 def make_edge(**changes: Any) -> Edge:
     """Rate limits are off: a test that is about them switches them on."""
-    edge = Edge(base_url=BASE_URL, frontend_url=None, trusted_proxies=(), rate_limit_factor=None, metrics_token=None)
+    edge = Edge(base_url=BASE_URL, frontend_url=None, trusted_proxies=(), rate_limit_factor=None, client_rate=20.0, metrics_token=None)
     return replace(edge, **changes)
 
 
@@ -104,6 +105,8 @@ async def make_ports(
         passwords=cheap_passwords(),
         codes=TimedCodes(),
         tokens=JwtTokens(BASE_URL),
+        certificates=X509Certificates(),
+        saml=XmlDocuments(BASE_URL, clock),
         letters=Letters(BASE_URL, policy),
         mail=mail,
         dns=dns or FakeTxtRecords(),

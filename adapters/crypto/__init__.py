@@ -1,5 +1,6 @@
 """Passwords, one-time codes, tokens of ours and of identity providers, secrets at rest; what imports cryptographic libraries."""
 
+from adapters.crypto.certificates import X509Certificates
 from adapters.crypto.id_tokens import IdTokenInvalid, KeyUnknown, read_id_token
 from adapters.crypto.one_time_codes import TimedCodes
 from adapters.crypto.passwords import Argon2Passwords, verifications_per_second
@@ -13,6 +14,7 @@ __all__ = [
     "JwtTokens",
     "KeyUnknown",
     "TimedCodes",
+    "X509Certificates",
     "generate_key",
     "parse_keys",
     "read_id_token",

@@ -41,6 +41,15 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.AUTHORIZATION_CODES: """
         delete from authorization_codes where code_hash = any(array(
             select code_hash from authorization_codes where expires_at < %(before)s limit %(limit)s for update skip locked))""",
+    Sweep.PROVIDER_STATES: """
+        delete from provider_states where state_hash = any(array(
+            select state_hash from provider_states where expires_at < %(before)s limit %(limit)s for update skip locked))""",
+    Sweep.SAML_SIGN_ONS: """
+        delete from saml_sign_ons where state_hash = any(array(
+            select state_hash from saml_sign_ons where expires_at < %(before)s limit %(limit)s for update skip locked))""",
+    Sweep.SAML_LOGOUTS: """
+        delete from saml_logouts where id = any(array(
+            select id from saml_logouts where expires_at < %(before)s limit %(limit)s for update skip locked))""",
     Sweep.SIGNING_KEYS: """
         delete from signing_keys where kid = any(array(
             select kid from signing_keys where retires_at < %(before)s limit %(limit)s for update skip locked))""",

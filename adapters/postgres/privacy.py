@@ -25,7 +25,11 @@ WAYS_IN: Final[tuple[LiteralString, ...]] = (
     "devices",
     "pre_auths",
     "link_tickets",
+    "provider_states",
     "one_time_tokens",
+    "saml_sign_ons",
+    "saml_name_ids",  # by which a service would know the person again
+    "saml_logouts",
 )
 BLANK: Final = f"address = '{NO_ADDRESS}', agent = '{NO_AGENT}'"
 # The events that name who was invited.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres import identities, mails, mfa, oauth_credentials, signing_keys, smtp
+from adapters.postgres import identities, mails, mfa, oauth_credentials, saml, signing_keys, smtp
 from adapters.postgres.statements import SealingRepository
 from core.housekeeping import Sealed as SealedKind
 from ports.crypto import Place
@@ -51,6 +51,13 @@ COLUMNS: Final[Mapping[SealedKind, Column]] = {
         """
         update oauth_credentials set client_secret = %(value)s
         where service_id = split_part(%(row)s, '/', 1)::uuid and provider = split_part(%(row)s, '/', 2)""",
+    ),
+    SealedKind.SAML_KEYS: Column(
+        lambda row: saml.place(UUID(row)),
+        """
+        select id::text, private_key from saml_certificates where private_key is not null and id::text > %(after)s
+        order by id::text limit %(limit)s for update""",
+        "update saml_certificates set private_key = %(value)s where id = %(row)s::uuid",
     ),
     SealedKind.IDENTITY_ACCESS_TOKENS: Column(
         identities.access_place,

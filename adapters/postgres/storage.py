@@ -37,7 +37,9 @@ from adapters.postgres.platform_users import PlatformUsers
 from adapters.postgres.pool import Pool, translated
 from adapters.postgres.pre_auths import PreAuths
 from adapters.postgres.privacy import Privacy
+from adapters.postgres.provider_states import ProviderStates
 from adapters.postgres.records import Records
+from adapters.postgres.saml import Saml
 from adapters.postgres.sealed import Sealed
 from adapters.postgres.service_users import ServiceUsers
 from adapters.postgres.services import Services
@@ -84,6 +86,7 @@ class Reading:
         "platform",
         "platform_users",
         "privacy",
+        "saml",
         "service_users",
         "services",
         "sessions",
@@ -123,6 +126,7 @@ class Reading:
         self.home_realm = HomeRealm(connection)
         self.identities = Identities(connection, vault)
         self.oauth_credentials = OAuthCredentials(connection, vault)
+        self.saml = Saml(connection, vault)
 
 
 class Counting:
@@ -140,6 +144,7 @@ class Counting:
         self.members = Members(connection)
         self.api_keys = ApiKeys(connection)
         self.mfa = MfaLog(connection)
+        self.provider_states = ProviderStates(connection)
 
 
 class Transaction(Reading):
@@ -156,6 +161,7 @@ class Transaction(Reading):
         "logins",
         "mails",
         "pre_auths",
+        "provider_states",
         "sealed",
     )
 
@@ -167,6 +173,7 @@ class Transaction(Reading):
         self._events: list[Event] = []
         self.logins = Logins(connection)
         self.pre_auths = PreAuths(connection, vault)
+        self.provider_states = ProviderStates(connection)
         self.mails = Mails(connection, vault)
         self.guesses = Guesses(connection)
         self.leases = Leases(connection)

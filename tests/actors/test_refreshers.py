@@ -88,6 +88,8 @@ async def test_gauges_are_refreshed_every_30_seconds(autojump_clock: trio.testin
         passwords=unused,
         codes=unused,
         tokens=unused,
+        certificates=unused,
+        saml=unused,
         letters=unused,
         mail=unused,
         dns=unused,

@@ -1,0 +1,57 @@
+"""X.509 certificates that vouch for keys of our own."""
+
+from datetime import datetime, timedelta
+
+import trio
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from core.saml import Certificate
+from core.values import new_id
+
+_KEY_SIZE = 2048
+
+
+class X509Certificates:
+    """ports.crypto.Certificates."""
+
+    def __init__(self) -> None:
+        self._generation = trio.CapacityLimiter(1)
+
+    async def new(self, organization: str, name: str, now: datetime, years: int) -> Certificate:
+        """A new key of RSA with 2048 bits and its certificate, which it has signed itself."""
+        return await trio.to_thread.run_sync(_new, organization, name, now, years, limiter=self._generation)
+
+
+def _new(organization: str, name: str, now: datetime, years: int) -> Certificate:
+    from cryptography import x509  # it takes megabytes, and few ask for it
+    from cryptography.x509.oid import NameOID
+
+    # Certificates know no fractions of seconds.
+    valid_from = now.replace(microsecond=0)
+    try:
+        valid_until = valid_from.replace(year=valid_from.year + years)
+    except ValueError:  # the 29th of February
+        valid_until = valid_from.replace(year=valid_from.year + years, day=28) + timedelta(days=1)
+    private_key = rsa.generate_private_key(65537, _KEY_SIZE)
+    subject = x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization), x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(private_key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(valid_from)
+        .not_valid_after(valid_until)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(private_key, hashes.SHA256())
+    )
+    return Certificate(
+        id=new_id(),
+        certificate=certificate.public_bytes(Encoding.PEM).decode(),
+        private_key=private_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+        valid_from=valid_from,
+        valid_until=valid_until,
+        created_at=now,
+    )

@@ -1,0 +1,51 @@
+"""SAML documents, read, written and signed in threads."""
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import trio
+
+from core.saml import IdentityProvider
+from core.saml_messages import Message, NameId, Response, Status
+from ports.observe import Clock
+
+T = TypeVar("T")
+
+
+class XmlDocuments:
+    """ports.saml.SamlDocuments.
+
+    As many threads at once as there are processors. The libraries take megabytes and few services use them, so they are loaded with the
+    first document.
+    """
+
+    def __init__(self, base_url: str, clock: Clock) -> None:
+        self._base_url = base_url
+        self._clock = clock
+        self._threads = trio.CapacityLimiter(len(os.sched_getaffinity(0)))
+
+    async def read(self, document: bytes) -> Message:
+        return await self._run(lambda xml: xml.read(document))
+
+    async def metadata(self, provider: IdentityProvider) -> bytes:
+        return await self._run(lambda xml: xml.metadata(self._base_url, provider))
+
+    async def response(self, provider: IdentityProvider, response: Response) -> bytes:
+        return await self._run(lambda xml: xml.response(self._base_url, provider, response))
+
+    async def logout_request(self, provider: IdentityProvider, request_id: str, name_id: NameId, session_index: str) -> str:
+        now = self._clock.now()
+        return await self._run(lambda xml: xml.logout_request(self._base_url, provider, request_id, name_id, session_index, now))
+
+    async def logout_response(self, provider: IdentityProvider, in_response_to: str, status: Status | None, relay_state: str | None) -> str:
+        now = self._clock.now()
+        return await self._run(lambda xml: xml.logout_response(self._base_url, provider, in_response_to, status, relay_state, now))
+
+    async def _run(self, work: Callable[[Any], T]) -> T:
+        def run() -> T:
+            from adapters import saml_xml
+
+            return work(saml_xml)
+
+        return await trio.to_thread.run_sync(run, limiter=self._threads)
