@@ -160,6 +160,11 @@ class Application:
         return None if self.service is None else self.service.id
 
     @property
+    def client_id(self) -> UUID | None:
+        """What a service is known by; the frontend goes by a name."""
+        return None if self.service is None else self.service.client_id
+
+    @property
     def is_public(self) -> bool:
         """Whether it can keep no secret."""
         return self.context is None or self.context.is_public

@@ -158,7 +158,8 @@ async def _as_person_or_browser(access: Access) -> None:
 
 def _to_sign_in() -> Response:
     """Whoever is not signed in does that first, and comes back; a form that was sent meanwhile is not sent again."""
-    wanted = request.path if request.method in ("GET", "HEAD") else ACCOUNT
+    query = request.query_string.decode("ascii", "replace")
+    wanted = (f"{request.path}?{query}" if query else request.path) if request.method in ("GET", "HEAD") else ACCOUNT
     return Response(b"", 303, {"Location": f"{SIGN_IN}?{urlencode({'next': wanted})}", "Cache-Control": "no-store"})
 
 
@@ -202,6 +203,8 @@ async def _let_in(found: Person, access: Access) -> None:
 
 
 anyone = AccessDecorator(Access("anyone"), _as_anybody)
+# An application, which says in the body which one it is; the route finds out, and counts it (decisions, point 100).
+application = AccessDecorator(Access("application", limited=False), _as_anybody)
 # Load balancers and scrapers must always get an answer (organizations.md section 4.11).
 operations = AccessDecorator(Access("operations", limited=False), _as_anybody)
 person = AccessDecorator(Access("person", "bearer"), _as_person)

@@ -34,6 +34,7 @@ from entrypoints.http import (
     invitations,
     members,
     mfa,
+    oauth,
     oauth_credentials,
     operations,
     organizations,
@@ -83,6 +84,7 @@ class Edge:
     frontend_url: str | None
     trusted_proxies: Sequence[IPv4Network | IPv6Network]
     rate_limit_factor: float | None  # None: off
+    client_rate: float  # exchanges a second that an application has which shows its client secret
     metrics_token: str | None
 
 
@@ -94,7 +96,7 @@ def create_app(
     base = urlsplit(edge.base_url)
     served = Served(
         ports=ports,
-        limits=RateLimits(edge.rate_limit_factor),
+        limits=RateLimits(edge.rate_limit_factor, edge.client_rate),
         base_url=edge.base_url,
         origin=origin(edge.base_url),
         acceptance_page=acceptance_page(edge.base_url, edge.frontend_url),
@@ -156,6 +158,7 @@ def _routes() -> Application:
         organizations, members, invitations, services, plans, api_keys, end_users, analytics, audit,
         smtp, branding, domains, oauth_credentials, home_realm,
         service_users, subscriptions, service_info,
+        oauth,
         governance, platform_users, impersonation, sign_in, account, operations,
     ):  # fmt: skip
         app.register_blueprint(area.routes)

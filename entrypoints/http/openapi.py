@@ -41,6 +41,7 @@ class Description:
     answers: Mapping[int, str]
     content_type: str | None
     query: Mapping[str, str] = field(default_factory=dict)
+    optional: Mapping[str, str] = field(default_factory=dict)
     form: tuple[str, ...] = ()
     changes_state: bool = False
 
@@ -50,26 +51,33 @@ def describes(
     *,
     content_type: str | None = None,
     query: Mapping[str, str] | None = None,
+    optional: Mapping[str, str] | None = None,
     form: Iterable[str] = (),
     changes_state: bool = False,
 ) -> Callable[[V], V]:
-    """Say what a route answers that has no model: sentences by status, the content type, required query parameters, form fields.
+    """Say what a route answers that has no model: sentences by status, the content type, query parameters, required and optional ones, form
+    fields.
 
     `changes_state` says that GET changes something, as following the link of a mail does: HEAD then must not (security.md G-2).
     """
 
     def decorate(view: V) -> V:
-        setattr(view, _DESCRIPTION, Description(answers, content_type, query or {}, tuple(form), changes_state))
+        setattr(view, _DESCRIPTION, Description(answers, content_type, query or {}, optional or {}, tuple(form), changes_state))
         return view
 
     return decorate
 
 
 def describes_page(
-    answers: Mapping[int, str], *, query: Mapping[str, str] | None = None, form: Iterable[str] = (), changes_state: bool = False
+    answers: Mapping[int, str],
+    *,
+    query: Mapping[str, str] | None = None,
+    optional: Mapping[str, str] | None = None,
+    form: Iterable[str] = (),
+    changes_state: bool = False,
 ) -> Callable[[V], V]:
     """The same for a page that browsers visit: its errors are pages, too."""
-    return describes(answers, content_type=PAGE, query=query, form=form, changes_state=changes_state)
+    return describes(answers, content_type=PAGE, query=query, optional=optional, form=form, changes_state=changes_state)
 
 
 def serves_both(view: V) -> V:
@@ -162,7 +170,7 @@ OAUTH_ERROR_SCHEMA = {
 }
 
 # The description is that of the interface, whatever this installation has switched off.
-DOCUMENTED_LIMITS = RateLimits(1.0)
+DOCUMENTED_LIMITS = RateLimits(1.0, 1.0)
 
 
 class Provider(OpenAPIProvider):
@@ -243,8 +251,8 @@ def _answers(description: Description) -> dict[int, Any]:
 
 def _parameters(description: Description) -> list[dict[str, Any]]:
     return [
-        {"name": name, "in": "query", "required": True, "description": sentence, "schema": {"type": "string"}}
-        for name, sentence in description.query.items()
+        {"name": name, "in": "query", "required": name in description.query, "description": sentence, "schema": {"type": "string"}}
+        for name, sentence in {**description.query, **description.optional}.items()
     ]
 
 

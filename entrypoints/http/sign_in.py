@@ -2,11 +2,11 @@
 
 import re
 from typing import Any, Final
-from urllib.parse import unquote, urlencode
+from urllib.parse import unquote, urlencode, urlsplit
 
 from quart import Blueprint, Response, request
 
-from core import accounts, browser, login, sessions, signing_keys
+from core import accounts, branding, browser, login, oauth, sessions, signing_keys
 from core.access import Visitor
 from core.browser import FormTokenWrong
 from core.devices import Client
@@ -14,7 +14,7 @@ from core.errors import Invalid, Limited, Refusal, SessionEnded, Unauthenticated
 from core.limits import FORGOT_PASSWORD, LOGIN, MFA_VERIFICATION
 from core.login import PreAuth, PreAuthInvalid, SignedIn
 from core.mfa import CodeMalformed, CodeWrong
-from core.values import Email
+from core.values import Email, is_host_name
 from entrypoints.http import cookies
 from entrypoints.http.access import ACCOUNT, SIGN_IN, anyone
 from entrypoints.http.context import agent, caller, exchange, page_response, ports
@@ -27,7 +27,7 @@ routes = Blueprint("sign_in", __name__)
 
 CODE: Final = "/app/sign-in/code"
 
-NEXT_LENGTH = 2048
+NEXT_LENGTH = 8192  # a request of an application, with its redirect URI and its state
 # A path and perhaps a query, in the characters that addresses are made of; so no controls, no blanks, no backslash (security.md G-4).
 _NEXT = re.compile(r"/(?!/)[A-Za-z0-9/._~!$&'()*+,;=:@%?-]*")
 _DOTS = (".", "..")
@@ -50,9 +50,9 @@ def redirect(target: str) -> Response:
     return Response(b"", 303, {"Location": target, "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
 
 
-def refused_page(refusal: Refusal, name: str, **values: Any) -> Response:
+def refused_page(refusal: Refusal, name: str, *, form_action: str = "'self'", **values: Any) -> Response:
     """A form again that was not accepted, with the reason."""
-    response = page_response(render(name, status=status_of(refusal), form_action="'self'", problem=refusal.message, **values))
+    response = page_response(render(name, status=status_of(refusal), form_action=form_action, problem=refusal.message, **values))
     match refusal:
         case Limited():
             response.headers["Retry-After"] = str(refusal.retry_after)
@@ -74,10 +74,33 @@ async def visitor() -> Visitor | None:
         return None
 
 
-def form_page(name: str, **values: Any) -> Response:
+def form_targets(redirect_uri: str | None) -> str:
+    """Where the forms of a page may lead, as its policy says it. Browsers hold the policy against where an answer sends them on to as well,
+    which is an application's redirect URI in the end."""
+    if redirect_uri is None:
+        return "'self'"
+    parts = urlsplit(redirect_uri)
+    # Of applications' own schemes there is nothing more to name, and a policy cannot name IPv6 addresses.
+    named = parts.scheme in ("http", "https") and is_host_name(parts.hostname or "")
+    return f"'self' {parts.scheme}:{f'//{parts.netloc.lower()}' if named else ''}"
+
+
+async def purpose(after: str) -> dict[str, Any]:
+    """What the pages to sign in on show, and let through, of the application that the person is on the way to."""
+    authorization = await oauth.judge_path(ports(), after)
+    if authorization is None or authorization.service is None:
+        return {"service": None, "form_action": form_targets(authorization.redirect_uri if authorization else None)}
+    return {
+        "service": authorization.service.name,
+        "design": await branding.of_organization(ports(), authorization.service.org_id),
+        "form_action": form_targets(authorization.redirect_uri),
+    }
+
+
+def form_page(name: str, *, form_action: str = "'self'", **values: Any) -> Response:
     """A page with a form for somebody who is not signed in. Its token belongs to the browser, which keeps an id of its own from now on."""
     device_id = cookies.device_cookie() or cookies.new_device_id()
-    page = render(name, form_action="'self'", form_token=browser.form_token(device_id), **values)
+    page = render(name, form_action=form_action, form_token=browser.form_token(device_id), **values)
     response = page_response(page)
     cookies.keep_device_cookie(response, device_id)
     return response
@@ -99,7 +122,7 @@ async def sign_in_page() -> Response:
     after = safe_next(request.args.get("next", ACCOUNT))
     if await visitor() is not None:
         return redirect(after)
-    return form_page("sign_in.html", next=after, email="", problem=None)
+    return form_page("sign_in.html", next=after, email="", problem=None, **await purpose(after))
 
 
 @routes.post(SIGN_IN)
@@ -121,7 +144,7 @@ async def sign_in() -> Response:
     try:
         found = await login.with_password(ports(), caller(), Email.parse(typed), form.get("password", ""), _client(), in_browser=True)
     except (Invalid, Unauthenticated, Limited) as refusal:
-        return refused_page(refusal, "sign_in.html", form_token=form["form_token"], next=after, email=typed)
+        return refused_page(refusal, "sign_in.html", form_token=form["form_token"], next=after, email=typed, **await purpose(after))
     if isinstance(found, PreAuth):
         response = redirect(_with_next(CODE, after))
         cookies.set_pre_auth_cookie(response, found.token, found.expires_in)
@@ -137,7 +160,7 @@ async def code_page() -> Response:
     after = safe_next(request.args.get("next", ACCOUNT))
     if cookies.pre_auth_cookie() is None:
         return redirect(_with_next(SIGN_IN, after))
-    return form_page("sign_in_code.html", next=after, problem=None)
+    return form_page("sign_in_code.html", next=after, problem=None, **await purpose(after))
 
 
 @routes.post(CODE)
@@ -162,10 +185,10 @@ async def sign_in_with_code() -> Response:
         claims = await signing_keys.read_pre_auth(ports(), pre_auth)
         found = await login.with_code(ports(), caller(), claims, form.get("code", ""), _client(), trust=trust, in_browser=True)
     except (CodeMalformed, CodeWrong, Limited) as refusal:
-        return refused_page(refusal, "sign_in_code.html", form_token=form["form_token"], next=after)
+        return refused_page(refusal, "sign_in_code.html", form_token=form["form_token"], next=after, **await purpose(after))
     except Unauthenticated as refusal:  # it has lapsed, was used, or took too many wrong codes
         refused = refusal if isinstance(refusal, PreAuthInvalid) else PreAuthInvalid()
-        response = refused_page(refused, "sign_in.html", form_token=form["form_token"], next=after, email="")
+        response = refused_page(refused, "sign_in.html", form_token=form["form_token"], next=after, email="", **await purpose(after))
         cookies.clear_pre_auth_cookie(response)
         return response
     return await _signed_in(found, after)
@@ -188,13 +211,13 @@ async def _signed_in(found: SignedIn, after: str) -> Response:
 @anyone
 @describes_page({303: "Signed out: on to the sign-in page.", 403: "The form was not sent by our page."}, form=["form_token"])
 async def sign_out() -> Response:
-    """End the session of this browser, which stays trusted if it is."""
+    """End the session of this browser, which stays trusted if it is; `next` is where to go once somebody has signed in again."""
     form, cookie = await read_form(), cookies.session_cookie()
     found = await visitor()
     if cookie is not None and found is not None:
         browser.check_form_token(cookie, form.get("form_token", ""))
         await sessions.logout(ports(), found)
-    response = redirect(SIGN_IN)
+    response = redirect(_with_next(SIGN_IN, safe_next(form.get("next", ACCOUNT))))
     cookies.clear_session_cookie(response)
     return response
 

@@ -304,6 +304,7 @@ async def test_rotation_asks_for_an_active_organization_and_membership(
                 role=Role.ADMIN if member else None,
                 service_id=None,
                 uses_service=False,
+                fits=True,
             )
 
 
@@ -324,6 +325,7 @@ async def test_what_is_known_of_a_token_that_was_used(storage: Postgres) -> None
         role=None,
         service_id=None,
         uses_service=False,
+        fits=True,
     )
     assert known == [
         replace(plain, rotated_at=NOW + SECOND),
@@ -479,6 +481,7 @@ async def test_standing_with_a_service_tells_everything_a_request_is_judged_by(
             organization=None,
             service=context,
             uses_service=uses,
+            fits=True,
         )
     assert (context.id, context.org_id, context.org_slug, context.slug, context.status) == (shop, org, "acme", "shop", status)
 
@@ -644,6 +647,7 @@ async def test_rotation_asks_for_an_active_organization_a_service_that_is_there_
                 role=Role.ADMIN if member else None,
                 service_id=shop,
                 uses_service=uses and there,
+                fits=True,
             )
 
 
