@@ -21,7 +21,10 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 OTHER = "OTHER"
 UNKNOWN_ROUTE = "(unknown)"
 BACKEND = "postgres"
-LOGIN_FAILURES = ("credentials", "unverified", "mfa", "authorization_code", "device_code")
+LOGIN_FAILURES = (
+    *("credentials", "unverified", "mfa", "authorization_code", "device_code"),
+    *("state", "provider", "address", "closed"),  # through identity providers
+)
 JOB_TYPES = ("mail", "housekeeping", "invitation_expiry", "subscription_expiry")
 
 _STATUS_CLASSES = {1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}

@@ -140,7 +140,9 @@ class HttpProviders:
                 with trio.fail_after(self._deadline):
                     settings = self._settings.get(provider) or _fail("it is not set up")
                     async with self._turns:
-                        library, authorities = self._library = self._library or await trio.to_thread.run_sync(_load)
+                        if self._library is None:
+                            self._library = await trio.to_thread.run_sync(_load)
+                        library, authorities = self._library
                         async with library.AsyncClient(
                             verify=authorities,
                             trust_env=False,

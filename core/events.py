@@ -95,7 +95,7 @@ CATALOGUE: Mapping[str, Kind] = MappingProxyType(
             *_kinds("Invitations", Target.INVITATION, "invitation.accepted", "invitation.declined"),
             *_kinds("Invitations", Target.INVITATION, "invitation.expired", "invitation.revoked"),
             *_kinds("Security", Target.USER, "security.mfa.enabled", "security.mfa.disabled", "security.password.changed"),
-            *_kinds("Security", Target.USER, "security.identity.unlinked"),
+            *_kinds("Security", Target.USER, "security.identity.linked", "security.identity.unlinked"),
             *_kinds("API keys", Target.API_KEY, "api_key.created", "api_key.deleted"),
             *_kinds("Domains and branding", Target.ORGANIZATION, "domain.set", "domain.verified", "domain.deleted", "branding.updated"),
             *_kinds("Integrations", Target.SERVICE, "saml.configured", "saml.disabled", "saml.certificate.created"),
@@ -133,12 +133,12 @@ class Event:
     id: UUID | None = None
 
 
-def signed_up(user_id: UUID, service: Service | None = None) -> Event:
-    """An account came to be (organizations.md section 6.1). Told to the organization of the service whose API key made it; about one that
-    came by registration no organization hears (decisions, point 112)."""
-    if service is None:
+def signed_up(user_id: UUID, org_id: UUID | None = None, service_id: UUID | None = None) -> Event:
+    """An account came to be (organizations.md section 6.1). Told to the organization of the service whose API key made it, or at which the
+    person signed up; about one that came by registration no organization hears (decisions, point 112)."""
+    if org_id is None or service_id is None:
         return Event(CATALOGUE["user.signup.success"], str(user_id))
-    return Event(CATALOGUE["user.signup.success"], str(user_id), org_id=service.org_id, data={"service_id": str(service.id)})
+    return Event(CATALOGUE["user.signup.success"], str(user_id), org_id=org_id, data={"service_id": str(service_id)})
 
 
 def user_created(user_id: UUID, service: Service) -> Event:
@@ -164,6 +164,11 @@ def signed_in(user_id: UUID, provider: str, service: ServiceContext | None = Non
 def password_changed(user_id: UUID, method: str) -> Event:
     """`method` is `change`, `set` or `reset` (decisions, point 62)."""
     return Event(CATALOGUE["security.password.changed"], str(user_id), of_person=user_id, details={"method": method})
+
+
+def identity_linked(user_id: UUID, provider: Provider) -> Event:
+    """A person can sign in through this provider from now on."""
+    return Event(CATALOGUE["security.identity.linked"], str(user_id), of_person=user_id, details={"provider": provider.value})
 
 
 def identity_unlinked(user_id: UUID, provider: Provider, service: ServiceContext | None) -> Event:

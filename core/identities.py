@@ -12,20 +12,23 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from core import events
+from core import events, oauth_credentials
 from core.access import enter
-from core.errors import Invalid, NotFound, ProviderFailed, SessionEnded, refuse
+from core.errors import Invalid, Limited, NotFound, Outage, ProviderFailed, Refusal, SessionEnded, refuse
 from core.oauth_credentials import ProviderUnknown, provider_named
 from core.values import digest, new_secret
 
 if TYPE_CHECKING:
     from core.access import Person
     from core.end_users import LinkedIdentity
-    from core.providers import Provider
+    from core.providers import Provider, ProviderTokens
+    from core.values import Email
     from ports import Ports
 
 # How long the address that links an account is good for: as long as it takes to open it (decisions, point 75).
 TICKET_TTL: Final = timedelta(seconds=60)
+# How long others wait at most for somebody who renews a token, and may have died over it: longer than a provider can take.
+RENEWAL_TTL: Final = timedelta(seconds=15)
 
 
 class AlreadyLinked(Invalid):
@@ -38,6 +41,10 @@ class NotLinked(NotFound):
 
 class LastWayToSignIn(Invalid):
     """You could not sign in any more. Set a password, or link an account at another identity provider, before you unlink this one."""
+
+
+class BeingRenewed(Limited):
+    """The token is being renewed at this moment. Ask again in a second."""
 
 
 class NoProviderToken(NotFound):
@@ -58,12 +65,47 @@ class LinkTicket:
 
 
 @dataclass(frozen=True, slots=True)
+class Identity:
+    """An account at a provider that belongs to somebody here, in the account itself or in a service, and what came with it.
+    Times are UTC."""
+
+    id: UUID
+    user_id: UUID
+    service_id: UUID | None
+    provider: Provider
+    issuer: str
+    subject: str
+    email: Email | None
+    linked_at: datetime
+    tokens: ProviderTokens
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Of an identity, whose it is, and whether it is one of the context that was asked about."""
+
+    id: UUID
+    user_id: UUID
+    is_here: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """Leave to ask the provider for new tokens in the place of those of an identity, for one at a time, until then, in UTC."""
+
+    identity_id: UUID
+    refresh_token: str = field(repr=False)
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class ProviderToken:
     """What somebody's programs reach a provider with. `expires_at`, in UTC, is None if the provider has not said."""
 
     access_token: str = field(repr=False)
     expires_at: datetime | None
     scopes: tuple[str, ...]
+    can_be_renewed: bool = False
 
 
 async def linked(ports: Ports, caller: Person) -> list[LinkedIdentity]:
@@ -113,16 +155,37 @@ async def unlink(ports: Ports, caller: Person, provider_name: str) -> None:
 
 
 async def provider_token(ports: Ports, caller: Person, provider_name: str) -> ProviderToken:
-    """What the provider gave for the caller, in the caller's context, if it is still good.
+    """What the provider gave for the caller, in the caller's context; renewed if it has expired.
 
-    Raises ProviderUnknown; NoProviderToken; and ProviderFailed where it has expired, since there is nobody to renew it.
+    Raises ProviderUnknown; NoProviderToken; ProviderFailed; and BeingRenewed where another request is about to renew it.
     """
-    provider = provider_named(provider_name)
-    async with ports.storage.reading() as read:
-        token = await read.identities.token(caller.user_id, _context(caller), provider) or refuse(NoProviderToken)
-    if token.expires_at is not None and token.expires_at <= ports.clock.now():
+    provider, now = provider_named(provider_name), ports.clock.now()
+    token = await _token(ports, caller, provider)
+    if token.expires_at is None or token.expires_at > now:
+        return token
+    if not token.can_be_renewed:
         raise ProviderFailed(f"a token of {provider.value} has expired and cannot be renewed")
-    return token
+    # One at a time, whatever process it is in: many providers take a refresh token once, and would take two for a theft.
+    async with ports.storage.transaction(by=caller) as tx:
+        claim = await tx.identities.claim(caller.user_id, _context(caller), provider, now, now + RENEWAL_TTL)
+    if claim is None:
+        raise BeingRenewed(1)
+    org_id = None if caller.service is None else caller.service.org_id
+    try:
+        client = await oauth_credentials.client_at(ports, provider, org_id, _context(caller))
+        renewed = await ports.providers.refresh(provider, client, claim.refresh_token)
+    except (Outage, Refusal):
+        async with ports.storage.transaction(by=caller) as tx:
+            await tx.identities.give_up(claim)
+        raise
+    async with ports.storage.transaction(by=caller) as tx:
+        await tx.identities.fulfil(claim, renewed)  # unless a sign-in has brought newer ones meanwhile
+    return await _token(ports, caller, provider)
+
+
+async def _token(ports: Ports, caller: Person, provider: Provider) -> ProviderToken:
+    async with ports.storage.reading() as read:
+        return await read.identities.token(caller.user_id, _context(caller), provider) or refuse(NoProviderToken)
 
 
 def _context(caller: Person) -> UUID | None:

@@ -25,10 +25,13 @@ from core.sessions import NOTHING, Session, new_session, pair
 from core.values import Email, digest, new_id, new_secret
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from core.access import Caller, ServiceContext
     from core.accounts import Account
     from core.devices import Arrival, Device
     from core.mfa import Enrolment, Proof
+    from core.providers import Provider
     from core.sessions import Grant, TokenPair
     from core.subscriptions import Entitlement
     from ports import Ports
@@ -46,6 +49,10 @@ class CredentialsInvalid(Unauthenticated):
 
 class EmailNotVerified(Unauthenticated):
     """The e-mail address is not verified yet. Follow the link in the mail, or ask for a new one."""
+
+
+class AccountClosed(Unauthenticated):
+    """This account is closed: nobody can sign in to it."""
 
 
 class NeedsCodeFlow(Invalid):
@@ -179,6 +186,30 @@ async def with_password(
         return _pre_auth(ports, admitted)
     await take_part(ports, admitted)
     return admitted
+
+
+async def with_identity(
+    ports: Ports, caller: Caller, provider: Provider, whose: Callable[[Transaction], Awaitable[Account]], client: Client
+) -> SignedIn | PreAuth:
+    """What it gives to be vouched for by an identity provider: a session in a browser on our own pages, or where the second factor is asked
+    for, a pre-auth token (security.md A-10). `whose` finds the account, or makes it, and leaves it locked.
+
+    Raises AccountClosed, and what `whose` raises.
+    """
+    now, look = ports.clock.now(), devices.look(ports, caller, client)
+    closed: UUID | None = None
+    try:
+        async with ports.storage.transaction(by=caller) as tx:
+            account = await whose(tx)
+            if not account.is_usable:
+                closed = account.id
+                raise AccountClosed
+            arrival = await devices.arrive(tx, account.id, look, None, now)
+            admitted = await admit(ports, tx, _person(account, caller, None), account, Way(provider, None, in_browser=True), arrival, now)
+    except AccountClosed:
+        await _failed(ports, caller, "closed", provider, closed)
+        raise
+    return _pre_auth(ports, admitted) if isinstance(admitted, Pending) else admitted
 
 
 async def admit(

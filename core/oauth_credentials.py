@@ -12,7 +12,10 @@ from core.errors import NotFound, refuse
 from core.providers import Provider
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from core.access import Member
+    from core.providers import ProviderClient
     from ports import Ports
 
 
@@ -39,6 +42,17 @@ def provider_named(name: str) -> Provider:
         return Provider(name)
     except ValueError:
         raise ProviderUnknown from None
+
+
+async def client_at(ports: Ports, provider: Provider, org_id: UUID | None, service_id: UUID | None) -> ProviderClient:
+    """By what the provider knows a service: by its own credentials, or else by those of the platform, as which also those sign in who come
+    for no service. Raises ProviderUnknown."""
+    if org_id is not None and service_id is not None:
+        async with ports.storage.reading() as read:
+            own = await read.oauth_credentials.client(org_id, service_id, provider)
+        if own is not None:
+            return own
+    return ports.providers.platform_client(provider) or refuse(ProviderUnknown)
 
 
 async def current(ports: Ports, caller: Member, service_slug: str, provider: Provider) -> Credentials:

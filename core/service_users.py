@@ -71,7 +71,7 @@ async def create(ports: Ports, caller: ServiceKey, email: Email) -> ServiceUser:
         if born:
             there = await tx.end_users.add(service.id, account.id, now, signed_in=False)
             assert there, "whoever deletes the service holds its organization"
-            tx.record(events.signed_up(account.id, service))
+            tx.record(events.signed_up(account.id, service.org_id, service.id))
             tx.record(events.user_created(account.id, service))
     return _seen(account)
 

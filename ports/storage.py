@@ -30,7 +30,7 @@ from core.guesses import Allowance, Secret
 from core.home_realm import Realm, Route
 from core.housekeeping import Sealed as SealedKind
 from core.housekeeping import Sweep
-from core.identities import LinkTicket, ProviderToken
+from core.identities import Identity, Known, LinkTicket, ProviderToken, Renewal
 from core.invitations import Invitation, InvitationStatus, ListedInvitation, Offer
 from core.limits import Bucket
 from core.login import Guess, Pending, Try
@@ -46,7 +46,7 @@ from core.origins import Ties
 from core.platform import Figures
 from core.platform_users import Alert, FoundPerson, MfaFigures, MfaStanding
 from core.privacy import Belonging, KeptIdentity, KeptLogin, KeptMembership, KeptMfaEvent, KeptPasskey
-from core.providers import Provider
+from core.providers import Provider, ProviderClient, ProviderTokens
 from core.saml import Certificate, Configuration, Setup
 from core.saml_logout import Logout, Participation
 from core.saml_messages import NameId
@@ -56,6 +56,7 @@ from core.services import ListedService, Plan, Service, ServiceType
 from core.sessions import SOMEBODY, LiveSession, LiveSessions, Presented, Presenter, Refreshed, Session
 from core.signing_keys import SigningKey
 from core.smtp import MailServer, SmtpSettings
+from core.social import Trip
 from core.subscriptions import Entitlement, SubscribedPlan, Subscription, SubscriptionStatus
 from core.values import Domain, Email, Listed, Page
 
@@ -117,6 +118,10 @@ class Accounts(AccountsRead, Protocol):
         ...
 
     async def set_password(self, user_id: UUID, password_hash: str, now: datetime) -> None: ...
+
+    async def drop_password(self, user_id: UUID, now: datetime) -> None:
+        """The account is locked before, and has no password then."""
+        ...
 
     async def set_mfa(self, user_id: UUID, enabled_at: datetime | None, now: datetime) -> None:
         """Ask for the second factor from now on, or no more."""
@@ -263,6 +268,14 @@ class OAuthCredentialsRead(Protocol):
     """What services are known by at identity providers, looked at. The secrets are sealed."""
 
     async def of(self, org_id: UUID, service_id: UUID, provider: Provider) -> Credentials | None: ...
+
+    async def client(self, org_id: UUID, service_id: UUID, provider: Provider) -> ProviderClient | None:
+        """The same with the secret. Raises SealBroken."""
+        ...
+
+    async def providers(self, org_id: UUID, service_id: UUID) -> list[Provider]:
+        """At which this service has any."""
+        ...
 
 
 class OAuthCredentials(OAuthCredentialsRead, Protocol):
@@ -1056,7 +1069,41 @@ class IdentitiesRead(Protocol):
 
 
 class Identities(IdentitiesRead, Protocol):
-    """The same, changed. The account is locked before any of these."""
+    """The same, changed. The account is locked before any of these but those that say otherwise."""
+
+    async def lock_subject(self, provider: Provider, issuer: str, subject: str) -> None:
+        """Make others wait who come from the provider as the same person. It comes before every other lock."""
+        ...
+
+    async def known(self, provider: Provider, issuer: str, subject: str, service_id: UUID | None) -> Known | None:
+        """Whom this is known as in this context, or else in any. `lock_subject` comes before; the account need not be locked."""
+        ...
+
+    async def add(self, identity: Identity) -> bool:
+        """Its tokens are sealed. False, and nothing added, where there is one of this provider for the person in this context, or the
+        service is gone."""
+        ...
+
+    async def renew(self, identity_id: UUID, email: Email | None, tokens: ProviderTokens) -> None:
+        """Keep these tokens in the place of those that are there; an address or a refresh token that is not given stays."""
+        ...
+
+    async def claim(self, user_id: UUID, service_id: UUID | None, provider: Provider, now: datetime, until: datetime) -> Renewal | None:
+        """Leave to renew what has expired, and has a refresh token; None where somebody else has that leave. The account need not be
+        locked, nor for the next two. Raises SealBroken."""
+        ...
+
+    async def fulfil(self, claim: Renewal, tokens: ProviderTokens) -> bool:
+        """Keep these, unless others have come in their place meanwhile; whether they were kept."""
+        ...
+
+    async def give_up(self, claim: Renewal) -> None:
+        """Others may try."""
+        ...
+
+    async def take_ticket(self, token_hash: bytes, provider: Provider, now: datetime) -> LinkTicket | None:
+        """Use the ticket up. Exactly one caller wins. The account need not be locked."""
+        ...
 
     async def add_ticket(self, ticket: LinkTicket) -> bool:
         """Whether its session is live; else nothing is added."""
@@ -1404,6 +1451,20 @@ class Guesses(RightAnswers, Protocol):
         ...
 
 
+class ProviderStates(Protocol):
+    """Browsers that were sent to identity providers, by the hash of the state that they have to come back with."""
+
+    async def add(self, trip: Trip) -> bool:
+        """Whether the service, or the live session, is there that it is for; else nothing is added."""
+        ...
+
+
+class Returns(Protocol):
+    async def take(self, state_hash: bytes, browser_hash: bytes, provider: Provider, now: datetime) -> Trip | None:
+        """Use the state up, in the browser in which it was made, and for this provider. Exactly one caller wins."""
+        ...
+
+
 class Reading(Protocol):
     """Questions that change nothing, each its own snapshot."""
 
@@ -1527,6 +1588,8 @@ class Transaction(Protocol):
     @property
     def pre_auths(self) -> PreAuths: ...
     @property
+    def provider_states(self) -> ProviderStates: ...
+    @property
     def guesses(self) -> RightAnswers: ...
     @property
     def mails(self) -> Mails: ...
@@ -1571,6 +1634,8 @@ class Counting(Protocol):
     def pre_auths(self) -> Tries: ...
     @property
     def device_codes(self) -> Polls: ...
+    @property
+    def provider_states(self) -> Returns: ...
     @property
     def rates(self) -> Rates: ...
     @property

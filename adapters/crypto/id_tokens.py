@@ -3,6 +3,7 @@
 import hmac
 import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -94,19 +95,21 @@ def _check(claims: Mapping[str, Any], issuer: str, client_id: str, nonce: str, n
     shown = get("nonce")
     if not isinstance(shown, str) or not hmac.compare_digest(shown.encode("utf-8", "surrogatepass"), nonce.encode()):
         raise IdTokenInvalid("the ID token is for another request")
-    expires_at, issued_at = get("exp"), get("iat")
-    if not _is_time(expires_at) or not _is_time(issued_at):
-        raise IdTokenInvalid("the ID token does not say when it expires, or when it was issued")
+    expires_at, issued_at, valid_from = _time(get("exp")), _time(get("iat")), _time(get("nbf", 0))
+    if expires_at is None or issued_at is None or valid_from is None:
+        raise IdTokenInvalid("the ID token does not say when it is valid")
     at, leeway = now.timestamp(), LEEWAY.total_seconds()
     if expires_at <= at - leeway:
         raise IdTokenInvalid("the ID token has expired")
-    if issued_at > at + leeway or ("nbf" in claims and not (_is_time(get("nbf")) and get("nbf") <= at + leeway)):
+    if max(issued_at, valid_from) > at + leeway:
         raise IdTokenInvalid("the ID token is not valid yet")
     subject = get("sub")
     if not isinstance(subject, str) or not 0 < len(subject) <= LONGEST_SUBJECT or not subject.isprintable():
         raise IdTokenInvalid("the ID token does not say whom it is about")
 
 
-def _is_time(value: object) -> bool:
-    # NaN is neither before nor after anything.
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _time(value: object) -> float | None:
+    """Seconds since 1970. NaN, which is neither before nor after anything, is none."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or abs(value) > sys.float_info.max or math.isnan(value):
+        return None
+    return float(value)

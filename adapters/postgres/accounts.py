@@ -163,6 +163,9 @@ class Accounts(Repository):
             now=now,
         )
 
+    async def drop_password(self, user_id: UUID, now: datetime) -> None:
+        await self._run("update users set password_hash = null, updated_at = %(now)s where id = %(user_id)s", user_id=user_id, now=now)
+
     async def set_mfa(self, user_id: UUID, enabled_at: datetime | None, now: datetime) -> None:
         await self._run(
             "update users set mfa_enabled_at = %(enabled_at)s, updated_at = %(now)s where id = %(user_id)s",

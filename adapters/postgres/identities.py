@@ -1,13 +1,16 @@
 """Accounts at external identity providers that people have linked; what the providers gave is sealed."""
 
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
 from adapters.postgres.end_users import to_identity
+from adapters.postgres.locks import SUBJECTS
 from adapters.postgres.statements import Row, SealingRepository
 from core.end_users import LinkedIdentity
-from core.identities import LinkTicket, ProviderToken
-from core.providers import Provider
+from core.identities import Identity, Known, LinkTicket, ProviderToken, Renewal
+from core.providers import Provider, ProviderTokens
+from core.values import Email
 from ports.crypto import Place
 
 # Whose, and in which context: %(service_id)s is null for the account itself.
@@ -26,7 +29,9 @@ class Identities(SealingRepository):
     """ports.storage.Identities."""
 
     def _to_token(self, row: Row) -> ProviderToken:
-        return ProviderToken(self._vault.open(row[1], access_place(str(row[0]))).decode(), row[2], tuple(row[3] or ()))
+        name, sealed, expires_at, scopes, can_be_renewed = row
+        access_token = self._vault.open(sealed, access_place(str(name))).decode()
+        return ProviderToken(access_token, expires_at, tuple(scopes or ()), can_be_renewed=can_be_renewed)
 
     async def of_person(self, user_id: UUID, service_id: UUID | None) -> list[LinkedIdentity]:
         return await self._all(
@@ -40,11 +45,117 @@ class Identities(SealingRepository):
         return await self._one(
             self._to_token,
             f"""
-            select id, access_token, token_expires_at, scopes from identities
+            select id, access_token, token_expires_at, scopes, refresh_token is not null from identities
             where {OF_CONTEXT} and provider = %(provider)s and access_token is not null""",
             user_id=user_id,
             service_id=service_id,
             provider=provider,
+        )
+
+    async def lock_subject(self, provider: Provider, issuer: str, subject: str) -> None:
+        # Two of one number only wait for each other.
+        await self._run(
+            f"select pg_advisory_xact_lock({SUBJECTS}, hashtext(%(name)s))", name=f"{provider.value} {issuer} {subject}"
+        )
+
+    async def known(self, provider: Provider, issuer: str, subject: str, service_id: UUID | None) -> Known | None:
+        return await self._one(
+            lambda row: Known(*row),
+            """
+            select id, user_id, service_id is not distinct from %(service_id)s as here from identities
+            where provider = %(provider)s and issuer = %(issuer)s and provider_user_id = %(subject)s
+            order by here desc, linked_at, id limit 1""",
+            provider=provider,
+            issuer=issuer,
+            subject=subject,
+            service_id=service_id,
+        )
+
+    async def add(self, identity: Identity) -> bool:
+        # The service stays until the transaction ends, since the row refers to it.
+        return await self._exists(
+            """
+            insert into identities (id, user_id, service_id, provider, issuer, provider_user_id, email, linked_at, access_token,
+                                    refresh_token, token_expires_at, scopes)
+            select %(id)s, %(user_id)s, %(service_id)s, %(provider)s, %(issuer)s, %(subject)s, %(email)s, %(linked_at)s, %(access_token)s,
+                   %(refresh_token)s, %(token_expires_at)s, %(scopes)s
+            where %(service_id)s::uuid is null or exists (select 1 from services where id = %(service_id)s for key share)
+            on conflict do nothing returning 1""",
+            id=identity.id,
+            user_id=identity.user_id,
+            service_id=identity.service_id,
+            provider=identity.provider,
+            issuer=identity.issuer,
+            subject=identity.subject,
+            email=identity.email,
+            linked_at=identity.linked_at,
+            **self._sealed(identity.id, identity.tokens),
+        )
+
+    async def renew(self, identity_id: UUID, email: Email | None, tokens: ProviderTokens) -> None:
+        await self._run(
+            """
+            update identities set email = coalesce(%(email)s, email), access_token = %(access_token)s,
+                                  refresh_token = coalesce(%(refresh_token)s, refresh_token), token_expires_at = %(token_expires_at)s,
+                                  scopes = %(scopes)s, renewing_until = null
+            where id = %(id)s""",
+            id=identity_id,
+            email=email,
+            **self._sealed(identity_id, tokens),
+        )
+
+    async def claim(self, user_id: UUID, service_id: UUID | None, provider: Provider, now: datetime, until: datetime) -> Renewal | None:
+        return await self._one(
+            lambda row: Renewal(row[0], self._vault.open(row[1], refresh_place(str(row[0]))).decode(), until),
+            f"""
+            update identities set renewing_until = %(until)s
+            where {OF_CONTEXT} and provider = %(provider)s and token_expires_at <= %(now)s and refresh_token is not null
+              and (renewing_until is null or renewing_until <= %(now)s)
+            returning id, refresh_token""",
+            user_id=user_id,
+            service_id=service_id,
+            provider=provider,
+            now=now,
+            until=until,
+        )
+
+    async def fulfil(self, claim: Renewal, tokens: ProviderTokens) -> bool:
+        return await self._exists(
+            """
+            update identities set access_token = %(access_token)s, refresh_token = %(refresh_token)s,
+                                  token_expires_at = %(token_expires_at)s, scopes = case when cardinality(%(scopes)s) = 0 then scopes
+                                  else %(scopes)s end, renewing_until = null
+            where id = %(id)s and renewing_until = %(until)s returning 1""",
+            id=claim.identity_id,
+            until=claim.until,
+            **self._sealed(claim.identity_id, tokens),
+        )
+
+    async def give_up(self, claim: Renewal) -> None:
+        await self._run(
+            "update identities set renewing_until = null where id = %(id)s and renewing_until = %(until)s",
+            id=claim.identity_id,
+            until=claim.until,
+        )
+
+    def _sealed(self, identity_id: UUID, tokens: ProviderTokens) -> dict[str, object]:
+        row, refresh = str(identity_id), tokens.refresh_token
+        return {
+            "access_token": self._vault.seal(tokens.access_token.encode(), access_place(row)),
+            "refresh_token": None if refresh is None else self._vault.seal(refresh.encode(), refresh_place(row)),
+            "token_expires_at": tokens.expires_at,
+            "scopes": list(tokens.scopes),
+        }
+
+    async def take_ticket(self, token_hash: bytes, provider: Provider, now: datetime) -> LinkTicket | None:
+        return await self._one(
+            lambda row: LinkTicket(row[0], row[1], row[2], row[3], Provider(row[4]), row[5], row[6]),
+            """
+            delete from link_tickets where token_hash = %(token_hash)s and provider = %(provider)s and expires_at > %(now)s
+            returning token_hash, user_id, session_id, service_id, provider, created_at, expires_at""",
+            token_hash=token_hash,
+            provider=provider,
+            now=now,
         )
 
     async def add_ticket(self, ticket: LinkTicket) -> bool:

@@ -7,5 +7,6 @@ PLATFORM_OWNERS: Final = 1  # who is a platform owner; there may be no row to lo
 ROTATION: Final = 2  # which key signs
 
 RECIPIENTS: Final = 7332  # another such namespace: what each address is sent
+SUBJECTS: Final = 7333  # and another: who somebody at an identity provider is here
 
 MIGRATIONS_LOCK: Final = 7_310_001  # of the other kind, with one number

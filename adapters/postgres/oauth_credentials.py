@@ -4,7 +4,7 @@ from uuid import UUID
 
 from adapters.postgres.statements import Row, SealingRepository
 from core.oauth_credentials import Credentials
-from core.providers import Provider
+from core.providers import Provider, ProviderClient
 from ports.crypto import Place
 
 
@@ -33,6 +33,25 @@ class OAuthCredentials(SealingRepository):
             org_id=org_id,
             service_id=service_id,
             provider=provider,
+        )
+
+    async def client(self, org_id: UUID, service_id: UUID, provider: Provider) -> ProviderClient | None:
+        return await self._one(
+            lambda row: ProviderClient(row[0], self._vault.open(row[1], place(name_of(service_id, provider))).decode()),
+            """
+            select client_id, client_secret from oauth_credentials
+            where org_id = %(org_id)s and service_id = %(service_id)s and provider = %(provider)s""",
+            org_id=org_id,
+            service_id=service_id,
+            provider=provider,
+        )
+
+    async def providers(self, org_id: UUID, service_id: UUID) -> list[Provider]:
+        return await self._all(
+            lambda row: Provider(row[0]),
+            "select provider from oauth_credentials where org_id = %(org_id)s and service_id = %(service_id)s order by provider",
+            org_id=org_id,
+            service_id=service_id,
         )
 
     async def put(self, org_id: UUID, service_id: UUID, credentials: Credentials, client_secret: str) -> None:

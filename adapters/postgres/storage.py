@@ -132,7 +132,7 @@ class Reading:
 class Counting:
     """ports.storage.Counting."""
 
-    __slots__ = ("api_keys", "device_codes", "guesses", "logins", "members", "mfa", "pre_auths", "rates", "sessions")
+    __slots__ = ("api_keys", "device_codes", "guesses", "logins", "members", "mfa", "pre_auths", "provider_states", "rates", "sessions")
 
     def __init__(self, connection: Connection, vault: Vault) -> None:
         self.rates = Rates(connection)

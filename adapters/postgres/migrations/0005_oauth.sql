@@ -9,6 +9,8 @@ alter table sessions
 -- An identity is provider, issuer and subject: an operator who points a provider to another issuer points it to other people.
 alter table identities
     add column issuer text not null default '',
+    -- Until then somebody is asking the provider for new tokens in the place of these, and nobody else does.
+    add column renewing_until timestamptz,
     drop constraint identities_subject_key,
     add constraint identities_subject_key unique nulls not distinct (provider, issuer, provider_user_id, service_id);
 

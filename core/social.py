@@ -1,0 +1,381 @@
+"""Signing in through identity providers, and linking accounts there (identity.md section 4.9; decisions, points 75, 86, 87, 101 and 102;
+security.md A-4, A-7, O-1, O-5, O-6).
+
+A browser goes to the provider with a state and comes back with it and a code, once. Whoever the provider then vouches for is signed in in
+this browser, and goes on to what they came for; applications get nothing here (core/oauth.py).
+"""
+
+from __future__ import annotations
+
+import hmac
+from base64 import urlsafe_b64encode
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl, urlencode
+from uuid import UUID
+
+from core import accounts, events, login, oauth, oauth_credentials
+from core.access import AccountGone, Person, enter
+from core.accounts import Origin
+from core.errors import Conflict, Forbidden, Invalid, ProviderFailed, Refusal, refuse
+from core.identities import AlreadyLinked, Identity
+from core.oauth import AUTHORIZE, Wanted
+from core.oauth_credentials import ProviderUnknown, provider_named
+from core.providers import Asking, Provider
+from core.services import ServiceNotFound
+from core.values import digest, new_id, new_secret
+
+if TYPE_CHECKING:
+    from core.access import Caller
+    from core.accounts import Account
+    from core.devices import Client
+    from core.login import PreAuth, SignedIn
+    from core.providers import Vouched
+    from core.services import Service
+    from ports import Ports
+    from ports.storage import Transaction
+
+STATE_TTL: Final = timedelta(minutes=15)  # identity.md section 5, rule 3
+STATE_LENGTH: Final = 100  # characters; ours are shorter
+ACCOUNT: Final = "/app/account"
+LINKED: Final = "/app/account/identities"
+DEVICE: Final = "/auth/device/verify"
+
+
+class StateUnknown(Invalid):
+    """This sign-in was not begun in this browser, has expired, or was used before. Start again."""
+
+
+class LinkUnknown(Invalid):
+    """This address is good for a minute, and once. Start to link the account again."""
+
+
+class OfAnother(Forbidden):
+    """Somebody else is signed in in this browser. Sign out first, or finish this in your own browser."""
+
+
+class ConsentRefused(Invalid):
+    """The identity provider was not allowed to tell us who you are. Sign in again and agree to it, or sign in in another way."""
+
+
+class AddressMissing(Invalid):
+    """The identity provider has told us no e-mail address of yours. Show it one, or sign in in another way."""
+
+
+class AddressTaken(Conflict):
+    """There is an account with your e-mail address, and the identity provider does not say that the address is verified. Sign in to that
+    account in the way that you used before, and link the identity provider there."""
+
+
+class LinkedToAnother(Conflict):
+    """This account at the identity provider belongs to somebody else here. It cannot be linked twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trip:
+    """A browser that was sent to a provider: for a service, or the platform itself; with `user_id` to link an account in this session, and
+    else to sign in. `after` is where it goes on, a path of ours. State and browser are kept as SHA-256. Times are UTC."""
+
+    state_hash: bytes
+    browser_hash: bytes
+    provider: Provider
+    org_id: UUID | None
+    service_id: UUID | None
+    user_id: UUID | None
+    session_id: UUID | None
+    after: str
+    created_at: datetime
+    expires_at: datetime
+
+
+# What providers there are to sign in with
+
+
+async def offered(ports: Ports, after: str) -> dict[Provider, str]:
+    """Where to go to sign in through which provider, before one goes on to this path of ours: those where the platform is known, or the
+    application that one is to sign in to."""
+    known = [provider for provider in Provider if ports.providers.knows(provider)]
+    if not known:
+        return {}
+    wanted, own = _wanted_at(after), []
+    if wanted is not None:
+        try:
+            async with ports.storage.reading() as read:
+                found = await oauth.application(read, wanted)
+                own = [] if found is None else await read.oauth_credentials.providers(found[0].org_id, found[0].id)
+        except Refusal:  # it will be told there
+            wanted = None
+    query = urlencode({"next": after}) if wanted is None else wanted.path.partition("?")[2]
+    return {
+        provider: f"/auth/{provider.value}?{query}"
+        for provider in known
+        if provider in own or ports.providers.platform_client(provider) is not None
+    }
+
+
+def _wanted_at(path: str) -> Wanted | None:
+    """What an application asks for at this path, if it is one of those."""
+    address, _, query = path.partition("?")
+    if address != AUTHORIZE:
+        return None
+    names = {field.name for field in fields(Wanted)}
+    return Wanted(**{name: value for name, value in parse_qsl(query, keep_blank_values=True) if name in names})
+
+
+# On the way
+
+
+async def begin(
+    ports: Ports,
+    caller: Caller,
+    provider_name: str,
+    browser: str,
+    base_url: str,
+    wanted: Wanted,
+    *,
+    user_code: str | None = None,
+    after: str | None = None,
+) -> str:
+    """Where the browser goes to sign in through the provider. `browser` is the secret of its cookie.
+
+    It goes on to what an application wants; or with `user_code` to the page of devices, or with `after` to that path of ours.
+    Raises ProviderUnknown, also for one where neither the service nor the platform is known, and what core.oauth.judge raises.
+    """
+    provider = _known(ports, provider_name)
+    service: Service | None = None
+    if user_code is not None:
+        async with ports.storage.reading() as read:
+            found = await oauth.application(read, wanted)
+        service, after = None if found is None else found[0], f"{DEVICE}?{urlencode({'user_code': user_code})}"
+    elif after is None:
+        authorization = await oauth.judge(ports, wanted)
+        service, after = authorization.service, ACCOUNT if authorization.redirect_uri is None else wanted.path
+    return await _send(ports, caller, provider, browser, base_url, after, service=service)
+
+
+async def begin_link(
+    ports: Ports, caller: Caller, provider_name: str, browser: str, base_url: str, ticket: str, visitor_id: UUID | None
+) -> str:
+    """Where the browser goes that has opened the address of a ticket (decisions, point 75). `visitor_id` is who is signed in in it.
+
+    Raises ProviderUnknown, LinkUnknown, OfAnother.
+    """
+    provider, now = _known(ports, provider_name), ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        found = await tx.identities.take_ticket(digest(ticket), provider, now) or refuse(LinkUnknown)
+    # Whoever is sent such an address by somebody else must not have their own account linked to that one's.
+    if visitor_id not in (None, found.user_id):
+        raise OfAnother
+    return await _send(ports, caller, provider, browser, base_url, LINKED, linking=(found.user_id, found.session_id))
+
+
+async def _send(
+    ports: Ports,
+    caller: Caller,
+    provider: Provider,
+    browser: str,
+    base_url: str,
+    after: str,
+    *,
+    service: Service | None = None,
+    linking: tuple[UUID, UUID] | None = None,
+) -> str:
+    now, state = ports.clock.now(), new_secret()
+    org_id, service_id = (None, None) if service is None else (service.org_id, service.id)
+    asking = await _asking(ports, provider, org_id, service_id, state, browser, base_url, scopes=_scopes(service, provider))
+    user_id, session_id = linking or (None, None)
+    trip = Trip(digest(state), digest(browser), provider, org_id, service_id, user_id, session_id, after, now, now + STATE_TTL)
+    async with ports.storage.transaction(by=caller) as tx:
+        if not await tx.provider_states.add(trip):  # what it is for is gone at this moment
+            raise ServiceNotFound if service is not None else LinkUnknown
+    return ports.providers.address(provider, asking)
+
+
+def _known(ports: Ports, provider_name: str) -> Provider:
+    provider = provider_named(provider_name)
+    if not ports.providers.knows(provider):
+        raise ProviderUnknown
+    return provider
+
+
+def _scopes(service: Service | None, provider: Provider) -> tuple[str, ...] | None:
+    if service is None:
+        return None
+    return {
+        Provider.CODEHOST: service.codehost_scopes,
+        Provider.WEBSUITE: service.websuite_scopes,
+        Provider.OFFICESUITE: service.officesuite_scopes,
+    }[provider]
+
+
+async def _asking(
+    ports: Ports,
+    provider: Provider,
+    org_id: UUID | None,
+    service_id: UUID | None,
+    state: str,
+    browser: str,
+    base_url: str,
+    *,
+    scopes: tuple[str, ...] | None = None,
+) -> Asking:
+    """Nonce and verifier follow from the state and the cookie, each of which is kept as a hash alone: so nobody finds them in the database,
+    and they are right in the browser alone that began it."""
+
+    def derived(what: str) -> str:
+        return urlsafe_b64encode(hmac.digest(browser.encode(), f"{what} {state}".encode(), "sha256")).rstrip(b"=").decode()
+
+    return Asking(
+        client=await oauth_credentials.client_at(ports, provider, org_id, service_id),
+        redirect_uri=f"{base_url}/auth/{provider.value}/callback",
+        state=state,
+        nonce=derived("nonce"),
+        code_verifier=derived("verifier"),
+        scopes=scopes,
+    )
+
+
+# On the way back
+
+
+async def returned(ports: Ports, provider_name: str, browser: str | None, state: str | None) -> Trip:
+    """The trip that ends now; one that was begun in this browser ends once. Raises ProviderUnknown, StateUnknown."""
+    provider = provider_named(provider_name)
+    if browser is None or state is None or len(state) > STATE_LENGTH:
+        ports.metrics.login_failed("state")
+        raise StateUnknown
+    async with ports.storage.counting() as at_once:
+        trip = await at_once.provider_states.take(digest(state), digest(browser), provider, ports.clock.now())
+    if trip is None:
+        ports.metrics.login_failed("state")
+        raise StateUnknown
+    return trip
+
+
+async def vouched(
+    ports: Ports, trip: Trip, browser: str, state: str, base_url: str, *, code: str | None, error: str | None, issuer: str | None
+) -> Vouched:
+    """Whom the provider vouches for; `code`, `error` and `issuer` are what it has sent along (RFC 6749 section 4.1.2, RFC 9207).
+
+    Raises ConsentRefused where the person, or somebody for them, did not agree, ProviderFailed, ProviderUnknown.
+    """
+    try:
+        if issuer is not None and not ports.providers.is_issuer(trip.provider, issuer):
+            raise ProviderFailed(f"an answer came to {trip.provider.value} that another provider gave")
+        if error == "access_denied":
+            raise ConsentRefused
+        if error is not None or not code:
+            raise ProviderFailed(f"{trip.provider.value} gave an error in the place of a code")
+        asking = await _asking(ports, trip.provider, trip.org_id, trip.service_id, state, browser, base_url)
+        return await ports.providers.vouch(trip.provider, asking, code)
+    except (ConsentRefused, ProviderFailed):
+        ports.metrics.login_failed("provider")
+        raise
+
+
+async def told(ports: Ports, trip: Trip, error: str, base_url: str) -> str | None:
+    """Where an application hears that nothing comes of what it wanted, by a code of RFC 6749 section 4.1.2.1; None where there is none that
+    would hear it. Raises what core.oauth.judge raises where the application has changed meanwhile."""
+    wanted = _wanted_at(trip.after)
+    if wanted is None or trip.user_id is not None:
+        return None
+    authorization = await oauth.judge(ports, wanted)
+    return None if authorization.redirect_uri is None else oauth.failure(authorization, error, base_url)
+
+
+async def sign_in(ports: Ports, caller: Caller, trip: Trip, whom: Vouched, client: Client) -> SignedIn | PreAuth:
+    """What it gives to be vouched for: a session in this browser, or where the second factor is asked for, a pre-auth token.
+
+    Raises AddressMissing, AddressTaken, StateUnknown, ServiceNotFound, and login.AccountClosed.
+    """
+    try:
+        return await login.with_identity(ports, caller, trip.provider, partial(_account_of, ports, trip, whom), client)
+    except (AddressMissing, AddressTaken):
+        ports.metrics.login_failed("address")
+        raise
+
+
+async def _account_of(ports: Ports, trip: Trip, whom: Vouched, tx: Transaction) -> Account:
+    """The account that belongs to somebody at a provider, locked; one that is closed is returned as it is.
+
+    An identity is found by provider, issuer and subject, in this context or in any other one, and never by its address (security.md O-5).
+    """
+    now = ports.clock.now()
+    # First of all, so that of two who come for the first time the second finds what the first has made.
+    await tx.identities.lock_subject(trip.provider, whom.issuer, whom.subject)
+    known = await tx.identities.known(trip.provider, whom.issuer, whom.subject, trip.service_id)
+    if known is None:
+        account = await _by_address(trip, whom, tx, now)
+    else:
+        account = await tx.accounts.lock(known.user_id) or refuse(StateUnknown)
+        known = await tx.identities.known(trip.provider, whom.issuer, whom.subject, trip.service_id)
+        if known is None or known.user_id != account.id:  # unlinked at this moment
+            raise StateUnknown
+    if not account.is_usable:
+        return account
+    if known is not None and known.is_here:
+        await tx.identities.renew(known.id, whom.email, whom.tokens)
+    else:
+        await tx.identities.add(_identity(trip, whom, account.id, now))
+    return account
+
+
+def _identity(trip: Trip, whom: Vouched, user_id: UUID, now: datetime) -> Identity:
+    return Identity(new_id(), user_id, trip.service_id, trip.provider, whom.issuer, whom.subject, whom.email, now, whom.tokens)
+
+
+async def _by_address(trip: Trip, whom: Vouched, tx: Transaction, now: datetime) -> Account:
+    """The account of somebody who comes for the first time, locked: a new one, or one whose address is proved on both sides.
+
+    Raises AddressMissing, AddressTaken.
+    """
+    email = whom.email or refuse(AddressMissing)
+    origin = Origin.PLATFORM if trip.org_id is None else Origin.SIGN_UP
+    if not whom.email_verified:
+        account = accounts.new_account(email, None, now, origin=origin, org_id=trip.org_id)
+        if not await tx.accounts.add_if_free(account):
+            raise AddressTaken
+        tx.record(events.signed_up(account.id, trip.org_id, trip.service_id))
+        return account
+    account, born = await accounts.find_or_add(tx, email, now, origin=origin, org_id=trip.org_id)
+    if not account.is_usable or account.email_verified_at is not None:
+        return account
+    if born:
+        tx.record(events.signed_up(account.id, trip.org_id, trip.service_id))
+    elif account.first_verified_at is None:
+        # Whoever gave this address before has not shown that the mailbox is theirs. Nothing they left behind may survive (A-7).
+        await accounts.shut(tx, account, now)
+        await tx.pre_auths.remove_all(account.id)
+        await tx.devices.distrust(account.id, now)
+        await tx.accounts.drop_password(account.id, now)
+    else:  # somebody has proved another address, and gave this one since: it is not known to be theirs, and the account is
+        raise AddressTaken
+    await tx.accounts.mark_verified(account.id, now)
+    return await tx.accounts.lock(account.id) or refuse(StateUnknown)
+
+
+async def link(ports: Ports, caller: Caller, trip: Trip, whom: Vouched, visitor_id: UUID | None) -> None:
+    """Link the account at the provider to that of whoever began this, while the session lives in which they did. `visitor_id` is who is
+    signed in in the browser.
+
+    Raises OfAnother, LinkedToAnother, AlreadyLinked, AccountGone, SessionEnded.
+    """
+    assert trip.user_id is not None, "a trip to link has somebody who links"
+    assert trip.session_id is not None, "and a session"
+    if visitor_id not in (None, trip.user_id):
+        raise OfAnother
+    now = ports.clock.now()
+    async with ports.storage.reading() as read:
+        account = await read.accounts.by_id(trip.user_id) or refuse(AccountGone)
+    person = Person(user_id=account.id, email=account.email, session_id=trip.session_id, address=caller.address, agent=caller.agent)
+    async with ports.storage.transaction(by=person) as tx:
+        await tx.identities.lock_subject(trip.provider, whom.issuer, whom.subject)
+        await enter(tx, person, now)
+        known = await tx.identities.known(trip.provider, whom.issuer, whom.subject, None)
+        if known is not None and known.user_id != account.id:
+            raise LinkedToAnother
+        if not await tx.identities.add(_identity(trip, whom, account.id, now)):
+            raise AlreadyLinked
+        tx.record(events.identity_linked(account.id, trip.provider))
