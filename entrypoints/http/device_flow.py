@@ -11,21 +11,21 @@ from quart import Blueprint, Response, jsonify, request
 from quart_schema import document_response, validate_response
 
 from core import browser, device_flow
-from core.access import Visitor
+from core.access import Person, Visitor
 from core.device_flow import INTERVAL, TTL, VERIFY, RequestStatus, Verdict, Waiting
 from core.errors import Invalid, Limited, Refusal
 from core.limits import DEVICE
 from core.oauth import Wanted
 from core.words import moment
 from entrypoints.http import cookies
-from entrypoints.http.access import SIGN_IN, anyone, person_or_browser
+from entrypoints.http.access import anyone, page_session, person_or_browser
 from entrypoints.http.bodies import Body, Shown, Text
 from entrypoints.http.client_address import limit_key
 from entrypoints.http.context import caller, exchange, page_response, ports, served, signed_in
 from entrypoints.http.forms import parameters, read_form
 from entrypoints.http.openapi import describes_page, oauth, refuses, serves_both, takes
 from entrypoints.http.pages import render
-from entrypoints.http.sign_in import redirect, refused_page, visitor
+from entrypoints.http.sign_in import refused_page
 
 routes = Blueprint("device_flow", __name__)
 
@@ -107,15 +107,12 @@ class ActionUnknown(Invalid):
 
 
 @routes.get(VERIFY)
-@anyone(limit=DEVICE)
-@describes_page({200: "The form for the code that a device shows.", 303: "Not signed in in this browser: on to the page to do that."})
+@page_session(limit=DEVICE)
+@describes_page({200: "The form for the code that a device shows."})
 async def verify_page() -> Response:
     """The page on which a device is signed in; `user_code` is the code to fill in, which approves nothing by itself."""
     typed = request.args.get("user_code", "")[: device_flow.LONGEST]
-    me = await visitor()
-    if me is None:
-        return redirect(f"{SIGN_IN}?{urlencode({'next': device_flow.page(typed) if typed else VERIFY})}")
-    return _page("device.html", me, user_code=device_flow.shown(typed), problem=None)
+    return _page("device.html", signed_in(), user_code=device_flow.shown(typed), problem=None)
 
 
 @routes.post(VERIFY)
@@ -157,7 +154,7 @@ def _verdict(action: str) -> Verdict:
         raise ActionUnknown from None
 
 
-def _page(name: str, me: Visitor, **values: Any) -> Response:
+def _page(name: str, me: Person, **values: Any) -> Response:
     return page_response(render(name, form_action="'self'", form_token=_token(), email=me.email, **values))
 
 
