@@ -5,7 +5,7 @@ API key may do to its service, at the edge and again inside the transaction that
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
@@ -225,6 +225,7 @@ class PreAuthClaims:
     user_id: UUID
     issued_at: datetime
     expires_at: datetime
+    saml_state: str | None = field(default=None, repr=False)  # of the sign-on that it is for
 
 
 @dataclass(frozen=True, slots=True)

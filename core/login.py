@@ -140,9 +140,10 @@ async def with_password(
     service: ServiceContext | None = None,
     *,
     in_browser: bool = False,
+    saml_state: str | None = None,
 ) -> SignedIn | PreAuth:
     """What the right password gives (identity.md section 4.1): a session, of `service` if one is given, which the person then uses; or
-    where the second factor is asked for, a pre-auth token.
+    where the second factor is asked for, a pre-auth token, which keeps what SAML sign-on it is for.
 
     An unknown address, an account that may not sign in and a wrong password are one answer at one price (security.md B-1, B-2). On a
     device that the account trusts, the wrong passwords of strangers do not count (A-3). Raises CredentialsInvalid, EmailNotVerified,
@@ -183,7 +184,7 @@ async def with_password(
         await guesses.clear(ports, guess.secret, guess.subject)
         raise
     if isinstance(admitted, Pending):
-        return _pre_auth(ports, admitted)
+        return _pre_auth(ports, admitted, saml_state)
     await take_part(ports, admitted)
     return admitted
 
@@ -415,8 +416,10 @@ def _person(account: Account, caller: Caller, service: ServiceContext | None) ->
     )
 
 
-def _pre_auth(ports: Ports, pending: Pending) -> PreAuth:
-    claims = PreAuthClaims(id=pending.id, user_id=pending.user_id, issued_at=pending.created_at, expires_at=pending.expires_at)
+def _pre_auth(ports: Ports, pending: Pending, saml_state: str | None = None) -> PreAuth:
+    claims = PreAuthClaims(
+        id=pending.id, user_id=pending.user_id, issued_at=pending.created_at, expires_at=pending.expires_at, saml_state=saml_state
+    )
     expires_in = int(pending.expires_at.timestamp()) - int(pending.created_at.timestamp())
     return PreAuth(ports.tokens.sign_pre_auth(claims), expires_in)
 

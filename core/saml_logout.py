@@ -47,7 +47,8 @@ class Participation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logout:
-    """A logout under way. What a service asked for is in the fields that are None where our own page began it. Times are UTC.
+    """A logout under way. What a service asked for is in the fields that are None where our own page began it, and where that goes
+    on in `after`. Times are UTC.
 
     `matched` says that it was about the browser's own session, `is_partial` that not every service could be told, or has done it.
     """
@@ -60,6 +61,7 @@ class Logout:
     relay_state: str | None = None
     name_id: str | None = None
     session_indexes: tuple[str, ...] = ()
+    after: str | None = None
     user_id: UUID | None = None
     begun_at: datetime | None = None
     matched: bool = False
@@ -70,16 +72,19 @@ class Logout:
 
 @dataclass(frozen=True, slots=True)
 class GoThere:
-    """Where the browser goes next."""
+    """Where the browser goes next; after the last step it does not come back for this."""
 
     address: str
+    is_last: bool
 
 
 @dataclass(frozen=True, slots=True)
 class SignedOut:
-    """It is over, and there is nowhere to go. `is_partial` says that the person may still be signed in somewhere."""
+    """It is over, and no service waits to hear it: `after` is where our own page goes on. `is_partial` says that the person may still be
+    signed in somewhere."""
 
     is_partial: bool
+    after: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +156,14 @@ async def _find(ports: Ports, org_slug: str, service_slug: str) -> IdentityProvi
 # What the browser does
 
 
-async def sign_out(ports: Ports, visitor: Visitor) -> Started | None:
-    """End the browser's session, at the services as well; None where it has signed the person in to none that could be told."""
+async def sign_out(ports: Ports, visitor: Visitor, after: str) -> Started | None:
+    """End the browser's session, at the services as well, and go on to this path in the end; None where it has signed the person in to
+    none that could be told."""
     now, cookie = ports.clock.now(), new_secret()
     logout = Logout(
         id=new_id(),
         browser_hash=digest(cookie),
+        after=after,
         user_id=visitor.user_id,
         begun_at=now,
         matched=True,
@@ -200,12 +207,19 @@ async def go_on(
             asker = None if logout.service_id is None else await _open(tx, logout.service_id, now)
     if asked is not None:
         assert provider is not None, "it is open"
-        return GoThere(await ports.saml.logout_request(provider, request_id, to.name_id, to.session_index))
+        return GoThere(await ports.saml.logout_request(provider, request_id, to.name_id, to.session_index), is_last=False)
     if asker is None or asker.slo_url is None:
-        return SignedOut(is_partial)
+        return SignedOut(is_partial, logout.after)
     assert logout.request_id is not None, "a service has asked"
     status = Status.UNKNOWN_PRINCIPAL if not logout.matched else Status.PARTIAL_LOGOUT if is_partial else None
-    return GoThere(await ports.saml.logout_response(asker, logout.request_id, status, logout.relay_state))
+    return GoThere(await ports.saml.logout_response(asker, logout.request_id, status, logout.relay_state), is_last=True)
+
+
+async def give_way(ports: Ports, before: Visitor, session_id: UUID) -> None:
+    """End a browser's session in whose place another one has come; if that is the same person's, it can still be signed out everywhere."""
+    async with ports.storage.transaction(by=before) as tx:
+        await tx.saml.keep_participations(before.session_id, session_id)
+        await tx.sessions.end(before.session_id, ports.clock.now())
 
 
 async def _begin(tx: Transaction, logout: Logout, visitor: Visitor | None, now: datetime) -> Logout:

@@ -127,6 +127,8 @@ class JwtTokens:
             "exp": int(claims.expires_at.timestamp()),
             "token_use": "preauth",
         }
+        if claims.saml_state is not None:
+            payload["saml_state"] = claims.saml_state
         return self._signed(payload, PRE_AUTH_TOKEN)
 
     def read_pre_auth(self, token: str, now: datetime) -> PreAuthClaims:
@@ -135,7 +137,13 @@ class JwtTokens:
         get = payload.get
         if get("iss") != self._base_url or get("aud") != self._base_url + PRE_AUTH_PATH or get("token_use") != "preauth":
             raise TokenInvalid
-        claims = PreAuthClaims(id=_uuid(get("jti")), user_id=_uuid(get("sub")), issued_at=_time(get("iat")), expires_at=_time(get("exp")))
+        claims = PreAuthClaims(
+            id=_uuid(get("jti")),
+            user_id=_uuid(get("sub")),
+            issued_at=_time(get("iat")),
+            expires_at=_time(get("exp")),
+            saml_state=None if get("saml_state") is None else str(get("saml_state")),
+        )
         if get("sid") != get("jti") or claims.issued_at > now + self._leeway:
             raise TokenInvalid
         if claims.expires_at <= now:

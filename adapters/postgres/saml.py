@@ -31,7 +31,7 @@ SIGN_ON: Final = (
 )
 LOGOUT: Final = (
     "id, browser_hash, org_id, service_id, request_id, relay_state, name_id, session_index, user_id, begun_at, matched, is_partial, "
-    "created_at, expires_at"
+    "created_at, expires_at, after"
 )
 
 
@@ -91,6 +91,7 @@ def to_logout(row: Row) -> Logout:
         is_partial=row[11],
         created_at=row[12],
         expires_at=row[13],
+        after=row[14],
     )
 
 
@@ -343,7 +344,8 @@ class Saml(SealingRepository):
             f"""
             insert into saml_logouts ({LOGOUT})
             values (%(id)s, %(browser_hash)s, %(org_id)s, %(service_id)s, %(request_id)s, %(relay_state)s, %(name_id)s, %(session_indexes)s,
-                    %(user_id)s, %(begun_at)s, %(matched)s, %(is_partial)s, %(created_at)s, %(expires_at)s)""",
+                    %(user_id)s, %(begun_at)s, %(matched)s, %(is_partial)s, %(created_at)s, %(expires_at)s,
+                    %(after)s)""",
             id=logout.id,
             browser_hash=logout.browser_hash,
             org_id=logout.org_id,
@@ -358,6 +360,7 @@ class Saml(SealingRepository):
             is_partial=logout.is_partial,
             created_at=logout.created_at,
             expires_at=logout.expires_at,
+            after=logout.after,
         )
 
     async def lock_logout(self, browser_hash: bytes, now: datetime) -> Logout | None:

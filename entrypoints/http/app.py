@@ -41,12 +41,15 @@ from entrypoints.http import (
     plans,
     platform_users,
     privacy,
+    saml,
+    saml_protocol,
     service_info,
     service_users,
     services,
     sessions,
     sign_in,
     smtp,
+    social,
     subscriptions,
 )
 from entrypoints.http.access import check_every_route
@@ -150,16 +153,17 @@ def _routes() -> Application:
     app = Application("gatehouse", static_folder=None)
     app.request_class = StrictRequest
     app.asgi_http_class = WholeBodyConnection
+    app.url_map.converters["provider"] = social.ProviderConverter
     app.url_map.merge_slashes = False  # a doubled slash is an unknown address (decisions, point 7)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
     # The interface description lists them in this order.
     for area in (
         accounts, sessions, device_flow, mfa, devices, identities, privacy,
         organizations, members, invitations, services, plans, api_keys, end_users, analytics, audit,
-        smtp, branding, domains, oauth_credentials, home_realm,
+        smtp, branding, domains, oauth_credentials, saml, home_realm,
         service_users, subscriptions, service_info,
-        oauth,
-        governance, platform_users, impersonation, sign_in, account, operations,
+        oauth, social,
+        governance, platform_users, impersonation, sign_in, account, saml_protocol, operations,
     ):  # fmt: skip
         app.register_blueprint(area.routes)
     app.before_request(_look_at_address)

@@ -10,13 +10,16 @@ from typing import Final
 from quart import Response, request
 
 from core.devices import TRUST_TOKEN_TTL
-from core.values import new_secret
+from core.saml_logout import LOGOUT_TTL
+from core.saml_sign_on import STATE_TTL
+from core.values import digest, new_secret
 from entrypoints.http.context import ports, served
 
 DEVICE_AGE: Final = timedelta(days=400)  # no browser keeps one for longer
 NOTICE_AGE: Final = timedelta(seconds=60)
 
 SESSION, DEVICE, TRUST, PRE_AUTH, NOTICE = "session", "device", "trust", "pre-auth", "notice"
+SAML, LOGOUT = "saml", "saml-logout"
 
 # What we have set ourselves looks like this; a pre-auth token is a signed one, and its own check is strict enough.
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
@@ -87,6 +90,36 @@ def set_notice_cookie(response: Response, name: str) -> None:
 
 def clear_notice_cookie(response: Response) -> None:
     _clear(response, NOTICE)
+
+
+def saml_cookie(state: str) -> str | None:
+    """What the browser was given with this state of a SAML sign-on. Each has a cookie of its own, so that two do not disturb each other."""
+    return _secret(_of_state(state))
+
+
+def set_saml_cookie(response: Response, state: str, secret: str) -> None:
+    _set(response, _of_state(state), secret, STATE_TTL)
+
+
+def clear_saml_cookie(response: Response, state: str) -> None:
+    _clear(response, _of_state(state))
+
+
+def _of_state(state: str) -> str:
+    return f"{SAML}-{digest(state).hex()[:16]}"
+
+
+def logout_cookie() -> str | None:
+    """What the sign-out under way in this browser is known by."""
+    return _secret(LOGOUT)
+
+
+def set_logout_cookie(response: Response, secret: str) -> None:
+    _set(response, LOGOUT, secret, LOGOUT_TTL)
+
+
+def clear_logout_cookie(response: Response) -> None:
+    _clear(response, LOGOUT)
 
 
 def _secret(kind: str) -> str | None:

@@ -40,10 +40,11 @@ async def read_form() -> dict[str, str]:
     _refuse_foreign_origin()
     if request.mimetype != FORM:
         raise UnsupportedMediaType("This page takes what its own form sends, and nothing else.")
-    return dict(await _fields())
+    return dict(await fields_of_form())
 
 
-async def _fields() -> list[tuple[str, str]]:
+async def fields_of_form() -> list[tuple[str, str]]:
+    """All of them, whoever's page it was. Raises FormInvalid."""
     raw = await request.get_data(cache=True, as_text=False, parse_form_data=False)
     try:
         return parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
@@ -58,7 +59,7 @@ async def parameters(model: type[B]) -> B:
     RequestSchemaValidationError, and 415 for anything else.
     """
     if request.mimetype == FORM:
-        fields = await _fields()
+        fields = await fields_of_form()
         sent: dict[str, Any] = dict(fields)
         if len(sent) < len(fields):
             raise FieldTwice

@@ -7,15 +7,15 @@ from quart import Blueprint
 from quart_schema import validate_request, validate_response
 
 from core import login as signing_in
-from core import sessions
+from core import saml_sign_on, sessions
 from core.errors import Invalid
 from core.limits import LOGIN, MFA_VERIFICATION
-from core.login import PreAuth
+from core.login import PreAuth, SignedIn
 from core.sessions import TokenPair
 from core.values import Email
 from entrypoints.http.access import anyone, person_anywhere, pre_auth
 from entrypoints.http.bodies import Body, EmailAddress, Message, Name, PasswordText, Shown, Text
-from entrypoints.http.context import caller, client, ports, signed_in
+from entrypoints.http.context import caller, client, ports, served, signed_in
 from entrypoints.http.context import pre_auth as waiting
 from entrypoints.http.openapi import refuses
 
@@ -47,19 +47,22 @@ class Tokens(Shown):
 
 class LoginAnswer(Tokens):
     """The tokens. With `mfa_required` the access token is a pre-auth token, good for POST /api/auth/mfa/verify alone, and there is no
-    refresh token yet."""
+    refresh token yet. With `saml_state`, `redirect_url` is where the browser that brought it goes on to the application."""
 
     mfa_required: bool | None = Field(default=None, exclude_if=lambda required: required is None)
+    redirect_url: str | None = Field(default=None, exclude_if=lambda url: url is None)
 
 
 class VerifiedAnswer(Tokens):
-    """The tokens; and for a device that is to be trusted, what it presents at the next login."""
+    """The tokens; for a device that is to be trusted, what it presents at the next login; and where the browser goes on to the application,
+    if the login was for a SAML sign-on."""
 
     device_token: str | None = Field(default=None, exclude_if=lambda token: token is None)
+    redirect_url: str | None = Field(default=None, exclude_if=lambda url: url is None)
 
 
-class UnknownSamlState(Invalid):
-    """The SAML sign-on is unknown or has expired. Start again at the application."""
+class SamlStateAndService(Invalid):
+    """A SAML sign-on says itself which service it is for: send saml_state without org_slug and service_slug."""
 
 
 class ServiceHalfNamed(Invalid):
@@ -74,16 +77,20 @@ class ServiceHalfNamed(Invalid):
 async def login(data: Credentials) -> LoginAnswer:
     """Sign in with e-mail address and password."""
     if data.saml_state is not None:
-        raise UnknownSamlState
+        if data.org_slug is not None or data.service_slug is not None:
+            raise SamlStateAndService
+        await saml_sign_on.check_state(ports(), data.saml_state)
     service = None
     if data.org_slug is not None or data.service_slug is not None:
         if data.org_slug is None or data.service_slug is None:
             raise ServiceHalfNamed
         service = await signing_in.service_to_sign_in_to(ports(), data.org_slug, data.service_slug)
-    found = await signing_in.with_password(ports(), caller(), Email(data.email), data.password, client(data.device_token), service)
+    email, device = Email(data.email), client(data.device_token)
+    found = await signing_in.with_password(ports(), caller(), email, data.password, device, service, saml_state=data.saml_state)
     if isinstance(found, PreAuth):
         return LoginAnswer(access_token=found.token, refresh_token="", expires_in=found.expires_in, mfa_required=True)
-    return LoginAnswer(**_tokens(signing_in.tokens(ports(), found)))
+    redirect_url = await _onward(data.saml_state, found)
+    return LoginAnswer(**_tokens(signing_in.tokens(ports(), found)), redirect_url=redirect_url)
 
 
 class SecondFactor(Body):
@@ -104,7 +111,8 @@ async def verify_second_factor(data: SecondFactor) -> VerifiedAnswer:
     """Show the second factor: exchange a pre-auth token, and a code, for tokens."""
     shown = client(name=data.device_name)
     found = await signing_in.with_code(ports(), caller(), waiting(), data.code, shown, trust=data.trust_device is True)
-    return VerifiedAnswer(**_tokens(signing_in.tokens(ports(), found)), device_token=found.device_token)
+    redirect_url = await _onward(waiting().saml_state, found)
+    return VerifiedAnswer(**_tokens(signing_in.tokens(ports(), found)), device_token=found.device_token, redirect_url=redirect_url)
 
 
 class RefreshToken(Body):
@@ -130,6 +138,11 @@ async def logout() -> Message:
     """End the session of this token."""
     await sessions.logout(ports(), signed_in())
     return Message(message="You are signed out.")
+
+
+async def _onward(saml_state: str | None, found: SignedIn) -> str | None:
+    """Where the browser goes on for which somebody has signed in. Raises StateUnknown."""
+    return None if saml_state is None else served().base_url + await saml_sign_on.complete(ports(), caller(), saml_state, found)
 
 
 def _tokens(pair: TokenPair) -> dict[str, Any]:

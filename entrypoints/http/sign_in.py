@@ -6,7 +6,7 @@ from urllib.parse import unquote, urlencode, urlsplit
 
 from quart import Blueprint, Response, request
 
-from core import accounts, branding, browser, login, oauth, sessions, signing_keys
+from core import accounts, branding, browser, login, oauth, saml_logout, signing_keys, social
 from core.access import Visitor
 from core.browser import FormTokenWrong
 from core.devices import Client
@@ -88,9 +88,12 @@ def form_targets(redirect_uri: str | None) -> str:
 async def purpose(after: str) -> dict[str, Any]:
     """What the pages to sign in on show, and let through, of the application that the person is on the way to."""
     authorization = await oauth.judge_path(ports(), after)
+    providers = {provider.value.title(): address for provider, address in (await social.offered(ports(), after, authorization)).items()}
     if authorization is None or authorization.service is None:
-        return {"service": None, "form_action": form_targets(authorization.redirect_uri if authorization else None)}
+        targets = form_targets(authorization.redirect_uri if authorization else None)
+        return {"service": None, "form_action": targets, "providers": providers}
     return {
+        "providers": providers,
         "service": authorization.service.name,
         "design": await branding.of_organization(ports(), authorization.service.org_id),
         "form_action": form_targets(authorization.redirect_uri),
@@ -122,6 +125,11 @@ async def sign_in_page() -> Response:
     after = safe_next(request.args.get("next", ACCOUNT))
     if await visitor() is not None:
         return redirect(after)
+    return await sign_in_form(after)
+
+
+async def sign_in_form(after: str) -> Response:
+    """The form to sign in with, and to go on to this path of ours afterwards."""
     return form_page("sign_in.html", next=after, email="", problem=None, **await purpose(after))
 
 
@@ -145,11 +153,7 @@ async def sign_in() -> Response:
         found = await login.with_password(ports(), caller(), Email.parse(typed), form.get("password", ""), _client(), in_browser=True)
     except (Invalid, Unauthenticated, Limited) as refusal:
         return refused_page(refusal, "sign_in.html", form_token=form["form_token"], next=after, email=typed, **await purpose(after))
-    if isinstance(found, PreAuth):
-        response = redirect(_with_next(CODE, after))
-        cookies.set_pre_auth_cookie(response, found.token, found.expires_in)
-        return response
-    return await _signed_in(found, after)
+    return await go_on(found, after)
 
 
 @routes.get(CODE)
@@ -159,7 +163,7 @@ async def code_page() -> Response:
     """The page that asks for the second factor."""
     after = safe_next(request.args.get("next", ACCOUNT))
     if cookies.pre_auth_cookie() is None:
-        return redirect(_with_next(SIGN_IN, after))
+        return redirect(with_next(SIGN_IN, after))
     return form_page("sign_in_code.html", next=after, problem=None, **await purpose(after))
 
 
@@ -180,7 +184,7 @@ async def sign_in_with_code() -> Response:
     after = safe_next(form.get("next", ACCOUNT))
     pre_auth, trust = cookies.pre_auth_cookie(), form.get("trust") == "yes"
     if pre_auth is None:
-        return redirect(_with_next(SIGN_IN, after))
+        return redirect(with_next(SIGN_IN, after))
     try:
         claims = await signing_keys.read_pre_auth(ports(), pre_auth)
         found = await login.with_code(ports(), caller(), claims, form.get("code", ""), _client(), trust=trust, in_browser=True)
@@ -191,14 +195,19 @@ async def sign_in_with_code() -> Response:
         response = refused_page(refused, "sign_in.html", form_token=form["form_token"], next=after, email="", **await purpose(after))
         cookies.clear_pre_auth_cookie(response)
         return response
-    return await _signed_in(found, after)
+    return await go_on(found, after)
 
 
-async def _signed_in(found: SignedIn, after: str) -> Response:
-    """The session that has begun takes the place of another one that this browser may have."""
+async def go_on(found: SignedIn | PreAuth, after: str) -> Response:
+    """On to the page that asks for the second factor; or to `after`, with the session that has begun, which takes the place of another one
+    that this browser may have."""
+    if isinstance(found, PreAuth):
+        response = redirect(with_next(CODE, after))
+        cookies.set_pre_auth_cookie(response, found.token, found.expires_in)
+        return response
     before = await visitor()
     if before is not None:
-        await sessions.logout(ports(), before)
+        await saml_logout.give_way(ports(), before, found.session.id)
     response = redirect(after)
     cookies.set_session_cookie(response, found.secret, found.session.expires_at)
     cookies.clear_pre_auth_cookie(response)
@@ -209,15 +218,29 @@ async def _signed_in(found: SignedIn, after: str) -> Response:
 
 @routes.post("/app/sign-out")
 @anyone
-@describes_page({303: "Signed out: on to the sign-in page.", 403: "The form was not sent by our page."}, form=["form_token"])
+@describes_page(
+    {
+        200: "Signed out here, and on to the applications that have to be told.",
+        303: "Signed out: on to the sign-in page.",
+        403: "The form was not sent by our page.",
+    },
+    form=["form_token"],
+)
 async def sign_out() -> Response:
-    """End the session of this browser, which stays trusted if it is; `next` is where to go once somebody has signed in again."""
+    """End the session of this browser, which stays trusted if it is, and the sessions that it has with SAML at applications; `next` is
+    where to go once somebody has signed in again."""
     form, cookie = await read_form(), cookies.session_cookie()
-    found = await visitor()
+    after = safe_next(form.get("next", ACCOUNT))
+    found, started = await visitor(), None
     if cookie is not None and found is not None:
         browser.check_form_token(cookie, form.get("form_token", ""))
-        await sessions.logout(ports(), found)
-    response = redirect(_with_next(SIGN_IN, safe_next(form.get("next", ACCOUNT))))
+        started = await saml_logout.sign_out(ports(), found, after)
+    if started is None:
+        response = redirect(with_next(SIGN_IN, after))
+    else:
+        # A page, and no redirect: browsers would not let one that follows a form lead to applications, where our forms do not go.
+        response = page_response(render("signing_out.html", onward=started.path))
+        cookies.set_logout_cookie(response, started.cookie)
     cookies.clear_session_cookie(response)
     return response
 
@@ -249,5 +272,5 @@ def _client() -> Client:
     return Client(device_id=cookies.device_cookie(), token=cookies.trust_cookie())
 
 
-def _with_next(path: str, after: str) -> str:
+def with_next(path: str, after: str) -> str:
     return path if after == ACCOUNT else f"{path}?{urlencode({'next': after})}"

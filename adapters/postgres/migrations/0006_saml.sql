@@ -93,6 +93,7 @@ create table saml_logouts (
     relay_state    text,
     name_id        text,     -- whose session the service wants to end
     session_index  text[],
+    after          text,     -- where our own page goes on then
     user_id        uuid references users on delete cascade,  -- whose session it was
     begun_at       timestamptz,
     matched        boolean not null default false,  -- whether it was the browser's own session

@@ -91,11 +91,20 @@ DOCS_CSP = (
 )
 
 
-def render(name: str, *, status: int = 200, form_action: str = "'none'", design: Design | None = None, **values: object) -> Page:
+def render(
+    name: str,
+    *,
+    status: int = 200,
+    form_action: str = "'none'",
+    design: Design | None = None,
+    scripted: bool = False,
+    **values: object,
+) -> Page:
     """The page of a template, which knows `status` and `values`; the head of each template says which it needs. All are escaped.
 
     `form_action` is the policy's list of origins that a form may send to: ours, or that of a service. With `design` the page has the name,
-    the logo and the colours of an organization; its foot says whose page it really is.
+    the logo and the colours of an organization; its foot says whose page it really is. One that is `scripted` has
+    one script, and works without it, too.
     """
     nonce = token_urlsafe(16)
     values |= {"design": design, "colors": None, "product": PRODUCT}
@@ -107,7 +116,10 @@ def render(name: str, *, status: int = 200, form_action: str = "'none'", design:
         if design.logo_origin is not None:
             images += f" {design.logo_origin}"
     body = _environment.get_template(name).render(values, status=status, nonce=nonce)
-    return _page(body, status, f"default-src 'none'; style-src 'nonce-{nonce}'; img-src {images}; form-action {form_action}; {_FIXED}")
+    script = f" script-src 'nonce-{nonce}';" if scripted else ""
+    return _page(
+        body, status, f"default-src 'none'; style-src 'nonce-{nonce}';{script} img-src {images}; form-action {form_action}; {_FIXED}"
+    )
 
 
 def docs() -> Page:

@@ -1,0 +1,194 @@
+"""How the identity provider of a service is set up (organizations.md section 4.3)."""
+
+from typing import Annotated
+
+from pydantic import Field, WithJsonSchema
+from quart import Blueprint, Response, request
+from quart_schema import document_response, validate_querystring, validate_request, validate_response
+
+from core import saml, saml_sign_on
+from core.access import Capability
+from core.saml import Certificate, Configuration, NameIdFormat
+from core.saml_sign_on import Answer
+from entrypoints.http.access import member
+from entrypoints.http.bodies import Body, Shown, Text, Timestamp
+from entrypoints.http.context import acting_member, page_response, ports
+from entrypoints.http.openapi import refuses
+from entrypoints.http.pages import render
+from entrypoints.http.queries import Query
+from entrypoints.http.services import of_a_service
+
+routes = Blueprint("saml", __name__)
+
+SAML = "/api/organizations/<org_slug>/services/<service_slug>/saml"
+
+# Which there are is the use case's to say, which also knows their short names.
+Format = Annotated[Text, WithJsonSchema({"type": "string", "examples": ["emailAddress", "unspecified", "persistent", "transient"]})]
+
+
+class NewSaml(Body):
+    """All of the configuration; what is left out is as if nobody had ever chosen it.
+
+    `entity_id` and `acs_url` are what the application calls itself and where it takes responses; both are needed to enable SAML. At
+    `slo_url` it takes requests and responses of single logout. `name_id_format` is a URN or its last part. `attribute_mapping` gives
+    the sources `email` and `id` the names that the application knows them by.
+    """
+
+    enabled: bool
+    entity_id: Text | None = None
+    acs_url: Text | None = None
+    slo_url: Text | None = None
+    name_id_format: Format | None = None
+    attribute_mapping: dict[str, Text] | None = None
+    sign_assertions: bool = True
+    sign_response: bool = True
+
+
+class SamlShown(Shown):
+    """How it is set up (organizations.md section 2.6). Without an active certificate nobody is signed in."""
+
+    enabled: bool
+    entity_id: str | None
+    acs_url: str | None
+    slo_url: str | None
+    name_id_format: str | None
+    attribute_mapping: dict[str, str] | None
+    sign_assertions: bool
+    sign_response: bool
+    has_certificate: bool
+
+
+class SamlDone(Shown):
+    """It was done."""
+
+    success: bool
+    message: str
+
+
+class CertificateShown(Shown):
+    """What signatures are checked with: an X.509 certificate in PEM. The key that belongs to it is told to nobody."""
+
+    public_key: str
+    valid_from: Timestamp
+    valid_until: Timestamp
+    is_active: bool
+    created_at: Timestamp
+
+
+def _show(certificate: Certificate) -> CertificateShown:
+    return CertificateShown(
+        public_key=certificate.certificate,
+        valid_from=certificate.valid_from,
+        valid_until=certificate.valid_until,
+        is_active=True,
+        created_at=certificate.created_at,
+    )
+
+
+@routes.post(SAML)
+@member(Capability.INTEGRATIONS_MANAGE)
+@of_a_service
+@validate_request(NewSaml)
+@validate_response(SamlDone)
+async def configure(org_slug: str, service_slug: str, data: NewSaml) -> SamlDone:
+    """Set up how the service has people signed in with SAML, in the place of what was set up before."""
+    wanted = Configuration(
+        enabled=data.enabled,
+        entity_id=data.entity_id,
+        acs_url=data.acs_url,
+        slo_url=data.slo_url,
+        name_id_format=NameIdFormat.EMAIL if data.name_id_format is None else NameIdFormat.parse(data.name_id_format),
+        attribute_mapping=data.attribute_mapping,
+        sign_assertions=data.sign_assertions,
+        sign_response=data.sign_response,
+    )
+    await saml.configure(ports(), acting_member(), service_slug, wanted)
+    return SamlDone(success=True, message="SAML is set up." if data.enabled else "SAML is set up, and not enabled.")
+
+
+@routes.get(SAML)
+@member(Capability.SERVICES_VIEW)
+@validate_response(SamlShown)
+async def current(org_slug: str, service_slug: str) -> SamlShown:
+    """How the service has people signed in with SAML."""
+    configuration, has_certificate = await saml.current(ports(), acting_member(), service_slug)
+    mapping = configuration.attribute_mapping
+    return SamlShown(
+        enabled=configuration.enabled,
+        entity_id=configuration.entity_id,
+        acs_url=configuration.acs_url,
+        slo_url=configuration.slo_url,
+        name_id_format=configuration.name_id_format,
+        attribute_mapping=None if mapping is None else dict(mapping),
+        sign_assertions=configuration.sign_assertions,
+        sign_response=configuration.sign_response,
+        has_certificate=has_certificate,
+    )
+
+
+@routes.delete(SAML)
+@member(Capability.INTEGRATIONS_MANAGE)
+@validate_response(SamlDone)
+async def disable(org_slug: str, service_slug: str) -> SamlDone:
+    """Have nobody signed in to the service with SAML any more. Its certificate is over, and a new one needed to begin again."""
+    await saml.disable(ports(), acting_member(), service_slug)
+    return SamlDone(success=True, message="SAML is disabled, and its certificate over.")
+
+
+@routes.post(f"{SAML}/certificate")
+@member(Capability.INTEGRATIONS_MANAGE, impersonated=False)
+@refuses(400)
+@validate_response(CertificateShown)
+async def new_certificate(org_slug: str, service_slug: str) -> CertificateShown:
+    """Make a new certificate, good for three years. Everything is signed with it at once, and nothing with the one before it."""
+    return _show(await saml.new_certificate(ports(), acting_member(), service_slug))
+
+
+@routes.get(f"{SAML}/certificate")
+@member(Capability.SERVICES_VIEW)
+@validate_response(CertificateShown)
+async def certificate(org_slug: str, service_slug: str) -> CertificateShown:
+    """The active certificate, with which applications check signatures."""
+    return _show(await saml.certificate(ports(), acting_member(), service_slug))
+
+
+class Unasked(Query):
+    """`RelayState` is handed on to the application, which may take it for where to go."""
+
+    relay_state: Text | None = Field(default=None, alias="RelayState")
+
+
+class AnswerShown(Shown):
+    """What to post to the application, at `acs_url`: `SAMLResponse`, in base64, and `RelayState` where there is one."""
+
+    acs_url: str
+    saml_response: str
+    relay_state: str | None
+
+
+@routes.get(f"{SAML}/login")
+@member(Capability.ORGANIZATION_VIEW, impersonated=False)
+@refuses(400)
+@validate_querystring(Unasked)
+@document_response(AnswerShown)
+async def login(org_slug: str, service_slug: str, query_args: Unasked) -> Response | AnswerShown:
+    """Sign yourself in to the application, which has not asked for it: a page that posts the answer there, or the same as JSON if you
+    prefer that."""
+    answer = await saml_sign_on.unasked(ports(), acting_member(), service_slug, query_args.relay_state)
+    if request.accept_mimetypes.best_match(["text/html", "application/json"]) != "application/json":
+        return answer_page(answer)
+    shown = AnswerShown(acs_url=answer.acs_url, saml_response=answer.saml_response, relay_state=answer.relay_state)
+    return Response(shown.model_dump_json(), 200, {"Cache-Control": "no-store"}, content_type="application/json")
+
+
+def answer_page(answer: Answer) -> Response:
+    """The page that posts an answer to the application: by itself, and by a button where there are no scripts."""
+    page = render(
+        "saml_answer.html",
+        form_action=saml.form_target(answer.acs_url),
+        scripted=True,
+        acs_url=answer.acs_url,
+        saml_response=answer.saml_response,
+        relay_state=answer.relay_state,
+    )
+    return page_response(page)
