@@ -8,11 +8,9 @@ then the device asks for its tokens with the long one.
 from __future__ import annotations
 
 import secrets
-from base64 import urlsafe_b64encode
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 from uuid import UUID
@@ -20,7 +18,7 @@ from uuid import UUID
 from core import devices, guesses, login, oauth
 from core.access import OrganizationStatus, Person, enter
 from core.devices import Client, DeviceType
-from core.errors import ClientInvalid, GrantInvalid, Invalid, OrganizationNotActive, refuse
+from core.errors import ClientInvalid, GrantInvalid, Invalid, NotFound, OrganizationNotActive, refuse
 from core.guesses import Secret
 from core.oauth import ServiceHalfNamed
 from core.services import ServiceNotFound
@@ -186,11 +184,6 @@ def shown(user_code: str) -> str:
     return user_code if letters is None else f"{letters[:4]}-{letters[4:]}"
 
 
-def challenge_of(code_verifier: str) -> str:
-    """The S256 challenge that belongs to a verifier (RFC 7636 section 4.6)."""
-    return urlsafe_b64encode(sha256(code_verifier.encode("utf-8", "surrogatepass")).digest()).rstrip(b"=").decode()
-
-
 # The device
 
 
@@ -232,10 +225,10 @@ async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID
     sent must be the right one, and so must the verifier if the code was asked for with a challenge.
 
     `caller` is the device, which the person has from now on as one of theirs. Each poll is counted before anything is said.
-    Raises DeviceCodeInvalid, DeviceCodeExpired, DeviceCodeDenied, SlowDown, DeviceCodePending, OrganizationNotActive, ServiceNotFound.
+    Raises DeviceCodeInvalid, DeviceCodeExpired, DeviceCodeDenied, SlowDown, DeviceCodePending, OrganizationNotActive.
     """
     now, device_code_hash = ports.clock.now(), digest(device_code)
-    challenge = None if code_verifier is None else challenge_of(code_verifier)
+    challenge = None if code_verifier is None else oauth.challenge_of(code_verifier)
     async with ports.storage.counting() as count:
         poll = await count.device_codes.poll(device_code_hash, client_id, challenge, now) or refuse(DeviceCodeInvalid)
     if poll.is_dead or not poll.fits or poll.status is RequestStatus.REDEEMED:
@@ -262,20 +255,23 @@ async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID
         agent=caller.agent,
     )
     look = devices.look(ports, person, Client(device_type=DeviceType.CLI))
-    async with ports.storage.transaction(by=person) as tx:
-        locked = await tx.accounts.lock(account.id) or refuse(DeviceCodeInvalid)
-        # A reset, a deactivation, or signing out may have come after the approval: what that ended begins nothing any more.
-        if await tx.sessions.standing(session_id, account.id, None, now) is None:
-            ports.metrics.login_failed(FAILED)
-            raise DeviceCodeDenied
-        if not await tx.device_codes.redeem(device_code_hash, now):
-            raise DeviceCodeInvalid
-        arrival = await devices.arrive(tx, account.id, look, poll.service.org_id, now)
-        await devices.welcome(tx, arrival, now)
-        provider = poll.provider or login.PASSWORD  # a session that an earlier release began does not say
-        return await login.begin_at_service(
-            ports, tx, person, locked, poll.service, provider, arrival.device.id, Grant.DEVICE_CODE, now, arrived=arrival.device
-        )
+    try:
+        async with ports.storage.transaction(by=person) as tx:
+            locked = await tx.accounts.lock(account.id) or refuse(DeviceCodeInvalid)
+            # A reset, a deactivation, or signing out may have come after the approval: what that ended begins nothing any more.
+            if await tx.sessions.standing(session_id, account.id, None, now) is None:
+                ports.metrics.login_failed(FAILED)
+                raise DeviceCodeDenied
+            if not await tx.device_codes.redeem(device_code_hash, now):
+                raise DeviceCodeInvalid
+            arrival = await devices.arrive(tx, account.id, look, poll.service.org_id, now)
+            await devices.welcome(tx, arrival, now)
+            provider = poll.provider or login.PASSWORD  # a session that an earlier release began does not say
+            return await login.begin_at_service(
+                ports, tx, person, locked, poll.service, provider, arrival.device.id, Grant.DEVICE_CODE, now, arrived=arrival.device
+            )
+    except NotFound:  # the service, or all of its organization, by now
+        raise DeviceCodeInvalid from None
 
 
 # The person

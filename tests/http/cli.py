@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from adapters.postgres.pool import Pool
 from core.access import ServiceContext
-from core.device_flow import challenge_of
+from core.oauth import challenge_of
 from tests.builders import Answer, Api, run_sql
 from tests.fakes.outside import FakeClock
 

@@ -10,7 +10,7 @@ import pytest
 
 from adapters.postgres.pool import Pool
 from core.accounts import Account
-from core.device_flow import LETTERS, challenge_of, normal, shown
+from core.device_flow import LETTERS, normal, shown
 from core.values import digest
 from ports import Ports
 from tests.access.belongings import wait_for_code
@@ -329,11 +329,6 @@ async def test_approving_and_denying_at_once_is_one_of_them(cli: Cli, ports: Por
     [first] = [answer for answer in answers if answer.status == 200]
     assert await cli.status() == [first.json["status"]]
     assert {refused(answer) for answer in answers if answer.status != 200} == {BAD}
-
-
-def test_a_challenge_is_that_of_the_rfc() -> None:
-    """RFC 7636 appendix B."""
-    assert challenge_of("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk") == "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 
 
 async def test_codes_of_what_was_deleted_are_gone(cli: Cli, token: str, pool: Pool) -> None:
