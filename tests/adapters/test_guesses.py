@@ -114,3 +114,35 @@ def test_the_defaults_are_those_of_the_rules() -> None:
     assert (policy.access_token_ttl, policy.refresh_token_ttl, policy.session_absolute_ttl) == (timedelta(seconds=900), 30 * DAY, 90 * DAY)
     assert (policy.refresh_grace, policy.verification_ttl, policy.reset_ttl) == (10 * SECOND, 24 * HOUR, HOUR)
     assert (policy.mails_per_recipient, policy.unverified_purge, policy.common_passwords) == (5, 7 * DAY, frozenset())
+
+
+# Right answers that take back what they were charged, and no more
+
+
+async def take_back(storage: Postgres, subject: bytes = b"ada") -> None:
+    async with storage.counting() as count:
+        await count.guesses.take_back(Secret.PASSWORD, subject, ALLOWANCE)
+
+
+async def test_a_right_answer_does_not_count_and_forgives_nothing(storage: Postgres) -> None:
+    for _ in range(20):
+        assert await guess(storage) is None
+        await take_back(storage)
+    assert [await guess(storage) for _ in range(2)] == [None] * 2
+    for _ in range(20):
+        assert await guess(storage) is None  # the third, which would have to wait,
+        await take_back(storage)  # but for this
+    assert await guess(storage) is None
+    assert await guess(storage) == NOW + timedelta(seconds=30)
+
+
+async def test_what_is_taken_back_of_others_stays(storage: Postgres, pool: Pool) -> None:
+    await guess(storage)
+    await take_back(storage, b"eve")
+    assert await run_sql(pool, "select subject, failures from guesses") == [(b"ada", 1)]
+
+
+async def test_there_is_never_less_than_nothing(storage: Postgres, pool: Pool) -> None:
+    await guess(storage)
+    await everyone(5, lambda _: take_back(storage))
+    assert await run_sql(pool, "select failures from guesses") == [(0,)]

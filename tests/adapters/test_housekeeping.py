@@ -87,6 +87,7 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
             await tx.mfa.take_step(confirmed.id, when, 1)
         await tx.mails.queue(mail())
         await tx.signing_keys.add(SigningKey("active", b"pem", NOW, None))
+    await add_service(pool, await add_organization(pool, "acme"))
     for when in (old, fresh):
         await add_rates(pool, when)
         counted = (
@@ -100,6 +101,10 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
             insert into link_tickets (token_hash, user_id, session_id, provider, created_at, expires_at)
             select %s, user_id, id, 'codehost', %s, %s from sessions where user_id = %s and ended_at is null and expires_at > %s limit 1"""
         await run_sql(pool, ticket, digest(str(when)), NOW, when, ada.id, NOW - HOUR)
+        device = """
+            insert into device_codes (device_code_hash, user_code_hash, org_id, service_id, status, interval_seconds, created_at, expires_at)
+            select %s, %s, org_id, id, 'pending', 5, %s, %s from services"""
+        await run_sql(pool, device, digest(f"device {when}"), digest(f"user {when}"), NOW, when)
         await run_sql(pool, "insert into deleted_organizations (id, deleted_at) values (%s, %s)", uuid4(), when)
         await run_sql(pool, "insert into deleted_services (id, deleted_at) values (%s, %s)", uuid4(), when)
 
@@ -107,6 +112,7 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
 SWEPT_TABLES = {
     Sweep.ONE_TIME_TOKENS: ("one_time_tokens", 1),
     Sweep.PRE_AUTHS: ("pre_auths", 1),
+    Sweep.DEVICE_CODES: ("device_codes", 1),
     Sweep.LINK_TICKETS: ("link_tickets", 1),
     Sweep.SIGNING_KEYS: ("signing_keys", 1),
     Sweep.SESSIONS: ("sessions", 2),
