@@ -85,9 +85,6 @@ class HttpProviders:
         settings = self._settings.get(provider)
         return None if settings is None else settings.client
 
-    def origin(self, provider: Provider) -> str:
-        return _origin(self._settings[provider].authorize_url)
-
     def is_issuer(self, provider: Provider, issuer: str) -> bool:
         settings = self._settings.get(provider)
         if settings is None:

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import hmac
 from base64 import urlsafe_b64encode
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 from uuid import UUID
 
 from core import accounts, events, login, oauth, oauth_credentials
 from core.access import AccountGone, Person, enter
 from core.accounts import Origin
-from core.errors import Conflict, Forbidden, Invalid, ProviderFailed, Refusal, refuse
+from core.errors import Conflict, Forbidden, Invalid, ProviderFailed, refuse
 from core.identities import AlreadyLinked, Identity
-from core.oauth import AUTHORIZE, Wanted
 from core.oauth_credentials import ProviderUnknown, provider_named
 from core.providers import Asking, Provider
 from core.services import ServiceNotFound
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from core.accounts import Account
     from core.devices import Client
     from core.login import PreAuth, SignedIn
+    from core.oauth import Authorization, Wanted
     from core.providers import Vouched
     from core.services import Service
     from ports import Ports
@@ -93,35 +93,20 @@ class Trip:
 # What providers there are to sign in with
 
 
-async def offered(ports: Ports, after: str) -> dict[Provider, str]:
-    """Where to go to sign in through which provider, before one goes on to this path of ours: those where the platform is known, or the
-    application that one is to sign in to."""
+async def offered(ports: Ports, after: str, authorization: Authorization | None) -> dict[Provider, str]:
+    """Where to go to sign in through which provider, before one goes on to this path of ours, which is a request of an application or not:
+    those where the platform is known, or the application itself."""
     known = [provider for provider in Provider if ports.providers.knows(provider)]
-    if not known:
-        return {}
-    wanted, own = _wanted_at(after), []
-    if wanted is not None:
-        try:
-            async with ports.storage.reading() as read:
-                found = await oauth.application(read, wanted)
-                own = [] if found is None else await read.oauth_credentials.providers(found[0].org_id, found[0].id)
-        except Refusal:  # it will be told there
-            wanted = None
-    query = urlencode({"next": after}) if wanted is None else wanted.path.partition("?")[2]
+    own: list[Provider] = []
+    if known and authorization is not None and authorization.service is not None:
+        async with ports.storage.reading() as read:
+            own = await read.oauth_credentials.providers(authorization.service.org_id, authorization.service.id)
+    query = urlencode({"next": after}) if authorization is None else authorization.wanted.query
     return {
         provider: f"/auth/{provider.value}?{query}"
         for provider in known
         if provider in own or ports.providers.platform_client(provider) is not None
     }
-
-
-def _wanted_at(path: str) -> Wanted | None:
-    """What an application asks for at this path, if it is one of those."""
-    address, _, query = path.partition("?")
-    if address != AUTHORIZE:
-        return None
-    names = {field.name for field in fields(Wanted)}
-    return Wanted(**{name: value for name, value in parse_qsl(query, keep_blank_values=True) if name in names})
 
 
 # On the way
@@ -277,12 +262,9 @@ async def vouched(
 
 async def told(ports: Ports, trip: Trip, error: str, base_url: str) -> str | None:
     """Where an application hears that nothing comes of what it wanted, by a code of RFC 6749 section 4.1.2.1; None where there is none that
-    would hear it. Raises what core.oauth.judge raises where the application has changed meanwhile."""
-    wanted = _wanted_at(trip.after)
-    if wanted is None or trip.user_id is not None:
-        return None
-    authorization = await oauth.judge(ports, wanted)
-    return None if authorization.redirect_uri is None else oauth.failure(authorization, error, base_url)
+    would hear it."""
+    authorization = await oauth.judge_path(ports, trip.after)
+    return None if authorization is None or authorization.redirect_uri is None else oauth.failure(authorization, error, base_url)
 
 
 async def sign_in(ports: Ports, caller: Caller, trip: Trip, whom: Vouched, client: Client) -> SignedIn | PreAuth:

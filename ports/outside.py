@@ -100,10 +100,6 @@ class IdentityProviders(Protocol):
         """By what the provider knows the platform; None where it is not set up."""
         ...
 
-    def origin(self, provider: Provider) -> str:
-        """Scheme and host of where browsers are sent, of a provider that is known: for the policy of pages whose forms lead there."""
-        ...
-
     def is_issuer(self, provider: Provider, issuer: str) -> bool:
         """Whether an `iss` that came back with a code (RFC 9207) names this provider."""
         ...

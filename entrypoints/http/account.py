@@ -8,19 +8,22 @@ repeats nothing. Only what is shown once comes as the answer itself.
 import base64
 from collections.abc import Sequence
 from typing import Any, Final
+from urllib.parse import urlencode
 from uuid import UUID
 
 from pydantic import TypeAdapter, ValidationError
 from quart import Blueprint, Response
 
-from core import accounts, browser, devices, mfa, privacy, sessions
+from core import accounts, browser, devices, identities, mfa, privacy, sessions
 from core.accounts import CurrentPasswordWrong, NoPasswordSet, PasswordAlreadySet
 from core.browser import FormTokenWrong
 from core.devices import Seen
 from core.errors import Invalid, Limited, Refusal, refuse
 from core.limits import MFA_CONFIRMATION, MFA_SETUP, MFA_VERIFICATION, RESEND_VERIFICATION
 from core.mfa import Setup
+from core.providers import Provider
 from core.sessions import LiveSession
+from core.social import LINKED
 from core.values import Email
 from core.words import moment
 from entrypoints.http import cookies
@@ -54,6 +57,8 @@ DONE: Final = {
     "revoked": "The device was revoked, and is signed out.",
     "ended": "The session was ended.",
     "others": "All other sessions were ended.",
+    "linked": "The account was linked. You can sign in with it from now on.",
+    "unlinked": "The account was unlinked.",
 }
 SENT_ON: Final = "Done: on to the page that shows it."
 FOREIGN: Final = "The form was not sent by our page."
@@ -115,6 +120,7 @@ async def account_page() -> Response:
         devices=len(seen),
         trusted=sum(one.trusted for one in seen),
         sessions=live.total,
+        linked=[each.provider.value.title() for each in await identities.linked(ports(), me)],
     )
 
 
@@ -356,6 +362,66 @@ async def revoke_device(device_id: str) -> Response:
     await _form()
     await devices.revoke(ports(), signed_in(), path_id(device_id))
     return _done("revoked", DEVICES)
+
+
+# Linked accounts
+
+
+async def _identities_values() -> dict[str, Any]:
+    linked = await identities.linked(ports(), signed_in())
+    can_be = ports().policy.providers - {each.provider for each in linked}
+    return {
+        "linked": [
+            {
+                "name": each.provider.value.title(),
+                "provider": each.provider.value,
+                "email": each.email,
+                "subject": each.provider_user_id,
+                "since": moment(each.linked_at),
+            }
+            for each in linked
+        ],
+        "others": [{"name": each.value.title(), "provider": each.value} for each in Provider if each in can_be],
+    }
+
+
+@routes.get(LINKED)
+@page_session
+@describes_page({200: "The list."})
+async def identities_page() -> Response:
+    """The accounts elsewhere with which you can sign in."""
+    return _page("account_identities.html", problem=None, **await _identities_values())
+
+
+@routes.post("/app/account/identities/<provider:provider>/link")
+@page_session
+@describes_page({200: "On to the identity provider.", 400: NOT_ACCEPTED, 403: FOREIGN}, form=["form_token"])
+async def link_identity(provider: str) -> Response:
+    """Link an account at an identity provider."""
+    await _form()
+    try:
+        ticket = await identities.start_link(ports(), signed_in(), provider)
+    except Invalid as refusal:
+        return _again(refusal, "account_identities.html", **await _identities_values())
+    address = f"/auth/{provider}?{urlencode({'link': ticket})}"
+    response = _page("account_link.html", name=provider.title(), address=address)
+    # Not by a redirect: browsers hold the policy of the page that the form is on against all that follows, and where a provider sends its
+    # visitors from one host to the next nobody knows.
+    response.headers["Refresh"] = f"0; url={address}"
+    return response
+
+
+@routes.post("/app/account/identities/<provider:provider>/unlink")
+@page_session
+@describes_page({303: SENT_ON, 400: NOT_ACCEPTED, 403: FOREIGN}, form=["form_token"])
+async def unlink_identity(provider: str) -> Response:
+    """Unlink an account at an identity provider, unless you could not sign in any more."""
+    await _form()
+    try:
+        await identities.unlink(ports(), signed_in(), provider)
+    except Invalid as refusal:
+        return _again(refusal, "account_identities.html", **await _identities_values())
+    return _done("unlinked", LINKED)
 
 
 # Sessions

@@ -1,11 +1,14 @@
 """Accounts at external identity providers that the caller has linked, and what these gave (identity.md section 4.2)."""
 
+from typing import Final
 from urllib.parse import urlencode
 
+import trio
 from quart import Blueprint
 from quart_schema import validate_response
 
 from core import identities
+from core.identities import BeingRenewed, ProviderToken
 from core.providers import Provider
 from entrypoints.http.access import person
 from entrypoints.http.bodies import Message, Shown, Timestamp
@@ -13,6 +16,8 @@ from entrypoints.http.context import ports, served, signed_in
 from entrypoints.http.openapi import refuses
 
 routes = Blueprint("identities", __name__)
+
+PAUSE: Final = 0.05  # seconds
 
 
 class IdentityShown(Shown):
@@ -80,8 +85,23 @@ class ProviderTokenShown(Shown):
 @person(impersonated=False, applications=True)
 @validate_response(ProviderTokenShown)
 async def provider_token(provider: str) -> ProviderTokenShown:
-    """The access token that you have from an identity provider, with which its own interface can be used in your name."""
-    token = await identities.provider_token(ports(), signed_in(), provider)
+    """The access token that you have from an identity provider, with which its own interface can be used in your name.
+
+    One that has expired is renewed with the provider.
+    """
+    token = await _provider_token(provider)
     return ProviderTokenShown(
         provider=Provider(provider), access_token=token.access_token, expires_at=token.expires_at, scopes=list(token.scopes)
     )
+
+
+async def _provider_token(provider: str) -> ProviderToken:
+    """Of several who come at once one renews it, and the others wait for that one. Raises what identities.provider_token raises."""
+    deadline = trio.current_time() + identities.RENEWAL_TTL.total_seconds()
+    while True:
+        try:
+            return await identities.provider_token(ports(), signed_in(), provider)
+        except BeingRenewed:
+            if trio.current_time() > deadline:
+                raise
+        await trio.sleep(PAUSE)

@@ -138,7 +138,6 @@ async def test_without_a_client_of_the_platform_it_is_known_all_the_same(case: C
     own = ProviderClient("of-a-service", "its secret")
     case.server.clients[own.client_id] = own.client_secret
     assert (await case.vouched(client=own)).subject == "4711"
-    assert case.providers.origin(case.provider) == case.server.address
 
 
 async def test_an_issuer_is_compared_exactly(case: Case) -> None:
