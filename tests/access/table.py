@@ -65,6 +65,7 @@ POST   /api/auth/reset-password               200  200  200  200  200  200  200 
 GET    /auth/reset-password                   200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 POST   /auth/reset-password                   200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 POST   /api/auth/resend-verification          200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /auth/device/code                      200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
 GET    /api/user                              401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
 PATCH  /api/user                              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 POST   /api/user/set-password                 401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
@@ -235,6 +236,8 @@ POST   /app/sign-out                                 303  303  303  303  303
 GET    /app/forgot-password                          200  200  200  200  200
 POST   /app/forgot-password                          200  200  200  200  200
 
+GET    /auth/device/verify                           303* 200  200  200  303*
+
 GET    /app/account                                  303* 200  200  200  303*
 POST   /app/account/export                           303* 200  200  200  303*
 GET    /app/account/email                            303* 200  200  200  303*
@@ -257,6 +260,15 @@ GET    /app/account/sessions                         303* 200  200  200  303*
 POST   /app/account/sessions/<session_id>/end        303* 303  303  303  303*
 POST   /app/account/sessions/end-others              303* 303  303  303  303*
 """
+
+
+# What programs and browsers do alike: everybody is somebody here, but for keys.
+ALIKE: Final = """
+                                      ano  str  gue  for  mem  adm  own  pla  a-m  a-o  sus  pen  t-e  t-f  t-o  t-p  t-s  wai  mfa  bro  b-m  b-s  b-x
+
+POST   /auth/device/verify            401  200  200  200  200  200  200  200  403  403  403* 403* 403  403  403  403  403  401  200  415  415  415  401
+POST   /auth/device/verify#form       401  200  200  200  200  200  200  200  403  403  403* 403* 403  403  403  403  403  401  200  200  200  403* 401
+"""  # noqa: E501  (a table)
 
 
 HAS_MFA: Final = "update users set mfa_enabled_at = now() where id = '{own_id}'"
@@ -382,6 +394,10 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/account/devices/<device_id>/revoke#other": Request(form=OF_THE_SESSION, things=OF_SOMEBODY_ELSE),
     "POST /app/account/sessions/<session_id>/end": Request(form=OF_THE_SESSION),
     "POST /app/account/sessions/end-others": Request(form=OF_THE_SESSION),
+    "POST /auth/device/code": Request({"org": "{org_slug}", "service": "{service_slug}"}),
+    "GET /auth/device/verify": Request(query={"user_code": "{user_code}"}),
+    "POST /auth/device/verify": Request({"user_code": "{user_code}", "action": "approve"}),
+    "POST /auth/device/verify#form": Request(form={**OF_THE_SESSION, "user_code": "{user_code}", "action": "approve"}),
     "GET /assets/<name>": Request(things={"name": asset_url("icon.svg").removeprefix("/assets/")}),
 }
 
@@ -400,7 +416,9 @@ def read_matrix() -> dict[str, dict[str, str]]:
     for route, row in pages.items():
         others = row.pop("else")
         rows[route] = dict.fromkeys([*PEOPLE.values(), *KEYS.values()], others) | row
-    if len(rows) != len(people) + len(keys) + len(pages):
+    alike = _read(ALIKE, {**PEOPLE, **BROWSERS})
+    rows |= {route: row | dict.fromkeys(KEYS.values(), row["anonymous"]) for route, row in alike.items()}
+    if len(rows) != len(people) + len(keys) + len(pages) + len(alike):
         raise ValueError("a route is in more than one table")
     return rows
 
@@ -410,6 +428,8 @@ def worth_trying(route: str) -> frozenset[str]:
     people, keys, browsers = (frozenset(columns.values()) for columns in (PEOPLE, KEYS, BROWSERS))
     if route in _OF_A_PAGE:
         return _OF_PEOPLE | _OF_KEYS | browsers
+    if route in _OF_BOTH:
+        return people | _OF_KEYS | browsers
     return _OF_PEOPLE | keys | _OF_BROWSERS if "/api/service/" in route else people | _OF_KEYS | _OF_BROWSERS
 
 
@@ -427,3 +447,4 @@ def _read(table: str, columns: Mapping[str, str]) -> dict[str, dict[str, str]]:
 
 
 _OF_A_PAGE: Final = frozenset(_read(PAGES, {"else": "else", **BROWSERS}))
+_OF_BOTH: Final = frozenset(_read(ALIKE, {**PEOPLE, **BROWSERS}))

@@ -59,6 +59,8 @@ ORGANIZATION_NOT_IN_THE_PATH = {
     "POST /api/auth/refresh": "the context of the session (decisions, point 48)",
     "POST /api/invitations/accept": "the invitation (decisions, point 49)",
     "POST /app/invitations/accept": "the invitation",
+    "POST /auth/device/code": "the service (security.md T-5)",
+    "POST /auth/device/verify": "that of the device",
 }
 # Routes that let everybody in who has the right credential, and refuse because of what is asked about.
 REFUSES_INSIDE = {
@@ -102,6 +104,8 @@ def refused_at_the_door(access: Access, caller: Caller) -> str | None:
         return None
     if access.name == "page_session":
         return None if caller.is_signed_in_browser else TO_SIGN_IN
+    if access.or_cookie and caller.cookie is not None:
+        return None if caller.is_signed_in_browser else "401"
     if access.permission is not None:
         if caller.permissions is None or caller.key_of is None:
             return "401"

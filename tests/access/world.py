@@ -3,6 +3,7 @@
 Made once for each process, with the real repositories, and put back before every test: ids and tokens stay the same.
 """
 
+import secrets as randomness
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -16,6 +17,7 @@ from core.accounts import Account, Origin
 from core.api_keys import ApiKey
 from core.branding import Branding
 from core.browser import form_token
+from core.device_flow import LENGTH, LETTERS
 from core.domains import Claim
 from core.events import CATALOGUE, Event
 from core.invitations import Invitation, InvitationStatus
@@ -349,6 +351,7 @@ async def _add_tenant(
     await _add_settings(ports, organization)
     services, of_services = await _add_services(ports, organization, owner)
     keys = await _add_keys(ports, organization, services, owner)
+    user_code = await _add_device(pool, slug, services[0], now)
     # Whom both know signs in to services of either, so that what one of them is told of it must not be what happened at the other.
     for user in (people["end-user"], further, *([both] if both else [])):
         await _use(ports, pool, organization, services[0], user)
@@ -360,6 +363,7 @@ async def _add_tenant(
     things = {
         **secrets,
         **of_services,
+        "user_code": user_code,
         "end_user_id": str(people["end-user"].id),
         "end_user_email": people["end-user"].email,
         "api_key": keys["key"],
@@ -380,6 +384,18 @@ async def _add_tenant(
         "further_device_id": further_has["device_id"],
     }
     return Tenant(organization, people, things, services, keys)
+
+
+async def _add_device(pool: Pool, slug: str, service: UUID, now: datetime) -> str:
+    """The user code of a device that waits to be signed in to this service."""
+    user_code = "".join(randomness.choice(LETTERS) for _ in range(LENGTH))
+    insert = """
+        insert into device_codes (device_code_hash, user_code_hash, org_id, service_id, code_challenge, address, agent, status,
+                                  interval_seconds, polled_at, created_at, expires_at)
+        select %s, %s, org_id, id, %s, %s, %s, 'pending', 5, %s, %s, %s from services where id = %s"""
+    where = (f"challenge of {slug}", f"{slug}:7", f"{slug} terminal")
+    await run_sql(pool, insert, digest(f"device of {slug}"), digest(user_code), *where, now, now, now + timedelta(minutes=5), service)
+    return user_code
 
 
 async def _add_settings(ports: Ports, organization: Organization) -> None:
