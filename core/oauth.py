@@ -105,7 +105,7 @@ class Wanted:
     @property
     def path(self) -> str:
         """The address, on our own pages, at which this is asked for."""
-        return f"{AUTHORIZE}?{self.query}"
+        return f"{AUTHORIZE}?{self.query}" if self.query else AUTHORIZE
 
 
 @dataclass(frozen=True, slots=True)
