@@ -271,6 +271,7 @@ TOLD_ON_PURPOSE = {
     "POST /api/service/subscriptions body.plan_id": "403, not 404, for another service's plan (identity.md section 4.5; security.md B-5)",
     "PATCH /api/service/subscriptions/<user_id> body.plan_id": "the same",
     "<device_id>": "403, not 404, for another user's device (identity.md section 4.3; security.md B-5)",
+    "POST /auth/device/code body.org": "which of the two there is not (decisions, point 86)",
     "POST /app/account/email form.email": "an address belongs to one account",
     "DELETE /api/privacy/forget/<user_id> <user_id> of both": "only who owns all organizations of a person may (identity.md section 4.7)",
 }
@@ -364,5 +365,6 @@ def outcome(route: str, answer: Answer) -> tuple[object, ...]:
     if answer.headers.get("Content-Type") != "application/json":
         return answer.status, answer.headers.get("Location")
     if answer.status >= 400:
-        return answer.status, answer.json["error"], answer.code
+        said = answer.json
+        return answer.status, said["error"], said.get("error_description"), said["error_code"]
     return (answer.status, answer.text) if route in LOOKS_ONLY else (answer.status, sorted(answer.json))
