@@ -74,7 +74,7 @@ class Party:
         assert (fields["state"], fields["iss"]) == ("af0ifjsldkj", BASE_URL)
         return fields["code"]
 
-    async def post(self, path: str, headers: dict[str, str] | None = None, **fields: str | None) -> Answer:
+    async def post(self, path: str, headers: dict[str, str] | None = None, /, **fields: str | None) -> Answer:
         raw = urlencode({name: value for name, value in fields.items() if value is not None}).encode()
         return await self.api.call("POST", path, raw=raw, headers={**FORM, **(headers or {})})
 

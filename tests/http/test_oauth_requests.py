@@ -87,8 +87,9 @@ async def test_a_parameter_may_not_be_there_twice(party: Party, ada: Account) ->
 async def test_nobody_is_signed_in_to_an_organization_that_is_not_active(party: Party, ada: Account, status: str) -> None:
     await enter(party, ada)
     await run_sql(party.tenant.pool, "update organizations set status = %s where id = %s", status, party.tenant.org)
-    for fields in ({}, {"org": None, "service": None, "client_id": str(party.client_id)}):
-        answer = await party.ask(**fields)  # type: ignore[arg-type]
+    named: dict[str, str | None] = {"org": None, "service": None, "client_id": str(party.client_id)}
+    for fields in ({}, named):
+        answer = await party.ask(**fields)
         assert (answer.status, "is not active" in answer.text) == (403, True)
 
 
