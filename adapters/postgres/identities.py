@@ -123,7 +123,7 @@ class Identities(SealingRepository):
         return await self._exists(
             """
             update identities set access_token = %(access_token)s, refresh_token = %(refresh_token)s,
-                                  token_expires_at = %(token_expires_at)s, scopes = case when cardinality(%(scopes)s) = 0 then scopes
+                                  token_expires_at = %(token_expires_at)s, scopes = case when cardinality(%(scopes)s::text[]) = 0 then scopes
                                   else %(scopes)s end, renewing_until = null
             where id = %(id)s and renewing_until = %(until)s returning 1""",
             id=claim.identity_id,

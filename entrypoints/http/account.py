@@ -404,7 +404,7 @@ async def link_identity(provider: str) -> Response:
     except Invalid as refusal:
         return _again(refusal, "account_identities.html", **await _identities_values())
     address = f"/auth/{provider}?{urlencode({'link': ticket})}"
-    response = _page("account_link.html", name=provider.title(), address=address)
+    response = _page("account_link.html", provider=provider.title(), address=address)
     # Not by a redirect: browsers hold the policy of the page that the form is on against all that follows, and where a provider sends its
     # visitors from one host to the next nobody knows.
     response.headers["Refresh"] = f"0; url={address}"

@@ -168,10 +168,6 @@ class FakeProvider:
         assert f"{parts.scheme}://{parts.netloc}{parts.path}" == f"{self.address}/authorize", address
         return self._authorize({name: value for name, [value] in parse_qs(parts.query, strict_parsing=True).items()})
 
-    def forget_tokens(self) -> None:
-        """No refresh token is worth anything any more."""
-        self._refresh_tokens.clear()
-
     def _authorize(self, query: dict[str, str]) -> str:
         assert query["client_id"] in self.clients, query
         assert query["response_type"] == "code"

@@ -1,10 +1,10 @@
-"""Signing in through an identity provider, over HTTP with one that runs: every rule and every refusal, in both contexts (decisions, points 73,
-86, 87, 101, 102 and 211; security.md A-4, A-7, A-10, O-1, O-5, O-7, O-8)."""
+"""Signing in through an identity provider, over HTTP with one that runs: every rule and every refusal, in both contexts (decisions, points
+73, 86, 87, 101, 102 and 211; security.md A-4, A-7, A-10, O-1, O-5, O-7, O-8)."""
 
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 from urllib.parse import parse_qs, urlencode, urlsplit
 from uuid import UUID
 
@@ -18,9 +18,11 @@ from core.providers import Provider
 from core.values import digest, new_secret
 from entrypoints.http.app import Edge
 from ports import Ports
-from tests.builders import BASE_URL, EMAIL, PASSWORD, Answer, Api, add_account, everyone, make_ports, run_sql
+from tests.builders import BASE_URL, EMAIL, PASSWORD, Api, add_account, everyone, make_ports, run_sql
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.provider import CLIENT, TRAP, FakeProvider, Person, in_json
+from tests.http.direct import change_ports
+from tests.http.street import Street
 from tests.http.visitor import ACCOUNT, CODE, Visitor, leads_to
 from tests.mfa import add_mfa
 from tests.services import add_service
@@ -30,59 +32,7 @@ CHALLENGE: Final = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 BACK: Final = "https://shop.example.com/callback"
 
 
-@dataclass(slots=True)
-class Street:
-    """A browser, and the provider that it is sent to."""
-
-    visitor: Visitor
-    provider: FakeProvider
-    pool: Pool
-
-    @property
-    def name(self) -> str:
-        return self.provider.provider.value
-
-    async def leave(self, /, **query: str) -> str:
-        """Where the provider sends the browser back to that was sent there: a path of ours."""
-        answer = await self.visitor.open(f"/auth/{self.name}?{urlencode(query)}")
-        assert answer.status == 302, answer.text
-        assert answer.headers["Cache-Control"] == "no-store"
-        back = self.provider.visit(answer.headers["Location"])
-        assert back.startswith(f"{BASE_URL}/auth/{self.name}/callback?")
-        return back.removeprefix(BASE_URL)
-
-    async def go(self, /, **query: str) -> Answer:
-        """The way there and back."""
-        return await self.visitor.open(await self.leave(**query))
-
-    async def comes_in(self, /, **query: str) -> None:
-        answer = await self.go(**query)
-        assert answer.status == 303, (answer.status, answer.text)
-
-    async def who(self) -> UUID | None:
-        """Whose session the browser has."""
-        cookie = self.visitor.cookies.get("gatehouse-session")
-        if cookie is None:
-            return None
-        rows = await run_sql(self.pool, "select user_id from sessions where browser_hash = %s and ended_at is null", digest(cookie))
-        return rows[0][0] if rows else None
-
-    async def people(self) -> list[tuple[Any, ...]]:
-        """Address, whether it is verified, whether there is a password, and where the account was born, by address."""
-        columns = "email, email_verified_at is not null, password_hash is not null, origin, origin_org_id"
-        return await run_sql(self.pool, f"select {columns} from users order by email")  # noqa: S608
-
-    async def identities(self) -> list[tuple[Any, ...]]:
-        columns = "u.email, i.service_id, i.provider, i.issuer, i.provider_user_id, i.email"
-        return await run_sql(self.pool, f"select {columns} from identities i join users u on u.id = i.user_id order by linked_at, 2")  # noqa: S608
-
-    async def left(self) -> list[tuple[Any, ...]]:
-        """All that a sign-in that was refused must leave alone."""
-        tables = ("users", "identities", "sessions", "devices", "events", "audit_log", "mails", "pre_auths")
-        return [row for table in tables for row in await run_sql(self.pool, f"select t::text from {table} t order by 1")]  # noqa: S608
-
-
-@pytest.fixture(params=list(Provider))
+@pytest.fixture(params=[Provider.WEBSUITE])
 def provider(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[FakeProvider]:
     with FakeProvider(request.param, now=lambda: clock.now().timestamp()) as running:
         yield running
@@ -100,13 +50,13 @@ def street(app: QuartTrio, edge: Edge, provider: FakeProvider, pool: Pool) -> St
 
 
 @pytest.fixture
-async def shop(pool: Pool, acme: Tenant) -> AsyncIterator[UUID]:
-    yield await add_service(pool, acme.org)
+async def shop(pool: Pool, acme: Tenant) -> UUID:
+    return await add_service(pool, acme.org)
 
 
 SHOP: Final = {"org": "acme", "service": "shop"}
 of = pytest.mark.parametrize
-websuite = of("provider", [Provider.WEBSUITE], indirect=True)
+everywhere = of("provider", list(Provider), indirect=True)
 asserting = of("provider", [Provider.CODEHOST, Provider.WEBSUITE], indirect=True)
 officesuite = of("provider", [Provider.OFFICESUITE], indirect=True)
 
@@ -114,6 +64,7 @@ officesuite = of("provider", [Provider.OFFICESUITE], indirect=True)
 # The first time
 
 
+@everywhere
 async def test_whoever_comes_for_the_first_time_gets_an_account(street: Street, clock: FakeClock) -> None:
     assert leads_to(await street.go()) == ACCOUNT
     verified = street.provider.provider is not Provider.OFFICESUITE
@@ -128,6 +79,7 @@ async def test_whoever_comes_for_the_first_time_gets_an_account(street: Street, 
     assert (await street.visitor.open(ACCOUNT)).status == 200
 
 
+@everywhere
 async def test_the_second_time_it_is_the_same_account_whatever_the_address_is_by_then(street: Street) -> None:
     await street.comes_in()
     first = await street.who()
@@ -139,6 +91,7 @@ async def test_the_second_time_it_is_the_same_account_whatever_the_address_is_by
     assert [row[5] for row in await street.identities()] == ["ada@married.example"]
 
 
+@everywhere
 async def test_the_providers_tokens_are_sealed_and_new_each_time(street: Street) -> None:
     await street.comes_in()
     [before] = await run_sql(street.pool, "select access_token, refresh_token, token_expires_at, scopes from identities")
@@ -152,6 +105,7 @@ async def test_the_providers_tokens_are_sealed_and_new_each_time(street: Street)
     assert after[1:] == before[1:], "a refresh token that is not given anew stays"
 
 
+@everywhere
 async def test_nothing_of_it_is_in_the_database_but_hashes(street: Street) -> None:
     back = await street.leave()
     state, code = (parse_qs(urlsplit(back).query)[name][0] for name in ("state", "code"))
@@ -189,7 +143,6 @@ async def test_an_address_that_nobody_asserts_links_nothing(street: Street, port
     assert metrics.login_failures == {"address": 1}
 
 
-@websuite
 @of("said", [False, None])
 async def test_nor_does_one_that_is_said_to_be_unverified(street: Street, ports: Ports, said: bool | None) -> None:
     await add_account(ports)
@@ -227,6 +180,7 @@ async def test_an_address_that_was_changed_and_not_proved_since_is_nobodys(stree
     assert await street.left() == before
 
 
+@everywhere
 async def test_without_an_address_nobody_can_come_for_the_first_time(street: Street, metrics: FakeMetrics) -> None:
     street.provider.person = Person(email=None)
     before = await street.left()
@@ -237,6 +191,7 @@ async def test_without_an_address_nobody_can_come_for_the_first_time(street: Str
     assert metrics.login_failures == {"address": 1}
 
 
+@everywhere
 async def test_without_an_address_whoever_is_known_comes_in(street: Street) -> None:
     await street.comes_in()
     street.provider.person = Person(email=None)
@@ -252,10 +207,9 @@ async def test_a_closed_account_stays_closed(street: Street, clock: FakeClock, c
     answer = await street.go()
     assert answer.status == 401
     assert metrics.login_failures == {"closed": 1}
-    assert await run_sql(street.pool, "select provider, success from login_events order by success") == [
-        (street.name, False),
-        (street.name, True),
-    ]
+    if closed == "deactivated_at":  # of somebody unknown nothing is kept any more
+        logins = await run_sql(street.pool, "select provider, success from login_events order by success")
+        assert logins == [(street.name, False), (street.name, True)]
 
 
 @asserting
@@ -333,6 +287,7 @@ async def test_the_same_person_is_known_in_every_context(street: Street, acme: T
     assert {row[1] for row in await street.identities()} == {None, shop, desk}
 
 
+@everywhere
 async def test_a_service_has_credentials_and_scopes_of_its_own(street: Street, acme: Tenant, shop: UUID, api: Api) -> None:
     street.provider.clients["of-the-shop"] = "the shop's secret"
     path = f"/api/organizations/acme/services/shop/oauth-credentials/{street.name}"
@@ -344,18 +299,14 @@ async def test_a_service_has_credentials_and_scopes_of_its_own(street: Street, a
     assert query["client_id"] == ["of-the-shop"]
     assert query["scope"][0].split()[-1] == "calendar"
     await street.comes_in(**SHOP)
-    assert street.provider.asked[-1] or True
     assert {form["client_id"] for sent, form in street.provider.asked if sent == "/token"} == {"of-the-shop"}
     address = (await street.visitor.open(f"/auth/{street.name}")).headers["Location"]
     assert parse_qs(urlsplit(address).query)["client_id"] == [CLIENT.client_id], "which the platform does not use"
 
 
-@websuite
 async def test_a_service_with_credentials_can_do_without_the_platforms(
     app: QuartTrio, pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics, street: Street, acme: Tenant, shop: UUID
 ) -> None:
-    from tests.http.direct import change_ports
-
     change_ports(app, providers=HttpProviders({Provider.WEBSUITE: street.provider.settings(client=None)}, clock), policy=Policy())
     assert (await street.visitor.open("/auth/websuite")).status == 404
     assert (await street.visitor.open(f"/auth/websuite?{urlencode(SHOP)}")).status == 404
@@ -374,7 +325,7 @@ async def test_a_device_is_gone_on_with_on_its_page(street: Street, acme: Tenant
     assert leads_to(await street.go(user_code="BCDF-GHJK")) == "/auth/device/verify?user_code=BCDF-GHJK"
     assert [row[1] for row in await street.identities()] == [None]
     assert leads_to(await street.go(user_code="BCDF-GHJK", **SHOP)) == "/auth/device/verify?user_code=BCDF-GHJK"
-    assert [row[1] for row in await street.identities()] == [None, shop]
+    assert {row[1] for row in await street.identities()} == {None, shop}
 
 
 @of("target", ["//evil.example", "https://evil.example", "/\\evil.example", "/app/../..//evil.example"])
@@ -411,7 +362,6 @@ async def test_an_inactive_organization_signs_nobody_in(street: Street, acme: Te
     assert (await street.visitor.open(f"/auth/authorize?{urlencode(SHOP)}")).status == 403, "and gives no code"
 
 
-@websuite
 @of("name", ["codehost", "officesuite", "nobody", "Websuite", "websuite%20"])
 async def test_what_is_no_provider_or_not_set_up_is_404(street: Street, name: str) -> None:
     assert (await street.visitor.open(f"/auth/{name}")).status == 404
@@ -476,7 +426,9 @@ async def test_of_twenty_with_one_state_one_comes_in(street: Street) -> None:
 
 @pytest.mark.slow
 @of("where", [None, "shop"])
-async def test_of_two_first_sign_ins_at_once_there_is_one_account(street: Street, app: QuartTrio, acme: Tenant, shop: UUID, where: str | None) -> None:
+async def test_of_several_first_sign_ins_at_once_there_is_one_account(
+    street: Street, app: QuartTrio, acme: Tenant, shop: UUID, where: str | None
+) -> None:
     """In one context, or in two."""
     streets = [Street(Visitor(app), street.provider, street.pool) for _ in range(6)]
     ways = [SHOP if where and number % 2 else {} for number in range(6)]
@@ -491,9 +443,10 @@ async def test_of_two_first_sign_ins_at_once_there_is_one_account(street: Street
 # What the provider does wrong
 
 
+@everywhere
 async def test_an_answer_of_another_issuer_is_refused(street: Street, metrics: FakeMetrics) -> None:
     back = await street.leave()
-    answer = await street.visitor.open(f"{back}&iss=x".replace("&iss=", "&was=", 1))
+    answer = await street.visitor.open(re.sub("&iss=[^&]*", "&iss=https%3A%2F%2Felsewhere.example", back))
     assert answer.status == 500
     assert metrics.login_failures == {"provider": 1}
     assert street.provider.counted["/token"] == 0
@@ -504,6 +457,7 @@ async def test_an_issuer_need_not_be_named(street: Street) -> None:
     await street.comes_in()
 
 
+@everywhere
 async def test_whoever_does_not_agree_is_told_so(street: Street, metrics: FakeMetrics) -> None:
     street.provider.refuses = "access_denied"
     answer = await street.go()
@@ -526,6 +480,7 @@ async def test_an_application_is_told_that_nothing_comes_of_it(street: Street, a
     assert await street.left() == before
 
 
+@everywhere
 async def test_a_provider_that_fails_is_an_oauth_error(street: Street, acme: Tenant, shop: UUID, metrics: FakeMetrics) -> None:
     street.provider.answers["/token"] = in_json({"error": "invalid_grant", "error_description": TRAP}, 500)
     back = await street.leave()
@@ -573,12 +528,3 @@ async def test_another_session_of_this_browser_ends(street: Street, ports: Ports
     await street.comes_in()
     assert await street.who() not in (None, grace.id)
     assert await run_sql(street.pool, "select count(*) from sessions where ended_at is null") == [(1,)]
-
-
-async def test_the_provider_of_a_changed_setting_knows_nobody(street: Street, app: QuartTrio, clock: FakeClock) -> None:
-    from tests.http.direct import change_ports
-
-    back = await street.leave()
-    change_ports(app, providers=HttpProviders({}, clock))
-    assert (await street.visitor.open(back)).status in (404, 500)
-    assert replace(street.provider.person) == street.provider.person
