@@ -108,6 +108,7 @@ class ActionUnknown(Invalid):
 
 @routes.get(VERIFY)
 @page_session(limit=DEVICE)
+@refuses(400)
 @describes_page({200: "The form for the code that a device shows."})
 async def verify_page() -> Response:
     """The page on which a device is signed in; `user_code` is the code to fill in, which approves nothing by itself."""
@@ -139,12 +140,13 @@ async def _from_our_page(me: Visitor) -> Response:
     try:
         if action is None:
             waiting = await device_flow.find(ports(), me, typed, _network())
-            return _page("device_confirm.html", me, user_code=device_flow.shown(typed), **_words(waiting))
+            return _question(me, device_flow.shown(typed), waiting)
         verdict = _verdict(action)
         waiting = await device_flow.answer(ports(), me, typed, verdict, _network())
     except (Invalid, Limited) as refusal:
         return _again(refusal, me, user_code=device_flow.shown(typed[: device_flow.LONGEST]))
-    return page_response(render("device_done.html", approved=verdict is Verdict.APPROVE, **_words(waiting)))
+    approved = verdict is Verdict.APPROVE
+    return page_response(render("device_done.html", approved=approved, service=waiting.service, organization=waiting.organization))
 
 
 def _verdict(action: str) -> Verdict:
@@ -158,22 +160,25 @@ def _page(name: str, me: Person, **values: Any) -> Response:
     return page_response(render(name, form_action="'self'", form_token=_token(), email=me.email, **values))
 
 
+def _question(me: Visitor, user_code: str, waiting: Waiting) -> Response:
+    return _page(
+        "device_confirm.html",
+        me,
+        user_code=user_code,
+        service=waiting.service,
+        organization=waiting.organization,
+        address=waiting.address,
+        agent=waiting.agent,
+        asked=moment(waiting.created_at),
+    )
+
+
 def _again(refusal: Refusal, me: Visitor, **values: Any) -> Response:
     return refused_page(refusal, "device.html", form_token=_token(), email=me.email, **values)
 
 
 def _token() -> str:
     return browser.form_token(cookies.session_cookie() or "")
-
-
-def _words(waiting: Waiting) -> dict[str, Any]:
-    return {
-        "service": waiting.service,
-        "organization": waiting.organization,
-        "address": waiting.address,
-        "agent": waiting.agent,
-        "asked": moment(waiting.created_at),
-    }
 
 
 def _network() -> str:

@@ -123,7 +123,8 @@ async def test_what_the_table_of_who_may_call_what_does_not_show(app: QuartTrio)
         *("GET /api/privacy/export/<user_id>", "DELETE /api/privacy/forget/<user_id>"),
     }
     assert named["pre_auth"] == {"POST /api/auth/mfa/verify"}
-    assert {route.split()[1].split("/")[1] for route in named["page_session"]} == {"app"}
+    assert {route for route in named["page_session"] if route.split()[1].split("/")[1] != "app"} == {"GET /auth/device/verify"}
+    assert named["person_or_browser"] == {"POST /auth/device/verify"}
     assert {route for route, view in routes(app) if not access_of(view).limited} == {
         "GET /",
         "GET /health",

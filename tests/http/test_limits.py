@@ -36,6 +36,9 @@ GROUPED = {
     ("POST", "/api/user/mfa/backup-codes/regenerate"): ["mfa-setup"],
     ("POST", "/api/user/mfa/verify"): ["mfa-confirmation", "mfa-verification"],
     ("POST", "/api/auth/mfa/verify"): ["mfa-verification"],
+    ("POST", "/auth/device/code"): ["device"],  # as polls do (test_device_flow_polls.py)
+    ("GET", "/auth/device/verify"): ["device"],
+    ("POST", "/auth/device/verify"): ["device"],
     ("POST", "/app/sign-in"): ["login"],
     ("POST", "/app/sign-in/code"): ["mfa-verification"],
     ("POST", "/app/forgot-password"): ["forgot-password"],

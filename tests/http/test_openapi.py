@@ -103,7 +103,8 @@ def test_every_error_has_the_standard_body(operation: Operation) -> None:
     for status, answer in operation["responses"].items():
         for kind, described in answer.get("content", {}).items():
             if status >= "400" and status != "503" and kind == "application/json":
-                assert described["schema"] == {"$ref": "#/components/schemas/Error"}
+                name = "OAuthError" if operation["operationId"] in FOR_OAUTH else "Error"
+                assert described["schema"] == {"$ref": f"#/components/schemas/{name}"}
 
 
 @pytest.mark.slow
@@ -114,7 +115,7 @@ async def test_the_security_of_an_operation_is_its_decorators(app: QuartTrio) ->
         path = rule.rule.replace("<", "{").replace(">", "}")
         for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}:
             operation = document["paths"][path][method.lower()]
-            optional: list[dict[str, list[str]]] = [{}] if access.optional else []
+            optional: list[dict[str, list[str]]] = [{"cookie": []}] if access.or_cookie else [{}] if access.optional else []
             assert operation.get("security", []) == ([{access.security: []}, *optional] if access.security else [])
     assert document["components"]["securitySchemes"] == {
         "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
@@ -125,6 +126,8 @@ async def test_the_security_of_an_operation_is_its_decorators(app: QuartTrio) ->
 
 # Which errors an operation can give: what follows from its kind, and what the use case behind it refuses.
 
+# Clients of OAuth are told what went wrong in its own words (decisions, point 94).
+FOR_OAUTH = {"device_flow_request_codes", "oauth_token", "oauth_revoke"}
 BODY_ERRORS = {"400", "413", "415"}
 PERSON_ERRORS = {"401", "403"}
 OWN_ERRORS = {
@@ -142,6 +145,9 @@ OWN_ERRORS = {
     "accounts_change_profile": {"400", "401", "403", "404"},
     "accounts_set_password": {"400", "401", "403", "404", "429"},  # 429: the hashing queue is full (security.md A-2)
     "accounts_change_password": {"400", "401", "403", "404", "429"},
+    "device_flow_request_codes": {"400", "401", "403", "404", "429"},
+    "device_flow_verify_page": {"400", "429"},
+    "device_flow_verify": {"400", "401", "403", "429"},
     "members_page": {"400", "404"},
     "members_change_role": {"400", "404"},
     "members_remove": {"400", "404"},
@@ -229,8 +235,8 @@ def test_a_body_may_be_too_large_wherever_one_may_be_sent() -> None:
 def test_a_body_is_required_exactly_where_a_field_of_it_is(operation: Operation) -> None:
     if "requestBody" not in operation:
         return
-    [content] = operation["requestBody"]["content"].values()
-    assert operation["requestBody"].get("required", False) == bool(content["schema"].get("required"))
+    for content in operation["requestBody"]["content"].values():
+        assert operation["requestBody"].get("required", False) == bool(content["schema"].get("required"))
 
 
 def test_nothing_of_the_description_comes_from_elsewhere() -> None:

@@ -28,6 +28,13 @@ DEVICE: dict[str, object] = {
     "is_current": False,
     "trusted": True,
 }
+ASKED: dict[str, object] = {
+    "service": "Portal & Shop",
+    "organization": "Acme & Sons",
+    "address": "203.0.113.9",
+    "agent": "curl/8.5.0",
+    "asked": UNTIL,
+}
 PAGES: dict[str, dict[str, object]] = {
     "home.html": {},
     "verified.html": {"email": "ada@example.org"},
@@ -47,6 +54,9 @@ PAGES: dict[str, dict[str, object]] = {
     "sign_in_code.html": {"form_token": "c4ca4238", "next": "/app/account", "problem": "It is wrong."},
     "forgot_password.html": {"form_token": "c4ca4238"},
     "forgot_password_done.html": {},
+    "device.html": {"form_token": "c4ca4238", "email": "ada@example.org", "user_code": "BCDF-GHJK", "problem": "Nobody has it."},
+    "device_confirm.html": {"form_token": "c4ca4238", "email": "ada@example.org", "user_code": "BCDF-GHJK", **ASKED},
+    "device_done.html": {"approved": True, "service": "Portal & Shop", "organization": "Acme & Sons"},
     "account.html": {
         **OWN,
         "email": "ada@example.org",
