@@ -329,6 +329,12 @@ def opened(setup: Setup, now: datetime) -> IdentityProvider | None:
     )
 
 
+async def check_open(ports: Ports, org_slug: str, service_slug: str) -> None:
+    """Raises what `find` raises; before anything that was sent is looked at (decisions, point 16)."""
+    async with ports.storage.reading() as read:
+        await find(read, org_slug, service_slug, ports.clock.now())
+
+
 async def metadata(ports: Ports, org_slug: str, service_slug: str) -> bytes:
     """What a service needs to know of its identity provider (decisions, point 172). Raises what `find` raises."""
     async with ports.storage.reading() as read:

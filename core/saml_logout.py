@@ -182,16 +182,12 @@ async def sign_out(ports: Ports, visitor: Visitor, after: str) -> Started | None
     return Started(saml.path(first.service.org_slug, first.service.slug, "slo"), cookie)
 
 
-async def go_on(
-    ports: Ports, org_slug: str, service_slug: str, cookie: str | None, visitor: Visitor | None, caller: Caller
-) -> GoThere | SignedOut:
+async def go_on(ports: Ports, cookie: str | None, visitor: Visitor | None, caller: Caller) -> GoThere | SignedOut:
     """The next step of the logout that this cookie is about, in this browser, in which `visitor` is signed in still.
 
-    A service that was asked and did not send the browser back is not asked again: it has not answered. Raises LogoutUnknown, and what
-    saml.find raises.
+    A service that was asked and did not send the browser back is not asked again: it has not answered. Raises LogoutUnknown.
     """
     now = ports.clock.now()
-    await _find(ports, org_slug, service_slug)
     async with ports.storage.transaction(by=visitor or caller) as tx:
         logout = await tx.saml.lock_logout(digest(cookie or ""), now) or refuse(LogoutUnknown)
         if logout.begun_at is None:

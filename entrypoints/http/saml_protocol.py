@@ -80,6 +80,7 @@ def _redirect(address: str) -> Response:
 
 
 async def _sign_on(org_slug: str, service_slug: str) -> Response:
+    await saml.check_open(ports(), org_slug, service_slug)
     sent = await _sent()
     document = sent.document("SAMLRequest") or refuse(MessageInvalid)
     begun = await saml_sign_on.begin(ports(), served().base_url, caller(), org_slug, service_slug, document, sent.relay_state)
@@ -134,6 +135,7 @@ async def authenticate(org_slug: str, service_slug: str) -> Response:
 
 
 async def _logout(org_slug: str, service_slug: str) -> Response:
+    await saml.check_open(ports(), org_slug, service_slug)
     sent = await _sent()
     asked, answered = sent.document("SAMLRequest"), sent.document("SAMLResponse")
     base_url = served().base_url
@@ -146,7 +148,7 @@ async def _logout(org_slug: str, service_slug: str) -> Response:
         return _redirect(await saml_logout.receive_response(ports(), base_url, caller(), org_slug, service_slug, answered))
     if request.method == "POST":
         raise MessageInvalid
-    step = await saml_logout.go_on(ports(), org_slug, service_slug, cookies.logout_cookie(), await visitor(), caller())
+    step = await saml_logout.go_on(ports(), cookies.logout_cookie(), await visitor(), caller())
     if isinstance(step, GoThere):
         response = _redirect(step.address)
     else:

@@ -1,0 +1,323 @@
+"""Single logout, begun by applications and by our own page (decisions, point 183; security.md X-9)."""
+
+from datetime import timedelta
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from lxml import etree
+from quart_trio import QuartTrio
+
+from adapters.postgres.pool import Pool
+from core.accounts import Account
+from core.saml_logout import LOGOUT_TTL
+from ports import Ports
+from tests.builders import BASE_URL, EMAIL, Answer, add_account, run_sql
+from tests.fakes.outside import FakeClock
+from tests.http.saml import Traveller, onward
+from tests.http.visitor import ACCOUNT, SIGN_IN, form_token, leads_to
+from tests.saml import NS, Application, add_application, encoded, inflated, logout_request, logout_response, redirected
+from tests.services import add_service_user
+from tests.tenants import Tenant
+
+STATUS = "urn:oasis:names:tc:SAML:2.0:status:"
+
+
+@pytest.fixture
+def visitor(app: QuartTrio, clock: FakeClock) -> Traveller:
+    return Traveller(app, clock)
+
+
+class Applications:
+    """Those that Ada uses."""
+
+    def __init__(self, ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> None:
+        self._ports, self._pool, self._acme, self._ada = ports, pool, acme, ada
+
+    async def add(self, slug: str, **changes: Any) -> Application:
+        application = await add_application(self._ports, self._pool, self._acme.org, self._acme.slug, slug, **changes)
+        await add_service_user(self._ports, application.id, self._ada.id)
+        return application
+
+
+@pytest.fixture
+def applications(ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> Applications:
+    return Applications(ports, pool, acme, ada)
+
+
+@pytest.fixture
+async def shop(applications: Applications) -> Application:
+    return await applications.add("shop")
+
+
+@pytest.fixture
+async def blog(applications: Applications) -> Application:
+    return await applications.add("blog")
+
+
+class Said:
+    """A message that the browser takes along in an address."""
+
+    def __init__(self, address: str) -> None:
+        self.url, _, query = address.partition("?")
+        self.query = {name: values[0] for name, values in parse_qs(query, strict_parsing=True).items()}
+        [self.name] = self.query.keys() & {"SAMLRequest", "SAMLResponse"}
+        self.root = etree.fromstring(inflated(self.query[self.name]))
+
+    @property
+    def kind(self) -> str:
+        return str(self.root.tag).rpartition("}")[2]
+
+    def find(self, path: str) -> Any:
+        return self.root.xpath(path, namespaces=NS)
+
+    @property
+    def statuses(self) -> list[str]:
+        return [str(value).removeprefix(STATUS) for value in self.find("//samlp:StatusCode/@Value")]
+
+
+async def ask_to_sign_out(visitor: Traveller, application: Application, name_id: str, *indexes: str, **more: str) -> Answer:
+    message = logout_request(application, visitor.now(), name_id, *indexes, ID="_bye")
+    begun = onward(await visitor.open(redirected(f"{application.path}/slo", message, **more)), 302)
+    assert begun == f"{application.path}/slo"
+    return await visitor.open(begun)
+
+
+async def test_an_application_signs_somebody_out(visitor: Traveller, shop: Application, ada: Account) -> None:
+    await visitor.sign_in()
+    session = await visitor.sign_on(shop)
+    said = Said(onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index, RelayState="a & b")))
+    assert (said.url, said.kind, said.root.get("InResponseTo"), said.statuses) == (
+        "https://shop.example.com/slo",
+        "LogoutResponse",
+        "_bye",
+        ["Success"],
+    )
+    assert said.root.get("Destination") == said.url
+    assert said.query["RelayState"] == "a & b"
+    assert said.query["SigAlg"] == "http://www.w3.org/2001/04/xmldsig-more#rsa-sha256"
+    assert said.query.keys() == {"SAMLResponse", "RelayState", "SigAlg", "Signature"}
+    assert not await visitor.is_in()
+    assert "gatehouse-session" not in visitor.cookies
+    assert "gatehouse-saml-logout" not in visitor.cookies
+
+
+async def test_by_form_it_does_the_same(visitor: Traveller, shop: Application, ada: Account) -> None:
+    await visitor.sign_in()
+    session = await visitor.sign_on(shop)
+    message = logout_request(shop, visitor.now(), session.name_id, "_other", session.session_index)
+    begun = onward(await visitor.arrive_with_form(f"{shop.path}/slo", SAMLRequest=encoded(message)), 303)
+    assert await visitor.is_in(), "so far nobody was seen"
+    assert Said(onward(await visitor.open(begun))).statuses == ["Success"]
+    assert not await visitor.is_in()
+
+
+async def test_the_others_are_told_before_it_is_answered(visitor: Traveller, shop: Application, blog: Application, ada: Account) -> None:
+    await visitor.sign_in()
+    session, there = await visitor.sign_on(shop), await visitor.sign_on(blog)
+    asked = Said(onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index)))
+    assert (asked.url, asked.kind) == ("https://blog.example.com/slo", "LogoutRequest")
+    assert [index.text for index in asked.find("//samlp:SessionIndex")] == [there.session_index]
+    assert [name.text for name in asked.find("//saml:NameID")] == [there.name_id]
+    assert asked.query.keys() == {"SAMLRequest", "SigAlg", "Signature"}
+    assert not await visitor.is_in(), "it is over here already"
+    done = logout_response(blog, visitor.now(), asked.root.get("ID"))
+    back = onward(await visitor.open(redirected(f"{blog.path}/slo", done, "SAMLResponse")))
+    said = Said(onward(await visitor.open(back)))
+    assert (said.url, said.root.get("InResponseTo"), said.statuses) == ("https://shop.example.com/slo", "_bye", ["Success"])
+
+
+@pytest.mark.parametrize("by_form", [False, True])
+@pytest.mark.parametrize(("status", "statuses"), [("Success", ["Success"]), ("Responder", ["Success", "PartialLogout"])])
+async def test_what_the_others_say_counts(
+    visitor: Traveller, shop: Application, blog: Application, ada: Account, status: str, statuses: list[str], by_form: bool
+) -> None:
+    await visitor.sign_in()
+    session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
+    asked = Said(onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index)))
+    done = logout_response(blog, visitor.now(), asked.root.get("ID"), status)
+    if by_form:
+        back = onward(await visitor.arrive_with_form(f"{blog.path}/slo", SAMLResponse=encoded(done)), 303)
+    else:
+        back = onward(await visitor.open(redirected(f"{blog.path}/slo", done, "SAMLResponse")))
+    assert Said(onward(await visitor.open(back))).statuses == statuses
+
+
+async def test_whoever_does_not_answer_makes_it_a_logout_in_part(
+    visitor: Traveller, shop: Application, blog: Application, ada: Account
+) -> None:
+    await visitor.sign_in()
+    session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
+    onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index))
+    said = Said(onward(await visitor.open(f"{shop.path}/slo")))  # the person went back
+    assert (said.url, said.statuses) == ("https://shop.example.com/slo", ["Success", "PartialLogout"])
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        "update saml_configurations set slo_url = null where strpos(slo_url, 'blog') > 0",
+        "update saml_configurations set enabled = false where strpos(slo_url, 'blog') > 0",
+    ],
+)
+async def test_so_does_whoever_cannot_be_told(
+    visitor: Traveller, shop: Application, blog: Application, ada: Account, pool: Pool, why: str
+) -> None:
+    await visitor.sign_in()
+    session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
+    await run_sql(pool, why)
+    said = Said(onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index)))
+    assert (said.kind, said.statuses) == ("LogoutResponse", ["Success", "PartialLogout"])
+
+
+async def test_nobody_else_is_signed_out(
+    app: QuartTrio, visitor: Traveller, shop: Application, blog: Application, ada: Account, clock: FakeClock
+) -> None:
+    """Neither by a name alone, nor with another session of the same person, nor with what another application knows."""
+    await visitor.sign_in()
+    session, elsewhere = await visitor.sign_on(shop), await visitor.sign_on(blog)
+    other = Traveller(app, clock)
+    await other.sign_in()
+    others = await other.sign_on(shop)
+    wrong = [
+        (EMAIL, ()),
+        (EMAIL, ("_guessed",)),
+        (EMAIL, (others.session_index,)),
+        (EMAIL, (elsewhere.session_index,)),
+        ("somebody@example.com", (session.session_index,)),
+    ]
+    for name_id, indexes in wrong:
+        said = Said(onward(await ask_to_sign_out(visitor, shop, name_id, *indexes)))
+        assert (said.url, said.statuses) == ("https://shop.example.com/slo", ["Requester", "UnknownPrincipal"])
+        assert await visitor.is_in()
+    assert await other.is_in()
+    nobody = Traveller(app, clock)
+    said = Said(onward(await ask_to_sign_out(nobody, shop, session.name_id, session.session_index)))
+    assert said.statuses == ["Requester", "UnknownPrincipal"]
+    assert await visitor.is_in()
+
+
+async def test_without_an_address_nobody_is_signed_out(visitor: Traveller, applications: Applications, ada: Account) -> None:
+    shop = await applications.add("shop", slo_url=None)
+    await visitor.sign_in()
+    session = await visitor.sign_on(shop)
+    message = logout_request(shop, visitor.now(), session.name_id, session.session_index)
+    refused = await visitor.open(redirected(f"{shop.path}/slo", message))
+    assert refused.status == 400
+    assert "no address registered" in refused.text
+    assert await visitor.is_in()
+
+
+async def test_an_answer_counts_once_and_from_whom_was_asked(
+    app: QuartTrio, visitor: Traveller, shop: Application, blog: Application, ada: Account
+) -> None:
+    await visitor.sign_in()
+    session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
+    asked = Said(onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index)))
+    id_ = asked.root.get("ID")
+    foreign = await visitor.open(redirected(f"{shop.path}/slo", logout_response(shop, visitor.now(), id_), "SAMLResponse"))
+    assert foreign.status == 400
+    done = redirected(f"{blog.path}/slo", logout_response(blog, visitor.now(), id_), "SAMLResponse")
+    onward(await visitor.open(done))
+    assert (await visitor.open(done)).status == 400
+
+
+async def test_a_logout_is_the_browsers_own_and_ends(
+    app: QuartTrio, visitor: Traveller, shop: Application, blog: Application, ada: Account, clock: FakeClock
+) -> None:
+    await visitor.sign_in()
+    session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
+    onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index))
+    assert (await Traveller(app, clock).open(f"{shop.path}/slo")).status == 400
+    clock.advance(LOGOUT_TTL)
+    assert (await visitor.open(f"{shop.path}/slo")).status == 400
+
+
+# Our own page
+
+
+async def sign_out(visitor: Traveller, **fields: str) -> Answer:
+    return await visitor.submit("/app/sign-out", **fields)
+
+
+async def test_signing_out_here_signs_out_everywhere(visitor: Traveller, shop: Application, blog: Application, ada: Account) -> None:
+    await visitor.sign_in()
+    await visitor.sign_on(shop)
+    await visitor.sign_on(blog)
+    page = await sign_out(visitor)
+    assert page.status == 200
+    assert f'<meta http-equiv="refresh" content="0;url={shop.path}/slo">' in page.text
+    assert not await visitor.is_in()
+    step = await visitor.open(f"{shop.path}/slo")
+    told = []
+    for _ in range(2):
+        asked = Said(onward(step))
+        told.append(asked.url)
+        application = shop if "shop" in asked.url else blog
+        done = logout_response(application, visitor.now(), asked.root.get("ID"))
+        step = await visitor.open(onward(await visitor.open(redirected(f"{application.path}/slo", done, "SAMLResponse"))))
+    assert sorted(told) == ["https://blog.example.com/slo", "https://shop.example.com/slo"]
+    assert step.status == 200
+    assert "You are signed out" in step.text
+    assert f'href="{SIGN_IN}"' in step.text
+    assert "Not every application" not in step.text
+    assert "gatehouse-saml-logout" not in visitor.cookies
+
+
+async def test_whoever_does_not_answer_is_mentioned(visitor: Traveller, shop: Application, ada: Account) -> None:
+    await visitor.sign_in()
+    await visitor.sign_on(shop)
+    await sign_out(visitor, next="/app/account/devices")
+    onward(await visitor.open(f"{shop.path}/slo"))
+    page = await visitor.open(f"{shop.path}/slo")
+    assert "Not every application" in page.text
+    assert "next=%2Fapp%2Faccount%2Fdevices" in page.text
+
+
+async def test_without_applications_it_is_as_before(visitor: Traveller, applications: Applications, ada: Account) -> None:
+    await visitor.sign_in()
+    assert leads_to(await sign_out(visitor)) == SIGN_IN
+    silent = await applications.add("silent", slo_url=None)
+    await visitor.sign_in()
+    await visitor.sign_on(silent)
+    assert leads_to(await sign_out(visitor)) == SIGN_IN
+
+
+async def test_a_session_that_took_the_place_of_another_signs_out_of_both(
+    visitor: Traveller, shop: Application, blog: Application, ada: Account, clock: FakeClock
+) -> None:
+    await visitor.sign_in()
+    first = await visitor.sign_on(shop)
+    clock.advance(timedelta(minutes=1))
+    path = await visitor.come_from(blog, ForceAuthn="true")
+    clock.advance(timedelta(seconds=1))
+    await visitor.sign_in_at(path)
+    await visitor.open(path)
+    assert (await visitor.sign_on(shop)).session_index == first.session_index
+    await sign_out(visitor)
+    asked = {Said(onward(await visitor.open(f"{shop.path}/slo"))).url for _ in range(2)}
+    assert asked == {"https://blog.example.com/slo", "https://shop.example.com/slo"}
+
+
+async def test_somebody_elses_session_is_not_taken_over(
+    visitor: Traveller, shop: Application, ada: Account, ports: Ports, clock: FakeClock
+) -> None:
+    await add_account(ports, "other@example.com")
+    await visitor.sign_in()
+    await visitor.sign_on(shop)
+    clock.advance(timedelta(minutes=1))
+    path = await visitor.come_from(shop, ForceAuthn="true")
+    page = await visitor.open(path)
+    fields = {"email": "other@example.com", "password": "correct horse battery staple", "next": ACCOUNT}
+    assert leads_to(await visitor.send(SIGN_IN, form_token=form_token(page), **fields)) == ACCOUNT
+    assert leads_to(await sign_out(visitor)) == SIGN_IN
+
+
+async def test_addresses_with_a_query_keep_it(visitor: Traveller, applications: Applications, ada: Account) -> None:
+    shop = await applications.add("shop", slo_url="https://shop.example.com/slo?tenant=acme")
+    await visitor.sign_in()
+    session = await visitor.sign_on(shop)
+    address = onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index))
+    assert address.startswith("https://shop.example.com/slo?tenant=acme&SAMLResponse=")
+    assert urlsplit(address).netloc == "shop.example.com"
+    assert not address.startswith(BASE_URL)
