@@ -359,11 +359,15 @@ async def _take_in(tx: Transaction, service: ServiceContext, user_id: UUID, now:
     """Count somebody among the users of a service, if it is there, and that of an active organization, still: the service as it is by now,
     and what they have of it.
 
-    Raises ServiceNotFound, OrganizationNotActive, OrganizationNotFound.
+    Raises ServiceNotFound, OrganizationNotActive.
     """
-    if not await tx.end_users.add(service.id, user_id, now, signed_in=True):
+    enrolled = tx.end_users.enrol(service.id, user_id, now)
+    found, entitlement = await tx.services.taken_in(service.id, user_id, now) or refuse(ServiceNotFound)
+    if enrolled.value is None:
         raise ServiceNotFound
-    return await _open(tx, service.org_slug, service.slug), await tx.subscriptions.entitlement(service.id, user_id, now)
+    if found.status is not OrganizationStatus.ACTIVE:
+        raise OrganizationNotActive
+    return found, entitlement
 
 
 async def _begin(

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.access import BrowserSession, Caller, ServiceContext, Visitor
-    from core.login import SignedIn
     from core.services import Service
     from core.sessions import TokenPair
     from core.values import Email
@@ -143,6 +142,7 @@ class IssuedCode:
     service_id: UUID | None
     address: str | None
     agent: str | None
+    takes_part: bool  # in its organization, unless it is a member who has not been seen there yet
     browser: BrowserSession
 
 
@@ -353,17 +353,13 @@ async def exchange(ports: Ports, application: Application, code: str, redirect_u
     if application.context is not None and application.context.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
     try:
-        signed_in = await _redeem(ports, application, digest(code), redirect_uri, verifier) or refuse(CodeInvalid)
+        return await _redeem(ports, application, digest(code), redirect_uri, verifier)
     except CodeInvalid:
         ports.metrics.login_failed(FAILED)
         raise
-    await login.take_part(ports, signed_in)
-    return login.tokens(ports, signed_in)
 
 
-async def _redeem(
-    ports: Ports, application: Application, code_hash: bytes, redirect_uri: str | None, verifier: str | None
-) -> SignedIn | None:
+async def _redeem(ports: Ports, application: Application, code_hash: bytes, redirect_uri: str | None, verifier: str | None) -> TokenPair:
     challenge = None
     if verifier is not None:
         challenge = challenge_of(verifier) if _VERIFIER.fullmatch(verifier) else refuse(CodeInvalid)
@@ -373,7 +369,7 @@ async def _redeem(
         issued = await read.authorization_codes.find(code_hash) or refuse(CodeInvalid)
     if issued.service_id != application.service_id:
         raise CodeInvalid
-    now = ports.clock.now()
+    now, registered = ports.clock.now(), redirect_uri in _registered(ports, application)
     person = Person(
         user_id=issued.user_id,
         email=issued.email,
@@ -383,23 +379,28 @@ async def _redeem(
         address=issued.address,
         agent=issued.agent,
     )
+    signed_in = None
     try:
         async with ports.storage.transaction(by=person) as tx:
-            account = await tx.accounts.lock(issued.user_id) or refuse(CodeInvalid)
-            registered = redirect_uri in _registered(ports, application)
-            if account.is_usable and await tx.authorization_codes.redeem(
+            locked = tx.accounts.lock_usable(issued.user_id)
+            redeemed = await tx.authorization_codes.redeem(
                 code_hash, redirect_uri, challenge, person.session_id, now, registered=registered
-            ):
+            )
+            account = locked.value or refuse(CodeInvalid)
+            if redeemed:
                 provider = issued.browser.provider or login.PASSWORD  # a session that an earlier release began does not say
-                return await login.begin_at_service(
+                signed_in = await login.begin_at_service(
                     ports, tx, person, account, application.context, provider, issued.browser.device_id, Grant.AUTHORIZATION_CODE, now
                 )
-            given = await tx.authorization_codes.given(code_hash)
-            if given is not None:
+            elif (given := await tx.authorization_codes.given(code_hash)) is not None:
                 await tx.sessions.end(given, now)
-    except NotFound:  # the service, or all of its organization, by now
+    except NotFound:  # the service, by now
         raise CodeInvalid from None
-    return None
+    if signed_in is None:
+        raise CodeInvalid
+    if not issued.takes_part:
+        await login.take_part(ports, signed_in)
+    return login.tokens(ports, signed_in)
 
 
 def _registered(ports: Ports, application: Application) -> tuple[str | None, ...]:

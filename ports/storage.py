@@ -104,6 +104,10 @@ class Accounts(AccountsRead, Protocol):
         """The account that a one-time token was made for, locked; whether the token is still good is another question."""
         ...
 
+    def lock_usable(self, user_id: UUID) -> Soon[Account]:
+        """The account, locked before the next statement, if anybody may sign in to it."""
+        ...
+
     def lock_for_login(self, user_id: UUID, password_hash: str) -> Soon[Account]:
         """The account, locked before the next statement, if it may still sign in with the password that was checked: same hash, usable,
         address verified."""
@@ -826,6 +830,10 @@ class ServicesRead(Protocol):
         """The service with its organization, whatever the status of that."""
         ...
 
+    async def taken_in(self, service_id: UUID, user_id: UUID, now: datetime) -> tuple[ServiceContext, Entitlement] | None:
+        """The service with its organization, whatever the status of that, and what the person has of it."""
+        ...
+
     async def named(self, org_slug: str, slug: str) -> tuple[Service, ServiceContext] | None:
         """The same with all that the service is."""
         ...
@@ -1019,6 +1027,10 @@ class EndUsers(EndUsersRead, Protocol):
 
         Whether the service is there; it then stays until the transaction ends. Also counts.
         """
+        ...
+
+    def enrol(self, service_id: UUID, user_id: UUID, now: datetime) -> Soon[bool]:
+        """The same for a sign-in, before the next statement; None where the service is not there."""
         ...
 
 

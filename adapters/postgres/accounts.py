@@ -130,6 +130,13 @@ class Accounts(Repository):
             purpose=purpose,
         )
 
+    def lock_usable(self, user_id: UUID) -> Soon[Account]:
+        return self._one_soon(
+            to_account,
+            SELECT + "where id = %(user_id)s and deactivated_at is null and anonymized_at is null for no key update",
+            user_id=user_id,
+        )
+
     def lock_for_login(self, user_id: UUID, password_hash: str) -> Soon[Account]:
         return self._one_soon(
             to_account,

@@ -5,9 +5,12 @@ from typing import ClassVar, Final
 from uuid import UUID
 
 from adapters.postgres.statements import Repository, Row
+from adapters.postgres.subscriptions import entitlement, to_entitlement
 from adapters.postgres.tombstones import removing_logins
 from core.access import OrganizationStatus, ServiceContext
 from core.services import ListedService, Service, ServiceSlugTaken, ServiceType
+from core.sessions import NOTHING
+from core.subscriptions import Entitlement
 from core.values import Slug
 
 # Of `services v` and `organizations vo`, in the order in which `to_context` reads them.
@@ -106,6 +109,17 @@ class Services(Repository):
             to_context,
             f"select {CONTEXT} from services v join organizations vo on vo.id = v.org_id where v.id = %(service_id)s",
             service_id=service_id,
+        )
+
+    async def taken_in(self, service_id: UUID, user_id: UUID, now: datetime) -> tuple[ServiceContext, Entitlement] | None:
+        return await self._one(
+            lambda row: (to_context(row), NOTHING if row[CONTEXT_WIDTH] is None else to_entitlement(row[CONTEXT_WIDTH:])),
+            f"""
+            select {CONTEXT}, n.name, n.status, n.features from services v join organizations vo on vo.id = v.org_id
+            left join lateral ({entitlement("v.id", "%(user_id)s")}) n on true where v.id = %(service_id)s""",
+            service_id=service_id,
+            user_id=user_id,
+            now=now,
         )
 
     async def named(self, org_slug: str, slug: str) -> tuple[Service, ServiceContext] | None:

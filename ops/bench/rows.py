@@ -20,6 +20,7 @@ from ops.bench.end_users import DOMAIN, LIFE, LITTLE, Application, Applications,
 from ops.bench.filling import Say
 from ops.bench.plans import UNTIL_PLANNED, plans_of, renew
 from ops.bench.processes import Child, NotHere, Unfit, resident_mb
+from ops.bench.relying import Relying
 from ops.bench.service import Service, access_tokens, add_accounts, add_sessions, email_of, password_of
 from ops.bench.table import Goal, Sample
 from ops.bench.tenants import PER_TARGET, Tenant, Tenants, add_tenants
@@ -251,6 +252,25 @@ class Refresh(AgainstBareApp):
         count = self.per_second * seconds
         tokens, self.tokens = self.tokens[:count], self.tokens[count:]
         return measured(self.service, REQUESTS, refreshes(tokens), seconds)
+
+
+class CodeExchange(AgainstBareApp):
+    name = "code-exchange"
+    what = "POST /auth/token with a code and 1 worker / the same bare app"
+    goal = Goal(bar=0.12, aim=0.20)
+    setting = f"{AgainstBareApp.setting}, one application that shows its secret, each request a code of its own, of {ACCOUNTS} people"
+
+    def prepare(self, seconds: int, rounds: int) -> None:
+        super().prepare(seconds, rounds)
+        add_accounts(self.service, ACCOUNTS)
+        probe = REQUESTS.drive(self.bare, [Request("GET", "/")], 1)
+        self.per_second = round(0.6 * probe.rate)  # more than will be asked for; using one twice would fail, and be seen
+        self.codes = Relying(self.service).exchanges(self.per_second * (seconds * rounds + 1 + WARM_UP))
+
+    def ours(self, seconds: int) -> Sample:
+        count = self.per_second * seconds
+        requests, self.codes = self.codes[:count], self.codes[count:]
+        return measured(self.service, REQUESTS, requests, seconds)
 
 
 class MfaVerify(AgainstBareApp):
@@ -759,7 +779,7 @@ def refreshes(tokens: Sequence[str]) -> list[Request]:
 
 # Those of the organizations come last, and then those of end users: what rows share runs from the first to the last that asks for it.
 ROWS: Final[Sequence[type[Row]]] = (
-    LoginsOnWheel, LoginsOnBuild, Read, ServiceUserRead, DeviceList, Refresh, MfaVerify, ReadsDuringLogins, Memory,
+    LoginsOnWheel, LoginsOnBuild, Read, ServiceUserRead, DeviceList, Refresh, CodeExchange, MfaVerify, ReadsDuringLogins, Memory,
     MembersPage, AuditPage, AuditPageByTarget,
     ReadAmongMany, ServiceUsersPage, EndUsersPage, Search, SearchEverybody,
     LoginTrends, LoginsByService, LoginsByProvider, RecentLogins, ServiceAnalytics,
