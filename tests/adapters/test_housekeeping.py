@@ -101,8 +101,13 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
             insert into link_tickets (token_hash, user_id, session_id, provider, created_at, expires_at)
             select %s, user_id, id, 'codehost', %s, %s from sessions where user_id = %s and ended_at is null and expires_at > %s limit 1"""
         await run_sql(pool, ticket, digest(str(when)), NOW, when, ada.id, NOW - HOUR)
+        state = """
+            insert into provider_states (state_hash, browser_hash, provider, after, created_at, expires_at)
+            values (%s, %s, %s, '/', %s, %s)"""
+        await run_sql(pool, state, digest(str(when)), digest("a browser"), "websuite", NOW, when)
         device = """
-            insert into device_codes (device_code_hash, user_code_hash, org_id, service_id, status, interval_seconds, created_at, expires_at)
+            insert into device_codes (device_code_hash, user_code_hash, org_id, service_id, status, interval_seconds, created_at,
+                                      expires_at)
             select %s, %s, org_id, id, 'pending', 5, %s, %s from services"""
         await run_sql(pool, device, digest(f"device {when}"), digest(f"user {when}"), NOW, when)
         await run_sql(pool, "insert into deleted_organizations (id, deleted_at) values (%s, %s)", uuid4(), when)
@@ -114,6 +119,7 @@ SWEPT_TABLES = {
     Sweep.PRE_AUTHS: ("pre_auths", 1),
     Sweep.DEVICE_CODES: ("device_codes", 1),
     Sweep.LINK_TICKETS: ("link_tickets", 1),
+    Sweep.PROVIDER_STATES: ("provider_states", 1),
     Sweep.SIGNING_KEYS: ("signing_keys", 1),
     Sweep.SESSIONS: ("sessions", 2),
     Sweep.RATES: ("rates", 1),

@@ -72,7 +72,7 @@ class Cli:
         """What a person with this token says to it."""
         return await self.api.post(VERIFY, {"user_code": user_code or self.codes["user_code"], "action": action}, token=token)
 
-    async def status(self) -> list[tuple[Any, ...]]:
+    async def status(self) -> list[str]:
         return [row[0] for row in await run_sql(self.pool, "select status from device_codes order by created_at")]
 
     async def left(self) -> dict[str, int]:
