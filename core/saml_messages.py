@@ -142,9 +142,13 @@ def new_id() -> str:
 
 def unpacked_from_redirect(text: str) -> bytes:
     """The message in a query (SAML bindings, section 3.4.4.1). Raises MessageInvalid."""
+    return _inflated(_decoded(text))
+
+
+def _inflated(packed: bytes) -> bytes:
     inflater = zlib.decompressobj(-15)
     try:
-        unpacked = inflater.decompress(_decoded(text), MAX_UNPACKED)
+        unpacked = inflater.decompress(packed, MAX_UNPACKED)
     except zlib.error:
         raise MessageInvalid from None
     # What is not at its end is too long, or cut off; and nothing may come behind it.
@@ -154,8 +158,12 @@ def unpacked_from_redirect(text: str) -> bytes:
 
 
 def unpacked_from_post(text: str) -> bytes:
-    """The message in a form (SAML bindings, section 3.5.4); its lines may be wrapped. Raises MessageInvalid."""
-    return _decoded("".join(text.split()) if len(text) <= MAX_PACKED else text)
+    """The message in a form (SAML bindings, section 3.5.4); its lines may be wrapped. Raises MessageInvalid.
+
+    node-saml deflates what it posts as well, unless it is told not to.
+    """
+    packed = _decoded("".join(text.split()) if len(text) <= MAX_PACKED else text)
+    return packed if packed.lstrip()[:1] == b"<" else _inflated(packed)
 
 
 def _decoded(text: str) -> bytes:

@@ -216,7 +216,7 @@ class Posted:
 
 def posted(answer: Answer) -> Posted:
     """What stands in the form of the page."""
-    assert answer.status == 200, (answer.status, answer.text)
+    assert answer.status == 200, (answer.status, answer.text.rpartition("<main>")[2])
     fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', answer.text))
     [url] = re.findall(r'method="post" action="([^"]+)"', answer.text)
     relay_state = fields.get("RelayState")

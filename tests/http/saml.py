@@ -57,6 +57,6 @@ class Traveller(Visitor):
 
 def onward(answer: Answer, status: int = 302) -> str:
     """Where an answer of the protocol sends the browser, as a path where it is one of ours."""
-    assert answer.status == status, (answer.status, answer.text)
+    assert answer.status == status, (answer.status, answer.text.rpartition("<main>")[2])
     assert answer.headers["Cache-Control"] == "no-store"
     return str(answer.headers["Location"]).removeprefix(BASE_URL)
