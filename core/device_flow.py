@@ -81,8 +81,7 @@ class DeviceCodeDenied(Invalid):
 
 
 class DeviceCodeInvalid(GrantInvalid):
-    """The device code is unknown, was used before, or is for another client or another code_verifier. Begin again at
-    POST /auth/device/code."""
+    """The device code is unknown, was used, or is another client's or needs another code_verifier. Begin again at /auth/device/code."""
 
 
 class RequestStatus(StrEnum):

@@ -276,6 +276,7 @@ async def test_the_short_name_of_the_grant_does_as_well(approved: Cli) -> None:
 
 ENDINGS: dict[str, tuple[str, tuple[int, str, str]]] = {
     "the session ended": ("update sessions set ended_at = created_at", DENIED),
+    "the session was removed, as anonymization does": ("delete from sessions", INVALID),
     "the account was deactivated": ("update users set deactivated_at = now() where email = 'ada@example.com'", DENIED),
     "the account was deleted": ("delete from users where email = 'ada@example.com'", INVALID),
     "the organization was suspended": ("update organizations set status = 'suspended'", NOT_ACTIVE),
