@@ -31,14 +31,14 @@ NS: Final = {
 }
 
 
-_made: dict[datetime, Certificate] = {}
+_made: dict[tuple[datetime, str], Certificate] = {}
 
 
-async def new_certificate(now: datetime) -> Certificate:
-    """One of its own id, whose key is made once for each time, since that takes a tenth of a second."""
-    if now not in _made:
-        _made[now] = await X509Certificates().new("acme", "shop", now, 3)
-    return replace(_made[now], id=new_id())
+async def new_certificate(now: datetime, organization: str = "acme") -> Certificate:
+    """One of its own id, whose key is made once for each of these, since that takes a tenth of a second."""
+    if (now, organization) not in _made:
+        _made[now, organization] = await X509Certificates().new(organization, "shop", now, 3)
+    return replace(_made[now, organization], id=new_id())
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,6 +93,8 @@ DELETE /api/user/devices/<device_id>#other    401  403  403  403  403  403  403 
 DELETE /api/user/devices/<device_id>#current  401  400  400  400  400  400  400  400  403  403  400  400  403  403  403  403  403  401  400
 
 GET    /api/user/identities                   401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
+GET    /auth/<provider:provider>              302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302
+GET    /auth/<provider:provider>/callback     400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
 POST   /api/user/identities/<provider>/link   401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 DELETE /api/user/identities/<provider>        401  200  200  200  200  200  200  200  403  403  200  200  200  200  200  200  200  401  200
 GET    /api/provider-token/<provider>         401  200  200  200  200  200  200  200  403  403  200  200  200  200  200  200  200  401  200
@@ -150,6 +152,19 @@ DELETE {service}/api-keys/<api_key_id>        401  403  403  403  403  204  204 
 PUT    {service}/oauth-credentials/<provider> 401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 GET    {service}/oauth-credentials/<provider> 401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 DELETE {service}/oauth-credentials/<provider> 401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
+
+POST   {service}/saml                         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {service}/saml                         401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+DELETE {service}/saml                         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {service}/saml/certificate             401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {service}/saml/certificate             401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+GET    {service}/saml/login                   401  403  403  403  200  200  200  403  403  403  403* 403* 403  403  403  403  403  401  200
+GET    {saml}/metadata                        200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
+GET    {saml}/sso                             400  400  400  400  400  400  400  400  400  400  403* 403* 400  400  400  400  403* 400  400
+POST   {saml}/sso                             400  400  400  400  400  400  400  400  400  400  403* 403* 400  400  400  400  403* 400  400
+GET    {saml}/authenticate                    400  400  400  400  400  400  400  400  400  400  403* 403* 400  400  400  400  403* 400  400
+GET    {saml}/slo                             400  400  400  400  400  400  400  400  400  400  403* 403* 400  400  400  400  403* 400  400
+POST   {saml}/slo                             400  400  400  400  400  400  400  400  400  400  403* 403* 400  400  400  400  403* 400  400
 
 GET    {org}/users                            401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {org}/users/<user_id>                  401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
@@ -250,6 +265,9 @@ POST   /app/account/two-factor/setup                 303* 200  400  200  303*
 POST   /app/account/two-factor/confirm               303* 200  400  200  303*
 POST   /app/account/two-factor/backup-codes          303* 200  200  200  303*
 POST   /app/account/two-factor/disable               303* 303  303  303  303*
+GET    /app/account/identities                       303* 200  200  200  303*
+POST   /app/account/identities/<provider:provider>/link 303* 200  200  200  303*
+POST   /app/account/identities/<provider:provider>/unlink 303* 303  303  303  303*
 GET    /app/account/devices                          303* 200  200  200  303*
 GET    /app/account/devices/<device_id>              303* 200  200  200  303*
 GET    /app/account/devices/<device_id>#other        303* 403  403  403  303*
@@ -278,6 +296,7 @@ SERVICE: Final = f"{ORG}/services/<service_slug>"
 SHORT: Final = {
     "{org}": ORG,
     "{service}": SERVICE,
+    "{saml}": "/saml/<org_slug>/<service_slug>",
     "{invitation}": f"{ORG}/invitations/<invitation_id>",
     "{platform}": "/api/platform",
     "{governed}": "/api/platform/organizations/<org_id>",
@@ -319,6 +338,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "DELETE /api/user/devices/<device_id>#current": Request(
         given="update sessions set device_id = '{device_id}' where user_id = '{own_id}'"
     ),
+    "GET /auth/<provider:provider>/callback": Request(query={"state": "made up", "code": "made up"}, cookies=BROWSER),
+    "POST /app/account/identities/<provider:provider>/link": Request(form=OF_THE_SESSION, things={"provider": "websuite"}),
+    "POST /app/account/identities/<provider:provider>/unlink": Request(form=OF_THE_SESSION),
     "POST /api/user/identities/<provider>/link": Request(things={"provider": "websuite"}),  # the only one that is not linked yet
     "GET /api/privacy/export/<user_id>#own": Request(things=ONESELF),
     "DELETE /api/privacy/forget/<user_id>#own": Request(things=ONESELF),
@@ -341,6 +363,10 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"PATCH {SERVICE}/plans/<plan_id>": Request({"name": "A New Name"}),
     f"POST {SERVICE}/api-keys": Request({"name": "Another", "permissions": ["read:users"]}),
     f"PUT {SERVICE}/oauth-credentials/<provider>": Request({"client_id": "another", "client_secret": "and its secret"}),
+    f"POST {SERVICE}/saml": Request({"enabled": True, "entity_id": "https://anywhere.example", "acs_url": "https://anywhere.example/acs"}),
+    "POST /saml/<org_slug>/<service_slug>/sso": Request(form={"SAMLRequest": "made up"}),
+    "GET /saml/<org_slug>/<service_slug>/authenticate": Request(query={"saml_state": "made up"}),
+    "POST /saml/<org_slug>/<service_slug>/slo": Request(form={"SAMLRequest": "made up"}),
     f"GET {ORG}/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     f"DELETE {ORG}/users/<user_id>/sessions": Request(things={"user_id": "{end_user_id}"}),
     f"POST {ORG}/smtp": Request({"host": "mail.anywhere.example", "from_email": "post@anywhere.example"}),

@@ -26,6 +26,7 @@ from core.oauth_credentials import Credentials
 from core.one_time_tokens import Purpose
 from core.organizations import Membership, Organization
 from core.providers import Provider
+from core.saml import Configuration, NameIdFormat
 from core.services import Plan, Service, ServiceType
 from core.values import Domain, Email, Slug, digest, new_id, new_secret
 from ports import Ports
@@ -33,6 +34,7 @@ from tests.access.belongings import COUNTRY, Belongings, backup_codes, begin_in_
 from tests.access.state import State, state
 from tests.builders import SignedIn, add_account, mail_server, run_sql, sign_in
 from tests.identities import add_identity
+from tests.saml import new_certificate
 from tests.services import add_login, add_service_user, add_subscription, sign_in_to
 
 AUDITED: Final = ("organization.updated", "user.invited", "user.removed", "security.password.changed", "service.updated")
@@ -469,6 +471,8 @@ async def _add_services(ports: Ports, organization: Organization, owner: Account
             await tx.oauth_credentials.put(
                 org, service.id, Credentials(Provider.CODEHOST, f"{service.slug} client", now), f"provider secret of {service.slug}"
             )
+            await tx.saml.configure(org, service.id, _saml(slug, service.slug), now)
+            await tx.saml.add_certificate(org, service.id, await new_certificate(now, slug))
         for plan in plans.values():
             await tx.plans.add(plan)
         listed = _key(organization, shop.id, owner, "listed-key", frozenset(Permission), now)
@@ -486,6 +490,18 @@ async def _add_services(ports: Ports, organization: Organization, owner: Account
         "domain": f"{slug}.example",
     }
     return (shop.id, desk.id), things
+
+
+def _saml(slug: str, service_slug: str) -> Configuration:
+    return Configuration(
+        enabled=True,
+        entity_id=f"https://{service_slug}.{slug}.example/metadata",
+        acs_url=f"https://{service_slug}.{slug}.example/acs",
+        slo_url=f"https://{service_slug}.{slug}.example/slo",
+        name_id_format=NameIdFormat.PERSISTENT,
+        attribute_mapping={"email": f"mail of {slug}"},
+        sign_response=False,
+    )
 
 
 async def _add_keys(ports: Ports, organization: Organization, services: tuple[UUID, UUID], owner: Account) -> Mapping[str, str]:

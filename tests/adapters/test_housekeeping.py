@@ -110,6 +110,13 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
                                       expires_at)
             select %s, %s, org_id, id, 'pending', 5, %s, %s from services"""
         await run_sql(pool, device, digest(f"device {when}"), digest(f"user {when}"), NOW, when)
+        sign_on = """
+            insert into saml_sign_ons (state_hash, browser_hash, org_id, service_id, request_id, force_authn, is_passive, created_at,
+                                       expires_at)
+            select %s, 'x', org_id, id, %s, false, false, %s, %s from services"""
+        await run_sql(pool, sign_on, digest(str(when)), str(when), NOW, when)
+        logout = "insert into saml_logouts (id, browser_hash, created_at, expires_at) values (%s, %s, %s, %s)"
+        await run_sql(pool, logout, uuid4(), digest(str(when)), NOW, when)
         await run_sql(pool, "insert into deleted_organizations (id, deleted_at) values (%s, %s)", uuid4(), when)
         await run_sql(pool, "insert into deleted_services (id, deleted_at) values (%s, %s)", uuid4(), when)
 
@@ -120,6 +127,8 @@ SWEPT_TABLES = {
     Sweep.DEVICE_CODES: ("device_codes", 1),
     Sweep.LINK_TICKETS: ("link_tickets", 1),
     Sweep.PROVIDER_STATES: ("provider_states", 1),
+    Sweep.SAML_SIGN_ONS: ("saml_sign_ons", 1),
+    Sweep.SAML_LOGOUTS: ("saml_logouts", 1),
     Sweep.SIGNING_KEYS: ("signing_keys", 1),
     Sweep.SESSIONS: ("sessions", 2),
     Sweep.RATES: ("rates", 1),

@@ -21,6 +21,7 @@ from ports import Ports
 from tests.adapters.rows import DAY, HOUR, NOW, SECOND, account, add, mail
 from tests.builders import add_organization, mail_server, run_sql
 from tests.fakes.outside import FakeClock
+from tests.saml import new_certificate
 from tests.services import add_service
 
 TOKENS = {b"access": identities.access_place, b"refresh": identities.refresh_place}
@@ -48,6 +49,9 @@ async def test_every_sealed_value_comes_under_the_new_key(
             await tx.smtp.put(mail_server(org, password=f"password {number}" if number else None), NOW)
         for number, provider in enumerate(providers):
             await tx.oauth_credentials.put(orgs[0], services[number // 3], Credentials(provider, "id", NOW), f"secret {number}")
+        certificates = [await new_certificate(NOW) for _ in services]
+        for service, certificate in zip(services, certificates, strict=True):
+            await tx.saml.add_certificate(orgs[0], service, certificate)
         people = [account(f"person-{number}@example.com") for number in range(4)]
         for number, person in enumerate(people):
             await tx.accounts.add(person)
@@ -61,13 +65,14 @@ async def test_every_sealed_value_comes_under_the_new_key(
         await run_sql(pool, insert, name, ada, provider, NOW, *sealed)
     async with both.storage.transaction(by=SYSTEM) as tx:
         await tx.mails.keep_token(mails[0], "already new", NOW)
-    assert await housekeeping.reencrypt(both) == 4 + 6 + 4 + 6 + 3 + 3 + 4
+    assert await housekeeping.reencrypt(both) == 4 + 6 + 4 + 6 + 2 + 3 + 3 + 4
     assert await housekeeping.reencrypt(both) == 0
     assert await housekeeping.reencrypt(after) == 0
     async with after.storage.reading() as read:
         assert [key.private_key for key in await read.signing_keys.live(NOW)] == [b"pem 3", b"pem 2", b"pem 1", b"pem 0"]
         servers = [await read.smtp.server(org) for org in orgs]
         assert [server and server.password for server in servers] == [None, "password 1", "password 2", "password 3", "password 4"]
+        assert [await read.saml.certificate(orgs[0], service) for service in services] == certificates
         factors = [await read.mfa.enrolment(person.id) for person in people]
         assert [factor and factor.secret for factor in factors] == [f"SECRET {number}" for number in range(4)]
     vault = AesVault([new])
@@ -94,6 +99,9 @@ async def test_every_column_that_is_sealed_is_known(pool: Pool) -> None:
         *(("services", "client_secret_hash"), ("api_keys", "key_hash")),
         *(("link_tickets", "token_hash"), ("sessions", "browser_hash"), ("devices", "client_hash"), ("devices", "trust_hash")),
         *(("backup_codes", "code_hash"), ("mfa", "codes_salt"), ("passkeys", "credential_id"), ("passkeys", "public_key")),
+        *(("saml_sign_ons", "state_hash"), ("saml_sign_ons", "browser_hash"), ("saml_sign_ons", "ticket_hash")),
+        ("saml_logouts", "browser_hash"),
+        *(("provider_states", "state_hash"), ("provider_states", "browser_hash")),
     }
     assert COLUMNS.keys() == set(Sealed)
     assert set(columns) - open_to_all == {tuple(kind.split(".")) for kind in Sealed}

@@ -188,7 +188,18 @@ async def use(storage: Postgres, one: Service, *people: UUID) -> None:
             assert await tx.end_users.add(one.id, user_id, NOW, signed_in=True)
 
 
-HANGING = ("plans", "subscriptions", "api_keys", "identities", "oauth_credentials", "service_users", "login_totals", "login_events")
+HANGING = (
+    *("plans", "subscriptions", "api_keys", "identities", "oauth_credentials", "service_users", "login_totals", "login_events"),
+    *(
+        "saml_configurations",
+        "saml_certificates",
+        "saml_sign_ons",
+        "saml_name_ids",
+        "saml_sessions",
+        "saml_logouts",
+        "saml_logout_requests",
+    ),
+)
 
 
 async def fill(pool: Pool, one: Service, user_id: UUID) -> None:
@@ -204,6 +215,24 @@ async def fill(pool: Pool, one: Service, user_id: UUID) -> None:
            values (gen_random_uuid(), %(user)s, %(service)s, 'codehost', '1', now())""",
         """insert into oauth_credentials (service_id, provider, org_id, client_id, client_secret, updated_at)
            values (%(service)s, 'codehost', %(org)s, 'x', 'x', now())""",
+        """insert into saml_configurations (service_id, org_id, enabled, name_id_format, sign_assertions, sign_response, updated_at)
+           values (%(service)s, %(org)s, false, 'x', true, true, now())""",
+        """insert into saml_certificates (id, org_id, service_id, certificate, private_key, valid_from, valid_until, created_at)
+           values (gen_random_uuid(), %(org)s, %(service)s, 'x', 'x', now(), now(), now())""",
+        """insert into saml_sign_ons (state_hash, browser_hash, org_id, service_id, request_id, force_authn, is_passive, created_at,
+                                      expires_at)
+           values (%(key)s, 'x', %(org)s, %(service)s, 'x', false, false, now(), now())""",
+        """insert into saml_name_ids (service_id, user_id, org_id, name_id, created_at)
+           values (%(service)s, %(user)s, %(org)s, 'x', now())""",
+        """with session as (
+             insert into sessions (id, user_id, created_at, expires_at, ends_at)
+             values (gen_random_uuid(), %(user)s, now(), now(), now()) returning id)
+           insert into saml_sessions (session_id, service_id, org_id, session_index, name_id, name_id_format, created_at)
+           select id, %(service)s, %(org)s, 'x', 'x', 'x', now() from session""",
+        """insert into saml_logouts (id, browser_hash, org_id, service_id, request_id, created_at, expires_at)
+           values (%(service)s, %(key)s, %(org)s, %(service)s, 'x', now(), now())""",
+        """insert into saml_logout_requests (request_id, logout_id, org_id, service_id, session_index, name_id, name_id_format)
+           values (%(service)s, %(service)s, %(org)s, %(service)s, 'x', 'x', 'x')""",
         "insert into login_totals (org_id, service_id, day, provider, shard, total) values (%(org)s, %(service)s, now(), 'password', 0, 1)",
         """insert into login_events (id, user_id, org_id, service_id, provider, success, created_at)
            values (gen_random_uuid(), %(user)s, %(org)s, %(service)s, 'password', true, now())""",

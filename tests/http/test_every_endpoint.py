@@ -77,6 +77,10 @@ ADDITIVE = {
     "POST /app/account/two-factor/confirm": "decisions, point 176: its forms",
     "POST /app/account/two-factor/backup-codes": "decisions, point 176: its forms",
     "POST /app/account/two-factor/disable": "decisions, point 176: its forms",
+    "GET /auth/{}/callback": "decisions, point 87",
+    "GET /app/account/identities": "decisions, point 53: the page of the linked accounts",
+    "POST /app/account/identities/{}/link": "decisions, point 176: its forms",
+    "POST /app/account/identities/{}/unlink": "decisions, point 176: its forms",
     "GET /app/account/devices": "decisions, point 53: the page of the devices",
     "GET /app/account/devices/{}": "decisions, point 53: the page of a device",
     "POST /app/account/devices/{}/name": "decisions, point 176: its forms",
@@ -88,13 +92,13 @@ ADDITIVE = {
 
 # What answers have besides the fields that the documents name, and why: by the id of the row.
 ADDED_FIELDS = {
-    "auth-login": {"mfa_required": "identity.md section 4.1: with MFA"},
+    "auth-login": {"mfa_required": "identity.md section 4.1: with MFA", "redirect_url": "decisions, point 175"},
     "organization-select": {"expires_in": "decisions, point 51"},
     "service-create": {"client_secret": "decisions, point 92"},
     "service-update": {"client_secret": "decisions, point 158"},
 }
 # Which of them are there only when there is something to say.
-SOMETIMES = {"service-update": {"client_secret"}, "auth-login": {"mfa_required"}}
+SOMETIMES = {"service-update": {"client_secret"}, "auth-login": {"mfa_required", "redirect_url"}}
 
 Row = dict[str, Any]
 _numbers = itertools.count()
