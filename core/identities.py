@@ -14,7 +14,7 @@ from uuid import UUID
 
 from core import events, oauth_credentials
 from core.access import enter
-from core.errors import Invalid, Limited, NotFound, Outage, ProviderFailed, Refusal, SessionEnded, refuse
+from core.errors import Invalid, Limited, NotFound, Outage, ProviderFailed, SessionEnded, refuse
 from core.oauth_credentials import ProviderUnknown, provider_named
 from core.values import digest, new_secret
 
@@ -172,9 +172,12 @@ async def provider_token(ports: Ports, caller: Person, provider_name: str) -> Pr
         raise BeingRenewed(1)
     org_id = None if caller.service is None else caller.service.org_id
     try:
-        client = await oauth_credentials.client_at(ports, provider, org_id, _context(caller))
+        try:
+            client = await oauth_credentials.client_at(ports, provider, org_id, _context(caller))
+        except ProviderUnknown:
+            raise ProviderFailed(f"a token of {provider.value} has expired, and nobody is known there any more to renew it") from None
         renewed = await ports.providers.refresh(provider, client, claim.refresh_token)
-    except (Outage, Refusal):
+    except Outage:
         async with ports.storage.transaction(by=caller) as tx:
             await tx.identities.give_up(claim)
         raise

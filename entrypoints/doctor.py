@@ -21,10 +21,11 @@ from adapters.postgres.storage import Postgres
 from adapters.saml import XmlLibrariesDisagree, check_libraries
 from core.domains import DnsFailed
 from core.errors import StorageDown
+from core.uris import is_web
 from entrypoints.bind import show_server
 from entrypoints.main import base_url, running_database
 from entrypoints.settings import Settings, SettingsInvalid
-from entrypoints.wiring import check_database_address, check_sender, hashes_at_once, mail_folder, openings, places, smtp, vault_of
+from entrypoints.wiring import check_database_address, check_sender, hashes_at_once, mail_folder, openings, places, provider_settings, smtp, vault_of
 from ports.crypto import SealBroken
 from ports.observe import Clock
 from ports.outside import MailRefused
@@ -87,6 +88,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
     yield from name_servers(settings)
     yield outbound(settings)
     yield locations(settings)
+    yield from providers(settings)
     yield from storage(settings)
 
 
@@ -209,6 +211,22 @@ def locations(settings: Settings) -> Finding:
     except SettingsInvalid as error:
         return Finding("locations", Health.BAD, str(error))
     return Finding("locations", Health.GOOD, f"those of {settings.geoip_database}")
+
+
+def providers(settings: Settings) -> Iterator[Finding]:
+    """Through whom people can sign in. Nobody is asked: a provider has no answer for somebody without a code."""
+    found = provider_settings(settings)
+    for provider, known in found.items():
+        urls = (known.authorize_url, known.token_url, known.userinfo_url, known.emails_url, known.jwks_url)
+        plain = [url for url in urls if url and not is_web(url)]
+        whose = "for the platform" if known.client else "for services with credentials of their own"
+        if plain:
+            text = f"{provider.value} is at {plain[0]}: what is said there travels in the clear, and anybody on the way can be anybody"
+            yield Finding("providers", Health.WARNING, text)
+        else:
+            yield Finding("providers", Health.GOOD, f"{provider.value}, {whose}")
+    if not found:
+        yield Finding("providers", Health.GOOD, "none: people sign in with passwords")
 
 
 def storage(settings: Settings) -> Iterator[Finding]:

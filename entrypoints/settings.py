@@ -299,6 +299,7 @@ class Settings(BaseSettings):
             export_login_events=self.export_login_events,
             auto_approve_organizations=self.auto_approve_organizations,
             key_environment=self.key_environment,
+            providers=frozenset(provider for provider in Provider if self.client_at(provider) is not None),
             frontend_url=self.frontend_url,
             common_passwords=_lines(self.common_passwords_file),
         )

@@ -11,13 +11,34 @@ from typing import Any
 import pytest
 
 from adapters.crypto import generate_key
+from adapters.providers import ProviderSettings
 from core.policy import Policy
+from core.providers import Provider, ProviderClient
 from entrypoints import wiring
 from entrypoints.settings import Settings, SettingsInvalid, load
 from entrypoints.wiring import encryption_keys, outbox, wire
 
 KEYS = "a:" + "A" * 43 + "="
 GOLD: dict[str, Any] = {"name": "gold", "display_name": "Gold", "default_max_services": 50, "default_max_users": 500, "price_cents": 49_00}
+
+
+OF_A_PROVIDER = ("client_id", "client_secret", "authorize_url", "token_url", "userinfo_url")
+CODEHOST = {
+    "CODEHOST_CLIENT_ID": "gatehouse",
+    "CODEHOST_CLIENT_SECRET": "the secret at the code host",
+    "CODEHOST_AUTHORIZE_URL": "https://codehost.example/authorize?prompt=select",
+    "CODEHOST_TOKEN_URL": "https://codehost.example/token",
+    "CODEHOST_USERINFO_URL": "https://api.codehost.example/user",
+    "CODEHOST_EMAILS_URL": "https://api.codehost.example/user/emails",
+    "CODEHOST_SCOPES": "gist  read:org",
+}
+OFFICESUITE = {
+    "OFFICESUITE_AUTHORIZE_URL": "https://officesuite.example/authorize",
+    "OFFICESUITE_TOKEN_URL": "https://officesuite.example/token",
+    "OFFICESUITE_USERINFO_URL": "https://officesuite.example/userinfo",
+    "OFFICESUITE_ISSUER": "https://officesuite.example/v2.0",
+    "OFFICESUITE_JWKS_URL": "http://127.0.0.1:9000/keys",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +104,10 @@ def test_the_defaults_are_the_documented_ones(given: Given) -> None:
         "unverified_purge_days": 7,
         "export_login_events": 1000,
         "common_passwords_file": None,
+        **{f"{provider}_{name}": None for provider in ("codehost", "websuite", "officesuite") for name in OF_A_PROVIDER},
+        **{f"{provider}_{name}": None for provider in ("websuite", "officesuite") for name in ("issuer", "jwks_url")},
+        **{f"{provider}_scopes": "" for provider in ("codehost", "websuite", "officesuite")},
+        "codehost_emails_url": None,
         "log_format": "auto",
         "log_level": "info",
         "metrics_token": None,
@@ -427,3 +452,59 @@ def test_keys_that_cannot_be_kept_or_read_are_told_in_a_sentence(given: Given, t
     (tmp_path / "encryption-keys").mkdir()
     with pytest.raises(SettingsInvalid, match=r"encryption-keys cannot be read: Is a directory\.$"):
         encryption_keys(given(DATA_DIR=str(tmp_path)))
+
+
+# Identity providers
+
+
+def test_a_provider_is_set_up_by_all_that_it_takes(given: Given) -> None:
+    settings = given(**CODEHOST, **OFFICESUITE)
+    found = wiring.provider_settings(settings)
+    assert found == {
+        Provider.CODEHOST: ProviderSettings(
+            client=ProviderClient("gatehouse", "the secret at the code host"),
+            authorize_url="https://codehost.example/authorize?prompt=select",
+            token_url="https://codehost.example/token",
+            userinfo_url="https://api.codehost.example/user",
+            emails_url="https://api.codehost.example/user/emails",
+            scopes=("gist", "read:org"),
+        ),
+        Provider.OFFICESUITE: ProviderSettings(
+            client=None,
+            authorize_url="https://officesuite.example/authorize",
+            token_url="https://officesuite.example/token",
+            userinfo_url="https://officesuite.example/userinfo",
+            issuer="https://officesuite.example/v2.0",
+            jwks_url="http://127.0.0.1:9000/keys",
+        ),
+    }
+    assert settings.policy.providers == {Provider.CODEHOST}, "at the other one services alone are known"
+    assert "the secret at" not in repr(settings)
+
+
+@pytest.mark.parametrize("missing", sorted(CODEHOST.keys() - {"CODEHOST_SCOPES"}))
+def test_part_of_a_provider_is_a_mistake(given: Given, missing: str) -> None:
+    with pytest.raises(SettingsInvalid, match=f"^SSO_{missing} is missing: codehost cannot be used without"):
+        given(**{name: value for name, value in CODEHOST.items() if name != missing})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "codehost.example",
+        "ftp://codehost.example/x",
+        "https://user@codehost.example",
+        "https://x/#y",
+        "https://x:0/",
+        "https://[",
+        "https:///x",
+    ],
+)
+def test_an_endpoint_is_an_address(given: Given, url: str) -> None:
+    with pytest.raises(SettingsInvalid, match=r"^SSO_CODEHOST_TOKEN_URL is not usable: must be an http or https address"):
+        given(**{**CODEHOST, "CODEHOST_TOKEN_URL": url})
+
+
+def test_scopes_are_what_scopes_can_be(given: Given) -> None:
+    with pytest.raises(SettingsInvalid, match=r"^SSO_CODEHOST_SCOPES is not usable"):
+        given(**{**CODEHOST, "CODEHOST_SCOPES": 'a "quoted" one'})

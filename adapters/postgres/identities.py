@@ -123,8 +123,8 @@ class Identities(SealingRepository):
         return await self._exists(
             """
             update identities set access_token = %(access_token)s, refresh_token = %(refresh_token)s,
-                                  token_expires_at = %(token_expires_at)s, scopes = case when cardinality(%(scopes)s::text[]) = 0 then scopes
-                                  else %(scopes)s end, renewing_until = null
+                                  token_expires_at = %(token_expires_at)s, renewing_until = null,
+                                  scopes = case when cardinality(%(scopes)s::text[]) = 0 then scopes else %(scopes)s end
             where id = %(id)s and renewing_until = %(until)s returning 1""",
             id=claim.identity_id,
             until=claim.until,

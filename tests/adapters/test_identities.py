@@ -84,9 +84,9 @@ async def test_a_token_is_found_as_it_was_given(storage: Postgres, pool: Pool, a
     await add_identity(pool, ada, FIRST, shop, token="of ada in the shop")
     await add_identity(pool, ada, OTHER)
     await add_identity(pool, eve, FIRST, token="of eve")
-    assert await token(storage, ada) == ProviderToken("of ada", NOW, ("repo", "user"))
-    assert await token(storage, ada, shop) == ProviderToken("of ada in the shop", None, ())
-    assert await token(storage, eve) == ProviderToken("of eve", None, ())
+    assert await token(storage, ada) == ProviderToken("of ada", NOW, ("repo", "user"), can_be_renewed=True)
+    assert await token(storage, ada, shop) == ProviderToken("of ada in the shop", None, (), can_be_renewed=True)
+    assert await token(storage, eve) == ProviderToken("of eve", None, (), can_be_renewed=True)
     nothing = ((ada, None, OTHER), (eve, shop, FIRST), (ada, shop, OTHER), (uuid4(), None, FIRST), (ada, uuid4(), FIRST))
     assert [await token(storage, *of) for of in nothing] == [None] * len(nothing)
 

@@ -40,7 +40,7 @@ ADDED: dict[str, str] = {
     **dict.fromkeys(["organization.activated", "organization.deleted"], "organization"),
     **dict.fromkeys(["user.sessions_revoked", "user.impersonated", "user.created", "user.email_changed"], "user"),
     **dict.fromkeys(["platform.owner.promoted", "platform.owner.demoted", "impersonation.request"], "user"),
-    **dict.fromkeys(["security.identity.unlinked"], "user"),
+    **dict.fromkeys(["security.identity.linked", "security.identity.unlinked"], "user"),
 }
 
 

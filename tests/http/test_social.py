@@ -28,6 +28,8 @@ from tests.mfa import add_mfa
 from tests.services import add_service
 from tests.tenants import Tenant
 
+pytestmark = pytest.mark.slow
+
 CHALLENGE: Final = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 BACK: Final = "https://shop.example.com/callback"
 
@@ -416,7 +418,6 @@ async def test_what_is_no_state_is_refused(street: Street, query: str) -> None:
     assert (await street.visitor.open(f"/auth/{street.name}/callback{query}")).status == 400
 
 
-@pytest.mark.slow
 async def test_of_twenty_with_one_state_one_comes_in(street: Street) -> None:
     back = await street.leave()
     answers = await everyone(20, lambda _: street.visitor.open(back))
@@ -424,7 +425,6 @@ async def test_of_twenty_with_one_state_one_comes_in(street: Street) -> None:
     assert street.provider.counted["/token"] == 1
 
 
-@pytest.mark.slow
 @of("where", [None, "shop"])
 async def test_of_several_first_sign_ins_at_once_there_is_one_account(
     street: Street, app: QuartTrio, acme: Tenant, shop: UUID, where: str | None

@@ -27,6 +27,8 @@ from tests.http.visitor import ACCOUNT, Visitor, form_token, leads_to
 from tests.services import add_service, sign_in_to
 from tests.tenants import Tenant
 
+pytestmark = pytest.mark.slow
+
 PAGE = "/app/account/identities"
 LIFE = timedelta(minutes=4)  # of what the provider gives; ours live longer
 
@@ -177,7 +179,6 @@ async def test_what_the_person_has_at_a_service_can_be_linked_to_the_account(
     assert {row[1] for row in await street.identities()} == {None, shop}
 
 
-@pytest.mark.slow
 async def test_of_twenty_who_open_one_ticket_one_goes_on(street: Street, program: Program) -> None:
     path = await program.starts()
     answers = await everyone(20, lambda _: street.visitor.open(path))
@@ -278,7 +279,6 @@ async def test_one_that_does_not_expire_is_not_renewed(street: Street, program: 
     assert street.provider.counted["/token"] == 1
 
 
-@pytest.mark.slow
 async def test_of_many_who_ask_at_once_one_renews_it_and_all_get_it(street: Street, program: Program, clock: FakeClock) -> None:
     """A provider that takes each refresh token once would take a second use for a theft."""
     await street.comes_in()
