@@ -97,6 +97,7 @@ def test_the_defaults_are_the_documented_ones(given: Given) -> None:
         "geoip_database": None,
         "trusted_proxies": (),
         "rate_limits": "on",
+        "client_rate": 20.0,
         "account_guess_limit": 10,
         "mfa_guess_limit": 10,
         "mails_per_recipient": 5,
@@ -188,6 +189,7 @@ def test_every_setting_is_read_from_its_variable(given: Given, tmp_path: Path) -
         export_login_events=100_000,
         auto_approve_organizations=True,
         key_environment="live",
+        frontend_url="https://app.example.com",
         common_passwords=frozenset({"password1234", "qwertyuiop"}),
     )
 
