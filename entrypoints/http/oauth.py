@@ -313,8 +313,9 @@ class _Counted:
 
     async def identify(self, client_id: str | None, client_secret: str | None, *, polls: bool = False) -> Application | None:
         """The application that the Authorization header or the body names. Raises CredentialsTwice, ClientInvalid, Limited."""
-        if "Authorization" in request.headers:
-            named, shown = _basic()
+        header = _basic()
+        if header is not None:
+            named, shown = header
             if client_secret is not None or client_id not in (None, named):
                 raise CredentialsTwice
             client_id, client_secret = named, shown
@@ -332,16 +333,19 @@ class _Counted:
         return found
 
 
-def _basic() -> tuple[str, str | None]:
-    """What the Authorization header names, and shows; each of the two is encoded as in a form (RFC 6749 section 2.3.1).
+def _basic() -> tuple[str, str | None] | None:
+    """What the Authorization header names, and shows, if it is of this kind; each of the two is encoded as in a form (RFC 6749 section
+    2.3.1). Access tokens say nothing of applications.
 
     Raises ClientInvalid.
     """
-    scheme, _, encoded = request.headers["Authorization"].partition(" ")
+    scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        return None
     try:
         named, colon, shown = b64decode(encoded.strip(), validate=True).decode("utf-8").partition(":")
     except (NotBase64, ValueError):
         raise ClientInvalid from None
-    if scheme.lower() != "basic" or not colon:
+    if not colon:
         raise ClientInvalid
     return unquote_plus(named), unquote_plus(shown) or None

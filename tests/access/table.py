@@ -66,6 +66,8 @@ GET    /auth/reset-password                   200  200  200  200  200  200  200 
 POST   /auth/reset-password                   200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 POST   /api/auth/resend-verification          200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 POST   /auth/device/code                      200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
+POST   /auth/token                            200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
+POST   /auth/revoke                           200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /api/user                              401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
 PATCH  /api/user                              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 POST   /api/user/set-password                 401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
@@ -213,6 +215,7 @@ GET    /health/live                           200  200  200  200  200  200  200 
 GET    /health/ready                          200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /metrics                               200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /.well-known/jwks.json                 200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /.well-known/oauth-authorization-server 200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /openapi.json                          200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /docs                                  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /assets/<name>                         200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
@@ -252,6 +255,8 @@ GET    /app/forgot-password                          200  200  200  200  200
 POST   /app/forgot-password                          200  200  200  200  200
 
 GET    /auth/device/verify                           303* 200  200  200  303*
+GET    /auth/authorize                               303* 303  303  403* 303*
+POST   /auth/authorize                               303* 303  303  403* 303*
 
 GET    /app/account                                  303* 200  200  200  303*
 POST   /app/account/export                           303* 200  200  200  303*
@@ -310,6 +315,7 @@ OF_THIS_BROWSER: Final = {"form_token": form_token(DEVICE)}
 OF_THE_SESSION: Final = {"form_token": "{form_token}"}
 OF_SOMEBODY_ELSE: Final = {"device_id": "{further_device_id}"}
 ONESELF: Final = {"user_id": "{own_id}"}
+AUTHORIZATION: Final = {"org": "{org_slug}", "service": "{service_slug}"}
 
 # What makes the call succeed for those who may make it; nothing need be said of a route that needs nothing.
 REQUESTS: Final[Mapping[str, Request]] = {
@@ -421,6 +427,10 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/account/sessions/<session_id>/end": Request(form=OF_THE_SESSION),
     "POST /app/account/sessions/end-others": Request(form=OF_THE_SESSION),
     "POST /auth/device/code": Request({"org": "{org_slug}", "service": "{service_slug}"}),
+    "POST /auth/token": Request({"refresh_token": "{refresh_token}"}),
+    "POST /auth/revoke": Request({"token": "made up"}),
+    "GET /auth/authorize": Request(query=AUTHORIZATION),
+    "POST /auth/authorize": Request(query=AUTHORIZATION, form={**OF_THE_SESSION, "answer": "continue"}),
     "GET /auth/device/verify": Request(query={"user_code": "{user_code}"}),
     "POST /auth/device/verify": Request({"user_code": "{user_code}", "action": "approve"}),
     "POST /auth/device/verify#form": Request(form={**OF_THE_SESSION, "user_code": "{user_code}", "action": "approve"}),
