@@ -25,7 +25,17 @@ from core.uris import is_web
 from entrypoints.bind import show_server
 from entrypoints.main import base_url, running_database
 from entrypoints.settings import Settings, SettingsInvalid
-from entrypoints.wiring import check_database_address, check_sender, hashes_at_once, mail_folder, openings, places, provider_settings, smtp, vault_of
+from entrypoints.wiring import (
+    check_database_address,
+    check_sender,
+    hashes_at_once,
+    mail_folder,
+    openings,
+    places,
+    provider_settings,
+    smtp,
+    vault_of,
+)
 from ports.crypto import SealBroken
 from ports.observe import Clock
 from ports.outside import MailRefused

@@ -18,7 +18,7 @@ from core.policy import Policy
 from core.providers import Provider
 from entrypoints.http.app import Edge
 from ports import Ports
-from tests.builders import EMAIL, Answer, Api, add_account, everyone, make_ports, run_sql, sign_in
+from tests.builders import EMAIL, Answer, Api, add_account, add_platform_owner, everyone, make_ports, run_sql, sign_in
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.provider import CLIENT, TRAP, FakeProvider, Person, in_json
 from tests.http.refusals import MISSING, refused
@@ -352,3 +352,20 @@ async def test_each_context_has_its_own_token_and_credentials(
     application.token = (await sign_in_to(ports, street.pool, shop, ada)).access_token
     assert (await application.gets_token()).status == 200
     assert {form["client_id"] for sent, form in street.provider.asked if sent == "/token"} == {"of-the-shop"}
+
+
+# Privacy
+
+
+async def test_what_is_kept_is_exported_without_tokens_and_forgotten(street: Street, program: Program, ports: Ports, ada: Account) -> None:
+    await street.comes_in()
+    exported = await program.api.get(f"/api/privacy/export/{ada.id}", token=program.token)
+    assert [each["provider_user_id"] for each in exported.json["oauth_identities"]] == ["4711"]
+    assert "access-" not in exported.text
+    await run_sql(street.pool, "update identities set provider = 'websuite'")
+    back = await opens(street, await program.starts())
+    steward = (await sign_in(ports, await add_platform_owner(ports))).access_token
+    assert (await program.api.delete(f"/api/privacy/forget/{ada.id}", token=steward)).status == 200
+    for table in ("identities", "provider_states", "link_tickets"):
+        assert await run_sql(street.pool, f"select * from {table}") == []  # noqa: S608
+    assert (await street.visitor.open(back)).status == 400
