@@ -66,6 +66,30 @@ def add_second_factors(service: Service, count: int) -> Waiting:
     return Waiting(service, accounts, tokens)
 
 
+def add_saml(service: Service, token: str) -> str:
+    """Where everybody that there is begins at a service themselves: as members of its organization, which whose token this is owns."""
+    me = service.ask("GET", "/api/user", token=token)["id"]
+    with psycopg.connect(service.conninfo) as connection:
+        connection.execute(
+            """
+            with org as (
+                insert into organizations (id, slug, name, status, member_count, created_at, updated_at)
+                values (gen_random_uuid(), 'acme', 'Acme', 'active', (select count(*) from users), now(), now()) returning id),
+            added as (
+                insert into services (id, org_id, slug, name, service_type, client_id, redirect_uris, created_at, updated_at)
+                select gen_random_uuid(), id, 'shop', 'Shop', 'mobile', gen_random_uuid(), '{}', now(), now() from org)
+            insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
+            select gen_random_uuid(), org.id, u.id, case when u.id = %s then 'owner' else 'member' end, now(), now() from org, users u""",
+            [me],
+        )
+    path = "/api/organizations/acme/services/shop/saml"
+    chosen = {"enabled": True, "entity_id": "https://shop.bench.example", "acs_url": "https://shop.bench.example/acs"}
+    service.ask("POST", path, chosen, token)
+    service.ask("POST", f"{path}/certificate", None, token)
+    tidy(service)
+    return path
+
+
 def add_devices(service: Service) -> None:
     """DEVICES for each account that there is."""
     with psycopg.connect(service.conninfo) as connection:

@@ -1,6 +1,6 @@
-"""The raw costs, each in a process of its own: a bare application on a server, and bare password verifications.
+"""The raw costs, each in a process of its own: a bare application on a server, bare password verifications, and bare signatures.
 
-python -m ops.bench.raw hypercorn | own | argon2 THREADS SECONDS MEMORY_KIB TIME_COST PARALLELISM
+python -m ops.bench.raw hypercorn | own | argon2 THREADS SECONDS MEMORY_KIB TIME_COST PARALLELISM | xmlsec PROCESSES SECONDS
 """
 
 import json
@@ -8,7 +8,9 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +81,37 @@ def verify(threads: int, seconds: float, memory_kib: int, time_cost: int, parall
     _tell(per_second=sum(counts), library=str(Path(str(_argon2_cffi_bindings.__file__)).parent.parent))
 
 
+def sign(processes: int, seconds: float) -> None:
+    """Sign XML as SAML has it, RSA-SHA256 with a key of 2048 bits, in so many processes; how many signatures per second."""
+    with ProcessPoolExecutor(processes, get_context("fork")) as pool:
+        rates = list(pool.map(_signatures_per_second, [seconds] * processes))
+    _tell(per_second=sum(rates))
+
+
+def _signatures_per_second(seconds: float) -> float:
+    import xmlsec
+    from cryptography.hazmat.primitives.asymmetric import rsa
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+    from lxml import etree
+
+    made = rsa.generate_private_key(65537, 2048).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    key = xmlsec.Key.from_memory(made, xmlsec.constants.KeyDataFormatPem)
+    started, done = time.perf_counter(), 0
+    while time.perf_counter() < started + seconds:
+        root = etree.fromstring(b'<Assertion xmlns="urn:x" ID="_1"><Subject>ada@bench.example</Subject></Assertion>')
+        signature = xmlsec.template.create(root, xmlsec.constants.TransformExclC14N, xmlsec.constants.TransformRsaSha256)
+        root.append(signature)
+        reference = xmlsec.template.add_reference(signature, xmlsec.constants.TransformSha256, uri="#_1")
+        xmlsec.template.add_transform(reference, xmlsec.constants.TransformEnveloped)
+        xmlsec.template.add_transform(reference, xmlsec.constants.TransformExclC14N)
+        context = xmlsec.SignatureContext()
+        context.key = key
+        context.register_id(root, "ID")
+        context.sign(signature)
+        done += 1
+    return done / (time.perf_counter() - started)
+
+
 def _tell(**facts: object) -> None:
     sys.stdout.write(json.dumps(facts) + "\n")
     sys.stdout.flush()
@@ -87,6 +120,8 @@ def _tell(**facts: object) -> None:
 def main(what: str, *arguments: str) -> None:
     if what == "argon2":
         verify(*map(int, arguments))
+    elif what == "xmlsec":
+        sign(*map(int, arguments))
     else:
         import trio
 

@@ -312,6 +312,36 @@ class DeviceList(AgainstBareApp):
         return measured(self.service, REQUESTS, self.requests, seconds)
 
 
+# -- signatures ------------------------------------------------------------------------------------------------------------
+
+
+class SamlResponses(Row):
+    """Whole responses, each with two signatures, against as many bare ones, which are most of their cost."""
+
+    name = "saml-responses"
+    what = f"signed SAML responses with {CORES} workers on {CORES} cores / pairs of bare xmlsec signatures in {CORES} processes, RSA 2048"
+    goal = Goal(bar=0.5, aim=0.7)
+    setting = f"{REQUESTS.connections} connections, {READERS} members of an organization, who begin at its service themselves"
+
+    def prepare(self, seconds: int, rounds: int) -> None:
+        self.service = self.start_service(workers=CORES)
+        add_accounts(self.service, READERS)
+        tokens = access_tokens(self.service, READERS)
+        path = people.add_saml(self.service, tokens[0])
+        self.requests = [Request("GET", f"{path}/login", token) for token in tokens]
+
+    def raw(self, seconds: int) -> Sample:
+        self.service.settle()
+        command = raw_command("xmlsec", str(CORES), str(seconds))
+        with Child(command, service.clean_environment(None), self.directory / "xmlsec") as child:
+            if child.wait(seconds + START_PATIENCE) != 0:
+                raise Unfit(f"The signatures failed: {child.last_words()}")
+        return Sample(json.loads(child.last_words())["per_second"] / 2)
+
+    def ours(self, seconds: int) -> Sample:
+        return measured(self.service, REQUESTS, self.requests, seconds)
+
+
 # -- reads while others sign in --------------------------------------------------------------------------------------------
 
 
@@ -779,7 +809,8 @@ def refreshes(tokens: Sequence[str]) -> list[Request]:
 
 # Those of the organizations come last, and then those of end users: what rows share runs from the first to the last that asks for it.
 ROWS: Final[Sequence[type[Row]]] = (
-    LoginsOnWheel, LoginsOnBuild, Read, ServiceUserRead, DeviceList, Refresh, CodeExchange, MfaVerify, ReadsDuringLogins, Memory,
+    LoginsOnWheel, LoginsOnBuild, Read, ServiceUserRead, DeviceList, Refresh, CodeExchange, MfaVerify, SamlResponses,
+    ReadsDuringLogins, Memory,
     MembersPage, AuditPage, AuditPageByTarget,
     ReadAmongMany, ServiceUsersPage, EndUsersPage, Search, SearchEverybody,
     LoginTrends, LoginsByService, LoginsByProvider, RecentLogins, ServiceAnalytics,
