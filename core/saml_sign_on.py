@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from core.login import SignedIn
     from core.sessions import Session
     from ports import Ports
-    from ports.storage import Transaction
+    from ports.storage import Soon, Transaction
 
 PROVIDER: Final = "saml"  # what the records call this way to sign in
 STATE_TTL: Final = timedelta(minutes=15)
@@ -68,6 +68,17 @@ class SignOn:
     user_id: UUID | None = None
     session_id: UUID | None = None
     ticket_hash: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """Somebody's membership and account, locked in this order, and what was read after that: whether their session lives, and whether they
+    use the service."""
+
+    membership: Soon[bool]
+    account: Soon[Account]
+    session_lives: Soon[bool]
+    use: Soon[bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +202,9 @@ async def _answer(ports: Ports, person: Visitor, provider: IdentityProvider, sig
     signed_in = None
     try:
         async with ports.storage.transaction(by=person) as tx:
-            account, provider = await _admit(ports, tx, person, provider, login or person.session_id)
+            service = provider.service
+            session_id = login or person.session_id
+            account, provider = await _admit(ports, tx, person, service.org_id, service.org_slug, service.slug, session_id)
             now = ports.clock.now()
             if not await tx.saml.answer_sign_on(sign_on.service_id, sign_on.state_hash, now):
                 raise StateUnknown
@@ -223,24 +236,25 @@ async def _without_assertion(ports: Ports, caller: Caller, provider: IdentityPro
 
 
 async def _admit(
-    ports: Ports, tx: Transaction, person: Person, provider: IdentityProvider, session_id: UUID
+    ports: Ports, tx: Transaction, person: Person, org_id: UUID, org_slug: str, service_slug: str, session_id: UUID
 ) -> tuple[Account, IdentityProvider]:
     """The person's account, locked, and the identity provider as it is by now, if they may have an assertion: a member of the organization
     or an end user of the service, whose session lives (decisions, point 178; security.md X-8). They are counted among its users then.
 
     Raises NotAUser, AddressNotVerified, SessionEnded, and what saml.find raises.
     """
-    service, now = provider.service, ports.clock.now()
-    membership = await tx.members.lock(service.org_id, person.user_id)
-    account = await tx.accounts.lock(person.user_id) or refuse(SessionEnded)
+    now = ports.clock.now()
+    standing = tx.saml.lock_person(org_id, service_slug, person.user_id, session_id, now)
+    provider = await saml.find(tx, org_slug, service_slug, now)
     # Whatever held the account before may have ended the session (security.md Z-5).
-    await tx.sessions.standing(session_id, person.user_id, None, now) or refuse(SessionEnded)
-    if membership is None and not await tx.saml.uses(service.org_id, service.id, person.user_id):
+    account = standing.account.value or refuse(SessionEnded)
+    if standing.session_lives.value is None:
+        raise SessionEnded
+    if standing.membership.value is None and standing.use.value is None:
         raise NotAUser
-    provider = await saml.find(tx, service.org_slug, service.slug, now)
     if provider.name_id_format is NameIdFormat.EMAIL and account.email_verified_at is None:
         raise AddressNotVerified
-    if not await tx.end_users.add(service.id, account.id, now, signed_in=True):
+    if not await tx.end_users.add(provider.service.id, account.id, now, signed_in=True):
         raise saml.SamlOff  # the service is being deleted
     return account, provider
 
@@ -294,10 +308,8 @@ async def unasked(ports: Ports, caller: Member, service_slug: str, relay_state: 
     single logout does not reach it. Raises NotAUser, AddressNotVerified, SessionEnded, and what saml.find and check_relay_state raise."""
     saml_messages.check_relay_state(relay_state)
     now = ports.clock.now()
-    async with ports.storage.reading() as read:
-        provider = await saml.find(read, caller.acts_in.slug, service_slug, now)
     async with ports.storage.transaction(by=caller) as tx:
-        account, provider = await _admit(ports, tx, caller, provider, caller.session_id)
+        account, provider = await _admit(ports, tx, caller, caller.acts_in.id, caller.acts_in.slug, service_slug, caller.session_id)
         assertion = await _assert(ports, tx, caller, account, provider, now, None)
     response = Response(id=saml_messages.new_id(), in_response_to=None, issued_at=now, assertion=assertion)
     document = await ports.saml.response(provider, response)

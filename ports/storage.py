@@ -50,7 +50,7 @@ from core.providers import Provider, ProviderClient, ProviderTokens
 from core.saml import Certificate, Configuration, Setup
 from core.saml_logout import Logout, Participation
 from core.saml_messages import NameId
-from core.saml_sign_on import SignOn
+from core.saml_sign_on import Locked, SignOn
 from core.service_users import ServiceUser
 from core.services import ListedService, Plan, Service, ServiceType
 from core.sessions import SOMEBODY, LiveSession, LiveSessions, Presented, Presenter, Refreshed, Session
@@ -349,8 +349,9 @@ class Saml(SamlRead, Protocol):
         """Nobody gets another answer. Exactly one caller wins."""
         ...
 
-    async def uses(self, org_id: UUID, service_id: UUID, user_id: UUID) -> bool:
-        """Whether this person is an end user of the service."""
+    def lock_person(self, org_id: UUID, service_slug: str, user_id: UUID, session_id: UUID, now: datetime) -> Locked:
+        """Lock the person's membership and their account before the next statement, and see then whether the session lives and whether
+        they are an end user of the service."""
         ...
 
     async def name_of(self, org_id: UUID, service_id: UUID, user_id: UUID, new: str, now: datetime) -> str:

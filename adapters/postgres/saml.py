@@ -7,12 +7,14 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
+from adapters.postgres.accounts import COLUMNS as ACCOUNT
+from adapters.postgres.accounts import to_account
 from adapters.postgres.services import CONTEXT, CONTEXT_WIDTH, to_context
 from adapters.postgres.statements import Row, SealingRepository
 from core.saml import Certificate, Configuration, NameIdFormat, Setup
 from core.saml_logout import Logout, Participation
 from core.saml_messages import NameId
-from core.saml_sign_on import SignOn
+from core.saml_sign_on import Locked, SignOn
 from ports.crypto import Place
 
 CONFIGURATION: Final = (
@@ -25,6 +27,7 @@ SETUP: Final = f"""
     from services v join organizations vo on vo.id = v.org_id
     left join saml_configurations c on c.service_id = v.id
     left join saml_certificates k on k.service_id = v.id and k.deactivated_at is null"""
+LOCK_ACCOUNT: Final = f"select {ACCOUNT} from users u where u.id = %(user_id)s for no key update"
 SIGN_ON: Final = (
     "state_hash, browser_hash, org_id, service_id, request_id, relay_state, force_authn, is_passive, created_at, expires_at, user_id, "
     "session_id, ticket_hash"
@@ -271,12 +274,35 @@ class Saml(SealingRepository):
             > 0
         )
 
-    async def uses(self, org_id: UUID, service_id: UUID, user_id: UUID) -> bool:
-        return await self._exists(
-            "select 1 from service_users where org_id = %(org_id)s and service_id = %(service_id)s and user_id = %(user_id)s",
-            org_id=org_id,
-            service_id=service_id,
-            user_id=user_id,
+    def lock_person(self, org_id: UUID, service_slug: str, user_id: UUID, session_id: UUID, now: datetime) -> Locked:
+        # One after the other, each seeing what those whom the one before has waited for have done.
+        return Locked(
+            membership=self._one_soon(
+                lambda _: True,
+                "select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s for no key update",
+                org_id=org_id,
+                user_id=user_id,
+            ),
+            account=self._one_soon(to_account, LOCK_ACCOUNT, user_id=user_id),
+            session_lives=self._one_soon(
+                lambda _: True,
+                """
+                select 1 from sessions s join users u on u.id = s.user_id
+                where s.id = %(session_id)s and s.user_id = %(user_id)s and s.ended_at is null and s.expires_at > %(now)s
+                  and s.impersonator_id is null and s.service_id is null and u.deactivated_at is null and u.anonymized_at is null""",
+                session_id=session_id,
+                user_id=user_id,
+                now=now,
+            ),
+            use=self._one_soon(
+                lambda _: True,
+                """
+                select 1 from service_users r join services v on v.id = r.service_id
+                where v.org_id = %(org_id)s and v.slug = %(slug)s and r.user_id = %(user_id)s""",
+                org_id=org_id,
+                slug=service_slug,
+                user_id=user_id,
+            ),
         )
 
     async def name_of(self, org_id: UUID, service_id: UUID, user_id: UUID, new: str, now: datetime) -> str:

@@ -1,6 +1,6 @@
 """The raw costs, each in a process of its own: a bare application on a server, bare password verifications, and bare signatures.
 
-python -m ops.bench.raw hypercorn | own | argon2 THREADS SECONDS MEMORY_KIB TIME_COST PARALLELISM | xmlsec PROCESSES SECONDS
+python -m ops.bench.raw hypercorn | own | argon2 THREADS SECONDS MEMORY_KIB TIME_COST PARALLELISM | xmlsec SECONDS
 """
 
 import json
@@ -8,9 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -81,14 +79,8 @@ def verify(threads: int, seconds: float, memory_kib: int, time_cost: int, parall
     _tell(per_second=sum(counts), library=str(Path(str(_argon2_cffi_bindings.__file__)).parent.parent))
 
 
-def sign(processes: int, seconds: float) -> None:
-    """Sign XML as SAML has it, RSA-SHA256 with a key of 2048 bits, in so many processes; how many signatures per second."""
-    with ProcessPoolExecutor(processes, get_context("fork")) as pool:
-        rates = list(pool.map(_signatures_per_second, [seconds] * processes))
-    _tell(per_second=sum(rates))
-
-
-def _signatures_per_second(seconds: float) -> float:
+def sign(seconds: float) -> None:
+    """Sign XML as SAML has it, RSA-SHA256 with a key of 2048 bits; how many signatures per second."""
     import xmlsec
     from cryptography.hazmat.primitives.asymmetric import rsa
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -109,7 +101,7 @@ def _signatures_per_second(seconds: float) -> float:
         context.register_id(root, "ID")
         context.sign(signature)
         done += 1
-    return done / (time.perf_counter() - started)
+    _tell(per_second=done / (time.perf_counter() - started))
 
 
 def _tell(**facts: object) -> None:

@@ -319,12 +319,12 @@ class SamlResponses(Row):
     """Whole responses, each with two signatures, against as many bare ones, which are most of their cost."""
 
     name = "saml-responses"
-    what = f"signed SAML responses with {CORES} workers on {CORES} cores / pairs of bare xmlsec signatures in {CORES} processes, RSA 2048"
+    what = "signed SAML responses with 1 worker / pairs of bare xmlsec signatures in 1 process, RSA 2048"
     goal = Goal(bar=0.5, aim=0.7)
-    setting = f"{REQUESTS.connections} connections, {READERS} members of an organization, who begin at its service themselves"
+    setting = f"1 worker, {REQUESTS.connections} connections, {READERS} members of an organization, who begin at its service themselves"
 
     def prepare(self, seconds: int, rounds: int) -> None:
-        self.service = self.start_service(workers=CORES)
+        self.service = self.start_service(workers=1)
         add_accounts(self.service, READERS)
         tokens = access_tokens(self.service, READERS)
         path = people.add_saml(self.service, tokens[0])
@@ -332,7 +332,7 @@ class SamlResponses(Row):
 
     def raw(self, seconds: int) -> Sample:
         self.service.settle()
-        command = raw_command("xmlsec", str(CORES), str(seconds))
+        command = raw_command("xmlsec", str(seconds))
         with Child(command, service.clean_environment(None), self.directory / "xmlsec") as child:
             if child.wait(seconds + START_PATIENCE) != 0:
                 raise Unfit(f"The signatures failed: {child.last_words()}")
