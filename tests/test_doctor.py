@@ -2,6 +2,7 @@
 
 import importlib.metadata
 from pathlib import Path
+from typing import Any
 
 import dns.resolver
 import pytest
@@ -91,7 +92,7 @@ def test_a_file_of_places_is_tried_out(tmp_path: Path) -> None:
 def test_identity_providers_are_told_and_those_in_the_clear_warned_of() -> None:
     assert [finding.health for finding in doctor.providers(Settings())] == [Health.GOOD]
     names = ("authorize_url", "token_url", "userinfo_url", "emails_url")
-    places = {f"codehost_{name}": "https://codehost.example/x" for name in names}
+    places: dict[str, Any] = {f"codehost_{name}": "https://codehost.example/x" for name in names}
     [good] = doctor.providers(Settings(**places))
     assert (good.health, good.text) == (Health.GOOD, "codehost, for services with credentials of their own")
     [warned] = doctor.providers(Settings(**{**places, "codehost_token_url": "http://codehost.example/x"}))

@@ -57,6 +57,7 @@ _ID = re.compile(r"[0-9a-f]{8}-.*")
 # What a request refers to things by. Other fields are not tried with everything: they hold what anybody may think of. The tokens of a form
 # and of a device refer to nothing but who it is that sends them.
 _REFERENCE = re.compile(r"(^|[_.])(id|slug|email|(?<!form_)(?<!device_)token|domain|domains)$")
+_DRAWN = re.compile(r"&(state|nonce|code_challenge)=[A-Za-z0-9_-]{43}(?=&|$)")  # by lot, each time that a browser is sent to a provider
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d.*")
 _TOKEN = re.compile(r"eyJ[\w-]+\.(eyJ[\w-]+)\.[\w-]+")
 
@@ -235,7 +236,7 @@ def kinds(schema: Schema) -> list[Schema]:
 
 def operation(route: str) -> dict[str, Any]:
     method, path = in_any_way(route).split()
-    found: dict[str, Any] = INTERFACE[re.sub(r"<([a-z_]+)>", r"{\1}", path)][method.lower()]
+    found: dict[str, Any] = INTERFACE[re.sub(r"<(?:[a-z]+:)?([a-z_]+)>", r"{\1}", path)][method.lower()]
     return found
 
 
@@ -271,6 +272,8 @@ TOLD_ON_PURPOSE = {
     "POST /api/service/subscriptions body.plan_id": "403, not 404, for another service's plan (identity.md section 4.5; security.md B-5)",
     "PATCH /api/service/subscriptions/<user_id> body.plan_id": "the same",
     "<device_id>": "403, not 404, for another user's device (identity.md section 4.3; security.md B-5)",
+    "GET /auth/<provider:provider> ?client_id=": "a client id that somebody has is one that a visitor of that application has seen",
+    "GET /auth/<provider:provider> ?org=": "which of the two there is not (decisions, point 86)",
     "POST /auth/device/code body.org": "which of the two there is not (decisions, point 86)",
     "POST /app/account/email form.email": "an address belongs to one account",
     "DELETE /api/privacy/forget/<user_id> <user_id> of both": "only who owns all organizations of a person may (identity.md section 4.7)",
@@ -279,6 +282,7 @@ TOLD_ON_PURPOSE = {
 GIVEN_ON_PURPOSE = {
     "POST /api/auth/lookup-email body.email": "where the people of a proved domain sign in (decisions, point 212; security.md B-4)",
     "POST /api/service/users body.email": "whose address it is, without any right over the account (security.md K-3)",
+    "GET /auth/<provider:provider> ?client_id=": "by what the provider knows the service, and for which scopes, as every visitor is told",
 }
 # and where it notes that.
 NOTED_ON_PURPOSE = {
@@ -287,6 +291,7 @@ NOTED_ON_PURPOSE = {
 }
 # What of the home organization changes by what a route does, by the route and the table.
 CHANGED_ON_PURPOSE = {
+    ("GET /auth/<provider:provider>", "provider_states"): "where this browser goes on: what it has sent, whatever that is",
     ("DELETE /api/privacy/forget/<user_id>", "invitations"): "those of a forgotten address end (security.md Y-2)",
     ("DELETE /api/privacy/forget/<user_id>", "audit_log"): "and what was written of them forgets the address, too",
     ("DELETE /api/privacy/forget/<user_id>", "audit_totals"): "the same",
@@ -363,7 +368,7 @@ def is_of_the_platform(table: str, row: str) -> bool:
 def outcome(route: str, answer: Answer) -> tuple[object, ...]:
     """What an answer tells, without what is different every time."""
     if answer.headers.get("Content-Type") != "application/json":
-        return answer.status, answer.headers.get("Location")
+        return answer.status, _DRAWN.sub("", answer.headers.get("Location", ""))
     if answer.status >= 400:
         said = answer.json
         return answer.status, said["error"], said.get("error_description"), said["error_code"]
