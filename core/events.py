@@ -265,7 +265,7 @@ def service_created(service: Service) -> Event:
 def service_updated(old: Service, new: Service) -> Event:
     """A service was changed: old and new value by the name of the field."""
     scopes = ("codehost_scopes", "websuite_scopes", "officesuite_scopes")
-    changes = _changes(old, new, "name", "service_type", *scopes, "redirect_uris", "device_activation_uri")
+    changes = _changes(old, new, "name", "service_type", *scopes, "redirect_uris", "device_activation_uri", "pkce_without_secret")
     return Event(CATALOGUE["service.updated"], str(new.id), org_id=new.org_id, details={**_service(new), "changes": changes})
 
 

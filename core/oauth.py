@@ -54,8 +54,7 @@ class ClientNotThatService(Invalid):
 
 
 class CodeInvalid(GrantInvalid):
-    """The code is unknown, has expired, was used before, or was given for another application, redirect_uri or code_challenge. Send the
-    browser to GET /auth/authorize again."""
+    """The code is unknown, expired, used, or another application's, redirect_uri's or code_challenge's. Ask for another one."""
 
 
 class RedirectUriMissing(Invalid):
@@ -149,11 +148,12 @@ class IssuedCode:
 @dataclass(frozen=True, slots=True)
 class Application:
     """An application that asks for tokens: a service, or None for the platform's frontend; `authenticated` if it has shown its client
-    secret, or can have none."""
+    secret, or need not. Then it relies on PKCE."""
 
     service: Service | None
     context: ServiceContext | None
     authenticated: bool
+    relies_on_pkce: bool
 
     @property
     def service_id(self) -> UUID | None:
@@ -163,11 +163,6 @@ class Application:
     def client_id(self) -> UUID | None:
         """What a service is known by; the frontend goes by a name."""
         return None if self.service is None else self.service.client_id
-
-    @property
-    def is_public(self) -> bool:
-        """Whether it can keep no secret."""
-        return self.context is None or self.context.is_public
 
     @property
     def presenter(self) -> Presenter:
@@ -331,15 +326,16 @@ async def identify(ports: Ports, client_id: str | None, client_secret: str | Non
     if client_id is None:
         return None if client_secret is None else refuse(ClientInvalid)
     if client_id == FRONTEND and client_secret is None and ports.policy.frontend_url is not None:
-        return Application(None, None, authenticated=True)
+        return Application(None, None, authenticated=True, relies_on_pkce=True)
     known_by = parse_id(client_id) or refuse(ClientInvalid)
     async with ports.storage.reading() as read:
         service, context = await read.services.of_client(known_by) or refuse(ClientInvalid)
     if client_secret is None:
-        return Application(service, context, authenticated=context.is_public)
+        needs_none = context.is_public or service.pkce_without_secret
+        return Application(service, context, authenticated=needs_none, relies_on_pkce=True)
     if not compare_digest(digest(client_secret), service.client_secret_hash or b""):
         raise ClientInvalid
-    return Application(service, context, authenticated=True)
+    return Application(service, context, authenticated=True, relies_on_pkce=False)
 
 
 async def exchange(ports: Ports, application: Application, code: str, redirect_uri: str | None, verifier: str | None) -> TokenPair:
@@ -363,7 +359,7 @@ async def _redeem(ports: Ports, application: Application, code_hash: bytes, redi
     challenge = None
     if verifier is not None:
         challenge = challenge_of(verifier) if _VERIFIER.fullmatch(verifier) else refuse(CodeInvalid)
-    elif application.is_public:
+    elif application.relies_on_pkce:
         raise CodeInvalid
     async with ports.storage.reading() as read:
         issued = await read.authorization_codes.find(code_hash) or refuse(CodeInvalid)

@@ -85,7 +85,8 @@ class Service:
     """An application that signs people in through us. Times are UTC.
 
     Scopes are None where the platform's default ones hold, and empty for none (decisions, point 102). `subscription_count` is kept by the
-    transactions that add and remove. Only confidential clients have a secret, of which this is the SHA-256.
+    transactions that add and remove. Only confidential clients have a secret, of which this is the SHA-256; with `pkce_without_secret` they
+    may rely on PKCE instead where they show none (point 92).
     """
 
     id: UUID
@@ -103,6 +104,7 @@ class Service:
     subscription_count: int
     created_at: datetime
     updated_at: datetime
+    pkce_without_secret: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +134,7 @@ class Settings:
     officesuite_scopes: Sequence[str] | Keep | None = KEEP
     redirect_uris: Sequence[str] | Keep | None = KEEP
     device_activation_uri: str | Keep | None = KEEP
+    pkce_without_secret: bool | Keep = KEEP
 
 
 SCOPES: Final = ("codehost_scopes", "websuite_scopes", "officesuite_scopes")

@@ -19,9 +19,10 @@ CONTEXT_WIDTH: Final = 7
 # In the order in which `to_service` reads them.
 COLUMNS: Final = (
     "v.id, v.org_id, v.slug, v.name, v.service_type, v.client_id, v.client_secret_hash, v.codehost_scopes, v.websuite_scopes, "
-    "v.officesuite_scopes, v.redirect_uris, v.device_activation_uri, v.subscription_count, v.created_at, v.updated_at"
+    "v.officesuite_scopes, v.redirect_uris, v.device_activation_uri, v.subscription_count, v.created_at, v.updated_at, "
+    "v.pkce_without_secret"
 )
-WIDTH: Final = 15
+WIDTH: Final = 16
 CLIENT: Final = f"select {COLUMNS}, {CONTEXT} from organizations vo join services v on v.org_id = vo.id"
 # Of users `r` of a service those who use no other one of its organization. With a limit, since each of these few is looked up by itself
 # then; as a plain join, all users of the organization might be read to find them.
@@ -61,6 +62,7 @@ def to_service(row: Row) -> Service:
         subscription_count=row[12],
         created_at=row[13],
         updated_at=row[14],
+        pkce_without_secret=row[15],
     )
 
 
@@ -154,10 +156,11 @@ class Services(Repository):
         await self._run(
             """
             insert into services (id, org_id, slug, client_id, created_at, name, service_type, client_secret_hash, codehost_scopes,
-                                  websuite_scopes, officesuite_scopes, redirect_uris, device_activation_uri, updated_at)
+                                  websuite_scopes, officesuite_scopes, redirect_uris, device_activation_uri, updated_at,
+                                  pkce_without_secret)
             values (%(id)s, %(org_id)s, %(slug)s, %(client_id)s, %(created_at)s, %(name)s, %(service_type)s, %(client_secret_hash)s,
                     %(codehost_scopes)s, %(websuite_scopes)s, %(officesuite_scopes)s, %(redirect_uris)s, %(device_activation_uri)s,
-                    %(updated_at)s)""",
+                    %(updated_at)s, %(pkce_without_secret)s)""",
             slug=service.slug,
             client_id=service.client_id,
             created_at=service.created_at,
@@ -170,7 +173,8 @@ class Services(Repository):
             update services set
                 name = %(name)s, service_type = %(service_type)s, client_secret_hash = %(client_secret_hash)s,
                 codehost_scopes = %(codehost_scopes)s, websuite_scopes = %(websuite_scopes)s, officesuite_scopes = %(officesuite_scopes)s,
-                redirect_uris = %(redirect_uris)s, device_activation_uri = %(device_activation_uri)s, updated_at = %(updated_at)s
+                redirect_uris = %(redirect_uris)s, device_activation_uri = %(device_activation_uri)s, updated_at = %(updated_at)s,
+                pkce_without_secret = %(pkce_without_secret)s
             where org_id = %(org_id)s and id = %(id)s""",
             **_changeable(service),
         )
@@ -248,6 +252,7 @@ def _changeable(service: Service) -> dict[str, object]:
         "redirect_uris": _array(service.redirect_uris),
         "device_activation_uri": service.device_activation_uri,
         "updated_at": service.updated_at,
+        "pkce_without_secret": service.pkce_without_secret,
     }
 
 

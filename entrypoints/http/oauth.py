@@ -69,8 +69,7 @@ class GrantUnknown(Invalid):
 
 
 class GrantNotThatOne(Invalid):
-    """The grant_type does not go with what is sent: a code with authorization_code, a refresh_token with refresh_token, a device_code with
-    urn:ietf:params:oauth:grant-type:device_code."""
+    """The grant_type is not that of what is sent: a code, a refresh_token or a device_code. It may be left out."""
 
 
 class CredentialsTwice(Invalid):

@@ -33,7 +33,8 @@ def of_a_service(view: View) -> View:
 
 
 class ServiceShown(Shown):
-    """A service (organizations.md section 2.1). Scopes are null where the platform's default ones hold."""
+    """A service (organizations.md section 2.1). Scopes are null where the platform's default ones hold; pkce_without_secret is there if it
+    is true."""
 
     id: UUID
     org_id: UUID
@@ -47,6 +48,7 @@ class ServiceShown(Shown):
     redirect_uris: list[str]
     device_activation_uri: str | None
     created_at: Timestamp
+    pkce_without_secret: bool = Field(default=False, exclude_if=lambda allowed: not allowed)
 
 
 class ListedServiceShown(ServiceShown):
@@ -104,7 +106,7 @@ Type = Annotated[ServiceType, Field(strict=False)]
 
 class NewService(Body):
     """The slug is the service's name in addresses and never changes: 1 to 63 lower-case letters and digits with single hyphens between
-    them."""
+    them. With pkce_without_secret a web or api service may meet a code_challenge instead of showing its client secret."""
 
     slug: Text
     name: Name
@@ -114,6 +116,7 @@ class NewService(Body):
     officesuite_scopes: Texts | None = None
     redirect_uris: Texts | None = None
     device_activation_uri: Text | None = None
+    pkce_without_secret: bool = False
 
 
 class CreatedService(Shown):
@@ -137,6 +140,7 @@ async def create(org_slug: str, data: NewService) -> CreatedService:
         officesuite_scopes=data.officesuite_scopes,
         redirect_uris=data.redirect_uris,
         device_activation_uri=data.device_activation_uri,
+        pkce_without_secret=data.pkce_without_secret,
     )
     created = await services.create(ports(), acting_member(), data.slug, data.name, data.service_type, settings)
     return CreatedService(
@@ -191,6 +195,7 @@ class ServiceChange(Body):
     officesuite_scopes: Texts | None = maybe()
     redirect_uris: Texts | None = maybe()
     device_activation_uri: Text | None = maybe()
+    pkce_without_secret: bool = maybe()
 
 
 class ChangedService(ServiceShown):

@@ -24,6 +24,7 @@ BARE: dict[str, Any] = {
     "officesuite_scopes": None,
     "redirect_uris": (),
     "device_activation_uri": None,
+    "pkce_without_secret": False,
 }
 
 
@@ -44,6 +45,7 @@ def service(org: UUID, slug: str = "shop", **changes: Any) -> Service:
         subscription_count=0,
         created_at=NOW - DAY,
         updated_at=NOW - HOUR,
+        pkce_without_secret=True,
     )
     return replace(plain, **changes)
 

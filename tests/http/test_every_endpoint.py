@@ -99,10 +99,15 @@ ADDED_FIELDS = {
     "auth-login": {"mfa_required": "identity.md section 4.1: with MFA", "redirect_url": "decisions, point 175"},
     "organization-select": {"expires_in": "decisions, point 51"},
     "service-create": {"client_secret": "decisions, point 92"},
-    "service-update": {"client_secret": "decisions, point 158"},
+    "service-get": {"pkce_without_secret": "decisions, point 92"},
+    "service-update": {"client_secret": "decisions, point 158", "pkce_without_secret": "decisions, point 92"},
 }
 # Which of them are there only when there is something to say.
-SOMETIMES = {"service-update": {"client_secret"}, "auth-login": {"mfa_required", "redirect_url"}}
+SOMETIMES = {
+    "service-get": {"pkce_without_secret"},
+    "service-update": {"client_secret", "pkce_without_secret"},
+    "auth-login": {"mfa_required", "redirect_url"},
+}
 
 Row = dict[str, Any]
 _numbers = itertools.count()

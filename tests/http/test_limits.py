@@ -57,6 +57,10 @@ SHARED = [
     ("POST", "/api/auth/refresh"),
     ("POST", "/api/auth/logout"),
     ("POST", "/api/auth/lookup-email"),
+    ("GET", "/auth/authorize"),
+    ("POST", "/auth/authorize"),
+    ("POST", "/auth/token"),  # of who shows no client secret, here nothing at all (test_oauth_tokens.py)
+    ("POST", "/auth/revoke"),
 ]
 UNLIMITED = ["/health", "/health/live", "/health/ready", "/metrics", "/.well-known/jwks.json", "/openapi.json", "/docs", "/assets/x", "/"]
 

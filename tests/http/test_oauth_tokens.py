@@ -280,6 +280,20 @@ async def test_an_application_shows_who_it_is_once(party: Party) -> None:
     assert told(await party.post(TOKEN, header, **sent, client_id=NOBODY)) == INVALID_REQUEST
 
 
+async def test_an_application_may_rely_on_a_challenge_where_its_organization_allows_that(party: Party, pool: Pool) -> None:
+    none = {"client_secret": None, "code_verifier": VERIFIER}
+    assert told(await party.exchange(await party.code(**PKCE), **none)) == INVALID_CLIENT
+    path = f"{party.tenant.path}/services/shop"
+    changed = await party.api.patch(path, {"pkce_without_secret": True}, token=party.tenant.token("owner"))
+    assert (changed.status, changed.json["pkce_without_secret"]) == (200, True)
+    answer = await party.exchange(await party.code(**PKCE), **none)
+    assert answer.status == 200, answer.text
+    assert (await party.refresh(answer.json["refresh_token"], client_secret=None)).status == 200
+    assert told(await party.exchange(await party.code(), client_secret=None)) == INVALID_GRANT, "without one it needs its secret"
+    assert told(await party.exchange(await party.code(**PKCE), client_secret="wrong")) == INVALID_CLIENT
+    assert (await party.exchange(await party.code())).status == 200
+
+
 async def test_an_application_that_keeps_no_secret_has_none_to_show(app_on_a_telephone: Party) -> None:
     code = await app_on_a_telephone.code()
     assert told(await app_on_a_telephone.exchange(code, client_secret="anything")) == INVALID_CLIENT

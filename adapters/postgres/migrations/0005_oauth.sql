@@ -6,6 +6,9 @@ alter table sessions
     add column provider    text,
     add column grant_type  text check (grant_type in ('authorization_code', 'device_code'));
 
+-- Whether a confidential application may do without its secret where it meets a challenge (decisions, point 92).
+alter table services add column pkce_without_secret boolean not null default false;
+
 -- An identity is provider, issuer and subject: an operator who points a provider to another issuer points it to other people.
 alter table identities
     add column issuer text not null default '',
