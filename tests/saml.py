@@ -50,7 +50,8 @@ class Application:
     id: UUID
     slug: str
     configuration: Configuration
-    certificate: Certificate = field(repr=False)
+    certificate: Certificate | None = field(repr=False)
+    base_url: str = BASE_URL
 
     @property
     def path(self) -> str:
@@ -59,7 +60,7 @@ class Application:
     @property
     def issuer(self) -> str:
         """What the identity provider calls itself."""
-        return BASE_URL + self.path
+        return self.base_url + self.path
 
     @property
     def management(self) -> str:

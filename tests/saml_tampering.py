@@ -220,11 +220,11 @@ def tampered(document: bytes) -> dict[str, bytes]:
 
 def with_comment(document: bytes) -> bytes:
     """A comment in the name, which no signature covers: the name must be read as a whole, or the response refused."""
-    return etree.tostring(_cut_name(etree.fromstring(document)))
+    return bytes(etree.tostring(_cut_name(etree.fromstring(document))))
 
 
 def with_assertion_of(document: bytes, other: bytes) -> bytes:
     """The response with the assertion of another one."""
     root = etree.fromstring(document)
     root.replace(_assertion(root), _assertion(etree.fromstring(other)))
-    return etree.tostring(root)
+    return bytes(etree.tostring(root))

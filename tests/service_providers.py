@@ -177,7 +177,7 @@ class Python3Saml(ServiceProvider):
         from onelogin.saml2.auth import OneLogin_Saml2_Auth
 
         request = {
-            "https": "on",
+            "https": "on" if self.application.acs_url.startswith("https:") else "off",
             "http_host": urlsplit(self.application.acs_url).netloc,
             "script_name": path,
             "get_data": get or {},
@@ -215,6 +215,14 @@ class Python3Saml(ServiceProvider):
         )
         self._bye = auth.get_last_request_id()
         return str(address)
+
+    def say_signed_out(self, address: str) -> str:
+        """Where it answers, at once, that somebody is signed out whom this address asks it to sign out."""
+        query = urlsplit(address).query
+        auth = self._auth("/slo", get=dict(parse_qsl(query)), query=query)
+        onward = auth.process_slo(keep_local_session=True)
+        assert not auth.get_errors(), auth.get_last_error_reason()
+        return str(onward)
 
     def signed_out(self, address: str) -> None:
         query = urlsplit(address).query

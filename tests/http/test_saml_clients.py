@@ -137,6 +137,7 @@ async def test_the_command_of_xmlsec_verifies_both_signatures(visitor: Traveller
     await visitor.sign_in()
     found = await visitor.sign_on(shop)
     response, certificate = tmp_path / "response.xml", tmp_path / "certificate.pem"
+    assert shop.certificate is not None
     certificate.write_text(shop.certificate.certificate)
 
     def verify(signature: str) -> int:

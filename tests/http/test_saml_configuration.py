@@ -255,6 +255,7 @@ async def test_the_metadata(api: Api, ports: Ports, pool: Pool, acme: Tenant) ->
         "KeyDescriptor", "SingleLogoutService", "SingleLogoutService", "NameIDFormat", "SingleSignOnService", "SingleSignOnService",
     ]  # fmt: skip
     assert role[0].get("use") == "signing"
+    assert shop.certificate is not None
     assert "".join(role[0].itertext()).strip() in shop.certificate.certificate.replace("\n", "")
     assert role[3].text == NameIdFormat.TRANSIENT.value
     bindings = [(child.get("Binding").rpartition(":")[2], child.get("Location")) for child in (*role[1:3], *role[4:6])]
