@@ -346,6 +346,7 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
     await guesses.charge(ports, Secret.PASSWORD, digest(account.email))
     if not await ports.passwords.verify(account.password_hash, current):
         raise CurrentPasswordWrong
+    await guesses.clear(ports, Secret.PASSWORD, digest(account.email))  # it was right, whatever comes of it
     password_hash = await ports.passwords.hash(new_password)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -359,7 +360,6 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
         await tx.devices.distrust(locked.id, now)
         await tx.mails.queue(new_mail(MailKind.PASSWORD_CHANGED, locked.email, now))
         tx.record(events.password_changed(locked.id, "change"))
-        await tx.guesses.clear(Secret.PASSWORD, digest(account.email))
 
 
 async def erase(tx: Transaction, user_id: UUID) -> None:

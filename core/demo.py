@@ -133,7 +133,7 @@ class _Within:
         self._tx = tx
         self._storage = storage
 
-    def transaction(self, by: Caller) -> AbstractAsyncContextManager[Transaction]:
+    def transaction(self, by: Caller, *, in_session: bool = True) -> AbstractAsyncContextManager[Transaction]:
         return nullcontext(self._tx)  # whoever acts, it is the operator's command that did it
 
     def reading(self) -> AbstractAsyncContextManager[Reading]:

@@ -255,7 +255,7 @@ async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID
     )
     look = devices.look(ports, person, Client(device_type=DeviceType.CLI))
     try:
-        async with ports.storage.transaction(by=person) as tx:
+        async with ports.storage.transaction(by=person, in_session=False) as tx:
             locked = await tx.accounts.lock(account.id) or refuse(DeviceCodeInvalid)
             # A reset, a deactivation, or signing out may have come after the approval: what that ended begins nothing any more.
             if await tx.sessions.standing(session_id, account.id, None, now) is None:

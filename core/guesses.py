@@ -1,8 +1,8 @@
 """Counting wrong guesses at a secret, per account and from wherever they come (security.md A-3, M-2, V-2).
 
 A guess is charged before the secret is looked at, in one atomic statement, so that parallel guesses cannot outrun the count; the right
-answer clears it. Charging stands outside the transactions of use cases, because it must survive the refusal it leads to; clearing is the
-last statement within the one of what the right answer was given for.
+answer clears it, whatever comes of it. Charging stands outside the transactions of use cases, because it must survive the refusal it
+leads to.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def judge(secret: Secret, blocked_until: datetime | None, now: datetime) -> None
 
 
 async def clear(ports: Ports, secret: Secret, subject: bytes) -> None:
-    """The right answer was given, and nothing came of it for another reason: forget the wrong ones."""
+    """The right answer was given: forget the wrong ones."""
     async with ports.storage.counting() as count:
         await count.guesses.clear(secret, subject)
 

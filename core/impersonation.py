@@ -208,7 +208,8 @@ async def _device(tx: Transaction, user_id: UUID, look: Look, now: datetime) -> 
     Who revokes it ends the impersonation that is under way, as with any other device.
     """
     # Another one of them comes with another machine, so its kind is what can be seen now.
-    look = replace(look, client_hash=DEVICE_HASH, told_type=look.device_type)
+    # It says nothing of where they are: that is theirs, and would outlive them here.
+    look = replace(look, client_hash=DEVICE_HASH, told_type=look.device_type, address=None, place=None)
     known = await tx.devices.of_client(user_id, DEVICE_HASH)
     device = devices.new_device(user_id, look, NO_RISK, now) if known is None else devices.used_again(known, look, NO_RISK, now)
     await tx.devices.keep(device)

@@ -171,7 +171,7 @@ async def with_password(
     person = _person(usable, caller, service)
     look = devices.look(ports, person, client)
     try:
-        async with ports.storage.transaction(by=person) as tx:  # whoever knows the password does it
+        async with ports.storage.transaction(by=person, in_session=False) as tx:  # whoever knows the password does it
             # What was read before the hash is read again under the lock: a reset or a deactivation may have come in between.
             locked = tx.accounts.lock_for_login(usable.id, old_hash)
             arrival = await devices.arrive(tx, usable.id, look, service.org_id if service else None, now)
@@ -260,6 +260,9 @@ async def with_code(
         proof = await mfa.check(ports, user_id, tried.enrolment, code)
         signed_in = await _shown(ports, caller, tried, proof, client, trust=trust, in_browser=in_browser)
     except CodeWrong:
+        if not await mfa.is_enabled(ports, user_id):  # any more: it was right when it came
+            await guesses.clear(ports, Secret.MFA, subject)
+            raise PreAuthInvalid from None
         await mfa.failed(ports, caller, user_id)
         await _failed(ports, caller, "mfa", tried.pending.provider, user_id)
         raise
@@ -281,7 +284,7 @@ async def _shown(ports: Ports, caller: Caller, tried: Try, proof: Proof, client:
     now = ports.clock.now()
     person = _person(account, caller, service)
     look = devices.look(ports, person, client)
-    async with ports.storage.transaction(by=person) as tx:
+    async with ports.storage.transaction(by=person, in_session=False) as tx:
         # Whatever ends sign-ins that wait, removes them, with the account locked.
         redeemed = mfa.redeem(tx, account.id, pending.id, proof, now)
         arrival = await devices.arrive(tx, account.id, look, service.org_id if service else None, now)

@@ -144,6 +144,13 @@ async def status(ports: Ports, caller: Person) -> Status:
         return await read.mfa.status(caller.user_id) or refuse(AccountGone)
 
 
+async def is_enabled(ports: Ports, user_id: UUID) -> bool:
+    """Whether the second factor is asked for."""
+    async with ports.storage.reading() as read:
+        found = await read.mfa.status(user_id)
+    return found is not None and found.enabled_at is not None
+
+
 async def setup(ports: Ports, caller: Person) -> Setup:
     """A secret to confirm, in place of one that was not confirmed. One that is asked for is never touched, nor told (security.md M-5).
 
@@ -185,6 +192,7 @@ async def verify(ports: Ports, caller: Person, code: str) -> Sequence[str]:
         async with ports.storage.counting() as at_once:
             await at_once.mfa.log(caller.user_id, [MfaEvent.SETUP_FAILED], caller, now)
         raise SetupCodeWrong
+    await guesses.clear(ports, Secret.MFA, subject(caller.user_id))  # it was right, whatever comes of it
     codes, salt, hashes = await _new_codes(ports)
     async with ports.storage.transaction(by=caller) as tx:
         account = await enter(tx, caller, now)
@@ -200,7 +208,6 @@ async def verify(ports: Ports, caller: Person, code: str) -> Sequence[str]:
         await tx.mails.queue(new_mail(MailKind.MFA_ENABLED, account.email, now))
         for event in events.mfa_enabled(account.id):
             tx.record(event)
-        await tx.guesses.clear(Secret.MFA, subject(account.id))
     return codes
 
 

@@ -377,7 +377,7 @@ async def _redeem(ports: Ports, application: Application, code_hash: bytes, redi
     )
     signed_in = None
     try:
-        async with ports.storage.transaction(by=person) as tx:
+        async with ports.storage.transaction(by=person, in_session=False) as tx:
             locked = tx.accounts.lock_usable(issued.user_id)
             redeemed = await tx.authorization_codes.redeem(
                 code_hash, redirect_uri, challenge, person.session_id, now, registered=registered

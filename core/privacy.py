@@ -12,7 +12,7 @@ from uuid import UUID
 from core import blanking, events, platform
 from core.access import NotForApplications, Role
 from core.accounts import EmailTaken
-from core.errors import Forbidden, Limited, refuse
+from core.errors import Forbidden, Limited, SessionEnded, refuse
 from core.invitations import InvitationStatus
 from core.platform import PersonNotFound
 from core.values import Batches, Email
@@ -193,7 +193,7 @@ async def forget(ports: Ports, caller: Person, user_id: UUID) -> None:
     For platform owners, and for those who own every organization that the person belongs to, one at least, if the person takes part in each
     (security.md R-5, Y-2), which may be oneself.
     Raises AnonymizationNotAllowed, PlatformOwnerStays, PersonNotFound, and Limited where others kept being faster; only platform owners are
-    told that there is no such person (B-5).
+    told that there is no such person (B-5). And SessionEnded, where the caller's session has ended meanwhile.
     """
     async with ports.storage.reading() as read:  # so that nobody locks what they have no say about; the answer that counts is the one below
         account = await read.accounts.by_id(user_id)
@@ -213,8 +213,9 @@ async def _forget(ports: Ports, caller: Person, user_id: UUID, attempt: int) -> 
     """False where the person has come to have to do with another organization meanwhile, and nothing was done. Raises EmailTaken."""
     now = ports.clock.now()
     # What is recorded of somebody who does it themself must not say again where they are.
-    known_as = replace(caller, address=NO_ADDRESS, agent=NO_AGENT) if caller.user_id == user_id else caller
-    async with ports.storage.transaction(by=known_as) as tx:
+    oneself = caller.user_id == user_id
+    known_as = replace(caller, address=NO_ADDRESS, agent=NO_AGENT) if oneself else caller
+    async with ports.storage.transaction(by=known_as, in_session=not oneself) as tx:
         locked = await tx.privacy.concerned(user_id)
         await tx.privacy.lock_organizations(locked)
         await tx.privacy.lock_memberships(user_id)
@@ -222,6 +223,7 @@ async def _forget(ports: Ports, caller: Person, user_id: UUID, attempt: int) -> 
             account, by_platform_owner = await platform.lock_person(tx, caller, user_id)
         else:
             account, by_platform_owner = await tx.accounts.lock(user_id), False
+        await tx.sessions.standing(caller.session_id, caller.user_id, None, now) or refuse(SessionEnded)
         # Whoever adds a member or changes the address holds the account, and whoever changes the owner or answers an invitation the
         # organization: from here on this is what it is.
         if not set(await tx.privacy.concerned(user_id)) <= set(locked):

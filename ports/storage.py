@@ -1668,7 +1668,15 @@ class Counting(Protocol):
 class Storage(Protocol):
     """PostgreSQL, in tests too."""
 
-    def transaction(self, by: Caller) -> AbstractAsyncContextManager[Transaction]: ...
+    def transaction(self, by: Caller, *, in_session: bool = True) -> AbstractAsyncContextManager[Transaction]:
+        """Changes that happen together when the block ends, or not at all.
+
+        What a person does, they do in their session: where that has ended by the time that what was recorded is written, whatever ended it,
+        the block raises SessionEnded, and nothing was done (decisions, point 46; security.md J-4, Z-6). `in_session` is false for whoever
+        has none before this, or none after it.
+        """
+        ...
+
     def reading(self) -> AbstractAsyncContextManager[Reading]: ...
     def counting(self) -> AbstractAsyncContextManager[Counting]: ...
 

@@ -54,9 +54,7 @@ class Identities(SealingRepository):
 
     async def lock_subject(self, provider: Provider, issuer: str, subject: str) -> None:
         # Two of one number only wait for each other.
-        await self._run(
-            f"select pg_advisory_xact_lock({SUBJECTS}, hashtext(%(name)s))", name=f"{provider.value} {issuer} {subject}"
-        )
+        await self._run(f"select pg_advisory_xact_lock({SUBJECTS}, hashtext(%(name)s))", name=f"{provider.value} {issuer} {subject}")
 
     async def known(self, provider: Provider, issuer: str, subject: str, service_id: UUID | None) -> Known | None:
         return await self._one(

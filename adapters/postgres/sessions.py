@@ -8,7 +8,7 @@ from uuid import UUID
 from adapters.postgres.services import CONTEXT, CONTEXT_WIDTH, to_context
 from adapters.postgres.statements import Repository, Row
 from adapters.postgres.subscriptions import entitlement, to_entitlement
-from core.access import BrowserSession, OrganizationContext, OrganizationStanding, OrganizationStatus, Role, Standing
+from core.access import BrowserSession, OrganizationContext, OrganizationStanding, OrganizationStatus, Person, Role, Standing
 from core.sessions import NOTHING, SOMEBODY, LiveSession, LiveSessions, Presented, Presenter, Refreshed, Session
 from core.values import Email, Listed
 
@@ -46,6 +46,17 @@ STANDING_WITH: Final = f"""
     {IMPERSONATOR}
     left join service_users r on r.service_id = v.id and r.user_id = u.id
     {IS_LIVE}"""
+
+# One that this very transaction has ended, such as that of somebody who ends all their sessions in an organization, was there until now.
+HOLD: Final = f"""
+    select 1
+    from sessions s
+    join users u on u.id = s.user_id
+    {IMPERSONATOR}
+    where s.id = %(session_id)s and s.user_id = %(user_id)s and s.expires_at > %(now)s
+      and (s.ended_at is null or s.xmin = pg_current_xact_id()::xid)
+      and u.deactivated_at is null and u.anonymized_at is null and {MAY_IMPERSONATE}
+    for share of s"""
 
 # Those that selected it, and those of its services; with a service, its sessions are over.
 LIVES_IN_ORGANIZATION: Final = """
@@ -190,6 +201,10 @@ class Sessions(Repository):
             org_id=None,
             now=now,
         )
+
+    async def hold(self, person: Person, now: datetime) -> bool:
+        """Whether the person's session lives still, which it then does until the transaction ends; for ports.storage.Transaction."""
+        return await self._exists(HOLD, session_id=person.session_id, user_id=person.user_id, now=now)
 
     async def live_of(self, user_id: UUID, limit: int, now: datetime) -> Listed[LiveSession]:
         rows = await self._all(lambda row: row, LIVE_OF, user_id=user_id, limit=limit, now=now)

@@ -48,8 +48,8 @@ from adapters.postgres.signing_keys import SigningKeys
 from adapters.postgres.smtp import Smtp
 from adapters.postgres.subscriptions import Subscriptions
 from adapters.postgres.tiers import Tiers
-from core.access import Caller
-from core.errors import StorageDown
+from core.access import Caller, Person
+from core.errors import SessionEnded, StorageDown
 from core.events import Event
 from ports.crypto import Vault
 from ports.observe import Clock
@@ -155,6 +155,7 @@ class Transaction(Reading):
         "_clock",
         "_connection",
         "_events",
+        "_in_session",
         "guesses",
         "housekeeping",
         "leases",
@@ -165,11 +166,12 @@ class Transaction(Reading):
         "sealed",
     )
 
-    def __init__(self, connection: Connection, vault: Vault, clock: Clock, by: Caller) -> None:
+    def __init__(self, connection: Connection, vault: Vault, clock: Clock, by: Caller, in_session: bool) -> None:
         super().__init__(connection, vault)
         self._connection = connection
         self._clock = clock
         self._caller = by
+        self._in_session = in_session
         self._events: list[Event] = []
         self.logins = Logins(connection)
         self.pre_auths = PreAuths(connection, vault)
@@ -184,9 +186,14 @@ class Transaction(Reading):
         self._events.append(event)
 
     async def write_records(self) -> None:
-        """What was recorded, in one statement."""
-        if self._events:
-            await Records(self._connection).add(self._events, self._caller, self._clock.now())
+        """What was recorded, in one statement. Raises SessionEnded."""
+        if not self._events:
+            return
+        now = self._clock.now()
+        # Last of all locks but those of the totals, so that whoever ends sessions and holds other things does not wait for us in a circle.
+        if self._in_session and isinstance(self._caller, Person) and not await self.sessions.hold(self._caller, now):
+            raise SessionEnded
+        await Records(self._connection).add(self._events, self._caller, now)
 
 
 class _Using(Generic[T]):
@@ -255,8 +262,8 @@ class Postgres:
         self._vault = vault
         self._clock = clock
 
-    def transaction(self, by: Caller) -> _Changing:
-        return _Changing(self._pool, lambda connection: Transaction(connection, self._vault, self._clock, by))
+    def transaction(self, by: Caller, *, in_session: bool = True) -> _Changing:
+        return _Changing(self._pool, lambda connection: Transaction(connection, self._vault, self._clock, by, in_session))
 
     def reading(self) -> _Using[Reading]:
         return _Using(self._pool, lambda connection: Reading(connection, self._vault))

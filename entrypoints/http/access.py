@@ -92,7 +92,12 @@ def _guard(view: View, access: Access, enter: Enter) -> View:
         if elsewhere is not None:
             return elsewhere
         check_query()
-        return await view(*args, **kwargs)
+        try:
+            return await view(*args, **kwargs)
+        except SessionEnded:
+            if access.security != "cookie":
+                raise
+            return _to_sign_in()  # it ended meanwhile
 
     # Keyed by the function itself: `functools.wraps` copies attributes outward, so a mere mark would also show on whatever
     # another decorator wrapped around this one.

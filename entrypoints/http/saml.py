@@ -172,8 +172,10 @@ class AnswerShown(Shown):
 @validate_querystring(Unasked)
 @document_response(AnswerShown)
 async def login(org_slug: str, service_slug: str, query_args: Unasked) -> Response | AnswerShown:
-    """Sign yourself in to the application, which has not asked for it: a page that posts the answer there, or the same as JSON if you
-    prefer that."""
+    """Sign yourself in to the application, which has not asked for it.
+
+    The answer is a page that posts to the application, or what it would post as JSON, if you prefer that.
+    """
     answer = await saml_sign_on.unasked(ports(), acting_member(), service_slug, query_args.relay_state)
     if request.accept_mimetypes.best_match(["text/html", "application/json"]) != "application/json":
         return answer_page(answer)

@@ -165,8 +165,10 @@ async def _logout(org_slug: str, service_slug: str) -> Response:
 @refuses(403)
 @describes_page({200: "Signed out.", 302: "On to the next application, or back to the one that asked.", **REFUSALS}, changes_state=True)
 async def slo_by_redirect(org_slug: str, service_slug: str) -> Response:
-    """An application asks to have somebody signed out everywhere (`SAMLRequest`), or says that it has done so (`SAMLResponse`), by
-    HTTP-Redirect; without either, the browser goes on with the sign-out that is under way in it."""
+    """An application asks to have somebody signed out everywhere, or says that it has done so, by HTTP-Redirect.
+
+    That is a `SAMLRequest` or a `SAMLResponse`; without either, the browser goes on with the sign-out that is under way in it.
+    """
     return await _logout(org_slug, service_slug)
 
 

@@ -227,8 +227,10 @@ async def go_on(found: SignedIn | PreAuth, after: str) -> Response:
     form=["form_token"],
 )
 async def sign_out() -> Response:
-    """End the session of this browser, which stays trusted if it is, and the sessions that it has with SAML at applications; `next` is
-    where to go once somebody has signed in again."""
+    """End the session of this browser, which stays trusted if it is.
+
+    What it has signed in to with SAML is signed out as well. `next` is where to go once somebody has signed in again.
+    """
     form, cookie = await read_form(), cookies.session_cookie()
     after = safe_next(form.get("next", ACCOUNT))
     found, started = await visitor(), None

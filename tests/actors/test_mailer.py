@@ -109,11 +109,11 @@ class ShakyStorage:
         self._storage = storage
 
     @asynccontextmanager
-    async def transaction(self, by: Caller) -> AsyncIterator[Transaction]:
+    async def transaction(self, by: Caller, *, in_session: bool = True) -> AsyncIterator[Transaction]:
         if self.outages > 0:
             self.outages -= 1
             raise StorageDown
-        async with self._storage.transaction(by=by) as tx:
+        async with self._storage.transaction(by=by, in_session=in_session) as tx:
             yield tx
 
     def reading(self) -> AbstractAsyncContextManager[Reading]:

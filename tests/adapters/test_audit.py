@@ -37,7 +37,7 @@ async def test_every_field_of_an_entry_is_read(storage: Postgres, pool: Pool, cl
     await add(storage, ada := account(), eve := account(EVE, is_platform_owner=True))
     org = await add_organization(pool, "acme")
     kind = CATALOGUE["service.created"]
-    async with storage.transaction(by=replace(PERSON, user_id=ada.id, impersonator_id=eve.id)) as tx:
+    async with storage.transaction(by=replace(PERSON, user_id=ada.id, impersonator_id=eve.id), in_session=False) as tx:
         tx.record(Event(kind, "service-1", org_id=org, details={"name": "Shop", "nested": {"x": [1, None]}}))
     listed = await read(storage, org, Filter())
     [(id_,)] = await run_sql(pool, "select id from audit_log")
@@ -68,7 +68,7 @@ async def test_every_field_of_an_entry_is_read(storage: Postgres, pool: Pool, cl
 async def test_whoever_has_no_account_is_told_apart(storage: Postgres, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     for caller in (PERSON, replace(PERSON, impersonator_id=uuid4()), Anonymous(address="203.0.113.9"), SYSTEM):
-        async with storage.transaction(by=caller) as tx:
+        async with storage.transaction(by=caller, in_session=False) as tx:
             tx.record(Event(CATALOGUE["user.invited"], type(caller).__name__, org_id=org))
     found = {(entry.target_id, entry.actor, entry.impersonator) for entry in (await read(storage, org, Filter())).items}
     assert found == {
@@ -95,7 +95,7 @@ async def test_entries_of_one_instant_have_an_order_that_pages_keep(storage: Pos
 async def test_whoever_has_no_account_can_be_asked_for(storage: Postgres, pool: Pool) -> None:
     org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     for where, caller in product((org, twin), (PERSON, Anonymous(address="203.0.113.9"), SYSTEM)):
-        async with storage.transaction(by=caller) as tx:
+        async with storage.transaction(by=caller, in_session=False) as tx:
             for action in ("user.invited", "user.joined"):
                 tx.record(Event(CATALOGUE[action], "t1", org_id=where))
     for nobody in (ANONYMOUS, SYSTEM_ACTOR):
@@ -121,7 +121,7 @@ async def test_every_combination_of_filters_finds_its_entries_and_counts_them(st
     written = [*product([org, org, twin], ACTIONS, TARGETS, [ada.id, eve.id])]
     for where, action, target_id, actor_id in written:
         clock.advance(timedelta(seconds=1))
-        async with storage.transaction(by=replace(PERSON, user_id=actor_id)) as tx:
+        async with storage.transaction(by=replace(PERSON, user_id=actor_id), in_session=False) as tx:
             tx.record(Event(CATALOGUE[action], target_id, org_id=where))
     sets = [None, frozenset({"user.joined"}), frozenset({"domain.set", "domain.verified"}), frozenset({"plan.deleted"})]
     cases = product(sets, [None, "user", "organization", "service"], [None, "t1", "t3"], [None, ada.id, uuid4()])
@@ -230,7 +230,7 @@ async def test_a_page_of_a_large_log_reads_little_more_than_itself(large_databas
 async def test_what_is_about_an_account_alone_is_forgotten_in_every_log_and_counted_out(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     orgs = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    async with storage.transaction(by=replace(PERSON, user_id=ada.id)) as tx:
+    async with storage.transaction(by=replace(PERSON, user_id=ada.id), in_session=False) as tx:
         for org in (*orgs, None):
             for name in ("security.password.changed", "security.mfa.enabled", "user.joined"):
                 tx.record(Event(CATALOGUE[name], str(ada.id), org_id=org))

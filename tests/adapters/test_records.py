@@ -36,7 +36,7 @@ async def test_every_field_of_an_event_is_recorded(storage: Postgres, pool: Pool
     await add_organization(pool, "twin")
     kind = events.CATALOGUE["service.created"]
     event = events.Event(kind, "service-1", org_id=org, details={"name": "Shop"}, data={"x": [1]})
-    async with storage.transaction(by=PERSON) as tx:
+    async with storage.transaction(by=PERSON, in_session=False) as tx:
         tx.record(event)
     now = clock.now()
     assert await run_sql(pool, AUDIT) == [
@@ -48,7 +48,7 @@ async def test_every_field_of_an_event_is_recorded(storage: Postgres, pool: Pool
 async def test_an_entry_has_the_id_that_was_chosen_for_it(storage: Postgres, pool: Pool) -> None:
     org, chosen = await add_organization(pool, "acme"), uuid4()
     kind = events.CATALOGUE["user.impersonated"]
-    async with storage.transaction(by=PERSON) as tx:
+    async with storage.transaction(by=PERSON, in_session=False) as tx:
         tx.record(events.Event(kind, "with", id=chosen))
         tx.record(events.Event(kind, "without", org_id=org))
     stored = await run_sql(pool, "select target_id, id = %s, org_id from audit_log order by created_at", chosen)
@@ -59,7 +59,7 @@ async def test_an_entry_has_the_id_that_was_chosen_for_it(storage: Postgres, poo
 async def test_an_event_says_who_is_behind_it_where_who_did_it_does_not(storage: Postgres, pool: Pool) -> None:
     kind, other = events.CATALOGUE["user.impersonated"], uuid4()
     for caller in (replace(PERSON, impersonator_id=None), PERSON, SYSTEM):
-        async with storage.transaction(by=caller) as tx:
+        async with storage.transaction(by=caller, in_session=False) as tx:
             tx.record(events.Event(kind, "x", impersonator_id=other))
             tx.record(events.Event(kind, "x", impersonator_id=other, by_time=True))
     for table in ("audit_log", "events"):

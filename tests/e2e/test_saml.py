@@ -86,7 +86,15 @@ def shop(running: Service) -> Iterator[Shop]:
         answer = running.post(f"{services}/shop/saml", {"enabled": True, **urls}, token=token)
         assert answer.status_code == 200, answer.text
         assert running.post(f"{services}/shop/saml/certificate", token=token).status_code == 200
-        application = Application(NOBODY, "acme", NOBODY, "shop", Configuration(**urls), None, running.address)
+        application = Application(
+            NOBODY,
+            "acme",
+            NOBODY,
+            "shop",
+            Configuration(entity_id=urls["entity_id"], acs_url=urls["acs_url"], slo_url=urls["slo_url"]),
+            None,
+            running.address,
+        )
         started.provider = Python3Saml(application, running.get("/saml/acme/shop/metadata").text)
         thread = threading.Thread(target=started.serve_forever)
         thread.start()

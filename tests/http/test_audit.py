@@ -70,7 +70,7 @@ def record(ports: Ports, clock: FakeClock, world: World) -> Record:
         *names: str, org: UUID | None = None, target: str = "x", by: Caller = SYSTEM, details: Mapping[str, Any] | None = None
     ) -> None:
         clock.advance(timedelta(seconds=1))
-        async with ports.storage.transaction(by=by) as tx:
+        async with ports.storage.transaction(by=by, in_session=False) as tx:
             for name in names:
                 tx.record(Event(CATALOGUE[name], target, org_id=org or world.org, details=details or {}))
 

@@ -179,10 +179,12 @@ def sql(*statements: str) -> Spoil:
 
 async def delete_another(ports: Ports, pool: Pool) -> None:
     """As a platform owner would, and suspend the first."""
-    [(org_id, owner)] = await run_sql(
-        pool, "select o.id, u.id from organizations o, users u where o.slug = 'demo-other' and u.email = 'steward@demo.example'"
-    )
-    await governance.delete(ports, Person(user_id=owner, email=demo.STEWARD, session_id=owner), org_id)
+    [(org_id,)] = await run_sql(pool, "select id from organizations where slug = 'demo-other'")
+    async with ports.storage.reading() as read:
+        steward = await read.accounts.by_email(demo.STEWARD)
+    assert steward is not None
+    session = await sign_in(ports, steward)
+    await governance.delete(ports, Person(user_id=steward.id, email=steward.email, session_id=session.session_id), org_id)
     await run_sql(pool, SUSPEND)
 
 

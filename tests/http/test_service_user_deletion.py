@@ -84,7 +84,7 @@ async def live_on_the_platform(tenant: Tenant, account: Account, clock: FakeCloc
 async def record_a_password(tenant: Tenant, account: Account) -> None:
     """What is recorded where somebody chooses another password: in every log that hears of it."""
     caller = Person(user_id=account.id, email=account.email, session_id=uuid4(), address="203.0.113.9")
-    async with tenant.ports.storage.transaction(by=caller) as tx:
+    async with tenant.ports.storage.transaction(by=caller, in_session=False) as tx:
         tx.record(events.password_changed(account.id, "change"))
 
 

@@ -161,7 +161,7 @@ async def test_two_organizations_forget_people_that_a_third_one_knew(shop: Shop,
     for account in people:
         caller = Person(user_id=account.id, email=account.email, session_id=account.id, address="203.0.113.9")
         for tenant in former:
-            async with tenants.ports.storage.transaction(by=caller) as tx:
+            async with tenants.ports.storage.transaction(by=caller, in_session=False) as tx:
                 tx.record(replace(events.password_changed(account.id, "change"), org_id=tenant.org))
     await check_counts(tenants.pool)
     answers = await everyone(16, lambda number: (shop, other)[number % 2].delete(people[number].id))
