@@ -185,7 +185,7 @@ async def with_password(
         raise
     if isinstance(admitted, Pending):
         return _pre_auth(ports, admitted, saml_state)
-    await take_part(ports, admitted)
+    await _take_part(ports, admitted)
     return admitted
 
 
@@ -269,7 +269,7 @@ async def with_code(
     except (PreAuthInvalid, *SERVICE_CLOSED):  # meanwhile; the code was right
         await guesses.clear(ports, Secret.MFA, subject)
         raise
-    await take_part(ports, signed_in)
+    await _take_part(ports, signed_in)
     return signed_in
 
 
@@ -431,7 +431,7 @@ def _pre_auth(ports: Ports, pending: Pending, saml_state: str | None = None) -> 
     return PreAuth(ports.tokens.sign_pre_auth(claims), expires_in)
 
 
-async def take_part(ports: Ports, signed_in: SignedIn) -> None:
+async def _take_part(ports: Ports, signed_in: SignedIn) -> None:
     """A member who signs in to a service of the organization takes part in it (the terms of security.md)."""
     session = signed_in.session
     if session.service is not None:

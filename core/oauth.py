@@ -141,7 +141,6 @@ class IssuedCode:
     service_id: UUID | None
     address: str | None
     agent: str | None
-    takes_part: bool  # in its organization, unless it is a member who has not been seen there yet
     browser: BrowserSession
 
 
@@ -394,8 +393,6 @@ async def _redeem(ports: Ports, application: Application, code_hash: bytes, redi
         raise CodeInvalid from None
     if signed_in is None:
         raise CodeInvalid
-    if not issued.takes_part:
-        await login.take_part(ports, signed_in)
     return login.tokens(ports, signed_in)
 
 

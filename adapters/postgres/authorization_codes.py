@@ -17,8 +17,7 @@ def to_issued(row: Row) -> IssuedCode:
         service_id=row[3],
         address=row[4],
         agent=row[5],
-        takes_part=row[6],
-        browser=BrowserSession(*row[7:]),
+        browser=BrowserSession(*row[6:]),
     )
 
 
@@ -30,7 +29,6 @@ class AuthorizationCodes(Repository):
             to_issued,
             """
             select u.id, u.email, u.email_verified_at is not null, c.service_id, b.address, b.agent,
-                   not exists (select 1 from memberships m where m.org_id = c.org_id and m.user_id = c.user_id and m.confirmed_at is null),
                    b.id, b.provider, b.device_id, b.created_at
             from authorization_codes c join users u on u.id = c.user_id join sessions b on b.id = c.browser_session_id
             where c.code_hash = %(code_hash)s""",

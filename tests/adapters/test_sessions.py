@@ -481,7 +481,6 @@ async def test_standing_with_a_service_tells_everything_a_request_is_judged_by(
             organization=None,
             service=context,
             uses_service=uses,
-            fits=True,
         )
     assert (context.id, context.org_id, context.org_slug, context.slug, context.status) == (shop, org, "acme", "shop", status)
 

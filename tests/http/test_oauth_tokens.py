@@ -117,10 +117,11 @@ def tuple_of(sid: str, ada: Account, party: Party, *rest: str) -> tuple[Any, ...
     return (UUID(sid), ada.id, party.tenant.org, party.service, *rest)
 
 
-async def test_a_member_who_is_signed_in_takes_part(party: Party, ada: Account, pool: Pool) -> None:
+async def test_a_member_who_only_followed_an_application_does_not_take_part(party: Party, ada: Account, pool: Pool) -> None:
+    """A link with only a cookie behind it confirms nothing (the terms of security.md)."""
     await add_member(pool, party.tenant.org, ada.id)
     await party.tokens()
-    assert await run_sql(pool, "select confirmed_at is not null from memberships where user_id = %s", ada.id) == [(True,)]
+    assert await run_sql(pool, "select confirmed_at from memberships where user_id = %s", ada.id) == [(None,)]
 
 
 async def test_an_address_that_is_not_verified_is_said_to_be_that(party: Party, ports: Ports) -> None:
