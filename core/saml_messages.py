@@ -37,8 +37,7 @@ class RelayStateInvalid(MessageInvalid):
 
 
 class MessageStale(MessageInvalid):
-    """This SAML message is too old, or from the future. Start again at the application; if that does not help, the clock of the application
-    is wrong."""
+    """This SAML message is too old, or from the future. Start again at the application, and if it still fails, have its clock looked at."""
 
 
 class MessageElsewhere(MessageInvalid):

@@ -65,8 +65,7 @@ class AddressMissing(Invalid):
 
 
 class AddressTaken(Conflict):
-    """There is an account with your e-mail address, and the identity provider does not say that the address is verified. Sign in to that
-    account in the way that you used before, and link the identity provider there."""
+    """There is an account with your address already. Sign in to it in the way that you used before, and link the provider there."""
 
 
 class LinkedToAnother(Conflict):

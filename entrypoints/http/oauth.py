@@ -2,7 +2,6 @@
 (identity.md section 4.9; decisions, points 86 to 94 and 100; security.md section 12; RFC 6749, RFC 7009, RFC 7636, RFC 8414).
 """
 
-import json
 from base64 import b64decode
 from binascii import Error as NotBase64
 from typing import Final, Literal
@@ -256,30 +255,49 @@ async def revoke() -> Response:
     return Response(b"", 200, {"Cache-Control": "no-store"})
 
 
+class Metadata(Shown):
+    """What a client of OAuth has to know of this server (RFC 8414)."""
+
+    issuer: str
+    authorization_endpoint: str
+    token_endpoint: str
+    token_endpoint_auth_methods_supported: list[str]
+    revocation_endpoint: str
+    revocation_endpoint_auth_methods_supported: list[str]
+    device_authorization_endpoint: str
+    jwks_uri: str
+    response_types_supported: list[str]
+    response_modes_supported: list[str]
+    grant_types_supported: list[str]
+    code_challenge_methods_supported: list[str]
+    authorization_response_iss_parameter_supported: bool
+    service_documentation: str
+
+
 @routes.get("/.well-known/oauth-authorization-server")
 @operations
-@describes({200: "Metadata of an authorization server (RFC 8414)."}, content_type="application/json")
-async def metadata() -> Response:
-    """What a client of OAuth has to know of this server."""
+@validate_response(Metadata)
+async def metadata() -> tuple[Metadata, int, dict[str, str]]:
+    """Show what a client of OAuth has to know of this server."""
     base = served().base_url
     methods = ["client_secret_basic", "client_secret_post", "none"]
-    known = {
-        "issuer": base,
-        "authorization_endpoint": f"{base}{AUTHORIZE}",
-        "token_endpoint": f"{base}{TOKEN}",
-        "token_endpoint_auth_methods_supported": methods,
-        "revocation_endpoint": f"{base}{REVOKE}",
-        "revocation_endpoint_auth_methods_supported": methods,
-        "device_authorization_endpoint": f"{base}/auth/device/code",
-        "jwks_uri": f"{base}/.well-known/jwks.json",
-        "response_types_supported": ["code"],
-        "response_modes_supported": ["query"],
-        "grant_types_supported": list(GRANTS),
-        "code_challenge_methods_supported": ["S256"],
-        "authorization_response_iss_parameter_supported": True,
-        "service_documentation": f"{base}/docs",
-    }
-    return Response(json.dumps(known), 200, {"Cache-Control": "public, max-age=300"}, content_type="application/json")
+    known = Metadata(
+        issuer=base,
+        authorization_endpoint=f"{base}{AUTHORIZE}",
+        token_endpoint=f"{base}{TOKEN}",
+        token_endpoint_auth_methods_supported=methods,
+        revocation_endpoint=f"{base}{REVOKE}",
+        revocation_endpoint_auth_methods_supported=methods,
+        device_authorization_endpoint=f"{base}/auth/device/code",
+        jwks_uri=f"{base}/.well-known/jwks.json",
+        response_types_supported=["code"],
+        response_modes_supported=["query"],
+        grant_types_supported=list(GRANTS),
+        code_challenge_methods_supported=["S256"],
+        authorization_response_iss_parameter_supported=True,
+        service_documentation=f"{base}/docs",
+    )
+    return known, 200, {"Cache-Control": "public, max-age=300"}
 
 
 def _grant(asked: TokenRequest) -> str:

@@ -100,7 +100,8 @@ async def test_every_column_that_is_sealed_is_known(pool: Pool) -> None:
         *(("link_tickets", "token_hash"), ("sessions", "browser_hash"), ("devices", "client_hash"), ("devices", "trust_hash")),
         *(("backup_codes", "code_hash"), ("mfa", "codes_salt"), ("passkeys", "credential_id"), ("passkeys", "public_key")),
         *(("saml_sign_ons", "state_hash"), ("saml_sign_ons", "browser_hash"), ("saml_sign_ons", "ticket_hash")),
-        ("saml_logouts", "browser_hash"),
+        *(("saml_logouts", "browser_hash"), ("authorization_codes", "code_hash")),
+        *(("device_codes", "device_code_hash"), ("device_codes", "user_code_hash")),
         *(("provider_states", "state_hash"), ("provider_states", "browser_hash")),
     }
     assert COLUMNS.keys() == set(Sealed)

@@ -132,9 +132,11 @@ async def test_what_the_table_of_who_may_call_what_does_not_show(app: QuartTrio)
         "GET /health/ready",
         "GET /metrics",
         "GET /.well-known/jwks.json",
+        "GET /.well-known/oauth-authorization-server",
         "GET /openapi.json",
         "GET /docs",
         "GET /assets/<name>",
+        *("POST /auth/token", "POST /auth/revoke"),  # which count by the application, when they know it
     }
 
 

@@ -180,9 +180,13 @@ REFUSED = {
     # secrets of programs
     ("POST", "/api/organizations/<org_slug>/services/<service_slug>/api-keys"),
     ("POST", "/api/organizations/<org_slug>/services/<service_slug>/rotate-secret"),
+    ("POST", "/api/organizations/<org_slug>/services/<service_slug>/saml/certificate"),
     # the organization itself
     ("POST", "/api/organizations/<org_slug>/transfer-ownership"),
     ("DELETE", "/api/organizations/<org_slug>"),
+    # being somebody, elsewhere
+    ("GET", "/api/organizations/<org_slug>/services/<service_slug>/saml/login"),
+    ("POST", "/auth/device/verify"),
 }
 # ... and all others. A new route must be in one of the two.
 ALLOWED = {
@@ -213,6 +217,8 @@ ALLOWED = {
             ("GET", "services/<service_slug>/api-keys"),
             ("GET DELETE", "services/<service_slug>/api-keys/<api_key_id>"),
             ("GET PUT DELETE", "services/<service_slug>/oauth-credentials/<provider>"),
+            ("GET POST DELETE", "services/<service_slug>/saml"),
+            ("GET", "services/<service_slug>/saml/certificate"),
             ("GET", "users"),
             ("GET", "users/<user_id>"),
             ("DELETE", "users/<user_id>/sessions"),

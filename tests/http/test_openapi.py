@@ -1,6 +1,7 @@
 """The interface description: valid, complete, the same wherever it is asked for, and true about errors."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -112,7 +113,7 @@ async def test_the_security_of_an_operation_is_its_decorators(app: QuartTrio) ->
     document = interface_description(app)
     for rule in app.url_map.iter_rules():
         access = access_of(app.view_functions[rule.endpoint])
-        path = rule.rule.replace("<", "{").replace(">", "}")
+        path = re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule)
         for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}:
             operation = document["paths"][path][method.lower()]
             optional: list[dict[str, list[str]]] = [{"cookie": []}] if access.or_cookie else [{}] if access.optional else []
