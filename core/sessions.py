@@ -323,15 +323,14 @@ def _why_not(token: Presented | None, grace_began: datetime) -> Refusal:
     return RefreshTokenInvalid()
 
 
-async def revoke(ports: Ports, caller: Caller, token: str, by: Presenter) -> None:
-    """End the session of a token, refresh or access token, if it is the presenter's to use; of any other nothing is said, nor done
-    (RFC 7009 section 2.1)."""
+async def revoke(ports: Ports, caller: Caller, token: str, by: Presenter) -> bool:
+    """End the session of a token, refresh or access token, if it is the presenter's to use; whether there was one (RFC 7009 section 2)."""
     try:
         session_id = (await signing_keys.read_token(ports, token)).session_id
     except (TokenExpired, TokenInvalid):
         session_id = None
     async with ports.storage.transaction(by=caller) as tx:
-        await tx.sessions.revoke(session_id, digest(token), by, ports.clock.now())
+        return await tx.sessions.revoke(session_id, digest(token), by, ports.clock.now())
 
 
 async def select(ports: Ports, caller: Member) -> tuple[Membership, TokenPair]:

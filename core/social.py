@@ -17,9 +17,9 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from core import accounts, events, login, oauth, oauth_credentials
-from core.access import AccountGone, Person, enter
+from core.access import AccountGone, OrganizationStatus, Person, enter
 from core.accounts import Origin
-from core.errors import Conflict, Forbidden, Invalid, ProviderFailed, refuse
+from core.errors import Conflict, Forbidden, Invalid, OrganizationNotActive, ProviderFailed, refuse
 from core.identities import AlreadyLinked, Identity
 from core.oauth_credentials import ProviderUnknown, provider_named
 from core.providers import Asking, Provider
@@ -269,7 +269,7 @@ async def told(ports: Ports, trip: Trip, error: str, base_url: str) -> str | Non
 async def sign_in(ports: Ports, caller: Caller, trip: Trip, whom: Vouched, client: Client) -> SignedIn | PreAuth:
     """What it gives to be vouched for: a session in this browser, or where the second factor is asked for, a pre-auth token.
 
-    Raises AddressMissing, AddressTaken, StateUnknown, ServiceNotFound, and login.AccountClosed.
+    Raises AddressMissing, AddressTaken, StateUnknown, ServiceNotFound, OrganizationNotActive, and login.AccountClosed.
     """
     try:
         return await login.with_identity(ports, caller, trip.provider, partial(_account_of, ports, trip, whom), client)
@@ -284,7 +284,11 @@ async def _account_of(ports: Ports, trip: Trip, whom: Vouched, tx: Transaction) 
     An identity is found by provider, issuer and subject, in this context or in any other one, and never by its address (security.md O-5).
     """
     now = ports.clock.now()
-    # First of all, so that of two who come for the first time the second finds what the first has made.
+    if trip.service_id is not None:  # which may have been closed while the browser was away (decisions, point 48)
+        service = await tx.services.context_of(trip.service_id) or refuse(ServiceNotFound)
+        if service.status is not OrganizationStatus.ACTIVE:
+            raise OrganizationNotActive
+    # First of all locks, so that of two who come for the first time the second finds what the first has made.
     await tx.identities.lock_subject(trip.provider, whom.issuer, whom.subject)
     known = await tx.identities.known(trip.provider, whom.issuer, whom.subject, trip.service_id)
     if known is None:

@@ -307,8 +307,8 @@ class Sessions(Repository):
             **_of(by),
         )
 
-    async def revoke(self, session_id: UUID | None, refresh_hash: bytes, by: Presenter, now: datetime) -> None:
-        await self._run(
+    async def revoke(self, session_id: UUID | None, refresh_hash: bytes, by: Presenter, now: datetime) -> bool:
+        ended = await self._run(
             f"""
             update sessions s set ended_at = %(now)s
             where (s.id = %(session_id)s or s.id = (select session_id from refresh_tokens where token_hash = %(refresh_hash)s))
@@ -318,6 +318,7 @@ class Sessions(Repository):
             now=now,
             **_of(by),
         )
+        return ended > 0
 
     async def end(self, session_id: UUID, now: datetime) -> None:
         await self._run(

@@ -16,6 +16,7 @@ from core.device_flow import INTERVAL, TTL, VERIFY, RequestStatus, Verdict, Wait
 from core.errors import Invalid, Limited, Refusal
 from core.limits import DEVICE
 from core.oauth import Wanted
+from core.oauth import identify as identify_application
 from core.words import moment
 from entrypoints.http import cookies
 from entrypoints.http.access import anyone, page_session, person_or_browser
@@ -23,6 +24,7 @@ from entrypoints.http.bodies import Body, Shown, Text
 from entrypoints.http.client_address import limit_key
 from entrypoints.http.context import caller, exchange, page_response, ports, served, signed_in
 from entrypoints.http.forms import parameters, read_form
+from entrypoints.http.oauth import credentials
 from entrypoints.http.openapi import describes_page, oauth, refuses, serves_both, takes
 from entrypoints.http.pages import render
 from entrypoints.http.sign_in import refused_page
@@ -38,6 +40,7 @@ class DeviceRequest(Body):
     code_challenge, with the method S256. A scope may be sent, and means nothing."""
 
     client_id: Text | None = None
+    client_secret: Text | None = None
     org: Text | None = None
     service: Text | None = None
     scope: Text | None = None
@@ -66,10 +69,13 @@ class DeviceRequested(Shown):
 async def request_codes() -> tuple[DeviceRequested, int, dict[str, str]]:
     """Ask for the codes with which a person signs in this device from elsewhere."""
     asked = await parameters(DeviceRequest)
+    client_id, client_secret = credentials(asked.client_id, asked.client_secret)
+    if client_secret is not None:  # none is needed, but a wrong one is wrong (RFC 6749 section 5.2)
+        await identify_application(ports(), client_id, client_secret)
     wanted = Wanted(
         org=asked.org,
         service=asked.service,
-        client_id=asked.client_id,
+        client_id=client_id,
         code_challenge=asked.code_challenge,
         code_challenge_method=asked.code_challenge_method,
     )

@@ -330,12 +330,7 @@ class _Counted:
 
     async def identify(self, client_id: str | None, client_secret: str | None, *, polls: bool = False) -> Application | None:
         """The application that the Authorization header or the body names. Raises CredentialsTwice, ClientInvalid, Limited."""
-        header = _basic()
-        if header is not None:
-            named, shown = header
-            if client_secret is not None or client_id not in (None, named):
-                raise CredentialsTwice
-            client_id, client_secret = named, shown
+        client_id, client_secret = credentials(client_id, client_secret)
         found = await oauth.identify(ports(), client_id, client_secret)
         if found is not None:
             exchange().caller = client_id
@@ -348,6 +343,16 @@ class _Counted:
         else:
             await admit(())
         return found
+
+
+def credentials(client_id: str | None, client_secret: str | None) -> tuple[str | None, str | None]:
+    """What the Authorization header, or else the body, says the application is. Raises CredentialsTwice, ClientInvalid."""
+    header = _basic()
+    if header is None:
+        return client_id, client_secret
+    if client_secret is not None or client_id not in (None, header[0]):
+        raise CredentialsTwice
+    return header
 
 
 def _basic() -> tuple[str, str | None] | None:

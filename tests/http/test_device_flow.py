@@ -18,6 +18,7 @@ from tests.builders import BASE_URL, Api, add_account, add_platform_owner, every
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.http.cli import CODE, CURL, FORM, PKCE, VERIFY, Cli, told
 from tests.http.refusals import BAD, FORBIDDEN, NOT_ACTIVE, UNAUTHORIZED, refused
+from tests.http.relying import basic
 from tests.services import add_service, service_context, sign_in_to
 from tests.tenants import Tenant
 
@@ -80,6 +81,15 @@ async def test_a_device_is_given_a_pair_of_codes(cli: Cli, clock: FakeClock, poo
             now + TTL,
         )
     ]
+
+
+async def test_no_secret_is_needed_but_a_wrong_one_is_wrong(cli: Cli, pool: Pool) -> None:
+    client_id = str(cli.service.client_id)
+    for secret, status in (("a client secret", 200), ("wrong", 401)):
+        assert (await cli.ask(client_id=client_id, client_secret=secret)).status == status
+        headers = {**cli.headers, **basic(client_id, secret)}
+        assert (await cli.api.call("POST", CODE, raw=b"scope=x", headers=headers)).status == status
+    assert await run_sql(pool, "select count(*) from device_codes") == [(2,)]
 
 
 def test_there_are_no_vowels_and_no_digits_in_user_codes() -> None:

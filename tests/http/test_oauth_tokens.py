@@ -457,6 +457,7 @@ async def test_who_gives_a_token_back_shows_who_it_is(party: Party) -> None:
     tokens = await party.tokens()
     sent = {"token": tokens["refresh_token"], "client_id": str(party.client_id)}
     assert told(await party.post(REVOKE, **sent, client_secret="wrong")) == INVALID_CLIENT
+    assert told(await party.post(REVOKE, **sent)) == INVALID_CLIENT, "or it would believe that the token is worth nothing now"
     assert told(await party.post(REVOKE, client_id=str(party.client_id), client_secret=SECRET)) == INVALID_REQUEST
     assert await party.is_live(tokens)
 

@@ -359,8 +359,10 @@ async def test_what_makes_no_sense_goes_nowhere(street: Street, acme: Tenant, sh
 async def test_an_inactive_organization_signs_nobody_in(street: Street, acme: Tenant, shop: UUID) -> None:
     back = await street.leave(**SHOP)
     await run_sql(street.pool, "update organizations set status = 'suspended'")
+    before = await street.left()
     assert (await street.visitor.open(f"/auth/{street.name}?{urlencode(SHOP)}")).status == 403
-    await street.visitor.open(back)
+    assert (await street.visitor.open(back)).status == 403, "nor does it let in who was away meanwhile"
+    assert await street.left() == before
     assert (await street.visitor.open(f"/auth/authorize?{urlencode(SHOP)}")).status == 403, "and gives no code"
 
 
