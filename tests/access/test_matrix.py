@@ -64,6 +64,10 @@ ORGANIZATION_NOT_IN_THE_PATH = {
     "GET /auth/authorize": "the service",
     "POST /auth/authorize": "the service",
     "POST /auth/device/verify": "that of the device",
+    **{
+        f"{way} /saml/<org_slug>/<service_slug>/{step}": "the service's, for whoever comes (decisions, point 179)"
+        for way, step in [("GET", "metadata"), ("GET", "sso"), ("POST", "sso"), ("GET", "authenticate"), ("GET", "slo"), ("POST", "slo")]
+    },
 }
 # Routes that judge what is asked for first, and then send whoever is not signed in to do that, with all of it.
 SENDS_TO_SIGN_IN = {"GET /auth/authorize", "POST /auth/authorize"}

@@ -261,11 +261,13 @@ def may_be(value: Any, schema: dict[str, Any]) -> bool:
     """Whether the schema of a field allows a value of WRONG_TYPES, or null."""
     options = [schema, *schema.get("anyOf", ())]
     kinds = {option.get("type") for option in options}
-    assert kinds <= {"string", "integer", "boolean", "array", "null", None}, "a field of another kind: this test must learn it"
+    assert kinds <= {"string", "integer", "boolean", "array", "object", "null", None}, "a field of another kind: this test must learn it"
     if value is None:
         return "null" in kinds
     if isinstance(value, list):
         return any(option.get("type") == "array" and _may_be_list(value, option) for option in options)
+    if isinstance(value, dict):
+        return "object" in kinds
     if type(value) is bool:
         return "boolean" in kinds
     return type(value) is int and any(
@@ -418,6 +420,8 @@ STRANGE_TYPES = [
     b"; charset=utf-8",
     b"application/json, text/plain",
 ]
+# Which read forms (decisions, point 5).
+TAKE_FORMS = {"/auth/reset-password", "/auth/device/code", "/auth/device/verify", "/auth/token", "/auth/revoke"}
 STRANGE_CHARSETS = [b"utf-16", b"utf-7", b"rot13", b"zip", b"idna", b"\xff", b'"', b"x" * 5000, b"utf-8; charset=utf-16"]
 
 
@@ -427,7 +431,7 @@ async def test_a_strange_content_type(app: QuartTrio, send: Send) -> None:
     for content_type in STRANGE_TYPES:
         for method, path in [*readers, ("POST", "/auth/reset-password")]:
             answer = await send(method, path, headers=[(b"content-type", content_type)], body=b"{}")
-            form = path == "/auth/reset-password" and b"form-urlencoded" in content_type
+            form = path in TAKE_FORMS and b"form-urlencoded" in content_type
             findings.look(f"{method} {path} {content_type[:60]!r}", answer, {400} if form else {415})
     findings.none()
 

@@ -140,7 +140,7 @@ async def test_an_address_that_nobody_asserts_links_nothing(street: Street, port
     before = await street.left()
     answer = await street.go()
     assert answer.status == 409
-    assert "link the identity provider there" in answer.text
+    assert "link the provider there" in answer.text
     assert await street.left() == before
     assert metrics.login_failures == {"address": 1}
 
