@@ -4,21 +4,18 @@ W-2; RFC 6749, RFC 7636, RFC 9207, OpenID Connect Core).
 Each is asked at the addresses of the operator's settings and nowhere else. What is raised and logged is one of a few sentences of ours.
 """
 
-import json
-import ssl
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import structlog
-import trio
 
 from adapters.crypto import IdTokenInvalid, KeyUnknown, read_id_token
+from adapters.exchanges import ExchangeFailed, Exchanges, decoded, read
 from core.errors import ProviderFailed
 from core.providers import Asking, Provider, ProviderClient, ProviderTokens, Vouched
 from core.values import Email, EmailInvalid, digest
@@ -31,7 +28,6 @@ log = structlog.get_logger("providers")
 
 DEADLINE: Final = 10.0  # seconds, for all that is asked of a provider about one person, and for the wait until it is one's turn
 AT_ONCE: Final = 50  # so that a provider that keeps us waiting does not pile up sockets
-LONGEST_ANSWER: Final = 64 * 1024  # bytes
 LONGEST_TOKEN: Final = 16 * 1024
 KEYS_KEPT: Final = timedelta(hours=1)
 KEYS_ASKED_AGAIN: Final = timedelta(minutes=1)  # at the earliest, for a key that is not among those that are kept
@@ -73,10 +69,8 @@ class HttpProviders:
     def __init__(self, settings: Mapping[Provider, ProviderSettings], clock: Clock, *, deadline: float = DEADLINE) -> None:
         self._settings = settings
         self._clock = clock
-        self._deadline = deadline
-        self._turns = trio.CapacityLimiter(AT_ONCE)
+        self._exchanges = Exchanges(deadline, AT_ONCE)
         self._keys: dict[Provider, _Kept] = {}
-        self._library: tuple[ModuleType, ssl.SSLContext] | None = None
 
     def knows(self, provider: Provider) -> bool:
         return provider in self._settings
@@ -133,29 +127,12 @@ class HttpProviders:
     async def _conversation(self, provider: Provider) -> AsyncIterator["_Conversation"]:
         """All that a provider is asked at once, within the deadline. What goes wrong is ProviderFailed, and told in the log."""
         try:
+            settings = self._settings.get(provider) or _fail("it is not set up")
             try:
-                with trio.fail_after(self._deadline):
-                    settings = self._settings.get(provider) or _fail("it is not set up")
-                    async with self._turns:
-                        if self._library is None:
-                            self._library = await trio.to_thread.run_sync(_load)
-                        library, authorities = self._library
-                        async with library.AsyncClient(
-                            verify=authorities,
-                            trust_env=False,
-                            follow_redirects=False,
-                            timeout=None,  # each would begin anew with every byte that drips in
-                            headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "Gatehouse"},
-                        ) as client:
-                            yield _Conversation(client, settings)
-            except trio.TooSlowError:
-                _fail("it did not answer in time")
-            except (OSError, ValueError) as error:  # also what has no place in an address or a header
-                _fail(f"it cannot be spoken to: {type(error).__name__}")
-            except Exception as error:
-                if type(error).__module__.partition(".")[0] == "httpx":  # which is not imported for its errors alone
-                    _fail(f"it cannot be spoken to: {type(error).__name__}")
-                raise
+                async with self._exchanges.conversation() as client:
+                    yield _Conversation(client, settings)
+            except ExchangeFailed as failure:
+                _fail(str(failure))
         except ProviderFailed as failure:
             log.warning("provider_failed", provider=provider.value, reason=str(failure))
             raise
@@ -256,7 +233,7 @@ class _Conversation:
         # The secret goes into the body, where all three of them take it (RFC 6749 section 2.3.1).
         sent = {**fields, "client_id": client.client_id, "client_secret": client.client_secret}
         async with self._client.stream("POST", self._settings.token_url, data=sent) as response:
-            raw = await _read(response)
+            raw = await read(response)
         answer: object
         if response.headers.get("Content-Type", "").partition(";")[0].strip().lower() == "application/x-www-form-urlencoded":
             try:
@@ -264,7 +241,7 @@ class _Conversation:
             except ValueError:
                 _fail("the token endpoint's answer cannot be read")
         else:
-            answer = _decoded(raw)
+            answer = decoded(raw)
         if not isinstance(answer, dict):
             _fail("the token endpoint's answer cannot be read")
         if response.status_code != 200 or "error" in answer:
@@ -275,39 +252,10 @@ class _Conversation:
         """What is there, in JSON, for whom the token is, if one is given."""
         headers = {} if access_token is None else {"Authorization": f"Bearer {access_token}"}
         async with self._client.stream("GET", url, headers=headers) as response:
-            raw = await _read(response)
+            raw = await read(response)
         if response.status_code != 200:
             _fail("an endpoint beside the token endpoint refused, or failed")
-        return _decoded(raw)
-
-
-def _load() -> tuple[ModuleType, ssl.SSLContext]:
-    """The library, which takes megabytes, and the authorities that are believed, which take a while to read: for the first who asks."""
-    import httpx
-
-    return httpx, ssl.create_default_context()
-
-
-async def _read(response: "httpx.Response") -> bytes:
-    """The body as it came: a few bytes of a packed one could be a gigabyte."""
-    if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
-        _fail("its answer is packed")
-    body = bytearray()
-    with trio.CancelScope() as enough:  # the library's iterators, one in another, come to a clean end only from within
-        async for part in response.aiter_raw():
-            body += part
-            if len(body) > LONGEST_ANSWER:
-                enough.cancel()
-    if len(body) > LONGEST_ANSWER:
-        _fail("its answer is too long")
-    return bytes(body)
-
-
-def _decoded(raw: bytes) -> object:
-    try:
-        return json.loads(raw)
-    except (ValueError, RecursionError):
-        _fail("its answer is not JSON")
+        return decoded(raw)
 
 
 def _token(value: object, problem: str) -> str:

@@ -1,29 +1,29 @@
-"""SAML documents, read, written and signed in threads."""
+"""SAML documents, read, written and signed in a thread."""
 
-import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import trio
-
+from adapters.threads import LowPriorityThreads
 from core.saml import IdentityProvider
 from core.saml_messages import Message, NameId, Response, Status
 from ports.observe import Clock
 
 T = TypeVar("T")
 
+QUEUE = 1024  # documents that wait: some seconds of work
+
 
 class XmlDocuments:
     """ports.saml.SamlDocuments.
 
-    As many threads at once as there are processors. The libraries take megabytes and few services use them, so they are loaded with the
-    first document.
+    One thread signs more than the one that serves requests can ask for. The libraries take megabytes and few services use them, so they are
+    loaded with the first document. All raise Limited when too many wait.
     """
 
     def __init__(self, base_url: str, clock: Clock) -> None:
         self._base_url = base_url
         self._clock = clock
-        self._threads = trio.CapacityLimiter(len(os.sched_getaffinity(0)))
+        self._threads = LowPriorityThreads("saml", 1, QUEUE)
 
     async def read(self, document: bytes) -> Message:
         return await self._run(lambda xml: xml.read(document))
@@ -48,4 +48,4 @@ class XmlDocuments:
 
             return work(saml_xml)
 
-        return await trio.to_thread.run_sync(run, limiter=self._threads)
+        return await self._threads.run(run)

@@ -5,6 +5,7 @@ Nothing here is put together from text: every value enters through the document'
 
 import re
 from collections.abc import Mapping
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
@@ -18,11 +19,15 @@ from core.saml_messages import (
     HTTP_POST,
     Assertion,
     AuthnRequest,
+    Comparison,
     LogoutRequest,
     LogoutResponse,
     Message,
     MessageInvalid,
+    Named,
     NameId,
+    NameIdPolicy,
+    RequestedContext,
     Response,
     Status,
     new_id,
@@ -41,6 +46,8 @@ REQUESTER: Final = "urn:oasis:names:tc:SAML:2.0:status:Requester"
 RESPONDER: Final = "urn:oasis:names:tc:SAML:2.0:status:Responder"
 UNSPECIFIED_NAME: Final = "urn:oasis:names:tc:SAML:2.0:attrname-format:unspecified"
 BASIC_NAME: Final = "urn:oasis:names:tc:SAML:2.0:attrname-format:basic"
+EXCLUSIVE_C14N: Final = "http://www.w3.org/2001/10/xml-exc-c14n#"
+SHA256: Final = "http://www.w3.org/2001/04/xmlenc#sha256"
 RSA_SHA256: Final = "http://www.w3.org/2001/04/xmldsig-more#rsa-sha256"
 
 # How long an assertion is good for, and how far the clock of a service may be behind ours.
@@ -67,10 +74,13 @@ def read(document: bytes) -> Message:
                 binding=root.get("ProtocolBinding"),
                 force_authn=_boolean(root, "ForceAuthn"),
                 is_passive=_boolean(root, "IsPassive"),
+                policy=_policy(root),
+                subject=_subject(root),
+                context=_context(root),
             )
         case _Tags.LOGOUT_REQUEST:
             indexes = tuple(_text(found) for found in root.findall(_Tags.SESSION_INDEX))
-            return LogoutRequest(**_said(root), name_id=_text(_only(root, _Tags.NAME_ID)), session_indexes=indexes)
+            return LogoutRequest(**_said(root), name_id=_named(_only(root, _Tags.NAME_ID)), session_indexes=indexes)
         case _Tags.LOGOUT_RESPONSE:
             status = _only(_only(root, _Tags.STATUS), _Tags.STATUS_CODE)
             is_success = status.get("Value") == SUCCESS
@@ -87,6 +97,12 @@ class _Tags:
     STATUS_CODE = f"{{{PROTOCOL}}}StatusCode"
     ISSUER = f"{{{ASSERTION}}}Issuer"
     NAME_ID = f"{{{ASSERTION}}}NameID"
+    BASE_ID = f"{{{ASSERTION}}}BaseID"
+    ENCRYPTED_ID = f"{{{ASSERTION}}}EncryptedID"
+    SUBJECT = f"{{{ASSERTION}}}Subject"
+    NAME_ID_POLICY = f"{{{PROTOCOL}}}NameIDPolicy"
+    REQUESTED_CONTEXT = f"{{{PROTOCOL}}}RequestedAuthnContext"
+    CONTEXT_CLASS = f"{{{ASSERTION}}}AuthnContextClassRef"
 
 
 def _parsed(document: bytes) -> Any:
@@ -124,6 +140,47 @@ def _said(root: Any) -> dict[str, Any]:
         "destination": root.get("Destination"),
         "issuer": _text(_only(root, _Tags.ISSUER)),
     }
+
+
+def _policy(root: Any) -> NameIdPolicy | None:
+    found = _at_most_one(root, _Tags.NAME_ID_POLICY)
+    return None if found is None else NameIdPolicy(format=found.get("Format"), sp_name_qualifier=found.get("SPNameQualifier"))
+
+
+def _subject(root: Any) -> Named | None:
+    # Whoever brings a request without an identifier is meant (SAML core, section 3.4.1). How they are to prove it does not belong into one
+    # (SAML profiles, section 4.1.4.1), but python3-saml says it all the same.
+    subject = _at_most_one(root, _Tags.SUBJECT)
+    if subject is None:
+        return None
+    if any(subject.find(tag) is not None for tag in (_Tags.BASE_ID, _Tags.ENCRYPTED_ID)):
+        return Named()
+    found = _at_most_one(subject, _Tags.NAME_ID)
+    return None if found is None else _named(found)
+
+
+def _named(element: Any) -> Named:
+    return Named(
+        value=_text(element),
+        format=element.get("Format"),
+        name_qualifier=element.get("NameQualifier"),
+        sp_name_qualifier=element.get("SPNameQualifier"),
+    )
+
+
+def _context(root: Any) -> RequestedContext | None:
+    found = _at_most_one(root, _Tags.REQUESTED_CONTEXT)
+    if found is None or len(found) == 0:
+        return None
+    try:
+        comparison = Comparison(found.get("Comparison", Comparison.EXACT))
+    except ValueError:
+        raise MessageInvalid from None
+    return RequestedContext(comparison=comparison, classes=tuple(_text(one) for one in found.findall(_Tags.CONTEXT_CLASS)))
+
+
+def _at_most_one(parent: Any, tag: str) -> Any:
+    return _only(parent, tag) if parent.find(tag) is not None else None
 
 
 def _only(parent: Any, tag: str) -> Any:
@@ -265,9 +322,9 @@ def _status(root: Any, status: Status | None) -> None:
     match status:
         case None | Status.PARTIAL_LOGOUT:
             outer = SUCCESS
-        case Status.NO_PASSIVE:
+        case Status.NO_PASSIVE | Status.NO_AUTHN_CONTEXT:
             outer = RESPONDER
-        case Status.UNKNOWN_PRINCIPAL:
+        case Status.UNKNOWN_PRINCIPAL | Status.INVALID_NAME_ID_POLICY:
             outer = REQUESTER
     code = _add(_add(root, PROTOCOL, "Status"), PROTOCOL, "StatusCode", Value=outer)
     if status is not None:
@@ -294,15 +351,21 @@ def _base64_of(pem: str) -> str:
 # Signing
 
 
+# Put together once, since each call of xmlsec's own templates lets the interpreter go and has to wait for it.
+_SIGNATURE: Final = etree.fromstring(f"""
+<ds:Signature xmlns:ds="{DSIG}"><ds:SignedInfo
+    ><ds:CanonicalizationMethod Algorithm="{EXCLUSIVE_C14N}"/><ds:SignatureMethod Algorithm="{RSA_SHA256}"/><ds:Reference
+    ><ds:Transforms><ds:Transform Algorithm="{DSIG}enveloped-signature"/><ds:Transform Algorithm="{EXCLUSIVE_C14N}"/></ds:Transforms
+    ><ds:DigestMethod Algorithm="{SHA256}"/><ds:DigestValue/></ds:Reference></ds:SignedInfo><ds:SignatureValue/><ds:KeyInfo
+    ><ds:X509Data><ds:X509Certificate/></ds:X509Data></ds:KeyInfo></ds:Signature>""")
+
+
 def _sign(element: Any, provider: IdentityProvider) -> None:
     """Sign the element, which has an issuer, right behind that, where the schema wants the signature."""
-    signature = xmlsec.template.create(element, xmlsec.constants.TransformExclC14N, xmlsec.constants.TransformRsaSha256, ns="ds")
+    signature = deepcopy(_SIGNATURE)
+    signature.find(f".//{{{DSIG}}}Reference").set("URI", f"#{element.get('ID')}")
+    signature.find(f".//{{{DSIG}}}X509Certificate").text = _base64_of(provider.certificate.certificate)
     element.insert(1, signature)
-    reference = xmlsec.template.add_reference(signature, xmlsec.constants.TransformSha256, uri=f"#{element.get('ID')}")
-    xmlsec.template.add_transform(reference, xmlsec.constants.TransformEnveloped)
-    xmlsec.template.add_transform(reference, xmlsec.constants.TransformExclC14N)
-    data = xmlsec.template.add_x509_data(xmlsec.template.ensure_key_info(signature))
-    _add(data, DSIG, "X509Certificate").text = _base64_of(provider.certificate.certificate)
     context = xmlsec.SignatureContext()
     context.key = _key(provider.certificate.private_key)
     context.register_id(element, "ID")

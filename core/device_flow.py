@@ -20,7 +20,7 @@ from core.access import OrganizationStatus, Person, enter
 from core.devices import Client, DeviceType
 from core.errors import ClientInvalid, GrantInvalid, Invalid, NotFound, OrganizationNotActive, refuse
 from core.guesses import Secret
-from core.oauth import ServiceHalfNamed
+from core.login_failures import LoginFailure
 from core.services import ServiceNotFound
 from core.sessions import Grant
 from core.values import digest, new_id, new_secret
@@ -42,7 +42,6 @@ LETTERS: Final = "BCDFGHJKLMNPQRSTVWXZ"
 LENGTH: Final = 8
 CHANCES: Final = 5  # to be given a user code that no other device has, which is had at once but in one of some million cases
 LONGEST: Final = 64  # characters of what is typed, with whatever stands between the letters
-FAILED: Final = "device_code"  # what the metrics call a sign-in that failed here
 
 
 class ApplicationNotNamed(Invalid):
@@ -163,9 +162,9 @@ class Poll:
     account: Account | None
 
 
-def page(user_code: str) -> str:
-    """Our page on which a request is approved, with its code filled in."""
-    return f"{VERIFY}?{urlencode({'user_code': user_code})}"
+def page(user_code: str, at: str = VERIFY) -> str:
+    """Where a request is approved, with its code filled in: on our page, or on a service's own one."""
+    return f"{at}{'&' if '?' in at else '?'}{urlencode({'user_code': user_code})}"
 
 
 def normal(user_code: str) -> str | None:
@@ -192,8 +191,6 @@ async def begin(ports: Ports, caller: Caller, wanted: Wanted) -> Begun:
     Raises ApplicationNotNamed, ClientInvalid, OrganizationNotFound, OrganizationNotActive, ServiceNotFound, ClientNotThatService,
     ServiceHalfNamed, ChallengeMissing, ChallengeInvalid.
     """
-    if (wanted.org is None) != (wanted.service is None):
-        raise ServiceHalfNamed
     async with ports.storage.reading() as read:
         try:
             service, context = await oauth.application(read, wanted) or refuse(ApplicationNotNamed)
@@ -231,7 +228,7 @@ async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID
     async with ports.storage.counting() as count:
         poll = await count.device_codes.poll(device_code_hash, client_id, challenge, now) or refuse(DeviceCodeInvalid)
     if poll.is_dead or not poll.fits or poll.status is RequestStatus.REDEEMED:
-        ports.metrics.login_failed(FAILED)
+        ports.metrics.login_failed(LoginFailure.DEVICE_CODE)
         raise DeviceCodeInvalid
     if poll.expires_at <= now:
         raise DeviceCodeExpired
@@ -259,9 +256,9 @@ async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID
             locked = await tx.accounts.lock(account.id) or refuse(DeviceCodeInvalid)
             # A reset, a deactivation, or signing out may have come after the approval: what that ended begins nothing any more.
             if await tx.sessions.standing(session_id, account.id, None, now) is None:
-                ports.metrics.login_failed(FAILED)
+                ports.metrics.login_failed(LoginFailure.DEVICE_CODE)
                 raise DeviceCodeDenied
-            if not await tx.device_codes.redeem(device_code_hash, now):
+            if not await tx.device_codes.redeem(device_code_hash, poll.service, now):
                 raise DeviceCodeInvalid
             arrival = await devices.arrive(tx, account.id, look, poll.service.org_id, now)
             await devices.welcome(tx, arrival, now)
@@ -279,7 +276,7 @@ async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID
 async def find(ports: Ports, caller: Person, user_code: str, network: str) -> Waiting:
     """The request with this user code, for the caller to judge; `network` is what counts as one address.
 
-    A code that no device waits with counts as a guess, at the account and at the address (security.md V-2).
+    A code that no device was given counts as a guess, at the account and at the address (security.md V-2).
     Raises UserCodeUnknown, DeviceCodeExpired, OrganizationNotActive, TooManyGuesses.
     """
     at_address, at_account = (digest(f"{kind} {whose}") for kind, whose in (("address", network), ("account", caller.user_id)))
@@ -294,13 +291,16 @@ async def find(ports: Ports, caller: Person, user_code: str, network: str) -> Wa
         raise
     async with ports.storage.reading() as read:
         waiting = None if letters is None else await read.device_codes.waiting(digest(letters))
-    if waiting is None or waiting.is_dead or waiting.status is not RequestStatus.PENDING:
-        ports.metrics.login_failed(FAILED)
+    if waiting is None:
+        ports.metrics.login_failed(LoginFailure.DEVICE_CODE)
+        raise UserCodeUnknown
+    for subject in (at_address, at_account):  # also where it comes twice, or too late: whoever has it was shown it
+        await guesses.take_back(ports, Secret.USER_CODE, subject)
+    if waiting.is_dead or waiting.status is not RequestStatus.PENDING:
+        ports.metrics.login_failed(LoginFailure.DEVICE_CODE)
         raise UserCodeUnknown
     if waiting.expires_at <= now:
         raise DeviceCodeExpired
-    for subject in (at_address, at_account):
-        await guesses.take_back(ports, Secret.USER_CODE, subject)
     if waiting.organization_status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
     return waiting
@@ -320,5 +320,5 @@ async def answer(ports: Ports, caller: Person, user_code: str, verdict: Verdict,
         if not await tx.device_codes.answer(digest(normal(user_code) or ""), verdict.status, session_id, now):
             raise UserCodeUnknown
     if verdict is Verdict.DENY:
-        ports.metrics.login_failed(FAILED)
+        ports.metrics.login_failed(LoginFailure.DEVICE_CODE)
     return waiting

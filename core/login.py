@@ -18,6 +18,7 @@ from core.accounts import check_password_length
 from core.devices import Client
 from core.errors import Invalid, NotFound, OrganizationNotActive, Unauthenticated, refuse
 from core.guesses import Secret
+from core.login_failures import LoginFailure
 from core.mails import MailKind, new_mail
 from core.mfa import CodeWrong
 from core.services import ServiceNotFound
@@ -159,10 +160,10 @@ async def with_password(
     usable = account if account is not None and account.is_usable and account.password_hash is not None else None
     right = await ports.passwords.verify(usable.password_hash if usable else None, password)
     if usable is None or not right:
-        await _failed(ports, caller, "credentials", PASSWORD, None if account is None else account.id)
+        await _failed(ports, caller, LoginFailure.CREDENTIALS, PASSWORD, None if account is None else account.id)
         raise CredentialsInvalid
     if usable.email_verified_at is None:
-        ports.metrics.login_failed("unverified")
+        ports.metrics.login_failed(LoginFailure.UNVERIFIED)
         await guesses.clear(ports, guess.secret, guess.subject)  # it was right
         raise EmailNotVerified
     old_hash = usable.password_hash or ""
@@ -200,15 +201,17 @@ async def with_identity(
     now, look = ports.clock.now(), devices.look(ports, caller, client)
     closed: UUID | None = None
     try:
-        async with ports.storage.transaction(by=caller) as tx:
+        async with ports.storage.transaction(by=caller, in_session=False) as tx:
             account = await whose(tx)
             if not account.is_usable:
                 closed = account.id
                 raise AccountClosed
+            person = _person(account, caller, None)
+            tx.acts_as(person)
             arrival = await devices.arrive(tx, account.id, look, None, now)
-            admitted = await admit(ports, tx, _person(account, caller, None), account, Way(provider, None, in_browser=True), arrival, now)
+            admitted = await admit(ports, tx, person, account, Way(provider, None, in_browser=True), arrival, now)
     except AccountClosed:
-        await _failed(ports, caller, "closed", provider, closed)
+        await _failed(ports, caller, LoginFailure.CLOSED, provider, closed)
         raise
     return _pre_auth(ports, admitted) if isinstance(admitted, Pending) else admitted
 
@@ -264,7 +267,7 @@ async def with_code(
             await guesses.clear(ports, Secret.MFA, subject)
             raise PreAuthInvalid from None
         await mfa.failed(ports, caller, user_id)
-        await _failed(ports, caller, "mfa", tried.pending.provider, user_id)
+        await _failed(ports, caller, LoginFailure.MFA, tried.pending.provider, user_id)
         raise
     except (PreAuthInvalid, *SERVICE_CLOSED):  # meanwhile; the code was right
         await guesses.clear(ports, Secret.MFA, subject)
@@ -439,7 +442,7 @@ async def _take_part(ports: Ports, signed_in: SignedIn) -> None:
             await at_once.members.confirm(session.service.org_id, session.user_id, session.created_at)
 
 
-async def _failed(ports: Ports, caller: Caller, reason: str, provider: str, user_id: UUID | None) -> None:
+async def _failed(ports: Ports, caller: Caller, reason: LoginFailure, provider: str, user_id: UUID | None) -> None:
     ports.metrics.login_failed(reason)
     place = ports.places.of(caller.address)  # also for an address that nobody has, which must take as long (security.md B-2)
     if user_id is not None:

@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, urlencode
 from core import access, login, sessions, uris
 from core.access import OrganizationNotFound, OrganizationStatus, Person
 from core.errors import ClientInvalid, GrantInvalid, Invalid, NotFound, OrganizationNotActive, Refusal, refuse
+from core.login_failures import LoginFailure
 from core.services import ServiceNotFound
 from core.sessions import SOMEBODY, Grant, Presenter, RefreshTokenInvalid, RefreshTokenNotYours
 from core.values import digest, new_id, new_secret, parse_id
@@ -42,7 +43,6 @@ _CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # of S256 (RFC 7636 sectio
 _VERIFIER: Final = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 section 4.1
 STATE_LENGTH: Final = 1024
 CODE_TTL: Final = timedelta(seconds=60)
-FAILED: Final = "authorization_code"  # what the metrics call a sign-in that failed here
 
 
 class ServiceHalfNamed(Invalid):
@@ -133,12 +133,11 @@ class AuthorizationCode:
 
 @dataclass(frozen=True, slots=True)
 class IssuedCode:
-    """Whose a code is, for which service, and the session of the browser that it was given to, with where that came from."""
+    """Whose a code is, and the session of the browser that it was given to, with where that came from."""
 
     user_id: UUID
     email: Email
     email_verified: bool
-    service_id: UUID | None
     address: str | None
     agent: str | None
     browser: BrowserSession
@@ -174,8 +173,6 @@ async def judge(ports: Ports, wanted: Wanted) -> Authorization:
     Raises ServiceHalfNamed, OrganizationNotFound, OrganizationNotActive, ServiceNotFound, ClientNotThatService, RedirectUriMissing,
     RedirectUriUnknown, ChallengeMissing, ChallengeInvalid, StateInvalid.
     """
-    if (wanted.org is None) != (wanted.service is None):
-        raise ServiceHalfNamed
     if wanted.state is not None and len(wanted.state) > STATE_LENGTH:
         raise StateInvalid
     async with ports.storage.reading() as read:
@@ -196,8 +193,10 @@ async def judge(ports: Ports, wanted: Wanted) -> Authorization:
 async def application(read: Reading, wanted: Wanted) -> tuple[Service, ServiceContext] | None:
     """The service that is wanted, which can be signed in to; None for the platform itself.
 
-    Raises OrganizationNotFound, OrganizationNotActive, ServiceNotFound, ClientNotThatService.
+    Raises ServiceHalfNamed, OrganizationNotFound, OrganizationNotActive, ServiceNotFound, ClientNotThatService.
     """
+    if (wanted.org is None) != (wanted.service is None):
+        raise ServiceHalfNamed
     if wanted.org is not None and wanted.service is not None:
         found = await read.services.named(wanted.org, wanted.service)
         status = found[1].status if found else await read.organizations.status(wanted.org) or refuse(OrganizationNotFound)
@@ -350,7 +349,7 @@ async def exchange(ports: Ports, application: Application, code: str, redirect_u
     try:
         return await _redeem(ports, application, digest(code), redirect_uri, verifier)
     except CodeInvalid:
-        ports.metrics.login_failed(FAILED)
+        ports.metrics.login_failed(LoginFailure.AUTHORIZATION_CODE)
         raise
 
 
@@ -361,9 +360,7 @@ async def _redeem(ports: Ports, application: Application, code_hash: bytes, redi
     elif application.relies_on_pkce:
         raise CodeInvalid
     async with ports.storage.reading() as read:
-        issued = await read.authorization_codes.find(code_hash) or refuse(CodeInvalid)
-    if issued.service_id != application.service_id:
-        raise CodeInvalid
+        issued = await read.authorization_codes.find(code_hash, application.context) or refuse(CodeInvalid)
     now, registered = ports.clock.now(), redirect_uri in _registered(ports, application)
     person = Person(
         user_id=issued.user_id,
@@ -379,7 +376,7 @@ async def _redeem(ports: Ports, application: Application, code_hash: bytes, redi
         async with ports.storage.transaction(by=person, in_session=False) as tx:
             locked = tx.accounts.lock_usable(issued.user_id)
             redeemed = await tx.authorization_codes.redeem(
-                code_hash, redirect_uri, challenge, person.session_id, now, registered=registered
+                code_hash, application.context, redirect_uri, challenge, person.session_id, now, registered=registered
             )
             account = locked.value or refuse(CodeInvalid)
             if redeemed:
@@ -387,7 +384,7 @@ async def _redeem(ports: Ports, application: Application, code_hash: bytes, redi
                 signed_in = await login.begin_at_service(
                     ports, tx, person, account, application.context, provider, issued.browser.device_id, Grant.AUTHORIZATION_CODE, now
                 )
-            elif (given := await tx.authorization_codes.given(code_hash)) is not None:
+            elif (given := await tx.authorization_codes.given(code_hash, application.context)) is not None:
                 await tx.sessions.end(given, now)
     except NotFound:  # the service, by now
         raise CodeInvalid from None

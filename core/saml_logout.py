@@ -37,12 +37,18 @@ class LogoutUnknown(Invalid):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Participation:
-    """That a browser's session has signed somebody in to a service, and as whom."""
+    """That a browser's session has signed somebody in to a service, and as whom; by what names before that."""
 
     org_id: UUID
     service_id: UUID
     session_index: str
     name_id: NameId
+    former_names: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[NameId]:
+        """All that the service may know them by."""
+        return [self.name_id, *(replace(self.name_id, value=name) for name in self.former_names)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +56,7 @@ class Logout:
     """A logout under way. What a service asked for is in the fields that are None where our own page began it, and where that goes
     on in `after`. Times are UTC.
 
+    `name_id` is whom the service names, None where that can be nobody whom it knows from us.
     `matched` says that it was about the browser's own session, `is_partial` that not every service could be told, or has done it.
     """
 
@@ -59,7 +66,7 @@ class Logout:
     service_id: UUID | None = None
     request_id: str | None = None
     relay_state: str | None = None
-    name_id: str | None = None
+    name_id: NameId | None = None
     session_indexes: tuple[str, ...] = ()
     after: str | None = None
     user_id: UUID | None = None
@@ -113,7 +120,7 @@ async def receive_request(
     saml_messages.check_said(request, provider, saml.address(base_url, provider.service, "slo"), now)
     if provider.slo_url is None:
         raise NoSloUrl
-    cookie = new_secret()
+    cookie, issuer = new_secret(), saml.address(base_url, provider.service)
     logout = Logout(
         id=new_id(),
         browser_hash=digest(cookie),
@@ -121,7 +128,7 @@ async def receive_request(
         service_id=provider.service.id,
         request_id=request.id,
         relay_state=relay_state,
-        name_id=request.name_id,
+        name_id=saml_messages.understood(request.name_id, provider, issuer),
         session_indexes=request.session_indexes,
         created_at=now,
         expires_at=now + LOGOUT_TTL,
@@ -131,8 +138,10 @@ async def receive_request(
     return Started(saml.path(org_slug, service_slug, "slo"), cookie)
 
 
-async def receive_response(ports: Ports, base_url: str, caller: Caller, org_slug: str, service_slug: str, document: bytes) -> str:
-    """Keep what a service says to a request of ours; the path on which the browser goes on.
+async def receive_response(
+    ports: Ports, base_url: str, caller: Caller, org_slug: str, service_slug: str, document: bytes, cookie: str | None
+) -> str:
+    """Keep what a service says to a request of ours, in the browser with the cookie of that sign-out; the path on which it goes on.
 
     Raises LogoutUnknown, and what saml.find and check_said raise.
     """
@@ -143,7 +152,10 @@ async def receive_response(ports: Ports, base_url: str, caller: Caller, org_slug
     saml_messages.check_said(response, provider, saml.address(base_url, provider.service, "slo"), now)
     async with ports.storage.transaction(by=caller) as tx:
         service = provider.service
-        if not await tx.saml.take_logout_answer(service.org_id, service.id, response.in_response_to, now, is_success=response.is_success):
+        taken = await tx.saml.take_logout_answer(
+            digest(cookie or ""), service.org_id, service.id, response.in_response_to, now, is_success=response.is_success
+        )
+        if not taken:
             raise LogoutUnknown
     return saml.path(org_slug, service_slug, "slo")
 
@@ -185,7 +197,8 @@ async def sign_out(ports: Ports, visitor: Visitor, after: str) -> Started | None
 async def go_on(ports: Ports, cookie: str | None, visitor: Visitor | None, caller: Caller) -> GoThere | SignedOut:
     """The next step of the logout that this cookie is about, in this browser, in which `visitor` is signed in still.
 
-    A service that was asked and did not send the browser back is not asked again: it has not answered. Raises LogoutUnknown.
+    A service that was asked and did not send the browser back is not asked again: it has not answered. Raises LogoutUnknown; and Limited
+    where too many documents wait to be signed, in which case the service that was next counts as one that has not answered.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=visitor or caller) as tx:
@@ -220,11 +233,13 @@ async def give_way(ports: Ports, before: Visitor, session_id: UUID) -> None:
 
 async def _begin(tx: Transaction, logout: Logout, visitor: Visitor | None, now: datetime) -> Logout:
     """End the browser's session if it is the one that the service means."""
-    matched = False
-    if visitor is not None:
+    matched, meant = False, logout.name_id
+    if visitor is not None and meant is not None:
         there = await tx.saml.participations(visitor.session_id)
         matched = any(
-            part.service_id == logout.service_id and part.name_id.value == logout.name_id and part.session_index in logout.session_indexes
+            part.service_id == logout.service_id
+            and part.session_index in logout.session_indexes
+            and any(meant.means(name) for name in part.names)
             for part in there
         )
     user_id = visitor.user_id if visitor is not None and matched else None

@@ -5,26 +5,34 @@ from __future__ import annotations
 
 import base64
 import binascii
+import operator
 import re
 import secrets
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from core.errors import Invalid
+from core.saml import NameIdFormat
 from core.values import is_plain
 
 if TYPE_CHECKING:
-    from core.saml import IdentityProvider, NameIdFormat
+    from core.saml import IdentityProvider
 
 MAX_PACKED: Final = 64 * 1024  # base64
 MAX_UNPACKED: Final = 256 * 1024
 MAX_RELAY_STATE: Final = 1024  # bytes
 FRESH: Final = timedelta(minutes=5)
 HTTP_POST: Final = "urn:oasis:names:tc:SAML:2.0:bindings:HTTP-POST"
+LONGEST_NAME: Final = 256  # SAML core, sections 8.3.7 and 8.3.8; addresses and our own ids are shorter
+# How somebody signed in, as far as we can say it, the weakest first (SAML authentication context, section 3.4): a password over TLS is a
+# password, too, and whatever somebody did is something unspecified.
+BY_OTHER_MEANS: Final = "urn:oasis:names:tc:SAML:2.0:ac:classes:unspecified"
+BY_PASSWORD: Final = "urn:oasis:names:tc:SAML:2.0:ac:classes:PasswordProtectedTransport"  # noqa: S105
+CONTEXT_CLASSES: Final = (BY_OTHER_MEANS, "urn:oasis:names:tc:SAML:2.0:ac:classes:Password", BY_PASSWORD)
 _ID: Final = re.compile(r"[^\W\d][\w.-]{0,255}")  # an NCName, as far as anybody makes them
 
 
@@ -67,20 +75,59 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """A NameID as a service writes it, None for what it leaves out (SAML core, section 2.2.3). Without a value it is a name that we cannot
+    read, being of another kind, or encrypted."""
+
+    value: str = ""
+    format: str | None = None
+    name_qualifier: str | None = None
+    sp_name_qualifier: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameIdPolicy:
+    """How a service wants people to be named (SAML core, section 3.4.1.1)."""
+
+    format: str | None
+    sp_name_qualifier: str | None
+
+
+class Comparison(StrEnum):
+    """How what is said of a sign-in has to compare with what was asked for (SAML core, section 3.3.2.2.1)."""
+
+    EXACT = "exact"
+    MINIMUM = "minimum"
+    MAXIMUM = "maximum"
+    BETTER = "better"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestedContext:
+    """How a service wants people to sign in: as one of these classes says, of which it likes the first best."""
+
+    comparison: Comparison
+    classes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuthnRequest(Said):
-    """A service asks to have somebody signed in. It may be signed, which means nothing here."""
+    """A service asks to have somebody signed in; a certain person, if there is a `subject`. It may be signed, which means nothing here."""
 
     acs_url: str | None
     binding: str | None
     force_authn: bool
     is_passive: bool
+    policy: NameIdPolicy | None = None
+    subject: Named | None = None
+    context: RequestedContext | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogoutRequest(Said):
     """A service wants to have somebody signed out, everywhere, in the sessions of these indexes."""
 
-    name_id: str
+    name_id: Named
     session_indexes: tuple[str, ...]
 
 
@@ -98,6 +145,8 @@ Message = AuthnRequest | LogoutRequest | LogoutResponse
 class Status(StrEnum):
     """What becomes of a request: the second-level code of SAML core, section 3.2.2.2. Success has none, and is not named."""
 
+    INVALID_NAME_ID_POLICY = "urn:oasis:names:tc:SAML:2.0:status:InvalidNameIDPolicy"
+    NO_AUTHN_CONTEXT = "urn:oasis:names:tc:SAML:2.0:status:NoAuthnContext"
     NO_PASSIVE = "urn:oasis:names:tc:SAML:2.0:status:NoPassive"
     PARTIAL_LOGOUT = "urn:oasis:names:tc:SAML:2.0:status:PartialLogout"
     UNKNOWN_PRINCIPAL = "urn:oasis:names:tc:SAML:2.0:status:UnknownPrincipal"
@@ -109,6 +158,11 @@ class NameId:
 
     value: str
     format: NameIdFormat
+
+    def means(self, ours: NameId) -> bool:
+        """Whether whoever is named like this in a message is known by that. What has no format, or unspecified, leaves it to us to say what
+        it means (SAML core, sections 2.2.3 and 8.3.1)."""
+        return self.value == ours.value and self.format in (NameIdFormat.UNSPECIFIED, ours.format)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,3 +263,54 @@ def check_asked(request: AuthnRequest, provider: IdentityProvider, endpoint: str
         raise AcsUrlUnknown
     if request.binding is not None and request.binding != HTTP_POST:
         raise BindingUnsupported
+
+
+# What a request may choose
+
+
+def status_of(request: AuthnRequest, provider: IdentityProvider, issuer: str) -> Status | None:
+    """Why this request gets no assertion, whoever is signed in; None where it may get one. `issuer` is what we call ourselves there.
+
+    Names are of the format that was set up, so any other that is asked for is an error, and so are names that are for another service or
+    encrypted (SAML core, section 3.4.1.1).
+    """
+    policy = request.policy
+    if policy is not None:
+        if (policy.format or NameIdFormat.UNSPECIFIED) not in (NameIdFormat.UNSPECIFIED, provider.name_id_format):
+            return Status.INVALID_NAME_ID_POLICY
+        if (policy.sp_name_qualifier or provider.entity_id) != provider.entity_id:
+            return Status.INVALID_NAME_ID_POLICY
+    if request.subject is not None and understood(request.subject, provider, issuer) is None:
+        return Status.UNKNOWN_PRINCIPAL
+    if request.context is not None and context_class(request.context) is None:
+        return Status.NO_AUTHN_CONTEXT
+    return None
+
+
+def understood(named: Named, provider: IdentityProvider, issuer: str) -> NameId | None:
+    """Whom a service names; None if that can be nobody whom it knows from us."""
+    format_ = next((one for one in NameIdFormat if one == (named.format or NameIdFormat.UNSPECIFIED)), None)
+    if format_ is None or not 0 < len(named.value) <= LONGEST_NAME:
+        return None
+    if (named.name_qualifier or issuer) != issuer or (named.sp_name_qualifier or provider.entity_id) != provider.entity_id:
+        return None
+    return NameId(named.value, format_)
+
+
+_COMPARED: Final[Mapping[Comparison, Callable[[int, int], bool]]] = {
+    Comparison.EXACT: operator.eq,
+    Comparison.MINIMUM: operator.ge,
+    Comparison.MAXIMUM: operator.le,
+    Comparison.BETTER: operator.gt,
+}
+
+
+def context_class(asked: RequestedContext) -> str | None:
+    """What to say of somebody who has signed in with a password; None where a service takes nothing that we can say (SAML core, section
+    3.3.2.2.1). Of exact matches that is the first in its own order, else the strongest; how strong other classes are, nobody has to know.
+    """
+    ours = CONTEXT_CLASSES.index
+    wanted = [ours(one) for one in asked.classes if one in CONTEXT_CLASSES]
+    liked = wanted if asked.comparison is Comparison.EXACT else [*reversed(range(len(CONTEXT_CLASSES)))]
+    fits = _COMPARED[asked.comparison]
+    return next((CONTEXT_CLASSES[mine] for mine in liked if any(fits(mine, one) for one in wanted)), None)

@@ -9,14 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 from uuid import UUID
 
 from core import events, saml, saml_messages
-from core.access import AddressNotVerified, BrowserSession, Visitor
-from core.errors import Forbidden, Invalid, SessionEnded, refuse
+from core.access import AddressNotVerified, BrowserSession, OrganizationStatus, Visitor
+from core.errors import Forbidden, Invalid, Limited, OrganizationNotActive, SessionEnded, refuse
+from core.login_failures import LoginFailure
 from core.saml import IdentityProvider, NameIdFormat, Source
-from core.saml_messages import Assertion, AuthnRequest, MessageInvalid, NameId, Response, Status
+from core.saml_messages import BY_OTHER_MEANS, BY_PASSWORD, Assertion, AuthnRequest, MessageInvalid, NameId, Response, Status
 from core.sessions import new_session
 from core.values import digest, new_id, new_secret
 
@@ -24,15 +25,13 @@ if TYPE_CHECKING:
     from core.access import Caller, Member, Person
     from core.accounts import Account
     from core.login import SignedIn
+    from core.services import Service
     from core.sessions import Session
     from ports import Ports
     from ports.storage import Soon, Transaction
 
 PROVIDER: Final = "saml"  # what the records call this way to sign in
 STATE_TTL: Final = timedelta(minutes=15)
-# How somebody signed in (SAML authentication context classes).
-BY_PASSWORD: Final = "urn:oasis:names:tc:SAML:2.0:ac:classes:PasswordProtectedTransport"  # noqa: S105
-BY_OTHER_MEANS: Final = "urn:oasis:names:tc:SAML:2.0:ac:classes:unspecified"
 
 
 class RequestRepeated(MessageInvalid):
@@ -47,10 +46,16 @@ class NotAUser(Forbidden):
     """You have no access to this application: its organization has to give you some. Ask those who run it."""
 
 
+class SomebodyElse(Forbidden):
+    """The application has asked for somebody else, which it is told, and not the person."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignOn:
     """What a service asked a browser to sign in for. Times are UTC.
 
+    `status` is why it gets no assertion, whoever is signed in; `subject` whom it has to be about, if somebody in particular; and
+    `context_class` what it takes to hear of somebody who has signed in with a password, if not the usual.
     `session` is the one in which somebody has signed in for it over the interface, and `ticket_hash` the SHA-256 of what they were given to
     show for that.
     """
@@ -63,6 +68,9 @@ class SignOn:
     relay_state: str | None
     force_authn: bool
     is_passive: bool
+    status: Status | None = None
+    subject: NameId | None = None
+    context_class: str | None = None
     created_at: datetime
     expires_at: datetime
     user_id: UUID | None = None
@@ -92,11 +100,13 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the browser posts to the service. `signed_in` is the browser's session, if one has begun with it."""
+    """What the browser posts to the service. `is_error` says that it vouches for nobody; `signed_in` is the browser's session, if one has
+    begun with it."""
 
     acs_url: str
     saml_response: str = field(repr=False)
     relay_state: str | None
+    is_error: bool = False
     signed_in: tuple[Session, str] | None = field(default=None, repr=False)
 
 
@@ -113,8 +123,8 @@ class SignInFirst:
 async def begin(
     ports: Ports, base_url: str, caller: Caller, org_slug: str, service_slug: str, document: bytes, relay_state: str | None
 ) -> Begun:
-    """Keep what a service asks for. Raises RequestRepeated, and what saml.find, check_relay_state and check_asked raise; nothing was sent
-    anywhere then."""
+    """Keep what a service asks for. What it cannot have, it is told when the browser comes for the answer. Raises RequestRepeated, and what
+    saml.find, check_relay_state and check_asked raise; nothing was sent anywhere then."""
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         provider = await saml.find(read, org_slug, service_slug, now)
@@ -123,7 +133,7 @@ async def begin(
     if not isinstance(request, AuthnRequest):
         raise MessageInvalid
     saml_messages.check_asked(request, provider, saml.address(base_url, provider.service, "sso"), now)
-    state, cookie = new_secret(), new_secret()
+    state, cookie, issuer = new_secret(), new_secret(), saml.address(base_url, provider.service)
     sign_on = SignOn(
         state_hash=digest(state),
         browser_hash=digest(cookie),
@@ -133,6 +143,9 @@ async def begin(
         relay_state=relay_state,
         force_authn=request.force_authn,
         is_passive=request.is_passive,
+        status=saml_messages.status_of(request, provider, issuer),
+        subject=None if request.subject is None else saml_messages.understood(request.subject, provider, issuer),
+        context_class=None if request.context is None else saml_messages.context_class(request.context),
         created_at=now,
         expires_at=now + STATE_TTL,
     )
@@ -160,7 +173,8 @@ async def go_on(
     """What comes of it in this browser, which has this cookie and in which `visitor` is signed in.
 
     A session that is older than the request is not enough where the service asks for a fresh sign-in; where it asks that nobody is
-    bothered, it is told that somebody would have to be. Exactly one of many at once gets the answer.
+    bothered, it is told that somebody would have to be: by us, also if that is only to read that they have no access, so that a service
+    cannot find out either who has a session here. Exactly one of many at once gets the answer.
 
     Raises StateUnknown, NotAUser, AddressNotVerified, and what saml.find raises.
     """
@@ -168,10 +182,18 @@ async def go_on(
     async with ports.storage.reading() as read:
         provider = await saml.find(read, org_slug, service_slug, now)
         sign_on = await read.saml.sign_on(provider.service.id, digest(state), digest(cookie or ""), now) or refuse(StateUnknown)
-    if ticket is not None and sign_on.ticket_hash == digest(ticket):
-        return await _after_login(ports, sign_on, provider, caller)
-    if visitor is not None and not (sign_on.force_authn and visitor.browser.created_at <= sign_on.created_at):
-        return await _answer(ports, visitor, provider, sign_on)
+    if sign_on.status is not None:
+        return await _without_assertion(ports, caller, provider, sign_on, sign_on.status)
+    try:
+        if ticket is not None and sign_on.ticket_hash == digest(ticket):
+            return await _after_login(ports, sign_on, provider, caller)
+        if visitor is not None and not (sign_on.force_authn and visitor.browser.created_at <= sign_on.created_at):
+            return await _answer(ports, visitor, provider, sign_on)
+    except (SomebodyElse, NotAUser, AddressNotVerified):
+        if sign_on.subject is not None:  # whom nobody is who has no name there
+            return await _without_assertion(ports, caller, provider, sign_on, Status.UNKNOWN_PRINCIPAL)
+        if not sign_on.is_passive:
+            raise
     if sign_on.is_passive:
         return await _without_assertion(ports, caller, provider, sign_on, Status.NO_PASSIVE)
     return SignInFirst(_continuation(org_slug, service_slug, state))
@@ -184,7 +206,8 @@ async def _after_login(ports: Ports, sign_on: SignOn, provider: IdentityProvider
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         standing = await read.sessions.standing(sign_on.session_id, sign_on.user_id, None, now) or refuse(StateUnknown)
-    browser = BrowserSession(new_id(), "password", None, now)
+        device_id = await read.sessions.device_of(sign_on.session_id, sign_on.user_id)
+    browser = BrowserSession(new_id(), "password", device_id, now)
     person = Visitor(
         user_id=standing.user_id,
         email=standing.email,
@@ -198,7 +221,10 @@ async def _after_login(ports: Ports, sign_on: SignOn, provider: IdentityProvider
 
 
 async def _answer(ports: Ports, person: Visitor, provider: IdentityProvider, sign_on: SignOn, *, login: UUID | None = None) -> Answer:
-    """The answer with an assertion. With `login` the session of `person` does not exist yet: it begins now, since that one lives."""
+    """The answer with an assertion. With `login` the session of `person` does not exist yet: it begins now, since that one lives.
+
+    Raises what `_signed` raises: that the person was let in stays recorded then, and is once more when they come again.
+    """
     signed_in = None
     try:
         async with ports.storage.transaction(by=person) as tx:
@@ -208,18 +234,27 @@ async def _answer(ports: Ports, person: Visitor, provider: IdentityProvider, sig
             now = ports.clock.now()
             if not await tx.saml.answer_sign_on(sign_on.service_id, sign_on.state_hash, now):
                 raise StateUnknown
+            name_id = await _named(tx, sign_on.subject, provider, account, person.browser, now)
             if login is not None:
-                session = new_session(ports, account.id, person, None, now, id_=person.session_id, provider=person.browser.provider)
+                session = new_session(
+                    ports,
+                    account.id,
+                    person,
+                    None,
+                    now,
+                    id_=person.session_id,
+                    provider=person.browser.provider,
+                    device_id=person.browser.device_id,
+                )
                 secret = new_secret()
                 await tx.sessions.begin_in_browser(session, digest(secret))
                 signed_in = session, secret
-            assertion = await _assert(ports, tx, person, account, provider, now, person.browser)
-    except (NotAUser, AddressNotVerified):
-        ports.metrics.login_failed("saml")
+            assertion = await _assert(ports, tx, person, account, provider, name_id, now, person.browser, sign_on.context_class)
+    except (NotAUser, AddressNotVerified, SomebodyElse):
+        ports.metrics.login_failed(LoginFailure.SAML)
         raise
     response = Response(id=saml_messages.new_id(), in_response_to=sign_on.request_id, issued_at=now, assertion=assertion)
-    document = await ports.saml.response(provider, response)
-    return Answer(provider.acs_url, saml_messages.packed_for_post(document), sign_on.relay_state, signed_in)
+    return await _signed(ports, person, provider, sign_on, response, signed_in)
 
 
 async def _without_assertion(ports: Ports, caller: Caller, provider: IdentityProvider, sign_on: SignOn, status: Status) -> Answer:
@@ -228,8 +263,29 @@ async def _without_assertion(ports: Ports, caller: Caller, provider: IdentityPro
         if not await tx.saml.answer_sign_on(sign_on.service_id, sign_on.state_hash, now):
             raise StateUnknown
     response = Response(id=saml_messages.new_id(), in_response_to=sign_on.request_id, issued_at=now, assertion=None, status=status)
-    document = await ports.saml.response(provider, response)
-    return Answer(provider.acs_url, saml_messages.packed_for_post(document), sign_on.relay_state)
+    return await _signed(ports, caller, provider, sign_on, response)
+
+
+async def _signed(
+    ports: Ports,
+    caller: Caller,
+    provider: IdentityProvider,
+    sign_on: SignOn,
+    response: Response,
+    signed_in: tuple[Session, str] | None = None,
+) -> Answer:
+    """The answer to a sign-on, which is over by now. Raises Limited where too many documents wait: the sign-on waits again then, so that
+    loading the page once more is enough, and a session that has begun with it ends, since no browser knows of it."""
+    try:
+        document = await ports.saml.response(provider, response)
+    except Limited:
+        async with ports.storage.transaction(by=caller, in_session=False) as tx:
+            await tx.saml.reopen_sign_on(sign_on.service_id, sign_on.state_hash)
+            if signed_in is not None:
+                await tx.sessions.end(signed_in[0].id, ports.clock.now())
+        raise
+    packed = saml_messages.packed_for_post(document)
+    return Answer(provider.acs_url, packed, sign_on.relay_state, response.assertion is None, signed_in)
 
 
 # Who is signed in, and as whom
@@ -245,6 +301,7 @@ async def _admit(
     """
     now = ports.clock.now()
     standing = tx.saml.lock_person(org_id, service_slug, person.user_id, session_id, now)
+    enrolled = tx.end_users.enrol_at(org_id, service_slug, person.user_id, now)
     provider = await saml.find(tx, org_slug, service_slug, now)
     # Whatever held the account before may have ended the session (security.md Z-5).
     account = standing.account.value or refuse(SessionEnded)
@@ -254,7 +311,7 @@ async def _admit(
         raise NotAUser
     if provider.name_id_format is NameIdFormat.EMAIL and account.email_verified_at is None:
         raise AddressNotVerified
-    if not await tx.end_users.add(provider.service.id, account.id, now, signed_in=True):
+    if enrolled.value is None:
         raise saml.SamlOff  # the service is being deleted
     return account, provider
 
@@ -265,12 +322,17 @@ async def _assert(
     person: Person,
     account: Account,
     provider: IdentityProvider,
+    name_id: NameId,
     now: datetime,
     browser: BrowserSession | None,
+    context_class: str | None = None,
 ) -> Assertion:
-    """What is said of the person, who is admitted; and the records of that. With a browser it can be signed out again."""
+    """What is said of the person, who is admitted; and the records of that. With a browser it can be signed out again.
+
+    What is said of how they signed in is true, also where the service wants to hear of a password and they came by other means: most
+    services want that because a library of theirs does so by itself, and those that mean it look at what they get.
+    """
     service = provider.service
-    name_id = NameId(await _name(tx, provider, account, now), provider.name_id_format)
     session_index = saml_messages.new_id()
     if browser is not None:
         session_index = await tx.saml.take_part(browser.id, service.org_id, service.id, session_index, name_id, now)
@@ -282,9 +344,23 @@ async def _assert(
         name_id=name_id,
         session_index=session_index,
         authenticated_at=now if browser is None else browser.created_at,
-        context_class=BY_PASSWORD if browser is not None and browser.provider == "password" else BY_OTHER_MEANS,
+        context_class=context_class or BY_PASSWORD if browser is not None and browser.provider == "password" else BY_OTHER_MEANS,
         attributes={name: known[Source(source)] for source, name in provider.attribute_mapping.items() if source in known},
     )
+
+
+async def _named(
+    tx: Transaction, subject: NameId | None, provider: IdentityProvider, account: Account, browser: BrowserSession, now: datetime
+) -> NameId:
+    """How the service is to know this account. Raises SomebodyElse where it has asked for one that it knows otherwise (SAML core, section
+    3.4.1.4; SAML profiles, section 4.1.4.1)."""
+    name_id = NameId(await _name(tx, provider, account, now), provider.name_id_format)
+    known = [name_id]
+    if provider.name_id_format is NameIdFormat.TRANSIENT:  # a new one each time, so those of before are meant
+        known = [name for part in await tx.saml.participations(browser.id) if part.service_id == provider.service.id for name in part.names]
+    if subject is not None and not any(subject.means(name) for name in known):
+        raise SomebodyElse
+    return name_id
 
 
 async def _name(tx: Transaction, provider: IdentityProvider, account: Account, now: datetime) -> str:
@@ -310,7 +386,8 @@ async def unasked(ports: Ports, caller: Member, service_slug: str, relay_state: 
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account, provider = await _admit(ports, tx, caller, caller.acts_in.id, caller.acts_in.slug, service_slug, caller.session_id)
-        assertion = await _assert(ports, tx, caller, account, provider, now, None)
+        name_id = NameId(await _name(tx, provider, account, now), provider.name_id_format)
+        assertion = await _assert(ports, tx, caller, account, provider, name_id, now, None)
     response = Response(id=saml_messages.new_id(), in_response_to=None, issued_at=now, assertion=assertion)
     document = await ports.saml.response(provider, response)
     return Answer(provider.acs_url, saml_messages.packed_for_post(document), relay_state)
@@ -320,9 +397,25 @@ async def unasked(ports: Ports, caller: Member, service_slug: str, relay_state: 
 
 
 async def check_state(ports: Ports, state: str) -> None:
-    """Whether a sign-on with this state waits (decisions, point 175). Raises StateUnknown."""
+    """Whether a sign-on with this state waits, and of an active organization (decisions, point 175; security.md T-5). Raises StateUnknown,
+    OrganizationNotActive."""
     async with ports.storage.reading() as read:
-        await read.saml.waits(digest(state), ports.clock.now()) or refuse(StateUnknown)
+        _, service = await read.saml.waiting(digest(state), ports.clock.now()) or refuse(StateUnknown)
+    if service.status is not OrganizationStatus.ACTIVE:
+        raise OrganizationNotActive
+
+
+async def service_at(ports: Ports, path: str) -> Service | None:
+    """The service that somebody signs in to who goes on at this path of ours, if a sign-on waits there."""
+    start, _, query = path.partition("?")
+    state = dict(parse_qsl(query)).get("saml_state")
+    if state is None:
+        return None
+    async with ports.storage.reading() as read:
+        found = await read.saml.waiting(digest(state), ports.clock.now())
+    if found is None or start != saml.path(found[1].org_slug, found[1].slug, "authenticate"):
+        return None
+    return found[0]
 
 
 async def complete(ports: Ports, caller: Caller, state: str, signed_in: SignedIn) -> str:

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 from uuid import UUID
 
-from core import accounts, events, login, oauth, oauth_credentials
+from core import accounts, device_flow, events, login, oauth, oauth_credentials
 from core.access import AccountGone, OrganizationStatus, Person, enter
 from core.accounts import Origin
 from core.errors import Conflict, Forbidden, Invalid, OrganizationNotActive, ProviderFailed, refuse
 from core.identities import AlreadyLinked, Identity
+from core.login_failures import LoginFailure
+from core.mails import MailKind, new_mail
 from core.oauth_credentials import ProviderUnknown, provider_named
 from core.providers import Asking, Provider
 from core.services import ServiceNotFound
@@ -41,7 +43,6 @@ STATE_TTL: Final = timedelta(minutes=15)  # identity.md section 5, rule 3
 STATE_LENGTH: Final = 100  # characters; ours are shorter
 ACCOUNT: Final = "/app/account"
 LINKED: Final = "/app/account/identities"
-DEVICE: Final = "/auth/device/verify"
 
 
 class StateUnknown(Invalid):
@@ -75,7 +76,9 @@ class LinkedToAnother(Conflict):
 @dataclass(frozen=True, slots=True)
 class Trip:
     """A browser that was sent to a provider: for a service, or the platform itself; with `user_id` to link an account in this session, and
-    else to sign in. `after` is where it goes on, a path of ours. State and browser are kept as SHA-256. Times are UTC."""
+    else to sign in. `scopes` are what the service asks for, None where it leaves that to the platform; `after` is where it goes on, a path
+    of ours. State and browser are kept as SHA-256. Times are UTC.
+    """
 
     state_hash: bytes
     browser_hash: bytes
@@ -84,6 +87,7 @@ class Trip:
     service_id: UUID | None
     user_id: UUID | None
     session_id: UUID | None
+    scopes: tuple[str, ...] | None
     after: str
     created_at: datetime
     expires_at: datetime
@@ -132,7 +136,7 @@ async def begin(
     if user_code is not None:
         async with ports.storage.reading() as read:
             found = await oauth.application(read, wanted)
-        service, after = None if found is None else found[0], f"{DEVICE}?{urlencode({'user_code': user_code})}"
+        service, after = None if found is None else found[0], device_flow.page(user_code)
     elif after is None:
         authorization = await oauth.judge(ports, wanted)
         service, after = authorization.service, ACCOUNT if authorization.redirect_uri is None else wanted.path
@@ -168,9 +172,21 @@ async def _send(
 ) -> str:
     now, state = ports.clock.now(), new_secret()
     org_id, service_id = (None, None) if service is None else (service.org_id, service.id)
-    asking = await _asking(ports, provider, org_id, service_id, state, browser, base_url, scopes=_scopes(service, provider))
     user_id, session_id = linking or (None, None)
-    trip = Trip(digest(state), digest(browser), provider, org_id, service_id, user_id, session_id, after, now, now + STATE_TTL)
+    trip = Trip(
+        state_hash=digest(state),
+        browser_hash=digest(browser),
+        provider=provider,
+        org_id=org_id,
+        service_id=service_id,
+        user_id=user_id,
+        session_id=session_id,
+        scopes=None if service is None else _scopes(service, provider),
+        after=after,
+        created_at=now,
+        expires_at=now + STATE_TTL,
+    )
+    asking = await _asking(ports, trip, state, browser, base_url)
     async with ports.storage.transaction(by=caller) as tx:
         if not await tx.provider_states.add(trip):  # what it is for is gone at this moment
             raise ServiceNotFound if service is not None else LinkUnknown
@@ -184,9 +200,7 @@ def _known(ports: Ports, provider_name: str) -> Provider:
     return provider
 
 
-def _scopes(service: Service | None, provider: Provider) -> tuple[str, ...] | None:
-    if service is None:
-        return None
+def _scopes(service: Service, provider: Provider) -> tuple[str, ...] | None:
     return {
         Provider.CODEHOST: service.codehost_scopes,
         Provider.WEBSUITE: service.websuite_scopes,
@@ -194,17 +208,7 @@ def _scopes(service: Service | None, provider: Provider) -> tuple[str, ...] | No
     }[provider]
 
 
-async def _asking(
-    ports: Ports,
-    provider: Provider,
-    org_id: UUID | None,
-    service_id: UUID | None,
-    state: str,
-    browser: str,
-    base_url: str,
-    *,
-    scopes: tuple[str, ...] | None = None,
-) -> Asking:
+async def _asking(ports: Ports, trip: Trip, state: str, browser: str, base_url: str) -> Asking:
     """Nonce and verifier follow from the state and the cookie, each of which is kept as a hash alone: so nobody finds them in the database,
     and they are right in the browser alone that began it."""
 
@@ -212,12 +216,12 @@ async def _asking(
         return urlsafe_b64encode(hmac.digest(browser.encode(), f"{what} {state}".encode(), "sha256")).rstrip(b"=").decode()
 
     return Asking(
-        client=await oauth_credentials.client_at(ports, provider, org_id, service_id),
-        redirect_uri=f"{base_url}/auth/{provider.value}/callback",
+        client=await oauth_credentials.client_at(ports, trip.provider, trip.org_id, trip.service_id),
+        redirect_uri=f"{base_url}/auth/{trip.provider.value}/callback",
         state=state,
         nonce=derived("nonce"),
         code_verifier=derived("verifier"),
-        scopes=scopes,
+        scopes=trip.scopes,
     )
 
 
@@ -228,12 +232,12 @@ async def returned(ports: Ports, provider_name: str, browser: str | None, state:
     """The trip that ends now; one that was begun in this browser ends once. Raises ProviderUnknown, StateUnknown."""
     provider = provider_named(provider_name)
     if browser is None or state is None or len(state) > STATE_LENGTH:
-        ports.metrics.login_failed("state")
+        ports.metrics.login_failed(LoginFailure.STATE)
         raise StateUnknown
     async with ports.storage.counting() as at_once:
         trip = await at_once.provider_states.take(digest(state), digest(browser), provider, ports.clock.now())
     if trip is None:
-        ports.metrics.login_failed("state")
+        ports.metrics.login_failed(LoginFailure.STATE)
         raise StateUnknown
     return trip
 
@@ -252,10 +256,10 @@ async def vouched(
             raise ConsentRefused
         if error is not None or not code:
             raise ProviderFailed(f"{trip.provider.value} gave an error in the place of a code")
-        asking = await _asking(ports, trip.provider, trip.org_id, trip.service_id, state, browser, base_url)
+        asking = await _asking(ports, trip, state, browser, base_url)
         return await ports.providers.vouch(trip.provider, asking, code)
     except (ConsentRefused, ProviderFailed):
-        ports.metrics.login_failed("provider")
+        ports.metrics.login_failed(LoginFailure.PROVIDER)
         raise
 
 
@@ -274,7 +278,7 @@ async def sign_in(ports: Ports, caller: Caller, trip: Trip, whom: Vouched, clien
     try:
         return await login.with_identity(ports, caller, trip.provider, partial(_account_of, ports, trip, whom), client)
     except (AddressMissing, AddressTaken):
-        ports.metrics.login_failed("address")
+        ports.metrics.login_failed(LoginFailure.ADDRESS)
         raise
 
 
@@ -322,6 +326,8 @@ async def _by_address(trip: Trip, whom: Vouched, tx: Transaction, now: datetime)
         account = accounts.new_account(email, None, now, origin=origin, org_id=trip.org_id)
         if not await tx.accounts.add_if_free(account):
             raise AddressTaken
+        # As at a registration: until the person follows it, the address is worth little (A-4).
+        await tx.mails.queue(new_mail(MailKind.VERIFY_EMAIL, email, now, org_id=trip.org_id))
         tx.record(events.signed_up(account.id, trip.org_id, trip.service_id))
         return account
     account, born = await accounts.find_or_add(tx, email, now, origin=origin, org_id=trip.org_id)

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlencode
 from uuid import UUID
@@ -133,12 +134,19 @@ def logout_request(
     *session_indexes: str,
     issuer: str | None = None,
     inside: str = "",
+    named: Mapping[str, str] = MappingProxyType({}),
     **changes: str | None,
 ) -> bytes:
+    """`named` are the attributes of the name."""
     attributes = {"ID": saml_messages.new_id(), "Version": "2.0", "IssueInstant": instant(now), "Destination": f"{application.issuer}/slo"}
     indexes = "".join(f"<samlp:SessionIndex>{index}</samlp:SessionIndex>" for index in session_indexes)
-    who = f"<saml:NameID>{name_id}</saml:NameID>{indexes}{inside}"
+    who = f"{name_id_element(name_id, **named)}{indexes}{inside}"
     return document("LogoutRequest", application, {**attributes, **changes}, who, issuer=issuer)
+
+
+def name_id_element(name_id: str, **attributes: str) -> str:
+    told = "".join(f' {key}="{html.escape(value)}"' for key, value in attributes.items())
+    return f"<saml:NameID{told}>{html.escape(name_id)}</saml:NameID>"
 
 
 def logout_response(application: Application, now: datetime, in_response_to: str, status: str = "Success", **changes: str | None) -> bytes:
@@ -209,6 +217,12 @@ class Posted:
     @property
     def name_id(self) -> str:
         return str(self.find("//saml:NameID").text)
+
+    @property
+    def statuses(self) -> list[str]:
+        """The codes, the outer one first, without what they all begin with."""
+        found = self.root.xpath("//samlp:StatusCode/@Value", namespaces=NS)
+        return [str(value).removeprefix("urn:oasis:names:tc:SAML:2.0:status:") for value in found]
 
     @property
     def session_index(self) -> str:

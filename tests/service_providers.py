@@ -199,9 +199,9 @@ class Python3Saml(ServiceProvider):
         }
         return OneLogin_Saml2_Auth(request, self._settings)
 
-    def ask(self, relay_state: str) -> str:
+    def ask(self, relay_state: str, whom: str | None = None) -> str:
         auth = self._auth("/")
-        address = auth.login(return_to=relay_state)
+        address = auth.login(return_to=relay_state, name_id_value_req=whom)
         self._asked = auth.get_last_request_id()
         return str(address)
 

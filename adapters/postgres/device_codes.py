@@ -8,10 +8,11 @@ from adapters.postgres.accounts import COLUMNS as ACCOUNT
 from adapters.postgres.accounts import to_account
 from adapters.postgres.services import CONTEXT, CONTEXT_WIDTH, to_context
 from adapters.postgres.statements import Repository, Row
-from core.access import OrganizationStatus
+from core.access import OrganizationStatus, ServiceContext
 from core.device_flow import ERRORS, INTERVAL, SLOWER, DeviceCode, Poll, RequestStatus, Waiting
 
-# The row is locked first, so that of many polls at once each is judged by what the one before has left.
+# The row is locked first, so that of many polls at once each is judged by what the one before has left. The code is all that a device has
+# to send (decisions, point 93), so no organization is known before: where a client id comes with it, that of another one is an error.
 POLL: Final = f"""
     with asked as (
         select d.device_code_hash, d.service_id, d.status, d.expires_at, d.session_id, d.failures >= %(errors)s as is_dead,
@@ -63,13 +64,14 @@ class DeviceCodes(Repository):
     """ports.storage.DeviceCodes and Polls."""
 
     async def add(self, code: DeviceCode) -> bool:
+        # The service stays until the transaction ends, since the row refers to it.
         return await self._exists(
             """
             insert into device_codes (device_code_hash, user_code_hash, org_id, service_id, code_challenge, address, agent, status,
                                       interval_seconds, created_at, expires_at)
             select %(device_code_hash)s, %(user_code_hash)s, v.org_id, v.id, %(code_challenge)s, %(address)s, %(agent)s, 'pending',
                    %(interval)s, %(created_at)s, %(expires_at)s
-            from services v where v.org_id = %(org_id)s and v.id = %(service_id)s
+            from services v where v.org_id = %(org_id)s and v.id = %(service_id)s for key share
             on conflict (user_code_hash) do nothing returning 1""",
             device_code_hash=code.device_code_hash,
             user_code_hash=code.user_code_hash,
@@ -82,6 +84,8 @@ class DeviceCodes(Repository):
             created_at=code.created_at,
             expires_at=code.expires_at,
         )
+
+    # Whoever types a user code may be of any organization, and of none: the code says which one asks, in this statement and the next.
 
     async def waiting(self, user_code_hash: bytes) -> Waiting | None:
         return await self._one(
@@ -119,11 +123,15 @@ class DeviceCodes(Repository):
             now=now,
         )
 
-    async def redeem(self, device_code_hash: bytes, now: datetime) -> bool:
+    async def redeem(self, device_code_hash: bytes, service: ServiceContext, now: datetime) -> bool:
         return await self._exists(
             """
             update device_codes set status = 'redeemed'
-            where device_code_hash = %(device_code_hash)s and status = 'approved' and expires_at > %(now)s returning 1""",
+            where device_code_hash = %(device_code_hash)s and org_id = %(org_id)s and service_id = %(service_id)s
+              and status = 'approved' and expires_at > %(now)s
+            returning 1""",
             device_code_hash=device_code_hash,
+            org_id=service.org_id,
+            service_id=service.id,
             now=now,
         )

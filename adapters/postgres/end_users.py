@@ -73,33 +73,38 @@ def to_identity(row: Row) -> LinkedIdentity:
 # update that never happens locks its row, so that whoever removes it meets this. Only a deletion holds a service so that this would
 # wait, and that of a large one does for a while, in which all who sign in would take connections from everybody else. So the
 # service is gone for them, even if it comes back because the deletion fails.
-ADD: Final = """
-    with held as (select id, org_id from services where id = %(service_id)s for key share skip locked),
-    used as (
-        insert into service_users as u (service_id, user_id, org_id, email, deactivated, created_at, first_login_at, last_login_at)
-        select held.id, a.id, held.org_id, a.email, a.deactivated, %(now)s, %(login_at)s, %(login_at)s
-        from held join users a on a.id = %(user_id)s
-        on conflict (service_id, user_id) do update set
-            first_login_at = least(u.first_login_at, excluded.first_login_at),
-            last_login_at = greatest(u.last_login_at, excluded.last_login_at)
-        returning service_id, user_id, org_id, email, deactivated, xmax = 0 as is_new),
-    known as (
-        insert into end_users as e (org_id, user_id, email, deactivated, created_at)
-        select org_id, user_id, email, deactivated, %(now)s from used
-        on conflict (org_id, user_id) do update set created_at = e.created_at where false
-        returning org_id),
-    counted as (
-        update services s set user_count = user_count + 1 from used where s.id = used.service_id and used.is_new
-        returning s.org_id),
-    told as (
-        insert into end_user_totals as t (org_id, total)
-        select known.org_id, 1 from known left join counted on counted.org_id = known.org_id
-        on conflict (org_id) do update set total = t.total + 1)
-    select 1 from held"""
+def _add(which: LiteralString) -> LiteralString:
+    return f"""
+        with held as (select id, org_id from services where {which} for key share skip locked),
+        used as (
+            insert into service_users as u (service_id, user_id, org_id, email, deactivated, created_at, first_login_at, last_login_at)
+            select held.id, a.id, held.org_id, a.email, a.deactivated, %(now)s, %(login_at)s, %(login_at)s
+            from held join users a on a.id = %(user_id)s
+            on conflict (service_id, user_id) do update set
+                first_login_at = least(u.first_login_at, excluded.first_login_at),
+                last_login_at = greatest(u.last_login_at, excluded.last_login_at)
+            returning service_id, user_id, org_id, email, deactivated, xmax = 0 as is_new),
+        known as (
+            insert into end_users as e (org_id, user_id, email, deactivated, created_at)
+            select org_id, user_id, email, deactivated, %(now)s from used
+            on conflict (org_id, user_id) do update set created_at = e.created_at where false
+            returning org_id),
+        counted as (
+            update services s set user_count = user_count + 1 from used where s.id = used.service_id and used.is_new
+            returning s.org_id),
+        told as (
+            insert into end_user_totals as t (org_id, total)
+            select known.org_id, 1 from known left join counted on counted.org_id = known.org_id
+            on conflict (org_id) do update set total = t.total + 1)
+        select 1 from held"""
 
 
-def _addition(service_id: UUID, user_id: UUID, now: datetime, *, signed_in: bool) -> dict[str, object]:
-    return {"service_id": service_id, "user_id": user_id, "now": now, "login_at": now if signed_in else None}
+ADD: Final = _add("id = %(service_id)s")
+ADD_BY_SLUG: Final = _add("org_id = %(org_id)s and slug = %(slug)s")
+
+
+def _addition(user_id: UUID, now: datetime, *, signed_in: bool) -> dict[str, object]:
+    return {"user_id": user_id, "now": now, "login_at": now if signed_in else None}
 
 
 class EndUsers(Repository):
@@ -158,7 +163,10 @@ class EndUsers(Repository):
         )
 
     async def add(self, service_id: UUID, user_id: UUID, now: datetime, *, signed_in: bool) -> bool:
-        return await self._exists(ADD, **_addition(service_id, user_id, now, signed_in=signed_in))
+        return await self._exists(ADD, service_id=service_id, **_addition(user_id, now, signed_in=signed_in))
 
     def enrol(self, service_id: UUID, user_id: UUID, now: datetime) -> Soon[bool]:
-        return self._one_soon(lambda _: True, ADD, **_addition(service_id, user_id, now, signed_in=True))
+        return self._one_soon(lambda _: True, ADD, service_id=service_id, **_addition(user_id, now, signed_in=True))
+
+    def enrol_at(self, org_id: UUID, service_slug: str, user_id: UUID, now: datetime) -> Soon[bool]:
+        return self._one_soon(lambda _: True, ADD_BY_SLUG, org_id=org_id, slug=service_slug, **_addition(user_id, now, signed_in=True))

@@ -148,7 +148,12 @@ END_INVITATIONS: Final = f"""
     told as (
         update events v set data = v.data || jsonb_build_object('invited_email', %(placeholder)s::text)
         from ended e
-        where v.org_id = e.org_id and v.name = any(%(names)s) and v.target_id = e.id::text and v.data ? 'invited_email')
+        where v.org_id = e.org_id and v.name = any(%(names)s) and v.target_id = e.id::text and v.data ? 'invited_email'),
+    delivered as (
+        update webhook_deliveries d set
+            payload = jsonb_set(d.payload::jsonb, '{{data,invited_email}}', to_jsonb(%(placeholder)s::text), false)::json
+        from ended e join webhooks w on w.org_id = e.org_id
+        where d.webhook_id = w.id and d.event_type = any(%(names)s) and d.payload #>> '{{data,target_id}}' = e.id::text)
     select {INVITATION_COLUMNS} from ended i where was_pending order by created_at, id"""
 REMOVE_MAILS: Final = f"delete from mails where address = any({addresses('%(email)s::text')})"
 
@@ -370,6 +375,15 @@ class Privacy(Repository):
 
     async def remove_mails(self, user_id: UUID, email: Email) -> None:
         await self._write(REMOVE_MAILS, user_id=user_id, email=email)
+
+    async def forget_deliveries(self, user_id: UUID) -> None:
+        # What is sent after this is signed as it is then.
+        await self._write(
+            """
+            update webhook_deliveries set payload = jsonb_set(payload::jsonb, '{actor_email}', 'null')::json
+            where actor_id = %(user_id)s""",
+            user_id=user_id,
+        )
 
     async def remove_former_addresses(self, user_id: UUID) -> None:
         await self._write("delete from former_addresses where user_id = %(user_id)s", user_id=user_id)

@@ -9,12 +9,14 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.accounts import COLUMNS as ACCOUNT
 from adapters.postgres.accounts import to_account
-from adapters.postgres.services import CONTEXT, CONTEXT_WIDTH, to_context
+from adapters.postgres.services import CLIENT, CONTEXT, CONTEXT_WIDTH, to_client, to_context
 from adapters.postgres.statements import Row, SealingRepository
+from core.access import ServiceContext
 from core.saml import Certificate, Configuration, NameIdFormat, Setup
 from core.saml_logout import Logout, Participation
-from core.saml_messages import NameId
+from core.saml_messages import NameId, Status
 from core.saml_sign_on import Locked, SignOn
+from core.services import Service
 from ports.crypto import Place
 
 CONFIGURATION: Final = (
@@ -30,11 +32,13 @@ SETUP: Final = f"""
 LOCK_ACCOUNT: Final = f"select {ACCOUNT} from users u where u.id = %(user_id)s for no key update"
 SIGN_ON: Final = (
     "state_hash, browser_hash, org_id, service_id, request_id, relay_state, force_authn, is_passive, created_at, expires_at, user_id, "
-    "session_id, ticket_hash"
+    "session_id, ticket_hash, status, subject, subject_format, context_class"
 )
+PARTICIPATION: Final = "org_id, service_id, session_index, name_id, name_id_format"
+FORMER_NAMES: Final = 20  # of one session at one service
 LOGOUT: Final = (
     "id, browser_hash, org_id, service_id, request_id, relay_state, name_id, session_index, user_id, begun_at, matched, is_partial, "
-    "created_at, expires_at, after"
+    "created_at, expires_at, after, name_id_format"
 )
 
 
@@ -71,11 +75,20 @@ def to_sign_on(row: Row) -> SignOn:
         user_id=row[10],
         session_id=row[11],
         ticket_hash=row[12],
+        status=None if row[13] is None else Status(row[13]),
+        subject=None if row[14] is None else NameId(row[14], NameIdFormat(row[15])),
+        context_class=row[16],
     )
 
 
 def to_participation(row: Row) -> Participation:
-    return Participation(org_id=row[0], service_id=row[1], session_index=row[2], name_id=NameId(row[3], NameIdFormat(row[4])))
+    return Participation(
+        org_id=row[0],
+        service_id=row[1],
+        session_index=row[2],
+        name_id=NameId(row[3], NameIdFormat(row[4])),
+        former_names=tuple(row[5]) if len(row) > 5 else (),
+    )
 
 
 def to_logout(row: Row) -> Logout:
@@ -86,7 +99,7 @@ def to_logout(row: Row) -> Logout:
         service_id=row[3],
         request_id=row[4],
         relay_state=row[5],
-        name_id=row[6],
+        name_id=None if row[6] is None else NameId(row[6], NameIdFormat(row[15])),
         session_indexes=tuple(row[7] or ()),
         user_id=row[8],
         begun_at=row[9],
@@ -206,9 +219,9 @@ class Saml(SealingRepository):
             await self._run(
                 """
                 insert into saml_sign_ons (state_hash, browser_hash, org_id, service_id, request_id, relay_state, force_authn, is_passive,
-                                           created_at, expires_at)
+                                           status, subject, subject_format, context_class, created_at, expires_at)
                 values (%(state_hash)s, %(browser_hash)s, %(org_id)s, %(service_id)s, %(request_id)s, %(relay_state)s, %(force_authn)s,
-                        %(is_passive)s, %(created_at)s, %(expires_at)s)
+                        %(is_passive)s, %(status)s, %(subject)s, %(subject_format)s, %(context_class)s, %(created_at)s, %(expires_at)s)
                 on conflict on constraint saml_sign_ons_request_key do nothing""",
                 state_hash=sign_on.state_hash,
                 browser_hash=sign_on.browser_hash,
@@ -218,6 +231,10 @@ class Saml(SealingRepository):
                 relay_state=sign_on.relay_state,
                 force_authn=sign_on.force_authn,
                 is_passive=sign_on.is_passive,
+                status=sign_on.status,
+                subject=sign_on.subject.value if sign_on.subject else None,
+                subject_format=sign_on.subject.format if sign_on.subject else None,
+                context_class=sign_on.context_class,
                 created_at=sign_on.created_at,
                 expires_at=sign_on.expires_at,
             )
@@ -237,9 +254,12 @@ class Saml(SealingRepository):
             now=now,
         )
 
-    async def waits(self, state_hash: bytes, now: datetime) -> bool:
-        return await self._exists(
-            "select 1 from saml_sign_ons where state_hash = %(state_hash)s and answered_at is null and expires_at > %(now)s",
+    async def waiting(self, state_hash: bytes, now: datetime) -> tuple[Service, ServiceContext] | None:
+        return await self._one(
+            to_client,
+            f"""
+            {CLIENT} join saml_sign_ons s on s.service_id = v.id
+            where s.state_hash = %(state_hash)s and s.answered_at is null and s.expires_at > %(now)s""",
             state_hash=state_hash,
             now=now,
         )
@@ -272,6 +292,13 @@ class Saml(SealingRepository):
                 now=now,
             )
             > 0
+        )
+
+    async def reopen_sign_on(self, service_id: UUID, state_hash: bytes) -> None:
+        await self._run(
+            "update saml_sign_ons set answered_at = null where state_hash = %(state_hash)s and service_id = %(service_id)s",
+            service_id=service_id,
+            state_hash=state_hash,
         )
 
     def lock_person(self, org_id: UUID, service_slug: str, user_id: UUID, session_id: UUID, now: datetime) -> Locked:
@@ -328,7 +355,10 @@ class Saml(SealingRepository):
             """
             insert into saml_sessions as p (session_id, service_id, org_id, session_index, name_id, name_id_format, created_at)
             values (%(session_id)s, %(service_id)s, %(org_id)s, %(session_index)s, %(name_id)s, %(format)s, %(now)s)
-            on conflict (session_id, service_id) do update set name_id = excluded.name_id, name_id_format = excluded.name_id_format
+            on conflict (session_id, service_id) do update
+            set name_id = excluded.name_id, name_id_format = excluded.name_id_format,
+                former_names = case when p.name_id = excluded.name_id then p.former_names
+                                    else (p.name_id || p.former_names)[:%(former_names)s] end
             returning session_index""",
             session_id=session_id,
             service_id=service_id,
@@ -336,6 +366,7 @@ class Saml(SealingRepository):
             session_index=session_index,
             name_id=name_id.value,
             format=name_id.format,
+            former_names=FORMER_NAMES,
             now=now,
         )
         assert index is not None, "there is one, or this one"
@@ -346,9 +377,8 @@ class Saml(SealingRepository):
     async def participations(self, session_id: UUID) -> list[Participation]:
         return await self._all(
             to_participation,
-            """
-            select org_id, service_id, session_index, name_id, name_id_format from saml_sessions
-            where session_id = %(session_id)s order by created_at, service_id""",
+            f"""
+            select {PARTICIPATION}, former_names from saml_sessions where session_id = %(session_id)s order by created_at, service_id""",
             session_id=session_id,
         )
 
@@ -360,7 +390,9 @@ class Saml(SealingRepository):
             """
             update saml_sessions p set session_id = %(now_in)s
             from sessions was, sessions now_in
-            where p.session_id = %(before)s and was.id = %(before)s and now_in.id = %(now_in)s and now_in.user_id = was.user_id""",
+            where p.session_id = %(before)s and was.id = %(before)s and now_in.id = %(now_in)s and now_in.user_id = was.user_id
+              and not exists (
+                select 1 from saml_sessions newer where newer.session_id = %(now_in)s and newer.service_id = p.service_id)""",
             before=before,
             now_in=now_in,
         )
@@ -371,14 +403,15 @@ class Saml(SealingRepository):
             insert into saml_logouts ({LOGOUT})
             values (%(id)s, %(browser_hash)s, %(org_id)s, %(service_id)s, %(request_id)s, %(relay_state)s, %(name_id)s, %(session_indexes)s,
                     %(user_id)s, %(begun_at)s, %(matched)s, %(is_partial)s, %(created_at)s, %(expires_at)s,
-                    %(after)s)""",
+                    %(after)s, %(name_id_format)s)""",
             id=logout.id,
             browser_hash=logout.browser_hash,
             org_id=logout.org_id,
             service_id=logout.service_id,
             request_id=logout.request_id,
             relay_state=logout.relay_state,
-            name_id=logout.name_id,
+            name_id=logout.name_id.value if logout.name_id else None,
+            name_id_format=logout.name_id.format if logout.name_id else None,
             session_indexes=list(logout.session_indexes),
             user_id=logout.user_id,
             begun_at=logout.begun_at,
@@ -401,7 +434,8 @@ class Saml(SealingRepository):
         await self._run(
             """
             update saml_logouts
-            set begun_at = %(now)s, user_id = %(user_id)s, matched = %(matched)s, name_id = null, session_index = null
+            set begun_at = %(now)s, user_id = %(user_id)s, matched = %(matched)s, name_id = null, name_id_format = null,
+                session_index = null
             where id = %(logout_id)s""",
             logout_id=logout_id,
             user_id=user_id,
@@ -429,27 +463,32 @@ class Saml(SealingRepository):
     async def next_logout_request(self, logout_id: UUID, now: datetime) -> tuple[str, Participation] | None:
         return await self._one(
             lambda row: (row[0], to_participation(row[1:])),
-            """
+            f"""
             update saml_logout_requests set sent_at = %(now)s
             where request_id = (
                 select request_id from saml_logout_requests where logout_id = %(logout_id)s and sent_at is null
                 order by request_id limit 1)
-            returning request_id, org_id, service_id, session_index, name_id, name_id_format""",
+            returning request_id, {PARTICIPATION}""",
             logout_id=logout_id,
             now=now,
         )
 
-    async def take_logout_answer(self, org_id: UUID, service_id: UUID, request_id: str, now: datetime, *, is_success: bool) -> bool:
+    async def take_logout_answer(
+        self, browser_hash: bytes, org_id: UUID, service_id: UUID, request_id: str, now: datetime, *, is_success: bool
+    ) -> bool:
         return await self._exists(
             """
             with answered as (
-                update saml_logout_requests set answered_at = %(now)s
-                where request_id = %(request_id)s and org_id = %(org_id)s and service_id = %(service_id)s
-                  and sent_at is not null and answered_at is null
-                returning logout_id),
+                update saml_logout_requests r set answered_at = %(now)s
+                from saml_logouts l
+                where r.request_id = %(request_id)s and r.org_id = %(org_id)s and r.service_id = %(service_id)s
+                  and r.sent_at is not null and r.answered_at is null
+                  and l.id = r.logout_id and l.browser_hash = %(browser_hash)s and l.expires_at > %(now)s
+                returning r.logout_id),
             marked as (
                 update saml_logouts l set is_partial = true from answered where l.id = answered.logout_id and not %(is_success)s)
             select 1 from answered""",
+            browser_hash=browser_hash,
             org_id=org_id,
             service_id=service_id,
             request_id=request_id,

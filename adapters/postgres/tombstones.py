@@ -9,6 +9,7 @@ OF_ORGANIZATIONS: Final[Sequence[tuple[LiteralString, LiteralString]]] = (
     ("service_users", "user_id"),
     ("end_users", "user_id"),
     ("end_user_totals", "org_id"),
+    ("siem_queue", "siem_id, position"),
     ("audit_log", "created_at desc, id desc"),
     ("events", "name"),
     ("login_events", "created_at desc, id desc"),
@@ -16,6 +17,7 @@ OF_ORGANIZATIONS: Final[Sequence[tuple[LiteralString, LiteralString]]] = (
     ("audit_totals", "action, target_type"),
 )
 OF_SERVICES: Final[Sequence[tuple[LiteralString, LiteralString]]] = (("login_events", "created_at desc, id desc"),)
+OF_WEBHOOKS: Final[Sequence[tuple[LiteralString, LiteralString]]] = (("webhook_deliveries", "created_at desc, id desc"),)
 
 
 def removing_records(of: LiteralString) -> LiteralString:
@@ -31,6 +33,11 @@ def removing_logins(of: LiteralString) -> LiteralString:
     return _removing(of, OF_SERVICES, "service_id")
 
 
+def removing_deliveries(of: LiteralString) -> LiteralString:
+    """The same for the webhooks whose ids `of` selects, those of deleted organizations included."""
+    return _removing(of, OF_WEBHOOKS, "webhook_id")
+
+
 def without_records(of: LiteralString) -> LiteralString:
     """Whether nothing is left of the organization with the id `of`."""
     return _nothing_left(of, OF_ORGANIZATIONS, "org_id")
@@ -39,6 +46,11 @@ def without_records(of: LiteralString) -> LiteralString:
 def without_logins(of: LiteralString) -> LiteralString:
     """Whether nothing is left of the service with the id `of`."""
     return _nothing_left(of, OF_SERVICES, "service_id")
+
+
+def without_deliveries(of: LiteralString) -> LiteralString:
+    """Whether nothing is left of the webhook with the id `of`."""
+    return _nothing_left(of, OF_WEBHOOKS, "webhook_id")
 
 
 def _removing(of: LiteralString, tables: Sequence[tuple[LiteralString, LiteralString]], owner: LiteralString) -> LiteralString:

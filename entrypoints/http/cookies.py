@@ -21,6 +21,9 @@ NOTICE_AGE: Final = timedelta(seconds=60)
 SESSION, DEVICE, TRUST, PRE_AUTH, NOTICE = "session", "device", "trust", "pre-auth", "notice"
 SAML, LOGOUT = "saml", "saml-logout"
 
+SIGN_ONS: Final = 20  # of which a browser keeps the cookies at once
+_SIGN_ON = re.compile(rf"{SAML}-[0-9a-f]{{16}}")
+
 # What we have set ourselves looks like this; a pre-auth token is a signed one, and its own check is strict enough.
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 
@@ -103,6 +106,21 @@ def set_saml_cookie(response: Response, state: str, secret: str) -> None:
 
 def clear_saml_cookie(response: Response, state: str) -> None:
     _clear(response, _of_state(state))
+
+
+def forget_old_sign_ons(state: str, response: Response) -> Response:
+    """Let the browser keep the cookie of this sign-on, and of others that were never finished those of the newest: with all of them, its
+    requests would become too long in the end.
+
+    Browsers send the oldest first (RFC 6265, section 5.4). This cannot be done where a cookie is set, since a form of another site, which
+    begins a sign-on, comes without the others.
+    """
+    this, start = _of_state(state), cookie_name(SAML).removesuffix(SAML)
+    kinds = [name.removeprefix(start) for name in request.cookies if name.startswith(start)]
+    others = [kind for kind in kinds if _SIGN_ON.fullmatch(kind) and kind != this]
+    for kind in others[: max(0, len(others) + 1 - SIGN_ONS)]:
+        _clear(response, kind)
+    return response
 
 
 def _of_state(state: str) -> str:

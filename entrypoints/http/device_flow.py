@@ -5,7 +5,6 @@ Their tokens they get at POST /auth/token.
 """
 
 from typing import Any, Literal
-from urllib.parse import urlencode
 
 from quart import Blueprint, Response, jsonify, request
 from quart_schema import document_response, validate_response
@@ -85,7 +84,7 @@ async def request_codes() -> tuple[DeviceRequested, int, dict[str, str]]:
         device_code=begun.device_code,
         user_code=begun.user_code,
         verification_uri=uri,
-        verification_uri_complete=f"{uri}{'&' if '?' in uri else '?'}{urlencode({'user_code': begun.user_code})}",
+        verification_uri_complete=device_flow.page(begun.user_code, uri),
         expires_in=int(TTL.total_seconds()),
         interval=INTERVAL,
     )

@@ -12,7 +12,7 @@ from quart_schema import validate_response
 
 from core import branding, browser, device_flow, login, oauth
 from core.access import Visitor
-from core.errors import ClientInvalid, GrantInvalid, Invalid, NotFound, SessionEnded, refuse
+from core.errors import ClientInvalid, Forbidden, GrantInvalid, Invalid, NotFound, SessionEnded, refuse
 from core.oauth import AUTHORIZE, Application, Authorization, Wanted
 from core.providers import Provider
 from core.sessions import TokenPair
@@ -32,7 +32,7 @@ routes = Blueprint("oauth", __name__)
 TOKEN: Final = "/auth/token"  # noqa: S105  (an address)
 REVOKE: Final = "/auth/revoke"
 # Of a request to sign somebody in (decisions, point 86).
-PARAMETERS: Final = {
+WANTED: Final = {
     "org": "The organization, by its slug; with `service`.",
     "service": "The application, by its slug; with `org`.",
     "client_id": "The application, by its client id, instead of these.",
@@ -40,6 +40,9 @@ PARAMETERS: Final = {
     "state": "Comes back as it is: 1024 characters at most.",
     "code_challenge": "Of PKCE; mobile and desktop applications must send one.",
     "code_challenge_method": "`S256`, if there is a challenge.",
+}
+PARAMETERS: Final = {
+    **WANTED,
     "response_type": "`code`, if it is sent.",
     "provider": "`codehost`, `websuite` or `officesuite`: the browser is sent on to this identity provider.",
 }
@@ -51,6 +54,10 @@ NAMES: Final = {**GRANTS, "device_code": "device_code"}  # what people call the 
 
 class ParameterTwice(Invalid):
     """A parameter is there twice. Send each of them once."""
+
+
+class NotOurPage(Forbidden):
+    """Only our own page sends a form here. An application sends the browser with GET, and what it wants in the address."""
 
 
 class ProviderUnknown(NotFound):
@@ -119,13 +126,18 @@ async def authorize() -> Response:
 @anyone
 @refuses(400, 403, 404)
 @describes_page(
-    {303: "On to the redirect URI, with a code, or with the error access_denied.", 403: "The form was not sent by our page."},
-    optional=PARAMETERS,
+    {
+        303: "On to the redirect URI, with a code, or with the error access_denied; or to sign in first.",
+        403: "The form was not sent by our page.",
+    },
+    optional=WANTED,
     form=["form_token", "answer"],
 )
 async def answer() -> Response:
-    """What that page sends: continue, or anything else for no."""
+    """What the page sends that asks, and nobody else: continue, or anything else for no. Applications ask with GET."""
     form = await read_form()
+    if "form_token" not in form:  # RFC 6749 section 3.1 leaves it open whether there is a POST for applications, too
+        raise NotOurPage
     authorization = await _asked()
     me = await visitor()
     if me is None or authorization.redirect_uri is None:

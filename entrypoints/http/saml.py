@@ -192,5 +192,6 @@ def answer_page(answer: Answer) -> Response:
         acs_url=answer.acs_url,
         saml_response=answer.saml_response,
         relay_state=answer.relay_state,
+        is_error=answer.is_error,
     )
     return page_response(page)

@@ -2,19 +2,21 @@
 172 to 183). A message that cannot be used is answered with a page, and nothing is sent anywhere (security.md X-3)."""
 
 from collections.abc import Sequence
+from functools import partial
+from urllib.parse import urlencode
 
-from quart import Blueprint, Response, request
+from quart import Blueprint, Response, after_this_request, request
 from werkzeug.exceptions import UnsupportedMediaType
 
 from core import saml, saml_logout, saml_messages, saml_sign_on
-from core.errors import refuse
-from core.saml_logout import GoThere
+from core.errors import NotFound, OrganizationNotActive, refuse
+from core.saml_logout import GoThere, LogoutUnknown
 from core.saml_messages import MessageInvalid
 from core.saml_sign_on import SignInFirst, StateUnknown
 from entrypoints.http import cookies
 from entrypoints.http.access import ACCOUNT, SIGN_IN, anyone
 from entrypoints.http.context import caller, page_response, ports, served
-from entrypoints.http.forms import FORM, fields_of_form
+from entrypoints.http.forms import FORM, FormInvalid, fields_of_form
 from entrypoints.http.openapi import describes, describes_page, refuses
 from entrypoints.http.pages import render
 from entrypoints.http.saml import answer_page
@@ -119,6 +121,7 @@ async def sso_by_post(org_slug: str, service_slug: str) -> Response:
 async def authenticate(org_slug: str, service_slug: str) -> Response:
     """The page on which people sign in for an application, and from which they go on to it."""
     state = request.args.get("saml_state") or refuse(StateUnknown)
+    after_this_request(partial(cookies.forget_old_sign_ons, state))  # whatever the answer is
     ticket = request.args.get("ticket")
     found = await visitor()
     outcome = await saml_sign_on.go_on(ports(), org_slug, service_slug, state, cookies.saml_cookie(state), ticket, found, caller())
@@ -135,7 +138,10 @@ async def authenticate(org_slug: str, service_slug: str) -> Response:
 
 
 async def _logout(org_slug: str, service_slug: str) -> Response:
-    await saml.check_open(ports(), org_slug, service_slug)
+    try:
+        await saml.check_open(ports(), org_slug, service_slug)
+    except (NotFound, OrganizationNotActive) as closed:
+        return await _pass_over(org_slug, service_slug) or refuse(closed)
     sent = await _sent()
     asked, answered = sent.document("SAMLRequest"), sent.document("SAMLResponse")
     base_url = served().base_url
@@ -144,10 +150,38 @@ async def _logout(org_slug: str, service_slug: str) -> Response:
         response = _redirect(started.path)
         cookies.set_logout_cookie(response, started.cookie)
         return response
+    if answered is not None and request.method == "POST":
+        # A form of another site comes without our cookies, and only the browser that was sent there may bring an answer: so it brings it
+        # once more, by the other binding.
+        query = urlencode({"SAMLResponse": saml_messages.packed_for_redirect(answered)})
+        return _redirect(f"{saml.path(org_slug, service_slug, 'slo')}?{query}")
     if answered is not None:
-        return _redirect(await saml_logout.receive_response(ports(), base_url, caller(), org_slug, service_slug, answered))
+        cookie = cookies.logout_cookie()
+        return _redirect(await saml_logout.receive_response(ports(), base_url, caller(), org_slug, service_slug, answered, cookie))
     if request.method == "POST":
         raise MessageInvalid
+    return await _step()
+
+
+async def _pass_over(org_slug: str, service_slug: str) -> Response | None:
+    """On with the sign-out under way in this browser, although the service that it comes back from has closed meanwhile: what that one says
+    does not count, but the others are still to be told. None where there is nothing to go on with."""
+    if request.method == "POST":  # without cookies, so that it cannot be known here
+        try:
+            came_back = request.mimetype == FORM and "SAMLResponse" in dict(await fields_of_form())
+        except FormInvalid:
+            return None
+        return _redirect(saml.path(org_slug, service_slug, "slo")) if came_back else None
+    if "SAMLRequest" in request.args:
+        return None
+    try:
+        return await _step()
+    except LogoutUnknown:
+        return None
+
+
+async def _step() -> Response:
+    """The next step of the sign-out under way in this browser. Raises LogoutUnknown."""
     step = await saml_logout.go_on(ports(), cookies.logout_cookie(), await visitor(), caller())
     if isinstance(step, GoThere):
         response = _redirect(step.address)

@@ -109,9 +109,11 @@ class SecondFactor(Body):
 @validate_response(VerifiedAnswer)
 async def verify_second_factor(data: SecondFactor) -> VerifiedAnswer:
     """Show the second factor: exchange a pre-auth token, and a code, for tokens."""
+    if (saml_state := waiting().saml_state) is not None:
+        await saml_sign_on.check_state(ports(), saml_state)
     shown = client(name=data.device_name)
     found = await signing_in.with_code(ports(), caller(), waiting(), data.code, shown, trust=data.trust_device is True)
-    redirect_url = await _onward(waiting().saml_state, found)
+    redirect_url = await _onward(saml_state, found)
     return VerifiedAnswer(**_tokens(signing_in.tokens(ports(), found)), device_token=found.device_token, redirect_url=redirect_url)
 
 

@@ -6,7 +6,7 @@ from urllib.parse import unquote, urlencode, urlsplit
 
 from quart import Blueprint, Response, request
 
-from core import accounts, branding, browser, login, oauth, saml_logout, signing_keys, social
+from core import accounts, branding, browser, login, oauth, saml_logout, saml_sign_on, signing_keys, social
 from core.access import Visitor
 from core.browser import FormTokenWrong
 from core.devices import Client
@@ -89,14 +89,12 @@ async def purpose(after: str) -> dict[str, Any]:
     """What the pages to sign in on show, and let through, of the application that the person is on the way to."""
     authorization = await oauth.judge_path(ports(), after)
     providers = {provider.value.title(): address for provider, address in (await social.offered(ports(), after, authorization)).items()}
-    if authorization is None or authorization.service is None:
-        targets = form_targets(authorization.redirect_uri if authorization else None)
-        return {"service": None, "form_action": targets, "providers": providers}
+    service = authorization.service if authorization else await saml_sign_on.service_at(ports(), after)
     return {
         "providers": providers,
-        "service": authorization.service.name,
-        "design": await branding.of_organization(ports(), authorization.service.org_id),
-        "form_action": form_targets(authorization.redirect_uri),
+        "service": service.name if service else None,
+        "design": await branding.of_organization(ports(), service.org_id) if service else None,
+        "form_action": form_targets(authorization.redirect_uri if authorization else None),
     }
 
 

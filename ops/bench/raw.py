@@ -1,6 +1,8 @@
-"""The raw costs, each in a process of its own: a bare application on a server, bare password verifications, and bare signatures.
+"""The raw costs, each in a process of its own: a bare application on a server, bare password verifications, bare signatures, bare posts;
+and a receiver of posts that costs next to nothing.
 
 python -m ops.bench.raw hypercorn | own | argon2 THREADS SECONDS MEMORY_KIB TIME_COST PARALLELISM | xmlsec SECONDS
+                      | httpx ADDRESS AT_ONCE SECONDS | receiver
 """
 
 import json
@@ -104,6 +106,67 @@ def sign(seconds: float) -> None:
     _tell(per_second=done / (time.perf_counter() - started))
 
 
+async def post(address: str, at_once: str, seconds: str) -> None:
+    """Post what a delivery would, with httpx on Trio, so many at once; how many per second.
+
+    Each of them with a client and a connection of its own, which is the fastest: a pool for all looks through all of them for each post.
+    """
+    import httpx
+    import trio
+
+    body, done = b"x" * 300, 0
+    headers = {"Content-Type": "application/json", "webhook-id": "raw"}
+    started = time.perf_counter()
+
+    async def again_and_again() -> None:
+        nonlocal done
+        async with httpx.AsyncClient(verify=False, trust_env=False) as client:  # noqa: S501  (reading authorities takes a while)
+            while time.perf_counter() < started + float(seconds):
+                (await client.post(address, content=body, headers=headers)).raise_for_status()
+                done += 1
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(int(at_once)):
+            nursery.start_soon(again_and_again)
+    _tell(per_second=done / (time.perf_counter() - started))
+
+
+def receive() -> None:
+    """Take posts, and tell at /seen when each `webhook-id` came first. Written to cost little, not to be right in every case."""
+    import asyncio
+
+    seen: dict[str, float] = {}
+
+    class Receiver(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            assert isinstance(transport, asyncio.Transport)
+            self.transport, self.waiting = transport, b""
+
+        def data_received(self, data: bytes) -> None:
+            self.waiting += data
+            head, found, body = self.waiting.partition(b"\r\n\r\n")
+            lines = dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:])
+            fields = {name.lower(): value for name, value in lines.items()}
+            if not found or len(body) < int(fields.get(b"content-length", 0)):
+                return
+            self.waiting = b""
+            if head.startswith(b"GET /seen"):
+                said = json.dumps(seen).encode()
+            else:
+                seen.setdefault(fields.get(b"webhook-id", b"").decode(), time.time())
+                said = b""
+            self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(said), said))
+            if fields.get(b"connection") == b"close":
+                self.transport.close()
+
+    async def serve() -> None:
+        server = await asyncio.get_running_loop().create_server(Receiver, "127.0.0.1", 0, backlog=1000)
+        _tell(address=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        await server.serve_forever()
+
+    asyncio.run(serve())
+
+
 def _tell(**facts: object) -> None:
     sys.stdout.write(json.dumps(facts) + "\n")
     sys.stdout.flush()
@@ -114,10 +177,13 @@ def main(what: str, *arguments: str) -> None:
         verify(*map(int, arguments))
     elif what == "xmlsec":
         sign(*map(int, arguments))
+    elif what == "receiver":
+        receive()
     else:
         import trio
 
-        trio.run({"hypercorn": on_hypercorn, "own": on_our_server}[what])
+        work: Any = {"hypercorn": on_hypercorn, "own": on_our_server, "httpx": post}[what]
+        trio.run(work, *arguments)
 
 
 if __name__ == "__main__":

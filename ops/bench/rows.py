@@ -10,13 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any, ClassVar, Final
 from urllib.parse import urlencode, urlsplit
 
 import psycopg
 
+from actors.webhook_dispatcher import SLOTS
 from ops.bench import end_users, people, service, tenants
 from ops.bench.end_users import DOMAIN, LIFE, LITTLE, Application, Applications, add_applications
+from ops.bench.events import ORGANIZATIONS, WEBHOOKS_OF_EACH, Receiving
 from ops.bench.filling import Say
 from ops.bench.plans import UNTIL_PLANNED, plans_of, renew
 from ops.bench.processes import Child, NotHere, Unfit, resident_mb
@@ -39,6 +42,7 @@ LOGINS: Final = Wrk(connections=24)
 FULL_QUEUE: Final = Wrk(connections=32)
 READS_MEANWHILE: Final = Wrk(connections=8)
 ONE_BY_ONE: Final = Wrk(connections=1)
+DELIVERIES_PER_SECOND: Final = 400  # so many of them fall due for each second of a round
 
 
 class Run:
@@ -123,9 +127,9 @@ class Row(ABC):
         """How the database goes about it, where that is worth knowing."""
         return ()
 
-    def start_service(self, workers: int) -> Service:
-        """The service on an empty database, with the Argon2 that `run` would start it with."""
-        return start_service(self.directory / "data", self.stack, workers, service.argon2_in_use())
+    def start_service(self, workers: int, **settings: str) -> Service:
+        """The service on an empty database, with the Argon2 that `run` would start it with, and these settings."""
+        return start_service(self.directory / "data", self.stack, workers, service.argon2_in_use(), **settings)
 
 
 # -- logins ------------------------------------------------------------------------------------------------------------
@@ -340,6 +344,54 @@ class SamlResponses(Row):
 
     def ours(self, seconds: int) -> Sample:
         return measured(self.service, REQUESTS, self.requests, seconds)
+
+
+# -- deliveries -------------------------------------------------------------------------------------------------------------
+
+
+class OfDeliveries(Row):
+    """Webhooks with a receiver that takes everything at once."""
+
+    def prepare(self, seconds: int, rounds: int) -> None:
+        self.receiver = start_bare(self, "receiver")
+        self.service = self.start_service(workers=1, SSO_OUTBOUND_ALLOW="127.0.0.0/8")
+        self.receiving = Receiving(self.service, self.receiver)
+
+
+class Deliveries(OfDeliveries):
+    """Deliveries that are due already, each claimed, signed, sent and recorded, against posts alone."""
+
+    name = "deliveries"
+    what = "deliveries per second with 1 worker / bare httpx posts per second on Trio, as many at once, to the same receiver"
+    goal = Goal(bar=0.4, aim=0.6)
+    setting = f"1 worker, {SLOTS} at once, {ORGANIZATIONS} organizations with {WEBHOOKS_OF_EACH} webhooks each"
+
+    def raw(self, seconds: int) -> Sample:
+        self.service.settle()
+        command = raw_command("httpx", self.receiver, str(SLOTS), str(seconds))
+        with Child(command, service.clean_environment(None), self.directory / "httpx") as child:
+            if child.wait(seconds + START_PATIENCE) != 0:
+                raise Unfit(f"The posts failed: {child.last_words()}")
+        return Sample(json.loads(child.last_words())["per_second"])
+
+    def ours(self, seconds: int) -> Sample:
+        self.service.settle()
+        usage, count = self.service.usage(), DELIVERIES_PER_SECOND * seconds
+        rate = self.receiving.per_second(count)
+        return Sample(rate, self.service.usage().since(usage, count))
+
+
+class DeliveryDelay(OfDeliveries):
+    name = "delivery-delay"
+    what = "p50 from the commit of an event until the receiver of a webhook has it"
+    goal = Goal(bar=50, unit="ms")
+    unit = "ms"
+    setting = "1 worker, 20 events per second"
+
+    def ours(self, seconds: int) -> Sample:
+        self.service.settle()
+        delays = self.receiving.delays(20 * seconds, apart=0.05)
+        return Sample(median(delays), {"p99 {} ms": delays[int(len(delays) * 0.99)]})
 
 
 # -- reads while others sign in --------------------------------------------------------------------------------------------
@@ -728,11 +780,11 @@ WARM_UP: Final = 1  # seconds of the round before the first, which does not coun
 PAGE: Final = 50  # users on a page
 
 
-def start_service(data: Path, stack: ExitStack, workers: int, argon2_build: Path | None) -> Service:
+def start_service(data: Path, stack: ExitStack, workers: int, argon2_build: Path | None, **settings: str) -> Service:
     """The service on an empty database in `data`, which is created."""
     data.mkdir()
     data.chmod(0o755)  # for the account that PostgreSQL runs as when this one is root
-    return stack.enter_context(service.started(data, workers=workers, argon2_build=argon2_build))
+    return stack.enter_context(service.started(data, workers=workers, argon2_build=argon2_build, **settings))
 
 
 def raw_command(*arguments: str) -> list[str]:
@@ -810,6 +862,7 @@ def refreshes(tokens: Sequence[str]) -> list[Request]:
 # Those of the organizations come last, and then those of end users: what rows share runs from the first to the last that asks for it.
 ROWS: Final[Sequence[type[Row]]] = (
     LoginsOnWheel, LoginsOnBuild, Read, ServiceUserRead, DeviceList, Refresh, CodeExchange, MfaVerify, SamlResponses,
+    Deliveries, DeliveryDelay,
     ReadsDuringLogins, Memory,
     MembersPage, AuditPage, AuditPageByTarget,
     ReadAmongMany, ServiceUsersPage, EndUsersPage, Search, SearchEverybody,

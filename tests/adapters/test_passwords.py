@@ -233,7 +233,7 @@ def test_an_event_loop_may_end_while_its_hash_runs(monkeypatch: pytest.MonkeyPat
 
 
 async def test_threads_without_work_end_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.crypto.passwords.IDLE_AFTER", 0.0)
+    monkeypatch.setattr("adapters.threads.IDLE_AFTER", 0.0)
     passwords = small_passwords(concurrency=1)
     for _ in range(3):
         assert not await passwords.verify(None, "correct horse")

@@ -10,7 +10,7 @@ from psycopg import sql
 from adapters.postgres.housekeeping import SWEEPS
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
-from adapters.postgres.tombstones import OF_ORGANIZATIONS, OF_SERVICES
+from adapters.postgres.tombstones import OF_ORGANIZATIONS, OF_SERVICES, OF_WEBHOOKS
 from core.housekeeping import Sweep
 from tests.adapters.rows import ADA, DAY, NOW, account, add, in_another_task, plan_nodes, rows_of, within
 from tests.builders import run_sql
@@ -23,6 +23,7 @@ FILLING: Final = {
     "end_users": """
         insert into end_users (org_id, user_id, email, deactivated, created_at) select %(org)s, id, email, false, now() from users""",
     "end_user_totals": "insert into end_user_totals (org_id, total) values (%(org)s, 1)",
+    "siem_queue": "insert into siem_queue (org_id, siem_id, entry_id) select %(org)s, %(org)s, id from users",
     "audit_log": """
         insert into audit_log (id, org_id, action, target_type, target_id, details, created_at)
         select gen_random_uuid(), %(org)s, 'x', 'user', 'x', '{}', now() from users""",
@@ -37,13 +38,24 @@ FILLING: Final = {
         select %(org)s, id, now(), 'password', 0, 1 from users""",
     "audit_totals": """
         insert into audit_totals (org_id, action, target_type, total) select %(org)s, email, 'user', 1 from users""",
+    "webhook_deliveries": """
+        insert into webhook_deliveries (id, org_id, webhook_id, event_type, payload, status, due_at, created_at, updated_at)
+        select gen_random_uuid(), %(org)s, %(org)s, 'x', '{}', 'due', now(), now(), now() from users""",
 }
-# The organization and its service have the same id here, so that both kinds of tombstones lead to the same rows.
-BURIED: Final = {Sweep.DELETED_ORGANIZATIONS: "deleted_organizations", Sweep.DELETED_SERVICES: "deleted_services"}
+# The organization, its service and its webhook have the same id here, so that all kinds of tombstones lead to the same rows.
+BURIED: Final = {
+    Sweep.DELETED_ORGANIZATIONS: "deleted_organizations",
+    Sweep.DELETED_SERVICES: "deleted_services",
+    Sweep.DELETED_WEBHOOKS: "deleted_webhooks",
+}
 TABLES: Final = {
     Sweep.DELETED_ORGANIZATIONS: [table for table, _ in OF_ORGANIZATIONS],
     Sweep.DELETED_SERVICES: [table for table, _ in OF_SERVICES],
+    Sweep.DELETED_WEBHOOKS: [table for table, _ in OF_WEBHOOKS],
 }
+TOMBSTONES: Final = """
+    select (select count(*) from deleted_organizations) + (select count(*) from deleted_services)
+         + (select count(*) from deleted_webhooks)"""
 
 
 async def fill(pool: Pool, org: UUID, *tables: str) -> None:
@@ -78,7 +90,7 @@ async def people(storage: Postgres) -> int:
 
 
 def test_every_table_with_rows_of_an_organization_is_known_here() -> None:
-    assert FILLING.keys() == set(TABLES[Sweep.DELETED_ORGANIZATIONS])
+    assert FILLING.keys() == {table for tables in TABLES.values() for table in tables}
 
 
 async def test_no_table_is_forgotten(pool: Pool) -> None:
@@ -91,6 +103,9 @@ async def test_no_table_is_forgotten(pool: Pool) -> None:
     cascaded = {table for table, _ in await run_sql(pool, referring)}
     # A context that leads nowhere any more: sessions lapse, and mails and their links are sent or not without it.
     outlive = {"sessions", "mails", "one_time_tokens"}
+    outlive |= {"removed_siem_configurations"}  # a tombstone itself
+    outlive |= {"billing_facts", "billing_cancellations"}  # what is left to do at the payment provider
+    outlive |= {"webhook_deliveries"}  # by the tombstones of their webhooks, which come with that of the organization
     assert with_column - cascaded - set(TABLES[Sweep.DELETED_ORGANIZATIONS]) == outlive
 
 
@@ -107,7 +122,7 @@ async def test_all_that_is_left_goes_and_nobody_elses(storage: Postgres, pool: P
     assert await left_of(pool, gone) == swept
     assert await left_of(pool, twin) == before
     assert await sweep(storage, what) == 1
-    assert await run_sql(pool, "select (select count(*) from deleted_organizations), (select count(*) from deleted_services)") == [(0, 0)]
+    assert await run_sql(pool, TOMBSTONES) == [(0,)]
 
 
 @pytest.mark.parametrize(("what", "table"), [(what, table) for what, tables in TABLES.items() for table in tables])
@@ -118,7 +133,7 @@ async def test_a_tombstone_stays_while_anything_is_left(storage: Postgres, pool:
     count = (await left_of(pool, gone))[table]
     assert await sweep(storage, what) == count
     # It was there when the statement began.
-    assert await run_sql(pool, "select (select count(*) from deleted_organizations) + (select count(*) from deleted_services)") == [(1,)]
+    assert await run_sql(pool, TOMBSTONES) == [(1,)]
     assert [await sweep(storage, what), await sweep(storage, what)] == [1, 0]
 
 
@@ -137,7 +152,7 @@ async def test_a_batch_is_bounded_over_all_tables_and_tombstones(storage: Postgr
     assert sum(swept) == everything + 2
 
 
-@pytest.mark.parametrize("table", FILLING)
+@pytest.mark.parametrize("table", TABLES[Sweep.DELETED_ORGANIZATIONS])
 async def test_what_somebody_holds_is_left_for_the_next_round(storage: Postgres, pool: Pool, people: int, table: str) -> None:
     gone = uuid4()
     await fill(pool, gone, table)
@@ -183,15 +198,17 @@ async def test_rows_are_found_by_index_however_few_there_are(storage: Postgres, 
            select gen_random_uuid(), u.id, org, org, 'x', true, now() from owners, users u where u.email = 'ada@example.com'""",
         """insert into login_totals (org_id, service_id, day, provider, shard, total)
            select org, org, date '2026-01-01' + n, 'x', 0, 1 from owners""",
+        """insert into webhook_deliveries (id, org_id, webhook_id, event_type, payload, status, due_at, created_at, updated_at)
+           select gen_random_uuid(), org, org, 'x', '{}', 'done', now(), now(), now() from owners""",
         "drop table owners",
     )
     async with pool.connection() as connection:
         for statement in fills:
             await connection.execute(statement, {"gone": gone, "other": uuid4(), "many": MANY})
-        await connection.execute("analyze users, service_users, end_users, login_events, login_totals")
+        await connection.execute("analyze users, service_users, end_users, login_events, login_totals, webhook_deliveries")
     for what in BURIED:
         await bury(pool, what, gone)
-    for what in (Sweep.DELETED_SERVICES, Sweep.DELETED_ORGANIZATIONS):
+    for what in (Sweep.DELETED_SERVICES, Sweep.DELETED_WEBHOOKS, Sweep.DELETED_ORGANIZATIONS):
         read = []
         for limit in (50, 1000, 1000):
             nodes = await plan_nodes(pool, SWEEPS[what], {"limit": limit, "before": NOW}, mode)

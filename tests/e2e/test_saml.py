@@ -103,8 +103,8 @@ def shop(running: Service) -> Iterator[Shop]:
         thread.join()
 
 
-def sign_in(browser: Browser) -> None:
-    assert browser.heading == "Sign in"
+def sign_in(browser: Browser, heading: str = "Sign in") -> None:
+    assert browser.heading == heading
     browser.fill("E-mail address", ADA)
     browser.fill("Password", PASSWORD)
     browser.press("Sign in")
@@ -122,7 +122,7 @@ def test_a_person_goes_to_an_application_and_signs_out_again(running: Service, s
         assert urlsplit(browser.address).path == "/saml/acme/shop/authenticate"
         if scripts:
             browser.photograph("saml-sign-in")
-        sign_in(browser)
+        sign_in(browser, "Sign in to Shop")
         browser.fill("Code", code_of(secret, later=30))
         browser.press("Go on")
         if not scripts:

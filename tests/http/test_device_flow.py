@@ -14,7 +14,7 @@ from core.device_flow import LETTERS, normal, shown
 from core.values import digest
 from ports import Ports
 from tests.access.belongings import wait_for_code
-from tests.builders import BASE_URL, Api, add_account, add_platform_owner, everyone, impersonate, run_sql, sign_in
+from tests.builders import BASE_URL, Api, add_account, add_platform_owner, everyone, impersonate, meanwhile, run_sql, sign_in
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.http.cli import CODE, CURL, FORM, PKCE, VERIFY, Cli, told
 from tests.http.refusals import BAD, FORBIDDEN, NOT_ACTIVE, UNAUTHORIZED, refused
@@ -302,6 +302,7 @@ async def test_ten_wrong_codes_are_too_many_for_an_address(cli: Cli, ports: Port
     assert refused(await cli.answer(people[10])) == (429, "RATE_LIMIT_EXCEEDED")
 
 
+@pytest.mark.slow
 async def test_right_codes_neither_count_nor_forgive(cli: Cli, token: str) -> None:
     for number in range(9):
         assert await guess(cli, token, number) == BAD
@@ -310,6 +311,30 @@ async def test_right_codes_neither_count_nor_forgive(cli: Cli, token: str) -> No
     assert await guess(cli, token, 9) == BAD
     await cli.begin()
     assert refused(await cli.answer(token)) == (429, "RATE_LIMIT_EXCEEDED")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("said", ["approve", "deny"])
+async def test_a_right_code_that_comes_again_is_no_guess(cli: Cli, token: str, said: str) -> None:
+    """A double click, or somebody who goes back and sends the form once more."""
+    for number in range(9):
+        assert await guess(cli, token, number) == BAD
+    await cli.begin()
+    assert (await cli.answer(token, said)).status == 200
+    for _ in range(12):
+        assert refused(await cli.answer(token, said)) == BAD
+    assert await guess(cli, token, 9) == BAD
+    assert (await guess(cli, token, 10))[0] == 429, "the wrong ones count as ever"
+
+
+@pytest.mark.slow
+async def test_a_right_code_that_comes_too_late_is_no_guess(cli: Cli, token: str, clock: FakeClock) -> None:
+    await cli.begin()
+    clock.advance(TTL)
+    for _ in range(12):
+        assert refused(await cli.answer(token)) == EXPIRED
+    await cli.begin()
+    assert (await cli.answer(token)).status == 200
 
 
 async def test_an_account_that_must_wait_does_not_shut_its_address_out(cli: Cli, ports: Ports, pool: Pool, token: str) -> None:
@@ -323,6 +348,7 @@ async def test_an_account_that_must_wait_does_not_shut_its_address_out(cli: Cli,
     assert (await cli.answer((await sign_in(ports, other)).access_token)).status == 200
 
 
+@pytest.mark.slow
 async def test_of_many_guesses_at_once_ten_are_looked_at(cli: Cli, token: str) -> None:
     statuses = [status for status, _ in await everyone(20, lambda number: guess(cli, token, number))]
     assert sorted(statuses) == [400] * 10 + [429] * 10
@@ -331,6 +357,7 @@ async def test_of_many_guesses_at_once_ten_are_looked_at(cli: Cli, token: str) -
 # At once
 
 
+@pytest.mark.slow
 async def test_approving_and_denying_at_once_is_one_of_them(cli: Cli, ports: Ports, ada: Account, pool: Pool) -> None:
     eve = await add_account(ports, "eve@example.com")
     tokens = [(await sign_in(ports, account)).access_token for account in (ada, eve)]
@@ -339,6 +366,11 @@ async def test_approving_and_denying_at_once_is_one_of_them(cli: Cli, ports: Por
     [first] = [answer for answer in answers if answer.status == 200]
     assert await cli.status() == [first.json["status"]]
     assert {refused(answer) for answer in answers if answer.status != 200} == {BAD}
+
+
+async def test_there_are_no_codes_of_what_is_deleted_at_this_moment(cli: Cli, pool: Pool) -> None:
+    answer = await meanwhile(pool, [("delete from services", ())], cli.ask)
+    assert told(answer) == (404, "invalid_request", "NOT_FOUND")
 
 
 async def test_codes_of_what_was_deleted_are_gone(cli: Cli, token: str, pool: Pool) -> None:

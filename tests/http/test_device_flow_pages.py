@@ -147,6 +147,7 @@ async def test_an_expired_code_says_so(signed_in: Visitor, cli: Cli, clock: Fake
         assert "The code has expired." in page.text
 
 
+@pytest.mark.slow
 async def test_looking_counts_as_guessing(signed_in: Visitor, cli: Cli) -> None:
     for _ in range(10):
         assert (await say(signed_in, "BCDF-GHJK")).status == 400

@@ -304,6 +304,7 @@ async def test_nothing_comes_of_it_meanwhile(approved: Cli, change: str, expecte
 # At once
 
 
+@pytest.mark.slow
 async def test_of_twenty_polls_at_once_one_gets_tokens(approved: Cli, metrics: FakeMetrics) -> None:
     answers = await everyone(20, lambda _: approved.poll())
     assert [answer.status for answer in answers].count(200) == 1
@@ -313,6 +314,7 @@ async def test_of_twenty_polls_at_once_one_gets_tokens(approved: Cli, metrics: F
     assert await run_sql(approved.pool, "select count(*) from login_events") == [(1,)]
 
 
+@pytest.mark.slow
 async def test_of_twenty_who_were_all_in_time_one_gets_tokens(approved: Cli) -> None:
     """The pace is no help here: each of them comes as the first."""
 
@@ -325,6 +327,7 @@ async def test_of_twenty_who_were_all_in_time_one_gets_tokens(approved: Cli) -> 
     assert await run_sql(approved.pool, "select count(*) from sessions where service_id is not null") == [(1,)]
 
 
+@pytest.mark.slow
 async def test_approving_and_polling_at_once_loses_nothing(cli: Cli, session: SignedIn) -> None:
     await cli.begin()
     acts: list[Callable[[], Awaitable[Answer]]] = [lambda: cli.answer(session.access_token), cli.poll]

@@ -2,7 +2,7 @@
 security.md O-2, O-3, G-1, G-2 and the terms; RFC 6749 section 4.1, RFC 8252 section 7.3, RFC 9207)."""
 
 from datetime import timedelta
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 import pytest
 from quart_trio import QuartTrio
@@ -10,11 +10,12 @@ from quart_trio import QuartTrio
 from adapters.postgres.pool import Pool
 from core.access import Role
 from core.accounts import Account
+from core.oauth import Wanted
 from core.policy import Policy
 from core.values import digest
 from entrypoints.http.app import Edge
 from ports import Ports
-from tests.builders import BASE_URL, EMAIL, PASSWORD, add_account, add_member, run_sql
+from tests.builders import BASE_URL, EMAIL, PASSWORD, add_account, add_member, meanwhile, run_sql
 from tests.fakes.outside import FakeClock
 from tests.http.direct import change_ports
 from tests.http.relying import AUTHORIZE, PKCE, Party, add_party, answered, enter
@@ -178,6 +179,11 @@ async def test_somebody_who_uses_the_application_goes_back_with_a_code_at_once(p
     ]
 
 
+async def test_there_is_no_code_for_what_is_deleted_at_this_moment(party: Party, ada: Account, pool: Pool) -> None:
+    await enter(party, ada)
+    assert (await meanwhile(pool, [("delete from services", ())], party.ask)).status == 404
+
+
 async def test_no_state_comes_back_where_none_was_sent(party: Party, ada: Account) -> None:
     await enter(party, ada)
     assert set(answered(await party.ask(state=None))[1]) == {"code", "iss"}
@@ -253,6 +259,30 @@ async def test_nobody_elses_page_can_say_it(party: Party, ada: Account) -> None:
     foreign = await party.visitor.send(party.request(), (b"sec-fetch-site", b"cross-site"), form_token=token, answer="continue")
     assert foreign.status == 403
     assert await run_sql(party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
+
+
+@pytest.mark.parametrize("signed_in", [True, False])
+async def test_an_application_cannot_ask_with_a_form(party: Party, ada: Account, signed_in: bool) -> None:
+    """RFC 6749 section 3.1 leaves that open. What stands in the form would be passed over, and the person be signed in somewhere else."""
+    if signed_in:
+        await enter(party, ada)
+    address, _, query = party.request().partition("?")
+    for path, fields in ((address, dict(parse_qsl(query))), (party.request(), {"answer": "continue"}), (party.request(), {})):
+        refused = await party.visitor.send(path, **fields)
+        assert (refused.status, "with GET" in refused.text) == (403, True)
+    assert await run_sql(party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
+
+
+async def test_only_the_pages_own_form_is_described(party: Party) -> None:
+    described = (await party.api.get("/openapi.json")).json["paths"][AUTHORIZE]
+    asked, said = (
+        {field["name"] for field in described[method].get("parameters", ()) if field["in"] == "query"} for method in ("get", "post")
+    )
+    assert asked - said == {"response_type", "provider"}
+    assert said == set(Wanted.__slots__)
+    [form] = described["post"]["requestBody"]["content"].values()
+    assert form["schema"]["required"] == ["form_token", "answer"]
+    assert "nobody else" in described["post"]["summary"] + described["post"].get("description", "")
 
 
 async def test_what_is_said_is_judged_again(party: Party, ada: Account) -> None:

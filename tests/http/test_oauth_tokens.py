@@ -202,6 +202,7 @@ async def test_a_second_redemption_by_somebody_else_ends_nothing(party: Party, t
     assert await party.is_live(tokens)
 
 
+@pytest.mark.slow
 async def test_of_many_redemptions_at_once_one_wins_and_the_others_end_it(party: Party, pool: Pool) -> None:
     code = await party.code()
     answers = await everyone(20, lambda _: party.exchange(code))
@@ -406,6 +407,7 @@ async def test_an_application_that_keeps_no_secret_renews_by_its_name(app_on_a_t
     assert told(await app_on_a_telephone.refresh(renewed.json["refresh_token"], client_id=NOBODY)) == INVALID_CLIENT
 
 
+@pytest.mark.slow
 async def test_of_many_who_renew_at_once_one_wins(party: Party) -> None:
     tokens = await party.tokens()
     answers = await everyone(20, lambda _: party.refresh(tokens["refresh_token"]))
@@ -542,3 +544,49 @@ async def test_the_metadata_names_what_there_is(api: Api) -> None:
             assert value.removeprefix(BASE_URL) in described, name
     assert (await api.get(known["jwks_uri"].removeprefix(BASE_URL))).json["keys"]
     assert (await api.get("/.well-known/openid-configuration")).status == 404
+
+
+# Pages of others, which run in a browser
+
+
+@pytest.mark.parametrize("edge", [{"frontend_url": FRONTEND}], indirect=True)
+async def test_a_page_of_the_platforms_frontend_reads_what_is_answered_at_the_token_endpoint(party: Party) -> None:
+    """What it has to ask first, and whatever the answer is (decisions, point 29)."""
+    origin = {"Origin": FRONTEND}
+    asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization, content-type"}
+    preflight = await party.api.call("OPTIONS", TOKEN, headers={**origin, **asked})
+    assert preflight.status == 204
+    assert preflight.headers["Access-Control-Allow-Methods"] == "OPTIONS, POST"
+    assert {"Authorization", "Content-Type"} <= set(preflight.headers["Access-Control-Allow-Headers"].split(", "))
+    shown = {"client_id": str(party.client_id), "client_secret": SECRET, "redirect_uri": party.redirect_uri}
+    given, refused = [await party.post(TOKEN, origin, code=code, **shown) for code in (await party.code(), "unknown")]
+    assert (given.status, refused.status) == (200, 400)
+    for answer in (preflight, given, refused):
+        assert answer.headers["Access-Control-Allow-Origin"] == FRONTEND
+        assert answer.headers["Vary"] == "Origin"
+        assert "Access-Control-Allow-Credentials" not in answer.headers
+
+
+@pytest.mark.parametrize("edge", [{"frontend_url": FRONTEND}], indirect=True)
+@pytest.mark.parametrize(
+    ("method", "path", "origin"),
+    [
+        ("POST", TOKEN, "https://shop.example.com"),  # an application's, even where its redirect URI is
+        ("POST", REVOKE, FRONTEND),  # which has POST /api/auth/logout
+        ("POST", REVOKE, "https://shop.example.com"),
+        ("POST", "/auth/device/code", FRONTEND),
+        ("POST", "/auth/device/code", "https://shop.example.com"),
+        ("GET", "/auth/authorize", FRONTEND),
+        ("GET", "/.well-known/oauth-authorization-server", FRONTEND),
+        ("GET", "/.well-known/oauth-authorization-server", "https://shop.example.com"),
+    ],
+)
+async def test_no_other_page_reads_what_is_answered(party: Party, method: str, path: str, origin: str) -> None:
+    """Applications exchange codes on their servers, or are installed: pages of theirs are let in nowhere (decisions, point 29)."""
+    sent = {"Origin": origin, "Access-Control-Request-Method": method}
+    raw = f"client_id={party.client_id}&token=x".encode() if method == "POST" else None
+    for answer in (
+        await party.api.call("OPTIONS", path, headers=sent),
+        await party.api.call(method, path, raw=raw, headers={"Content-Type": "application/x-www-form-urlencoded", "Origin": origin}),
+    ):
+        assert [name for name, _ in answer.headers if name.lower().startswith("access-control-")] == []

@@ -86,6 +86,30 @@ async def test_signing_in_by_form(kind: type[ServiceProvider], visitor: Travelle
 
 
 @pytest.mark.parametrize("kind", ALL)
+async def test_whoever_came_by_other_means_than_a_password_is_taken(
+    kind: type[ServiceProvider], visitor: Traveller, shop: Application, ada: Account, pool: Pool
+) -> None:
+    """Two of them ask for a password, without having been told to."""
+    service = await provider_of(kind, visitor, shop)
+    await visitor.sign_in()
+    await run_sql(pool, "update sessions set provider = 'codehost'")
+    found = await come_back(visitor, service)
+    assert found.find("//saml:AuthnContextClassRef").text == "urn:oasis:names:tc:SAML:2.0:ac:classes:unspecified"
+    assert service.take(found.document).name_id == EMAIL
+
+
+async def test_python3_saml_asks_for_a_certain_person(visitor: Traveller, shop: Application, ada: Account) -> None:
+    service = Python3Saml(shop, (await visitor.open(f"{shop.path}/metadata")).text)
+    await visitor.sign_in()
+    for whom, taken in ((EMAIL, True), ("grace@example.com", False)):
+        path = onward(await visitor.open(service.ask("there", whom).removeprefix(BASE_URL)))
+        [outcome] = service.take_all([posted(await visitor.open(path)).document])
+        assert isinstance(outcome, Arrived) is taken
+        if isinstance(outcome, Refused):
+            assert "Requester" in str(outcome) and "UnknownPrincipal" in str(outcome)  # noqa: PT018
+
+
+@pytest.mark.parametrize("kind", ALL)
 async def test_nothing_that_was_tampered_with_is_taken(
     kind: type[ServiceProvider], visitor: Traveller, shop: Application, ada: Account
 ) -> None:

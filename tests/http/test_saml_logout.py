@@ -1,6 +1,8 @@
 """Single logout, begun by applications and by our own page (decisions, point 183; security.md X-9)."""
 
+from collections.abc import Mapping
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -10,6 +12,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.pool import Pool
 from core.accounts import Account
+from core.saml import NameIdFormat
 from core.saml_logout import LOGOUT_TTL
 from ports import Ports
 from tests.builders import BASE_URL, EMAIL, Answer, add_account, run_sql
@@ -18,8 +21,9 @@ from tests.http.saml import Traveller, onward
 from tests.http.visitor import ACCOUNT, SIGN_IN, form_token, leads_to
 from tests.saml import NS, Application, add_application, encoded, inflated, logout_request, logout_response, redirected
 from tests.services import add_service_user
-from tests.tenants import Tenant
+from tests.tenants import Tenant, Tenants
 
+NOTHING_MORE: Mapping[str, str] = MappingProxyType({})
 STATUS = "urn:oasis:names:tc:SAML:2.0:status:"
 
 
@@ -76,8 +80,10 @@ class Said:
         return [str(value).removeprefix(STATUS) for value in self.find("//samlp:StatusCode/@Value")]
 
 
-async def ask_to_sign_out(visitor: Traveller, application: Application, name_id: str, *indexes: str, **more: str) -> Answer:
-    message = logout_request(application, visitor.now(), name_id, *indexes, ID="_bye")
+async def ask_to_sign_out(
+    visitor: Traveller, application: Application, name_id: str, *indexes: str, named: Mapping[str, str] = NOTHING_MORE, **more: str
+) -> Answer:
+    message = logout_request(application, visitor.now(), name_id, *indexes, named=named, ID="_bye")
     begun = onward(await visitor.open(redirected(f"{application.path}/slo", message, **more)), 302)
     assert begun == f"{application.path}/slo"
     return await visitor.open(begun)
@@ -137,7 +143,7 @@ async def test_what_the_others_say_counts(
     asked = Said(onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index)))
     done = logout_response(blog, visitor.now(), asked.root.get("ID"), status)
     if by_form:
-        back = onward(await visitor.arrive_with_form(f"{blog.path}/slo", SAMLResponse=encoded(done)), 303)
+        back = onward(await visitor.open(onward(await visitor.arrive_with_form(f"{blog.path}/slo", SAMLResponse=encoded(done)), 303)))
     else:
         back = onward(await visitor.open(redirected(f"{blog.path}/slo", done, "SAMLResponse")))
     assert Said(onward(await visitor.open(back))).statuses == statuses
@@ -197,6 +203,57 @@ async def test_nobody_else_is_signed_out(
     assert await visitor.is_in()
 
 
+@pytest.mark.parametrize("format_", [NameIdFormat.EMAIL, NameIdFormat.PERSISTENT])
+async def test_whatever_else_is_said_of_a_name_has_to_be_right(
+    visitor: Traveller, applications: Applications, ada: Account, format_: NameIdFormat
+) -> None:
+    """SAML core, section 2.2.3; security.md X-9."""
+    shop = await applications.add("shop", name_id_format=format_)
+    whole = {"Format": format_.value, "NameQualifier": shop.issuer, "SPNameQualifier": shop.entity_id}
+    await visitor.sign_in()
+    session = await visitor.sign_on(shop)
+    for wrong in (
+        {"Format": NameIdFormat.TRANSIENT.value},
+        {"Format": "urn:x"},
+        {"NameQualifier": "https://other.example.com/"},
+        {"SPNameQualifier": "https://blog.example.com/metadata"},
+    ):
+        answer = await ask_to_sign_out(visitor, shop, session.name_id, session.session_index, named={**whole, **wrong})
+        assert Said(onward(answer)).statuses == ["Requester", "UnknownPrincipal"], wrong
+        assert await visitor.is_in()
+    for right in (whole, {"Format": NameIdFormat.UNSPECIFIED.value}):
+        session = await visitor.sign_on(shop)
+        said = Said(onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index, named=right)))
+        assert said.statuses == ["Success"]
+        await visitor.sign_in()
+
+
+async def test_a_name_that_is_for_one_time_is_known_until_the_session_ends(
+    app: QuartTrio, visitor: Traveller, applications: Applications, ada: Account, clock: FakeClock
+) -> None:
+    """The application need not have taken every response (SAML core, section 8.3.8)."""
+    shop = await applications.add("shop", name_id_format=NameIdFormat.TRANSIENT)
+    other = Traveller(app, clock)
+    await other.sign_in()
+    others = await other.sign_on(shop)
+    await visitor.sign_in()
+    first, second, _ = [await visitor.sign_on(shop) for _ in range(3)]
+    assert first.name_id != second.name_id
+    said = Said(onward(await ask_to_sign_out(visitor, shop, others.name_id, first.session_index)))
+    assert said.statuses == ["Requester", "UnknownPrincipal"]
+    said = Said(onward(await ask_to_sign_out(visitor, shop, first.name_id, first.session_index)))
+    assert said.statuses == ["Success"]
+    assert not await visitor.is_in()
+    assert await other.is_in()
+
+
+async def test_not_all_names_of_one_session_are_kept(visitor: Traveller, applications: Applications, ada: Account, pool: Pool) -> None:
+    shop = await applications.add("shop", name_id_format=NameIdFormat.TRANSIENT)
+    await visitor.sign_in()
+    names = [(await visitor.sign_on(shop)).name_id for _ in range(23)]
+    assert await run_sql(pool, "select name_id, former_names from saml_sessions") == [(names[-1], names[-2:1:-1])]
+
+
 async def test_without_an_address_nobody_is_signed_out(visitor: Traveller, applications: Applications, ada: Account) -> None:
     shop = await applications.add("shop", slo_url=None)
     await visitor.sign_in()
@@ -206,6 +263,99 @@ async def test_without_an_address_nobody_is_signed_out(visitor: Traveller, appli
     assert refused.status == 400
     assert "no address registered" in refused.text
     assert await visitor.is_in()
+
+
+@pytest.mark.parametrize("by_form", [False, True])
+async def test_an_answer_counts_in_the_browser_that_was_sent_for_it(
+    app: QuartTrio, visitor: Traveller, shop: Application, blog: Application, ada: Account, clock: FakeClock, by_form: bool
+) -> None:
+    await visitor.sign_in()
+    session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
+    asked = Said(onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index)))
+    other = Traveller(app, clock)
+    await other.sign_in()
+    its_own = await other.sign_on(shop)
+    await other.sign_on(blog)
+    onward(await ask_to_sign_out(other, shop, its_own.name_id, its_own.session_index))
+    done = logout_response(blog, visitor.now(), asked.root.get("ID"))
+    for browser in (other, Traveller(app, clock)):
+        if by_form:
+            page = await browser.open(onward(await browser.arrive_with_form(f"{blog.path}/slo", SAMLResponse=encoded(done)), 303))
+        else:
+            page = await browser.open(redirected(f"{blog.path}/slo", done, "SAMLResponse"))
+        assert page.status == 400
+    back = onward(await visitor.open(redirected(f"{blog.path}/slo", done, "SAMLResponse")))
+    assert Said(onward(await visitor.open(back))).statuses == ["Success"], "it was not used up elsewhere"
+
+
+# What may close while the browser is there -> what it comes back to.
+CLOSING = {
+    "suspended": ("update organizations set status = 'suspended' where slug = 'other'", 403),
+    "disabled": ("update saml_configurations set enabled = false where strpos(slo_url, 'blog') > 0", 404),
+    "without a certificate": ("update saml_certificates set deactivated_at = now(), private_key = null where service_id = '{blog}'", 404),
+}
+
+
+@pytest.mark.parametrize("by_form", [False, True])
+@pytest.mark.parametrize("why", CLOSING)
+async def test_whoever_has_closed_meanwhile_is_passed_over(
+    app: QuartTrio,
+    visitor: Traveller,
+    shop: Application,
+    ports: Ports,
+    pool: Pool,
+    tenants: Tenants,
+    ada: Account,
+    clock: FakeClock,
+    applications: Applications,
+    why: str,
+    by_form: bool,
+) -> None:
+    other = await tenants.add("other")
+    blog = await add_application(ports, pool, other.org, other.slug, "blog")
+    await add_service_user(ports, blog.id, ada.id)
+    await visitor.sign_in()
+    await visitor.sign_on(blog)
+    clock.advance(timedelta(seconds=1))
+    await visitor.sign_on(shop)
+    await sign_out(visitor)
+    # Whichever comes first: the one that closes is the one where the browser is.
+    statement, status = CLOSING[why]
+    step, told = await visitor.open(f"{shop.path}/slo"), []
+    while step.status == 302:
+        asked = Said(onward(step))
+        told.append(asked.url)
+        application = shop if "shop" in asked.url else blog
+        done = logout_response(application, visitor.now(), asked.root.get("ID"))
+        if application is blog:
+            await run_sql(pool, statement.format(blog=blog.id))
+        if by_form:
+            back = onward(await visitor.arrive_with_form(f"{application.path}/slo", SAMLResponse=encoded(done)), 303)
+        else:
+            back = redirected(f"{application.path}/slo", done, "SAMLResponse")
+        step = await visitor.open(back)
+        while step.status == 302 and onward(step).startswith("/"):
+            step = await visitor.open(onward(step))
+    assert sorted(told) == ["https://blog.example.com/slo", "https://shop.example.com/slo"]
+    assert step.status == 200
+    assert "Not every application" in step.text
+    # Nothing is under way any more, so it is closed like any other.
+    assert (await visitor.open(f"{blog.path}/slo")).status == status
+    assert (await visitor.arrive_with_form(f"{blog.path}/slo", SAMLRequest="x")).status == status
+
+
+async def test_whoever_asked_and_has_closed_meanwhile_hears_nothing(
+    visitor: Traveller, shop: Application, blog: Application, ada: Account, pool: Pool
+) -> None:
+    await visitor.sign_in()
+    session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
+    asked = Said(onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index)))
+    await run_sql(pool, "update organizations set status = 'suspended' where slug = 'acme'")
+    done = logout_response(blog, visitor.now(), asked.root.get("ID"))
+    page = await visitor.open(redirected(f"{blog.path}/slo", done, "SAMLResponse"))
+    assert page.status == 200
+    assert "Not every application" in page.text
+    assert "gatehouse-saml-logout" not in visitor.cookies
 
 
 async def test_an_answer_counts_once_and_from_whom_was_asked(

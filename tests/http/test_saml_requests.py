@@ -103,6 +103,11 @@ WRONG: dict[str, dict[str, Any]] = {
     "the redirect binding for the answer": {"ProtocolBinding": "urn:oasis:names:tc:SAML:2.0:bindings:HTTP-Redirect"},
     "a flag that is none": {"ForceAuthn": "yes"},
     "another flag that is none": {"IsPassive": "TRUE"},
+    "two policies": {"inside": "<samlp:NameIDPolicy/>" * 2},
+    "two subjects": {"inside": "<saml:Subject><saml:NameID>x</saml:NameID></saml:Subject>" * 2},
+    "a subject with two names": {"inside": f"<saml:Subject>{'<saml:NameID>x</saml:NameID>' * 2}</saml:Subject>"},
+    "a name with markup": {"inside": "<saml:Subject><saml:NameID>ada@<x/>example.com</saml:NameID></saml:Subject>"},
+    "a comparison that there is not": {"inside": '<samlp:RequestedAuthnContext Comparison="most"><x/></samlp:RequestedAuthnContext>'},
 }  # fmt: skip
 
 

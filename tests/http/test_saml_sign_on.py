@@ -2,15 +2,18 @@
 
 from datetime import timedelta
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.pool import Pool
+from adapters.saml_documents import XmlDocuments
 from core.access import SYSTEM
 from core.accounts import Account
-from core.saml import NameIdFormat
+from core.errors import Limited
+from core.saml import IdentityProvider, NameIdFormat
+from core.saml_messages import Response
 from core.saml_sign_on import STATE_TTL
 from core.values import digest, new_secret
 from ports import Ports
@@ -93,6 +96,33 @@ async def test_two_sign_ons_in_one_browser_do_not_disturb_each_other(visitor: Tr
     assert posted(await visitor.open(one)).relay_state == "one"
 
 
+async def test_a_browser_does_not_keep_the_cookies_of_all_that_it_never_finished(
+    visitor: Traveller, shop: Application, ada: Account
+) -> None:
+    await visitor.sign_in()
+    visitor.cookies["gatehouse-saml-logout"] = new_secret()
+    paths = [await visitor.come_with_form(shop, str(number)) for number in range(30)]
+
+    def kept() -> int:
+        return len([name for name in visitor.cookies if name.startswith("gatehouse-saml-") and name != "gatehouse-saml-logout"])
+
+    assert kept() == 30
+    assert posted(await visitor.open(paths[3])).relay_state == "3", "the one that goes on now"
+    assert kept() == 19
+    assert "gatehouse-saml-logout" in visitor.cookies
+    assert (await visitor.open(paths[10])).status == 400
+    for number in (11, 29):
+        assert posted(await visitor.open(paths[number])).relay_state == str(number)
+
+
+async def test_neither_does_one_that_gets_nowhere(visitor: Traveller, shop: Application, ports: Ports) -> None:
+    await add_account(ports, "stranger@example.com")
+    await visitor.sign_in("stranger@example.com")
+    for _ in range(25):
+        assert (await visitor.open(await visitor.come_with_form(shop))).status == 403
+    assert len([name for name in visitor.cookies if name.startswith("gatehouse-saml-")]) == 20
+
+
 async def test_the_second_factor_is_asked_for(visitor: Traveller, shop: Application, factor: Authenticator) -> None:
     after = await visitor.come_from(shop)
     code = await visitor.sign_in_at(after)
@@ -109,6 +139,36 @@ async def test_a_wrong_password_leads_nowhere(visitor: Traveller, shop: Applicat
     refused = await visitor.send(SIGN_IN, form_token=form_token(page), next=after, email=EMAIL, password="wrong")
     assert refused.status == 401
     assert f'name="next" value="{after}"' in refused.text
+    assert "<h1>Sign in to <bdi>Shop</bdi></h1>" in refused.text
+
+
+async def test_every_page_on_the_way_says_where_it_leads_and_has_the_design(
+    api: Api, visitor: Traveller, shop: Application, acme: Tenant, factor: Authenticator, clock: FakeClock
+) -> None:
+    chosen = {"logo_url": "https://cdn.acme.example/logo.svg", "primary_color": "#7a1fa2", "product_name": "Acme Portal"}
+    assert (await api.patch(f"{acme.path}/branding", chosen, token=acme.token("owner"))).status == 200
+
+    def is_designed(page: Answer) -> bool:
+        found = {
+            "<bdi>Acme Portal</bdi></span></header>" in page.text,
+            "--button: #7a1fa2;" in page.text,
+            "img-src 'self' data: https://cdn.acme.example;" in page.headers["Content-Security-Policy"],
+        }
+        assert len(found) == 1
+        return found == {True}
+
+    after = await visitor.come_from(shop)
+    for path in (after, f"{SIGN_IN}?{urlencode({'next': after})}"):
+        page = await visitor.open(path)
+        assert "<h1>Sign in to <bdi>Shop</bdi></h1>" in page.text
+        assert is_designed(page)
+        assert "form-action 'self';" in page.headers["Content-Security-Policy"]
+    assert is_designed(await visitor.open(await visitor.sign_in_at(after)))
+    # Nobody's sign-on, and one that is another's.
+    for other in (f"{shop.path}/authenticate?saml_state={new_secret()}", after.replace("/shop/", "/blog/"), f"{shop.path}/authenticate"):
+        page = await visitor.open(f"{SIGN_IN}?{urlencode({'next': other})}")
+        assert "<h1>Sign in</h1>" in page.text
+        assert not is_designed(page)
 
 
 # What is said
@@ -326,6 +386,51 @@ async def test_whoever_is_signed_in_need_not_be_bothered(visitor: Traveller, sho
     assert (await visitor.sign_on(shop, IsPassive="1")).name_id == EMAIL
 
 
+# When too many documents wait to be signed
+
+
+class Busy:
+    """Signs nothing until it is `free`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.free, sign = False, XmlDocuments.response
+
+        async def response(documents: XmlDocuments, provider: IdentityProvider, said: Response) -> bytes:
+            if not self.free:
+                raise Limited(1)
+            return await sign(documents, provider, said)
+
+        monkeypatch.setattr(XmlDocuments, "response", response)
+
+
+@pytest.mark.parametrize("asked", [{}, {"IsPassive": "true", "ForceAuthn": "true"}])
+async def test_loading_the_page_again_is_enough_then(
+    visitor: Traveller, shop: Application, ada: Account, monkeypatch: pytest.MonkeyPatch, asked: dict[str, str]
+) -> None:
+    busy = Busy(monkeypatch)
+    await visitor.sign_in()
+    path = await visitor.come_from(shop, "there", **asked)
+    refused = await visitor.open(path)
+    assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
+    busy.free = True
+    assert posted(await visitor.open(path)).relay_state == "there"
+    assert await refused_with_400(await visitor.open(path))
+
+
+async def test_so_it_is_after_signing_in_elsewhere(
+    api: Api, visitor: Traveller, shop: Application, ada: Account, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = Busy(monkeypatch)
+    answer = await log_in(api, await visitor.come_from(shop))
+    path = answer.json["redirect_url"].removeprefix(BASE_URL)
+    assert (await visitor.open(path)).status == 429
+    assert not await visitor.is_in()
+    busy.free = True
+    assert posted(await visitor.open(path)).name_id == EMAIL
+    assert await visitor.is_in()
+    assert await run_sql(pool, "select count(*) from sessions where browser_hash is not null and ended_at is null") == [(1,)]
+
+
 # The state
 
 
@@ -405,7 +510,7 @@ async def log_in(api: Api, path: str, **more: Any) -> Answer:
     return await api.post("/api/auth/login", {"email": EMAIL, "password": PASSWORD, "saml_state": state, **more})
 
 
-async def test_a_frontend_signs_somebody_in_for_it(api: Api, visitor: Traveller, shop: Application, ada: Account) -> None:
+async def test_a_frontend_signs_somebody_in_for_it(api: Api, visitor: Traveller, shop: Application, ada: Account, pool: Pool) -> None:
     answer = await log_in(api, await visitor.come_from(shop))
     assert answer.status == 200, answer.text
     assert answer.json["access_token"]
@@ -414,6 +519,8 @@ async def test_a_frontend_signs_somebody_in_for_it(api: Api, visitor: Traveller,
     page = await visitor.open(path)
     assert posted(page).name_id == EMAIL
     assert await visitor.is_in(), "its browser is signed in, too"
+    [login, browser] = await run_sql(pool, "select device_id from sessions where user_id = %s order by created_at desc limit 2", ada.id)
+    assert login == browser != (None,), "on the device on which they did it, so that it ends with that"
     assert (await visitor.open(path)).status == 400
 
 
@@ -457,6 +564,29 @@ async def test_a_frontend_cannot_sign_in_for_what_does_not_wait(api: Api, visito
     assert (late.status, late.code) == (400, "BAD_REQUEST")
 
 
+@pytest.mark.parametrize("status", ["suspended", "pending"])
+async def test_a_frontend_signs_nobody_in_for_an_organization_that_is_not_active(
+    api: Api, visitor: Traveller, shop: Application, ada: Account, pool: Pool, status: str
+) -> None:
+    path = await visitor.come_from(shop)
+    await run_sql(pool, f"update organizations set status = '{status}' where slug = 'acme'")  # noqa: S608
+    refused = await log_in(api, path)
+    assert (refused.status, refused.code) == (403, "ORGANIZATION_NOT_ACTIVE")
+    assert await run_sql(pool, "select count(*) from sessions where user_id = %s", ada.id) == [(0,)]
+
+
+async def test_nor_after_the_second_factor(
+    api: Api, visitor: Traveller, shop: Application, ada: Account, factor: Authenticator, pool: Pool
+) -> None:
+    answer = await log_in(api, await visitor.come_from(shop))
+    await run_sql(pool, "update organizations set status = 'suspended' where slug = 'acme'")
+    refused = await api.post("/api/auth/mfa/verify", {"code": factor.code()}, token=answer.json["access_token"])
+    assert (refused.status, refused.code) == (403, "ORGANIZATION_NOT_ACTIVE")
+    assert await run_sql(pool, "select count(*) from sessions where user_id = %s and ended_at is null", ada.id) == [(0,)]
+    await run_sql(pool, "update organizations set status = 'active' where slug = 'acme'")
+    assert (await api.post("/api/auth/mfa/verify", {"code": factor.code()}, token=answer.json["access_token"])).status == 200
+
+
 async def test_whoever_was_signed_in_in_this_browser_before_is_so_no_more(
     api: Api, visitor: Traveller, shop: Application, ada: Account, ports: Ports, pool: Pool
 ) -> None:
@@ -466,6 +596,17 @@ async def test_whoever_was_signed_in_in_this_browser_before_is_so_no_more(
     assert posted(await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
     live = "select user_id from sessions where browser_hash is not null and ended_at is null"
     assert await run_sql(pool, live) == [(ada.id,)]
+
+
+async def test_the_same_person_may_have_been_at_the_application_in_this_browser_before(
+    api: Api, visitor: Traveller, shop: Application, ada: Account
+) -> None:
+    await visitor.sign_in()
+    before = await visitor.sign_on(shop)
+    answer = await log_in(api, await visitor.come_from(shop))
+    found = posted(await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
+    assert found.name_id == EMAIL
+    assert found.session_index != before.session_index
 
 
 # What nobody has asked for

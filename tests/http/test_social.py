@@ -18,7 +18,7 @@ from core.providers import Provider
 from core.values import digest, new_secret
 from entrypoints.http.app import Edge
 from ports import Ports
-from tests.builders import BASE_URL, EMAIL, PASSWORD, Api, add_account, everyone, make_ports, run_sql
+from tests.builders import BASE_URL, EMAIL, PASSWORD, Api, add_account, deliver, everyone, link, make_ports, run_sql
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.provider import CLIENT, TRAP, FakeProvider, Person, in_json
 from tests.http.direct import change_ports
@@ -74,9 +74,10 @@ async def test_whoever_comes_for_the_first_time_gets_an_account(street: Street, 
     assert await street.identities() == [(EMAIL, None, street.name, street.provider.address, "4711", EMAIL)]
     assert await run_sql(street.pool, "select provider from sessions where browser_hash is not null") == [(street.name,)]
     assert await run_sql(street.pool, "select provider, success from login_events") == [(street.name, True)]
-    assert [row[0] for row in await run_sql(street.pool, "select name from events order by created_at")] == [
-        "user.signup.success",
-        "user.login.success",
+    [(person,)] = await run_sql(street.pool, "select id::text from users")
+    assert await run_sql(street.pool, "select name, target_id, actor_id::text from events order by created_at") == [
+        ("user.signup.success", person, person),
+        ("user.login.success", person, person),
     ]
     assert (await street.visitor.open(ACCOUNT)).status == 200
 
@@ -222,6 +223,33 @@ async def test_a_closed_account_is_not_linked_either(street: Street, ports: Port
 
 
 @officesuite
+async def test_whoever_has_no_verified_address_gets_the_mail_to_verify_it_once(
+    street: Street, ports: Ports, sent: FakeMailTransport
+) -> None:
+    await street.comes_in()
+    await street.comes_in()
+    await deliver(ports)
+    [letter] = sent.letters
+    assert letter.to == EMAIL
+    assert (await street.visitor.open(f"/auth/verify-email?token={link(letter)}")).status == 200
+    assert await street.people() == [(EMAIL, True, False, "platform", None)]
+    await street.comes_in()
+    assert len(await run_sql(street.pool, "select * from mails")) == 1
+
+
+@officesuite
+async def test_at_a_service_that_mail_has_the_organizations_design(street: Street, acme: Tenant, shop: UUID) -> None:
+    await street.comes_in(**SHOP)
+    assert await run_sql(street.pool, "select kind, address, org_id from mails") == [("verify_email", EMAIL, acme.org)]
+
+
+@asserting
+async def test_whose_address_is_vouched_for_gets_no_mail(street: Street) -> None:
+    await street.comes_in()
+    assert await run_sql(street.pool, "select kind from mails") == []
+
+
+@officesuite
 async def test_whoever_has_no_verified_address_is_signed_in_and_their_tokens_say_so(street: Street) -> None:
     await street.comes_in()
     page = await street.visitor.open(ACCOUNT)
@@ -302,6 +330,8 @@ async def test_a_service_has_credentials_and_scopes_of_its_own(street: Street, a
     assert query["scope"][0].split()[-1] == "calendar"
     await street.comes_in(**SHOP)
     assert {form["client_id"] for sent, form in street.provider.asked if sent == "/token"} == {"of-the-shop"}
+    [(scopes,)] = await run_sql(street.pool, "select scopes from identities")
+    assert scopes[-1] == "calendar", "also from a provider that does not repeat what was asked for"
     address = (await street.visitor.open(f"/auth/{street.name}")).headers["Location"]
     assert parse_qs(urlsplit(address).query)["client_id"] == [CLIENT.client_id], "which the platform does not use"
 
@@ -339,6 +369,7 @@ async def test_it_goes_on_to_pages_of_ours_alone(street: Street, target: str) ->
 
 REFUSED: Final[dict[str, tuple[dict[str, str], int]]] = {
     "half a service": ({"org": "acme"}, 400),
+    "half a service, with a device": ({"org": "acme", "user_code": "BCDF-GHJK"}, 400),
     "an unknown organization": ({"org": "nobody", "service": "shop"}, 404),
     "an unknown service": ({"org": "acme", "service": "nothing"}, 404),
     "another redirect URI": ({**SHOP, "redirect_uri": "https://evil.example"}, 400),

@@ -26,6 +26,7 @@ create table provider_states (
     service_id    uuid references services on delete cascade,  -- null: on the platform itself
     user_id       uuid references users on delete cascade,     -- who links an account; null: somebody signs in
     session_id    uuid references sessions on delete cascade,  -- and the session in which they started that
+    scopes        text[],          -- what the service asks the provider for; null: what the platform does
     after         text not null,   -- where it goes on, on our own pages
     created_at    timestamptz not null,
     expires_at    timestamptz not null,

@@ -36,23 +36,28 @@ create index saml_certificates_of_service on saml_certificates (service_id);
 -- What a service asked a browser to sign in for. A row stays until it expires, also when it was answered: its id must not come again while
 -- it is fresh (security.md X-3).
 create table saml_sign_ons (
-    state_hash    bytea primary key,
-    browser_hash  bytea not null,  -- SHA-256 of the cookie of the browser that brought it
-    org_id        uuid not null,
-    service_id    uuid not null references services on delete cascade,
-    request_id    text not null,
-    relay_state   text,
-    force_authn   boolean not null,
-    is_passive    boolean not null,
-    created_at    timestamptz not null,
-    expires_at    timestamptz not null,
-    answered_at   timestamptz,
+    state_hash      bytea primary key,
+    browser_hash    bytea not null,  -- SHA-256 of the cookie of the browser that brought it
+    org_id          uuid not null,
+    service_id      uuid not null references services on delete cascade,
+    request_id      text not null,
+    relay_state     text,
+    force_authn     boolean not null,
+    is_passive      boolean not null,
+    status          text,  -- why it gets no assertion, whoever is signed in
+    subject         text,  -- whom it has to be about, if somebody in particular
+    subject_format  text,
+    context_class   text,  -- what it takes to hear of somebody who has signed in with a password, if not the usual
+    created_at      timestamptz not null,
+    expires_at      timestamptz not null,
+    answered_at     timestamptz,
     -- Who has signed in for it over the interface, in which session, and what their browser has to show besides.
-    user_id       uuid references users on delete cascade,
-    session_id    uuid references sessions on delete cascade,
-    ticket_hash   bytea,
+    user_id         uuid references users on delete cascade,
+    session_id      uuid references sessions on delete cascade,
+    ticket_hash     bytea,
     constraint saml_sign_ons_request_key unique (service_id, request_id),
-    check (num_nulls(user_id, session_id, ticket_hash) in (0, 3))
+    check (num_nulls(user_id, session_id, ticket_hash) in (0, 3)),
+    check (num_nulls(subject, subject_format) in (0, 2))
 );
 create index saml_sign_ons_of_user on saml_sign_ons (user_id) where user_id is not null;
 create index saml_sign_ons_of_session on saml_sign_ons (session_id) where session_id is not null;
@@ -77,6 +82,7 @@ create table saml_sessions (
     session_index   text not null,
     name_id         text not null,
     name_id_format  text not null,
+    former_names    text[] not null default '{}',  -- what it was told before, the newest first
     created_at      timestamptz not null,
     primary key (session_id, service_id)
 );
@@ -85,22 +91,24 @@ create index saml_sessions_of_service on saml_sessions (service_id);
 -- Logouts under way, by the hash of the cookie of the browser that goes from service to service. Without a service it was our own page that
 -- began it.
 create table saml_logouts (
-    id             uuid primary key,
-    browser_hash   bytea not null constraint saml_logouts_browser_key unique,
-    org_id         uuid,
-    service_id     uuid references services on delete cascade,
-    request_id     text,
-    relay_state    text,
-    name_id        text,     -- whose session the service wants to end
-    session_index  text[],
-    after          text,     -- where our own page goes on then
-    user_id        uuid references users on delete cascade,  -- whose session it was
-    begun_at       timestamptz,
-    matched        boolean not null default false,  -- whether it was the browser's own session
-    is_partial     boolean not null default false,  -- a service cannot be told, or did not say that it was done
-    created_at     timestamptz not null,
-    expires_at     timestamptz not null,
-    check (num_nulls(org_id, service_id, request_id) in (0, 3))
+    id              uuid primary key,
+    browser_hash    bytea not null constraint saml_logouts_browser_key unique,
+    org_id          uuid,
+    service_id      uuid references services on delete cascade,
+    request_id      text,
+    relay_state     text,
+    name_id         text,     -- whose session the service wants to end; null where that can be nobody
+    name_id_format  text,
+    session_index   text[],
+    after           text,     -- where our own page goes on then
+    user_id         uuid references users on delete cascade,  -- whose session it was
+    begun_at        timestamptz,
+    matched         boolean not null default false,  -- whether it was the browser's own session
+    is_partial      boolean not null default false,  -- a service cannot be told, or did not say that it was done
+    created_at      timestamptz not null,
+    expires_at      timestamptz not null,
+    check (num_nulls(org_id, service_id, request_id) in (0, 3)),
+    check (num_nulls(name_id, name_id_format) in (0, 2))
 );
 create index saml_logouts_of_service on saml_logouts (service_id) where service_id is not null;
 create index saml_logouts_of_user on saml_logouts (user_id) where user_id is not null;

@@ -75,7 +75,12 @@ def asset_url(file: str) -> str:
 
 
 _environment = Environment(
-    loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    loader=FileSystemLoader(_HERE / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    auto_reload=False,  # or each page looks at its files
 )
 _environment.globals |= {
     "asset_url": asset_url,
