@@ -4,9 +4,8 @@ import heapq
 import math
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
-from typing import Final, NoReturn, TypeVar
+from typing import Final, NoReturn
 from uuid import UUID
 
 import structlog
@@ -14,6 +13,7 @@ import trio
 
 from actors.grace import grace
 from actors.mailbox import Mailbox, jittered
+from actors.outages import through_outages
 from actors.supervisor import said
 from core import mails
 from core.errors import Outage
@@ -22,8 +22,6 @@ from ports import Ports
 from ports.outside import Letter, MailRefused
 
 log = structlog.get_logger("mailer")
-
-T = TypeVar("T")
 
 SLOTS: Final = 8  # letters on their way at once, so that a slow recipient does not hold back others
 # Of these, how many for letters through the servers of organizations, which may be as slow as they like; and for those of one of them.
@@ -166,14 +164,14 @@ async def _hand_over(ports: Ports, mail: Mail, letter: Letter) -> float | None:
         log.exception("mail_not_sent")
         return await _failed(ports, mail, f"it could not be sent: {type(defect).__name__}")
     # Outside of the `try`: what fails from here on must not make the letter count as not sent.
-    await _through_outages(lambda: mails.sent(ports, mail))
+    await through_outages(lambda: mails.sent(ports, mail), _not_recorded)
     _tell_end(mail, Ended(Outcome.SENT))
     return None
 
 
 async def _failed(ports: Ports, mail: Mail, reason: str) -> float | None:
     spread = random.random()  # noqa: S311  (spreads load, guards nothing)
-    due_at = await _through_outages(lambda: mails.failed(ports, mail, reason, spread))
+    due_at = await through_outages(lambda: mails.failed(ports, mail, reason, spread), _not_recorded)
     if due_at is None:
         _tell_end(mail, Ended(Outcome.GIVEN_UP, reason))
         return None
@@ -182,16 +180,8 @@ async def _failed(ports: Ports, mail: Mail, reason: str) -> float | None:
     return delay
 
 
-async def _through_outages(record: Callable[[], Awaitable[T]]) -> T:
-    """Record an outcome, however long the database stays away: nobody else knows it, and without it the letter would go out twice."""
-    pause = 0.1
-    while True:
-        try:
-            return await record()
-        except Outage as outage:
-            log.warning("mail_outcome_not_recorded", outage=said(outage))
-        await trio.sleep(jittered(pause))
-        pause = min(pause * 2, OUTAGE_PAUSE)
+def _not_recorded(outage: Outage) -> None:
+    log.warning("mail_outcome_not_recorded", outage=said(outage))
 
 
 def _tell_end(mail: Mail, end: Ended) -> None:

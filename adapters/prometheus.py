@@ -13,6 +13,9 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess, values
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from core.login_failures import LoginFailure
+from core.siem import FAILURES
+
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 DIRECTORY_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 _PREFIX = "gatehouse-metrics-"
@@ -21,11 +24,10 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 OTHER = "OTHER"
 UNKNOWN_ROUTE = "(unknown)"
 BACKEND = "postgres"
-LOGIN_FAILURES = (
-    *("credentials", "unverified", "mfa", "authorization_code", "device_code"),
-    *("state", "provider", "address", "closed"),  # through identity providers
+JOB_TYPES = (
+    *("mail", "webhook_delivery", "siem_forwarding"),
+    *("housekeeping", "invitation_expiry", "subscription_expiry", "billing_reconciliation"),
 )
-JOB_TYPES = ("mail", "housekeeping", "invitation_expiry", "subscription_expiry")
 
 _STATUS_CLASSES = {1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
 _HTTP_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # decisions, point 245
@@ -95,7 +97,7 @@ class PrometheusMetrics:
                 registry=None,
                 buckets=_JOB_BUCKETS,
             )
-            Histogram(  # nothing is delivered yet, but the name is promised
+            self._deliveries = Histogram(
                 "sso_webhook_delivery_latency_seconds",
                 "How long after its event a webhook was delivered.",
                 registry=None,
@@ -103,6 +105,9 @@ class PrometheusMetrics:
             )
             self._login_failures = Counter("sso_login_failures_total", "Logins that were refused.", ["reason"], registry=None)
             self._tokens = Counter("sso_auth_tokens_issued_total", "Access tokens that were issued.", registry=None)
+            self._siem_failures = Counter(
+                "sso_siem_failures_total", "Attempts to forward an audit log to a SIEM that failed.", ["reason"], registry=None
+            )
             # Figures of the whole platform: whoever refreshed one last is right.
             latest = {
                 name: Gauge(name, help_text, registry=None, multiprocess_mode="mostrecent")
@@ -125,7 +130,7 @@ class PrometheusMetrics:
             observe = self._new_http(*key)
         observe(seconds)
 
-    def login_failed(self, reason: str) -> None:
+    def login_failed(self, reason: LoginFailure) -> None:
         """A login was refused; `reason` is from a fixed set."""
         with self._in_files():
             self._login_failures.labels(reason).inc()
@@ -138,6 +143,15 @@ class PrometheusMetrics:
         """A piece of background work ended, well or not."""
         with self._in_files():
             self._jobs.labels(job_type).observe(seconds)
+
+    def siem_failed(self, reason: str) -> None:
+        """Forwarding a log to the SIEM of an organization failed; `reason` is from a fixed set."""
+        with self._in_files():
+            self._siem_failures.labels(reason).inc()
+
+    def webhook_delivered(self, seconds: float) -> None:
+        """A webhook took what it was told, so long after it happened."""
+        self._deliveries.observe(seconds)
 
     def queue_depth(self, depth: int) -> None:
         """How many pieces of background work are due."""
@@ -176,8 +190,10 @@ class PrometheusMetrics:
 
     def _touch(self, latest: dict[str, Gauge]) -> None:
         self._new_http("GET", UNKNOWN_ROUTE, 4)
-        for reason in LOGIN_FAILURES:
+        for reason in LoginFailure:
             self._login_failures.labels(reason)
+        for result in FAILURES:
+            self._siem_failures.labels(result.name.lower())
         for job_type in JOB_TYPES:
             self._jobs.labels(job_type)
         # The newest value of any process is shown, so a worker that starts must not write a zero over what another one has counted.

@@ -13,11 +13,28 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from core import access, accounts, api_keys, events, governance, members, mfa, organizations, plans, services, sessions, subscriptions, uris
+from core import (
+    access,
+    accounts,
+    api_keys,
+    events,
+    governance,
+    members,
+    mfa,
+    organizations,
+    plans,
+    saml,
+    services,
+    sessions,
+    subscriptions,
+    uris,
+)
+from core import webhooks as hooks
 from core.access import SYSTEM, OrganizationContext, OrganizationStatus, Permission, Person, Role, ServiceKey
 from core.errors import Invalid, Refusal
 from core.mfa import MfaEvent
 from core.organizations import Membership
+from core.saml import Configuration, NameIdFormat
 from core.services import ServiceType, Settings
 from core.values import Batches, Email, Slug, digest, new_id, new_secret
 
@@ -25,6 +42,7 @@ if TYPE_CHECKING:
     from core.access import Caller, Member
     from core.organizations import Organization
     from core.services import Plan, Service
+    from core.webhooks import Webhook
     from ports import Ports
     from ports.storage import Counting, Reading, Storage, Transaction
 
@@ -35,9 +53,19 @@ CAUTIOUS: Final = "grace"  # who is asked for a second factor
 WEB, MOBILE = Slug("web-shop"), Slug("mobile-shop")
 KEY: Final = "Demo"
 PLAN: Final = "Professional"
+# A webhook at an address that nobody has, until somebody gives it another one.
+HOOK, HOOK_URL, HOOK_EVENTS = "Demo", "https://hooks.demo.example/gatehouse", ("user.login.success", "user.joined", "user.removed")
 # Where the applications take people back to unless they are told otherwise.
 WEB_URIS: Final = ("http://localhost:3000/callback",)
 MOBILE_URIS: Final = ("http://127.0.0.1/callback", "com.example.demo:/callback")
+# And what one of them says of itself where it has people signed in with SAML.
+SAML: Final = Configuration(
+    enabled=True,
+    entity_id="http://localhost:3000/saml/metadata",
+    acs_url="http://localhost:3000/saml/acs",
+    slo_url="http://localhost:3000/saml/slo",
+    name_id_format=NameIdFormat.EMAIL,
+)
 
 
 class DemoRefused(Invalid):
@@ -67,7 +95,8 @@ class Application:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
-    """An organization with everything in it. The key may do everything; the end users are verified, and one of them has a second factor."""
+    """An organization with everything in it. The key may do everything; the end users are verified, and one of them has a second factor;
+    `saml` is how the first application has people signed in with SAML, which is open."""
 
     organization: Organization
     owner: Credentials
@@ -75,8 +104,11 @@ class Tenant:
     member: Credentials
     web: Application
     mobile: Application
+    saml: Configuration
     plan: Plan
     api_key: str = field(repr=False)
+    webhook: Webhook
+    webhook_secret: str = field(repr=False)
     end_users: Sequence[Credentials]
 
 
@@ -240,10 +272,12 @@ async def _furnished(seeding: _Seeding, steward: Credentials, slug: Slug, there:
     admin, member = [await _member(seeding, me, role) for role in (Role.ADMIN, Role.MEMBER)]
     web = await _application(seeding, me, WEB, "Web Shop", ServiceType.WEB)
     mobile = await _application(seeding, me, MOBILE, "Mobile Shop", ServiceType.MOBILE)
+    identity_provider = await _identity_provider(seeding, me, web.service)
     plan = await _plan(seeding, me, web.service, f"price_{slug}_professional")
     key_id, key = await _key(seeding, me, web.service)
     end_users = [await _end_user(seeding, me, web.service, slug, name) for name in END_USERS]
     await _subscribe(seeding, me, web.service, key_id, end_users[0], plan)
+    webhook, webhook_secret = await _webhook(seeding, me)
     return Tenant(
         organization=organization,
         owner=owner,
@@ -251,8 +285,11 @@ async def _furnished(seeding: _Seeding, steward: Credentials, slug: Slug, there:
         member=member,
         web=web,
         mobile=mobile,
+        saml=identity_provider,
         plan=plan,
         api_key=key,
+        webhook=webhook,
+        webhook_secret=webhook_secret,
         end_users=end_users,
     )
 
@@ -287,9 +324,22 @@ async def _application(seeding: _Seeding, me: Member, slug: Slug, name: str, ser
         return Application(created.service, created.client_secret)
     if service.service_type is not service_type:
         service, _ = await services.update(seeding.ports, me, slug, replace(first, service_type=service_type))
-    elif wanted:
+    elif wanted or not service.redirect_uris:
         service, _ = await services.update(seeding.ports, me, slug, first)
     return Application(service, None if service_type.is_public else await services.rotate_secret(seeding.ports, me, slug))
+
+
+async def _identity_provider(seeding: _Seeding, me: Member, service: Service) -> Configuration:
+    """How it is set up, as somebody may have done it since; it is open."""
+    tx, now = seeding.tx, seeding.ports.clock.now()
+    there = await tx.saml.configuration(service.org_id, service.id)
+    if there is None or not there.enabled:
+        await saml.configure(seeding.ports, me, service.slug, there := SAML)
+    if await tx.saml.certificate(service.org_id, service.id) is None:  # core.saml would look for the service outside the transaction
+        certificate = await seeding.ports.certificates.new(me.acts_in.slug, service.slug, now, saml.CERTIFICATE_YEARS)
+        await tx.saml.add_certificate(service.org_id, service.id, certificate)
+        tx.record(events.saml_certificate_created(service, certificate))
+    return there
 
 
 async def _plan(seeding: _Seeding, me: Member, service: Service, price: str) -> Plan:
@@ -309,6 +359,13 @@ async def _key(seeding: _Seeding, me: Member, service: Service) -> tuple[UUID, s
             await api_keys.delete(seeding.ports, me, service.slug, key.id)
     key, text = await api_keys.create(seeding.ports, me, service.slug, KEY, list(Permission), None)
     return key.id, text
+
+
+async def _webhook(seeding: _Seeding, me: Member) -> tuple[Webhook, str]:
+    for webhook in await seeding.tx.webhooks.of_org(me.acts_in.id):
+        if webhook.name == HOOK:
+            return await hooks.rotate_secret(seeding.ports, me, webhook.id)
+    return await hooks.create(seeding.ports, me, HOOK, HOOK_URL, HOOK_EVENTS)
 
 
 async def _end_user(seeding: _Seeding, me: Member, service: Service, slug: Slug, name: str) -> Credentials:

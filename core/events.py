@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from core.values import rfc3339
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from core.access import Role, ServiceContext
     from core.api_keys import ApiKey
     from core.branding import Branding
+    from core.cancellations import Cancellation
     from core.domains import Claim
     from core.invitations import Invitation
     from core.organizations import Organization
@@ -26,9 +28,11 @@ if TYPE_CHECKING:
     from core.saml import Certificate, Configuration
     from core.services import Plan, Service
     from core.sessions import Session
+    from core.siem import Configuration as SiemConfiguration
     from core.smtp import SmtpSettings
     from core.subscriptions import Subscription
     from core.values import Domain
+    from core.webhooks import Webhook
 
 
 class Target(StrEnum):
@@ -131,6 +135,14 @@ class Event:
     by_time: bool = False
     impersonator_id: UUID | None = None
     id: UUID | None = None
+
+    @property
+    def payload(self) -> Mapping[str, Any]:
+        """`data` as webhooks are told it, who have nothing else to say what it was about. A login is about who did it."""
+        told = self.details if self.data is None else self.data
+        if self.kind.name == "user.login.success":
+            return told
+        return {"target_type": self.kind.target.value, "target_id": self.target_id, **told}
 
 
 def signed_up(user_id: UUID, org_id: UUID | None = None, service_id: UUID | None = None) -> Event:
@@ -389,6 +401,23 @@ def smtp_removed(settings: SmtpSettings) -> Event:
     return Event(CATALOGUE["organization.smtp.removed"], str(settings.org_id), org_id=settings.org_id, details=details)
 
 
+def siem_configured(configuration: SiemConfiguration) -> Event:
+    """An organization's log is forwarded there from now on; or it is not, if that is not enabled."""
+    details = {**_siem(configuration), "enabled": configuration.enabled}
+    return Event(CATALOGUE["siem.configured"], str(configuration.org_id), org_id=configuration.org_id, details=details)
+
+
+def siem_removed(configuration: SiemConfiguration) -> Event:
+    """An organization's log is forwarded nowhere any more."""
+    details = _siem(configuration)
+    return Event(CATALOGUE["siem.removed"], str(configuration.org_id), org_id=configuration.org_id, details=details)
+
+
+def _siem(configuration: SiemConfiguration) -> dict[str, Any]:
+    # Without the query, in which there may be credentials.
+    return {"provider": configuration.provider.value, "endpoint_url": configuration.endpoint_url.partition("?")[0]}
+
+
 def plan_created(plan: Plan, service: Service) -> Event:
     """A service has a new plan."""
     details = {
@@ -445,6 +474,12 @@ def subscription_canceled(subscription: Subscription) -> Event:
     """A subscription was ended; it is what it was before."""
     details = _subscriber(subscription) | _subscription(subscription)
     return Event(CATALOGUE["subscription.canceled"], str(subscription.id), org_id=subscription.org_id, details=details)
+
+
+def subscription_canceled_at_provider(cancellation: Cancellation) -> Event:
+    """A subscription that was removed, with its service or its user, is over at the payment provider, too."""
+    details = {"service_id": str(cancellation.service_id), "at_provider": True}
+    return Event(CATALOGUE["subscription.canceled"], str(cancellation.subscription_id), org_id=cancellation.org_id, details=details)
 
 
 def _subscriber(subscription: Subscription) -> dict[str, Any]:
@@ -531,6 +566,36 @@ def hrd_updated(org_id: UUID, old: Mapping[Domain, Provider], new: Mapping[Domai
     changed = sorted(domain for domain in {*old, *new} if old.get(domain) != new.get(domain))
     domains = {domain: {"old": old.get(domain), "new": new.get(domain)} for domain in changed}
     return Event(CATALOGUE["hrd.updated"], str(org_id), org_id=org_id, details={"domains": domains})
+
+
+def webhook_created(webhook: Webhook) -> Event:
+    """An organization has what happens told to another address."""
+    details = {**_webhook(webhook), "events": list(webhook.events)}
+    return Event(CATALOGUE["webhook.created"], str(webhook.id), org_id=webhook.org_id, details=details)
+
+
+def webhook_updated(old: Webhook, new: Webhook) -> Event:
+    """A webhook was changed: old and new value by the name of the field."""
+    changes = _changes(old, new, "name", "events", "is_active")
+    if old.url != new.url:
+        changes["url"] = {"old": _webhook(old)["url"], "new": _webhook(new)["url"]}
+    return Event(CATALOGUE["webhook.updated"], str(new.id), org_id=new.org_id, details={**_webhook(new), "changes": changes})
+
+
+def webhook_secret_rotated(webhook: Webhook) -> Event:
+    """What a webhook is told is signed with another secret from now on."""
+    return Event(CATALOGUE["webhook.secret.rotated"], str(webhook.id), org_id=webhook.org_id, details=_webhook(webhook))
+
+
+def webhook_deleted(webhook: Webhook) -> Event:
+    """A webhook is told nothing any more."""
+    return Event(CATALOGUE["webhook.deleted"], str(webhook.id), org_id=webhook.org_id, details=_webhook(webhook))
+
+
+def _webhook(webhook: Webhook) -> dict[str, Any]:
+    # Of the address no more than the host: the rest of it is often what opens the door there.
+    parts = urlsplit(webhook.url)
+    return {"webhook_name": webhook.name, "url": f"{parts.scheme}://{parts.netloc}"}
 
 
 def _changes(old: object, new: object, *fields: str) -> dict[str, dict[str, object]]:

@@ -34,7 +34,11 @@ CODES_KEPT = timedelta(days=1)
 FINISHED_MAILS_KEPT = timedelta(days=7)
 # Event rows are what webhooks are fed from; the audit log is the lasting record.
 EVENTS_KEPT = timedelta(days=30)
-# Who was told of a change before an organization was deleted may still write of it for a moment.
+# Longer than the payment provider goes on sending what it did not get through, which is three days.
+BILLING_KEPT = timedelta(days=40)
+# What was told to webhooks, and what became of it.
+DELIVERIES_KEPT = timedelta(days=30)
+# Who was told of a change before an organization was deleted, or its SIEM removed, may still write of it for a moment.
 TOMBSTONES_KEPT = timedelta(days=1)
 # A login of yesterday may still be on its way.
 LOGIN_TOTALS_APART = timedelta(days=1)
@@ -61,8 +65,14 @@ class Sweep(StrEnum):
     MFA_SETUPS = "mfa_setups"
     EVENTS = "events"
     UNVERIFIED_ACCOUNTS = "unverified_accounts"
+    CHECKOUTS = "checkouts"
+    BILLING_FACTS = "billing_facts"  # about what is over, and about what never came to be a subscription of ours
     LOGIN_TOTALS = "login_totals"  # which are put together, not removed
+    SIEM_QUEUES = "siem_queues"  # of what was removed
     BLANKINGS = "blankings"  # of the logs of people who are unknown, which stay (ops/decisions/0008)
+    WEBHOOK_DELIVERIES = "webhook_deliveries"
+    PREVIOUS_WEBHOOK_SECRETS = "previous_webhook_secrets"
+    DELETED_WEBHOOKS = "deleted_webhooks"
     DELETED_SERVICES = "deleted_services"  # these two last, since a large one takes minutes
     DELETED_ORGANIZATIONS = "deleted_organizations"
 
@@ -77,7 +87,10 @@ class Sealed(StrEnum):
     IDENTITY_ACCESS_TOKENS = "identities.access_token"
     IDENTITY_REFRESH_TOKENS = "identities.refresh_token"
     SMTP_PASSWORDS = "smtp_settings.password"
+    SIEM_TOKENS = "siem_configurations.token"
     MFA_SECRETS = "mfa.secret"
+    WEBHOOK_SECRETS = "webhooks.secret"
+    PREVIOUS_WEBHOOK_SECRETS = "webhooks.previous_secret"
 
 
 async def in_batches(
@@ -113,7 +126,12 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
         Sweep.MFA_SETUPS: SETUP_TTL,
         Sweep.EVENTS: EVENTS_KEPT,
         Sweep.UNVERIFIED_ACCOUNTS: ports.policy.unverified_purge,
+        Sweep.CHECKOUTS: BILLING_KEPT,
+        Sweep.BILLING_FACTS: BILLING_KEPT,
         Sweep.LOGIN_TOTALS: LOGIN_TOTALS_APART,
+        Sweep.SIEM_QUEUES: TOMBSTONES_KEPT,
+        Sweep.WEBHOOK_DELIVERIES: DELIVERIES_KEPT,
+        Sweep.DELETED_WEBHOOKS: TOMBSTONES_KEPT,
         Sweep.DELETED_ORGANIZATIONS: TOMBSTONES_KEPT,
     }
 

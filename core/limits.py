@@ -32,3 +32,4 @@ IMPERSONATE = per_minute("impersonate", 10)
 MFA_SETUP = Bucket("mfa-setup", 300.0, 5)  # setup, disable and regenerate together
 MFA_CONFIRMATION = Bucket("mfa-confirmation", 60.0, 5)  # POST /api/user/mfa/verify: five in five minutes
 MFA_VERIFICATION = Bucket("mfa-verification", 1.0, 3)  # that, and POST /api/auth/mfa/verify
+BILLING = Bucket("billing", 0.06, 100)  # POST /webhooks/billing: 1000 a minute, 100 at once

@@ -45,6 +45,8 @@ class MailKind(StrEnum):
     BACKUP_CODES_REGENERATED = "backup_codes_regenerated"
     BACKUP_CODE_USED = "backup_code_used"
     INVITATION = "invitation"
+    TRIAL_ENDS = "trial_ends"
+    PAYMENT_ACTION = "payment_action"
 
 
 # Which mails are counted together against the limit per recipient (security.md E-5). Invitations are counted apart, so that no

@@ -29,5 +29,9 @@ class Policy:
     key_environment: Literal["live", "test"] | None = None  # what API keys begin with, besides `sk` (decisions, point 104)
     providers: frozenset[Provider] = frozenset()  # that are set up
     export_login_events: int = 1000  # the newest, in an export of what is kept about a person (decisions, point 146)
+    # Before each of the attempts to deliver to a webhook, and how long one may take (decisions, point 218).
+    webhook_retry_delays: tuple[timedelta, ...] = tuple(timedelta(seconds=delay) for delay in (0, 5, 300, 1800, 7200))
+    webhook_timeout: timedelta = timedelta(seconds=10)
     frontend_url: str | None = None  # of the platform's own application, if people sign in to the platform through one
     common_passwords: frozenset[str] = frozenset()  # none but the length rule is promised by the interface
+    billing_livemode: bool | None = None  # whether the payment provider's live events count, or those of tests; None is both

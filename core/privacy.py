@@ -240,6 +240,7 @@ async def _forget(ports: Ports, caller: Person, user_id: UUID, attempt: int) -> 
         await tx.privacy.blank_impersonations(account.id, now)
         await tx.privacy.blank_arrivals(account.id, account.email)
         await tx.privacy.remove_mails(account.id, account.email)
+        await tx.privacy.forget_deliveries(account.id)
         for belonging in belongings:
             tx.record(events.anonymized(belonging.org_id, account.id))
         for invitation in await tx.privacy.end_invitations(account.id, account.email, placeholder, locked, now):

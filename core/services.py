@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from core import events, organizations, uris
+from core import cancellations, events, organizations, uris
 from core.access import Capability, NotWhileImpersonating, OrganizationNotFound
 from core.errors import Invalid, NotFound, refuse
 from core.values import KEEP, Batches, Keep, Slug, digest, given, new_id, new_secret
@@ -347,12 +347,14 @@ async def delete(ports: Ports, caller: Member, slug: str) -> None:
     """Delete a service for good, with all that belongs to it (decisions, point 159). The accounts of its users stay.
 
     Of its logins, the housekeeper removes what is too much for one transaction. Its sessions are worth nothing without it.
-    Raises ServiceNotFound, and what organizations.enter raises.
+    What was paid for is cancelled at the payment provider. Raises ServiceNotFound, and what organizations.enter and cancellations.at_once
+    raise.
     """
     async with ports.storage.transaction(by=caller) as tx:
         organization, service = await enter(tx, caller, slug, Capability.ORGANIZATION_OWN)
         await remove(tx, organization.id, service.id, ports.clock.now())
         tx.record(events.service_deleted(service))
+    await cancellations.at_once(ports, organization.id, service.id)
 
 
 async def remove(tx: Transaction, org_id: UUID, service_id: UUID, now: datetime) -> None:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from core import api_keys, events, housekeeping
+from core import api_keys, cancellations, events, housekeeping
 from core.access import Permission
 from core.errors import Forbidden, Invalid, NotFound, refuse
 from core.plans import PlanNotFound
@@ -164,7 +164,7 @@ async def create(
         await tx.service_users.by_id(service.org_id, service.id, user_id) or refuse(ServiceUserNotFound)
         await tx.accounts.lock(user_id) or refuse(ServiceUserNotFound)
         plan = await _plan(tx, service.id, plan_id)
-        await _mark_run_out(tx, service.org_id, service.id, user_id, now)
+        await mark_run_out(tx, service.org_id, service.id, user_id, now)
         subscription = Subscription(
             id=new_id(),
             org_id=service.org_id,
@@ -193,7 +193,7 @@ async def change(
     """Change the user's subscription: any status may follow any other (decisions, point 116).
 
     One that has run out has expired, whoever marks it: a longer period alone does not make it active again. Raises NothingToChange,
-    SubscriptionNotFound, PlanNotFound, PlanOfAnotherService, PlanRemoved, and what api_keys.enter raises.
+    SubscriptionNotFound, PlanNotFound, PlanOfAnotherService, PlanRemoved, and what api_keys.enter and cancellations.at_once raise.
     """
     wanted = given(status=status, current_period_end=current_period_end)
     if not wanted and plan_id is KEEP:
@@ -201,7 +201,7 @@ async def change(
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await api_keys.enter(tx, caller, Permission.WRITE_SUBSCRIPTIONS, now)
-        await _mark_run_out(tx, service.org_id, service.id, user_id, now)
+        await mark_run_out(tx, service.org_id, service.id, user_id, now)
         old = await tx.subscriptions.lock_of_user(service.org_id, service.id, user_id, now) or refuse(SubscriptionNotFound)
         if plan_id is not KEEP and plan_id != old.plan.id:
             wanted["plan"] = await _plan(tx, service.id, plan_id)
@@ -209,16 +209,20 @@ async def change(
         # A plan is not removed while somebody is subscribed to it, so nobody comes to be subscribed to one that was.
         if new.plan.is_removed and new.status.is_live:
             raise PlanRemoved
+        ended_there = new.status is SubscriptionStatus.CANCELLED and await _end_there(tx, old, now)
         if new != old:
             await tx.subscriptions.save(new, now)
             tx.record(events.subscription_updated(old, new))
+    if ended_there:
+        await cancellations.at_once(ports, new.org_id, new.service_id)
     return new
 
 
 async def remove(ports: Ports, caller: ServiceKey, user_id: UUID) -> None:
     """End the user's subscription: it goes, but one that a payment provider looks after is cancelled (decisions, point 115).
 
-    Raises SubscriptionNotFound, also for one that is cancelled and only stays for the provider, and what api_keys.enter raises.
+    Raises SubscriptionNotFound, also for one that is cancelled and only stays for the provider, and what api_keys.enter and
+    cancellations.at_once raise.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -230,7 +234,18 @@ async def remove(ports: Ports, caller: ServiceKey, user_id: UUID) -> None:
             raise SubscriptionNotFound
         else:
             await tx.subscriptions.save(replace(old, status=SubscriptionStatus.CANCELLED), now)
+            await _end_there(tx, old, now)
         tx.record(events.subscription_canceled(old))
+    if old.provider_subscription_id is not None:
+        await cancellations.at_once(ports, old.org_id, old.service_id)
+
+
+async def _end_there(tx: Transaction, old: Subscription, now: datetime) -> bool:
+    """Have it cancelled at the payment provider, too, if one looks after it and it was not cancelled yet; whether that is so."""
+    if old.provider_subscription_id is None or old.status is SubscriptionStatus.CANCELLED:
+        return False
+    await tx.cancellations.ask_for(old, now)
+    return True
 
 
 async def _plan(tx: Transaction, service_id: UUID, plan_id: UUID) -> SubscribedPlan:
@@ -246,7 +261,7 @@ async def _plan(tx: Transaction, service_id: UUID, plan_id: UUID) -> SubscribedP
     return plan
 
 
-async def _mark_run_out(tx: Transaction, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> None:
+async def mark_run_out(tx: Transaction, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> None:
     """Do for this user what the sweeper will, so that what follows does not depend on whether it has come by."""
     for expired in await tx.subscriptions.expire_of_user(org_id, service_id, user_id, now):
         tx.record(events.subscription_expired(expired))

@@ -15,22 +15,33 @@ _OF_AN_APPLICATION = re.compile(r"[A-Za-z][A-Za-z0-9+-]*(?:\.[A-Za-z0-9+-]+)+")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|%[01]|%7[Ff]")
 # Names of the machine that a program runs on (RFC 8252 sections 7.3 and 8.3).
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+# The other ports below 1024 are those of other protocols, which nobody shall make us speak to.
+WEB_PORTS: Final = frozenset({80, 443})
+FIRST_FREE_PORT: Final = 1024
 
 
 def is_web(uri: str) -> bool:
     """Whether it is an absolute address of https, or of http on the loopback interface, without user name and fragment."""
     match _parts(uri):
-        case ("https", str(), _):
+        case ("https", str(), _, _):
             return True
-        case ("http", str(host), _):
+        case ("http", str(host), _, _):
             return host.lower() in LOOPBACK
+    return False
+
+
+def is_target(uri: str) -> bool:
+    """Whether we may be asked to send something there, as far as that can be told without looking up the host (security.md W-3)."""
+    match _parts(uri):
+        case ("http" | "https", str(), port, _):
+            return port is None or port in WEB_PORTS or port >= FIRST_FREE_PORT
     return False
 
 
 def is_of_an_application(uri: str) -> bool:
     """Whether it is absolute and has a scheme of an application's own, such as com.example.app (RFC 8252 section 7.1)."""
     match _parts(uri):
-        case (scheme, host, rest):
+        case (scheme, host, _, rest):
             return _OF_AN_APPLICATION.fullmatch(scheme) is not None and bool(host or rest)
     return False
 
@@ -44,25 +55,27 @@ def is_same_but_for_port(registered: str, asked: str) -> bool:
 
 def _without_loopback_port(uri: str) -> tuple[str, str] | None:
     match _parts(uri):
-        case ("http", str(host), rest) if host.lower() in LOOPBACK:
+        case ("http", str(host), _, rest) if host.lower() in LOOPBACK:
             return host, rest
     return None
 
 
-def _parts(uri: str) -> tuple[str, str | None, str] | None:
-    """Scheme, host and the rest; None if it is not sound."""
+def _parts(uri: str) -> tuple[str, str | None, int | None, str] | None:
+    """Scheme, host, port and the rest; None if it is not sound."""
     found = _PARTS.fullmatch(uri)
     if found is None or _BAD_ESCAPE.search(uri):
         return None
-    host = None
+    host = port = None
     if found["authority"]:
         authority = _AUTHORITY.fullmatch(found["authority"])
         if authority is None or not _is_host(authority["host"]):
             return None
-        if authority["port"] is not None and int(authority["port"]) >= 2**16:
-            return None
+        if authority["port"] is not None:
+            port = int(authority["port"])
+            if port >= 2**16:
+                return None
         host = authority["host"]
-    return found["scheme"].lower(), host, found["rest"]
+    return found["scheme"].lower(), host, port, found["rest"]
 
 
 def _is_host(host: str) -> bool:

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from typing import Any, Final
+from urllib.parse import quote
 
+from core import saml
 from core.demo import Application, Credentials, Demo, Tenant, for_devices_alone
 
 
@@ -11,12 +13,12 @@ def as_json(demo: Demo, base_url: str) -> dict[str, Any]:
     return {
         "base_url": base_url,
         "platform_owner": {"email": demo.platform_owner.email, "password": demo.platform_owner.password},
-        **_tenant(demo.first),
-        "other_organization": _tenant(demo.other),
+        **_tenant(demo.first, base_url),
+        "other_organization": _tenant(demo.other, base_url),
     }
 
 
-def _tenant(tenant: Tenant) -> dict[str, Any]:
+def _tenant(tenant: Tenant, base_url: str) -> dict[str, Any]:
     organization = tenant.organization
     return {
         "organization": {"id": str(organization.id), "slug": organization.slug, "status": organization.status.value},
@@ -25,8 +27,15 @@ def _tenant(tenant: Tenant) -> dict[str, Any]:
         "member": _person(tenant.member),
         "service": _application(tenant.web),
         "mobile_service": _application(tenant.mobile),
+        "saml": {
+            "metadata_url": base_url + saml.path(organization.slug, tenant.web.service.slug, "metadata"),
+            "entity_id": tenant.saml.entity_id,
+            "acs_url": tenant.saml.acs_url,
+            "slo_url": tenant.saml.slo_url,
+        },
         "plan": {"id": str(tenant.plan.id), "billing_price_id": tenant.plan.billing_price_id},
         "api_key": tenant.api_key,
+        "webhook": {"id": str(tenant.webhook.id), "url": tenant.webhook.url, "secret": tenant.webhook_secret},
         "end_users": [_person(who) | {"totp_secret": who.totp_secret} for who in tenant.end_users],
     }
 
@@ -72,6 +81,9 @@ curl -s "$api/api/organizations/{slug}/users?search=ada" -H "$owner"
 curl -s $api/api/organizations/{slug}/analytics/logins-by-service -H "$owner"
 curl -s $api/api/organizations/{slug}/audit-log -H "$owner"
 
+# Its webhook is told of logins, at an address that nobody has. Give it one of yours; what it is told is signed with {webhook_secret}.
+curl -s $api/api/organizations/{slug}/webhooks/{webhook_id}/deliveries -H "$owner"
+
 # A program of the service, with an API key that may do everything.
 key='X-Api-Key: {api_key}'
 curl -s $api/api/service/info -H "$key"
@@ -83,6 +95,39 @@ curl -s $api/api/service/analytics -H "$key"
 # A person signs in to the service; the application gets tokens that say what the person has there.
 curl -s $api/api/auth/login -H "$json" -d '{{"email": "{end_user}", "password": "{end_user_password}",
     "org_slug": "{slug}", "service_slug": "{service}"}}'
+
+# A web application does that in a browser (OAuth). Open the address, sign in as {end_user} with the password {end_user_password},
+# and continue. The browser goes to {redirect_uri}, where nobody has to listen: take the code from its address,
+# which is good for a minute.
+echo "$api/auth/authorize?client_id={client_id}&redirect_uri={quoted_redirect_uri}&state=af0ifjs"
+code=...
+curl -s $api/auth/token -u {client_id}:{client_secret} \\
+    -d grant_type=authorization_code -d code=$code -d redirect_uri={quoted_redirect_uri}
+
+# An application on a telephone keeps no secret. It makes one up for each sign-in, and sends its hash first (PKCE).
+verifier=$(python3 -c 'import secrets; print(secrets.token_urlsafe(32))')
+challenge=$(python3 -c 'import base64, hashlib, sys
+print(base64.urlsafe_b64encode(hashlib.sha256(sys.argv[1].encode()).digest()).rstrip(b"=").decode())' "$verifier")
+echo "$api/auth/authorize?client_id={mobile_client_id}&redirect_uri={quoted_mobile_redirect_uri}\\
+&code_challenge=$challenge&code_challenge_method=S256"
+code=...
+curl -s $api/auth/token -d client_id={mobile_client_id} -d grant_type=authorization_code -d code=$code -d code_verifier="$verifier" \\
+    -d redirect_uri={quoted_mobile_redirect_uri}
+
+# A program without a browser shows a code, which the person types at {base_url}/auth/device/verify; or approves like this.
+codes=$(curl -s $api/auth/device/code -d client_id={client_id})
+theirs="Authorization: Bearer $(curl -s $api/api/auth/login -H "$json" \\
+    -d '{{"email": "{end_user}", "password": "{end_user_password}"}}' | get access_token)"
+curl -s $api/auth/device/verify -H "$json" -H "$theirs" \\
+    -d '{{"user_code": "'$(printf %s "$codes" | get user_code)'", "action": "approve"}}'
+curl -s $api/auth/token -d client_id={client_id} -d device_code=$(printf %s "$codes" | get device_code) \\
+    -d grant_type=urn:ietf:params:oauth:grant-type:device_code
+
+# The web application speaks SAML, too: what it has to know, how it is set up, and what it gets to know of the owner, who is signed in.
+curl -s $api/saml/{slug}/{service}/metadata
+curl -s $api/api/organizations/{slug}/services/{service}/saml -H "$owner"
+curl -s $api/api/organizations/{slug}/services/{service}/saml/login -H "$owner" \\
+    -H 'Accept: application/json' | get saml_response | base64 -d
 
 # Another one has two-factor authentication: the password gets a token to go on with, and a code, which is good once, the tokens.
 cautious='{{"email": "{cautious}", "password": "{cautious_password}"'
@@ -108,15 +153,24 @@ curl -s $api/api/platform/organizations -H "$platform"
 def as_walk(demo: Demo, base_url: str) -> str:
     """The same as commands to paste into a shell."""
     tenant = demo.first
+    redirect_uri = tenant.web.service.redirect_uris[0]
     [cautious] = [who for who in tenant.end_users if who.totp_secret is not None]
     return WALK.format(
         base_url=base_url,
         organization=tenant.organization.name,
         slug=tenant.organization.slug,
         service=tenant.web.service.slug,
+        client_id=tenant.web.service.client_id,
+        client_secret=tenant.web.client_secret,
+        redirect_uri=redirect_uri,
+        quoted_redirect_uri=quote(redirect_uri, safe=""),
+        mobile_client_id=tenant.mobile.service.client_id,
+        quoted_mobile_redirect_uri=quote(tenant.mobile.service.redirect_uris[0], safe=""),
         owner=tenant.owner.email,
         owner_password=tenant.owner.password,
         api_key=tenant.api_key,
+        webhook_id=tenant.webhook.id,
+        webhook_secret=tenant.webhook_secret,
         end_user_id=tenant.end_users[0].id,
         end_user=tenant.end_users[0].email,
         end_user_password=tenant.end_users[0].password,

@@ -99,6 +99,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
     yield outbound(settings)
     yield locations(settings)
     yield from providers(settings)
+    yield billing(settings)
     yield from storage(settings)
 
 
@@ -237,6 +238,20 @@ def providers(settings: Settings) -> Iterator[Finding]:
             yield Finding("providers", Health.GOOD, f"{provider.value}, {whose}")
     if not found:
         yield Finding("providers", Health.GOOD, "none: people sign in with passwords")
+
+
+def billing(settings: Settings) -> Finding:
+    """Whether plans can be bought, and whether we hear of what was. Nobody is asked, since that would be somebody else's business."""
+    url, hears = settings.billing_api_url, bool(settings.billing_secrets)
+    if url is None:
+        text = "events of the payment provider are taken; plans cannot be bought" if hears else "off: SSO_BILLING_API_URL is unset"
+        return Finding("billing", Health.GOOD, text)
+    if not hears:
+        text = "plans can be bought, but of events nothing is heard, so subscriptions are hours late. Set SSO_BILLING_WEBHOOK_SECRET"
+        return Finding("billing", Health.WARNING, text)
+    if not is_web(url):
+        return Finding("billing", Health.WARNING, f"the payment provider is at {url}: the key to it travels in the clear")
+    return Finding("billing", Health.GOOD, f"through {url}; its events go to {base_url(settings)}/webhooks/billing")
 
 
 def storage(settings: Settings) -> Iterator[Finding]:

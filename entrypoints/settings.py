@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from core.deliveries import ATTEMPTS
 from core.errors import Refusal
 from core.organizations import Tier
 from core.policy import Policy
@@ -45,6 +46,7 @@ def _tier_display_name(value: str) -> str:
 
 
 Amount = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Delay = Annotated[int, Field(ge=0, le=30 * 86400)]  # seconds
 
 
 class TierSetting(BaseModel):
@@ -102,6 +104,8 @@ class Settings(BaseSettings):
     mfa_guess_limit: int = Field(10, ge=1, le=1_000_000)
     mails_per_recipient: int = Field(5, ge=1, le=1_000_000)
     invitations_per_day: int = Field(1000, ge=1, le=1_000_000)
+    webhook_retry_delays: Annotated[tuple[Delay, ...], NoDecode] = (0, 5, 300, 1800, 7200)
+    webhook_timeout: float = Field(10, ge=0.1, le=60)
     unverified_purge_days: int = Field(7, ge=1, le=3650)
     export_login_events: int = Field(1000, ge=1, le=1_000_000_000)
     common_passwords_file: Path | None = None
@@ -128,6 +132,10 @@ class Settings(BaseSettings):
     officesuite_issuer: str | None = None
     officesuite_jwks_url: str | None = None
     officesuite_scopes: str = ""
+    billing_api_url: str | None = None
+    billing_api_key: SecretStr | None = None
+    billing_webhook_secret: SecretStr | None = None
+    billing_livemode: bool | None = None
     log_format: LogFormat = "auto"
     log_level: LogLevel = "info"
     metrics_token: SecretStr | None = None
@@ -156,6 +164,7 @@ class Settings(BaseSettings):
         return value
 
     @field_validator(
+        "billing_api_url",
         *(f"codehost_{name}_url" for name in ("authorize", "token", "userinfo", "emails")),
         *(f"{provider}_{name}_url" for provider in ("websuite", "officesuite") for name in ("authorize", "token", "userinfo", "jwks")),
     )
@@ -178,6 +187,16 @@ class Settings(BaseSettings):
         if isinstance(value, str):
             return tuple(ipaddress.ip_network(part.strip()) for part in value.split(",") if part.strip())
         return value
+
+    @field_validator("webhook_retry_delays", mode="before")
+    @classmethod
+    def _are_delays(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        delays = [part.strip() for part in value.split(",")]
+        if len(delays) != ATTEMPTS or not all(delay.isascii() and delay.isdigit() for delay in delays):
+            raise ValueError(f"must be the seconds before each of the {ATTEMPTS} attempts, such as 0,5,300,1800,7200")
+        return tuple(int(delay) for delay in delays)
 
     @field_validator("dns_servers", mode="before")
     @classmethod
@@ -223,6 +242,14 @@ class Settings(BaseSettings):
                 raise ValueError("must be on, off, or a factor such as 10")
         return value
 
+    @field_validator("billing_api_key", "billing_webhook_secret")
+    @classmethod
+    def _is_a_secret(cls, value: SecretStr | None) -> SecretStr | None:
+        text = None if value is None else value.get_secret_value()
+        if text is not None and (not text.isascii() or not text.isprintable() or " " in text or not all(text.split(","))):
+            raise ValueError("must be printable ASCII without spaces, and nothing may be empty between commas")
+        return value
+
     @field_validator("platform_owner_email")
     @classmethod
     def _is_email(cls, value: str | None) -> str | None:
@@ -237,6 +264,8 @@ class Settings(BaseSettings):
             raise ValueError("SSO_PLATFORM_OWNER_EMAIL and SSO_PLATFORM_OWNER_PASSWORD go together: set both or neither")
         if self.database_url is not None and self.encryption_keys is None:
             raise ValueError("SSO_ENCRYPTION_KEYS is required with a database of your own; make a first key with: gatehouse keys generate")
+        if (self.billing_api_url is None) != (self.billing_api_key is None):
+            raise ValueError("SSO_BILLING_API_URL and SSO_BILLING_API_KEY go together: set both or neither")
         for provider in Provider:
             self._check_provider(provider)
         return self
@@ -282,6 +311,11 @@ class Settings(BaseSettings):
         return {"on": 1.0, "off": None}[self.rate_limits] if self.rate_limits in ("on", "off") else float(self.rate_limits)
 
     @property
+    def billing_secrets(self) -> tuple[str, ...]:
+        """With which the payment provider signs its events; several while one replaces another."""
+        return () if self.billing_webhook_secret is None else tuple(self.billing_webhook_secret.get_secret_value().split(","))
+
+    @property
     def policy(self) -> Policy:
         """The lifetimes and limits that the core goes by."""
         return Policy(
@@ -297,8 +331,11 @@ class Settings(BaseSettings):
             invitations_per_day=self.invitations_per_day,
             unverified_purge=timedelta(days=self.unverified_purge_days),
             export_login_events=self.export_login_events,
+            webhook_retry_delays=tuple(timedelta(seconds=delay) for delay in self.webhook_retry_delays),
+            webhook_timeout=timedelta(seconds=self.webhook_timeout),
             auto_approve_organizations=self.auto_approve_organizations,
             key_environment=self.key_environment,
+            billing_livemode=self.billing_livemode,
             providers=frozenset(provider for provider in Provider if self.client_at(provider) is not None),
             frontend_url=self.frontend_url,
             common_passwords=_lines(self.common_passwords_file),

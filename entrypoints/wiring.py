@@ -1,7 +1,7 @@
 """Settings into ports: the one place that chooses adapters."""
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,13 +17,16 @@ from actors.listener import listener
 from actors.mailbox import Mailbox
 from actors.mailer import mailer
 from actors.metrics_refresher import metrics_refresher
+from actors.siem_forwarder import siem_forwarder
 from actors.supervisor import supervise
 from actors.sweeper import sweeper
+from actors.webhook_dispatcher import webhook_dispatcher
 from adapters.agents import UserAgents
 from adapters.clock import SystemClock
 from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TimedCodes, X509Certificates, generate_key, parse_keys
 from adapters.egress import Guard, Opening, parse_openings
 from adapters.letters import Letters
+from adapters.payments import HttpPayments, PaymentSettings
 from adapters.places import Nowhere, PlacesFile, PlacesUnreadable
 from adapters.postgres.driver import parse_address
 from adapters.postgres.listen import listen
@@ -33,14 +36,15 @@ from adapters.prometheus import CONTENT_TYPE, PrometheusMetrics
 from adapters.providers import HttpProviders, ProviderSettings
 from adapters.saml_documents import XmlDocuments
 from adapters.smtp import Dispatch, FolderTransport, OwnServers, SmtpTransport, parse_sender
-from core import housekeeping, invitations, subscriptions
+from core import housekeeping, invitations, reconciliation, subscriptions
+from core.outbound import Reply
 from core.providers import Provider
 from entrypoints import logs
 from entrypoints.http.app import Application, Edge, create_app
 from entrypoints.http.outer import Exchange
 from entrypoints.settings import Settings, SettingsInvalid
 from ports import Ports
-from ports.outside import TxtRecords
+from ports.outside import HttpSender, TxtRecords
 
 MAX_HASHES_AT_ONCE = 4
 
@@ -139,7 +143,8 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
     concurrency = max(1, hashes_at_once() // settings.workers)
     passwords = Argon2Passwords(settings.argon2_memory_kib, settings.argon2_time_cost, settings.argon2_parallelism, concurrency=concurrency)
     policy = settings.policy  # made, and a file read for it, each time that it is asked for
-    storage = Postgres(pool, vault, clock)
+    storage = Postgres(pool, vault, clock, policy.webhook_retry_delays[0])
+    guard = Guard(openings(settings))
     ports = Ports(
         storage=storage,
         passwords=passwords,
@@ -148,9 +153,11 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         certificates=X509Certificates(),
         saml=XmlDocuments(base_url, clock),
         letters=Letters(base_url, policy),
-        mail=Dispatch(outbox(settings), OwnServers(Guard(openings(settings)))),
+        mail=Dispatch(outbox(settings), OwnServers(guard)),
         dns=_Dns(settings.dns_servers),
         providers=HttpProviders(provider_settings(settings), clock),
+        payments=HttpPayments(payment_settings(settings), clock),
+        sender=_Sender(guard),
         agents=UserAgents(),
         places=places(settings),
         clock=clock,
@@ -183,6 +190,24 @@ class _Dns:
         return Resolver(self._servers)
 
 
+class _Sender:
+    """ports.outside.HttpSender. Its library takes megabytes as well, and the authorities that are believed take a while to read."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._sender: HttpSender | None = None
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str], within: float) -> Reply:
+        if self._sender is None:
+            self._sender = await trio.to_thread.run_sync(self._load)
+        return await self._sender.post(url, body, headers, within)
+
+    def _load(self) -> HttpSender:
+        from adapters.http_sender import GuardedSender
+
+        return GuardedSender(self._guard)
+
+
 def hashes_at_once() -> int:
     """How many passwords the processes of one service hash at once."""
     return min(MAX_HASHES_AT_ONCE, len(os.sched_getaffinity(0)))
@@ -204,6 +229,13 @@ def provider_settings(settings: Settings) -> dict[Provider, ProviderSettings]:
         for provider in Provider
         if settings.knows(provider)
     }
+
+
+def payment_settings(settings: Settings) -> PaymentSettings | None:
+    """The payment provider, if the operator has named one."""
+    if settings.billing_api_url is None or settings.billing_api_key is None:
+        return None
+    return PaymentSettings(settings.billing_api_url, settings.billing_api_key.get_secret_value())
 
 
 def mail_folder(settings: Settings) -> Path:
@@ -265,6 +297,7 @@ def application(settings: Settings, base_url: str, wired: Wired) -> Application:
             rate_limit_factor=settings.rate_limit_factor,
             client_rate=settings.client_rate,
             metrics_token=settings.metrics_token.get_secret_value() if settings.metrics_token else None,
+            billing_secrets=settings.billing_secrets,
         ),
         observe=partial(observe, wired.metrics),
         exposition=wired.metrics.exposition,
@@ -282,13 +315,19 @@ def start_actors(nursery: trio.Nursery, wired: Wired) -> None:
     """Start every actor under supervision; they run until the nursery is cancelled."""
     ports = wired.ports
     mails, keys = Mailbox(), Mailbox()
+    siem, webhooks = Mailbox(), Mailbox()
     actors: dict[str, Callable[[], Awaitable[NoReturn]]] = {
-        "listener": partial(listener, partial(listen, wired.conninfo), {"mails": mails, "signing_keys": keys}),
+        "listener": partial(
+            listener, partial(listen, wired.conninfo), {"mails": mails, "signing_keys": keys, "siem": siem, "webhooks": webhooks}
+        ),
         "mailer": partial(mailer, ports, mails),
         "key_reader": partial(key_reader, ports, keys),
+        "webhook_dispatcher": partial(webhook_dispatcher, ports, webhooks),
+        "siem_forwarder": partial(siem_forwarder, ports, siem),
         "housekeeper": partial(sweeper, ports, housekeeping.sweep, job="housekeeping", period=180.0),
         "invitation_sweeper": partial(sweeper, ports, invitations.sweep, job="invitation_expiry", period=60.0),
         "subscription_sweeper": partial(sweeper, ports, subscriptions.sweep, job="subscription_expiry", period=60.0),
+        "billing_reconciler": partial(sweeper, ports, reconciliation.reconcile, job="billing_reconciliation", period=60.0),
         "metrics_refresher": partial(metrics_refresher, ports, wired.pool),
     }
     for name, actor in actors.items():

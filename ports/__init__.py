@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from core.policy import Policy
 from ports.crypto import Certificates, OneTimeCodes, Passwords, Tokens
 from ports.observe import Clock, Metrics
-from ports.outside import Agents, IdentityProviders, Letters, MailTransport, Places, TxtRecords
+from ports.outside import Agents, HttpSender, IdentityProviders, Letters, MailTransport, Payments, Places, TxtRecords
 from ports.saml import SamlDocuments
 from ports.storage import Storage
 
@@ -24,6 +24,8 @@ class Ports:
     mail: MailTransport
     dns: TxtRecords
     providers: IdentityProviders
+    payments: Payments
+    sender: HttpSender
     agents: Agents
     places: Places
     clock: Clock

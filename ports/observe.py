@@ -3,6 +3,8 @@
 from datetime import datetime
 from typing import Protocol
 
+from core.login_failures import LoginFailure
+
 
 class Clock(Protocol):
     """The time. Nothing in core asks the machine; tests own it."""
@@ -19,8 +21,8 @@ class Metrics(Protocol):
         """An exchange ended. `route` is the route's template, never a path."""
         ...
 
-    def login_failed(self, reason: str) -> None:
-        """A login was refused; `reason` is from a fixed set."""
+    def login_failed(self, reason: LoginFailure) -> None:
+        """A login was refused."""
         ...
 
     def token_issued(self) -> None:
@@ -29,6 +31,14 @@ class Metrics(Protocol):
 
     def job_done(self, job_type: str, seconds: float) -> None:
         """A piece of background work ended, well or not."""
+        ...
+
+    def siem_failed(self, reason: str) -> None:
+        """Forwarding a log to the SIEM of an organization failed; `reason` is from a fixed set."""
+        ...
+
+    def webhook_delivered(self, seconds: float) -> None:
+        """A webhook took what it was told, so long after it happened."""
         ...
 
     def queue_depth(self, depth: int) -> None:

@@ -1,12 +1,16 @@
 """The world beyond the process: mail, the DNS, identity providers, and what is known of addresses and of user agents."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
+from uuid import UUID
 
+from core.checkout import Checkout
 from core.devices import ParsedAgent, Place
 from core.mails import Mail
+from core.outbound import Reply
+from core.payments import Begun, Seen
 from core.providers import Asking, Provider, ProviderClient, ProviderTokens, Vouched
 from core.smtp import MailServer, Trial
 from core.values import Email
@@ -85,6 +89,18 @@ class Places(Protocol):
         ...
 
 
+class HttpSender(Protocol):
+    """Posts to targets that tenants chose (security.md W-1 to W-3)."""
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str], within: float) -> Reply:
+        """What the target answers to this, of whose body 64 KiB are read; redirects are answers. Raises core.outbound.SendFailed.
+
+        The host is looked up anew each time, and all its addresses are judged before one is connected to. Returns within that many seconds
+        from the look-up to the last byte. Nothing else of us is sent along: no cookies, no credentials, no name of a proxy.
+        """
+        ...
+
+
 class IdentityProviders(Protocol):
     """The external identity providers that the operator has set up (identity.md section 4.9; security.md O-8).
 
@@ -117,4 +133,36 @@ class IdentityProviders(Protocol):
 
     async def refresh(self, provider: Provider, client: ProviderClient, refresh_token: str) -> ProviderTokens:
         """New tokens in the place of expired ones; the old refresh token where no new one is given. Raises ProviderFailed."""
+        ...
+
+
+class Payments(Protocol):
+    """The payment provider, at the address of the operator's settings (organizations.md sections 2.11 and 4.2).
+
+    Nothing of what it says is in what is raised, which is core.errors.PaymentsFailed. Every method that awaits returns within 10 s.
+    """
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it is set up; else nothing may be asked of it."""
+        ...
+
+    async def create_customer(self, org_id: UUID, slug: str, key: UUID) -> str:
+        """A customer for the organization: its name there. However often it is asked for with one key, one is made."""
+        ...
+
+    async def begin_checkout(self, checkout: Checkout, customer_id: str) -> Begun:
+        """Where a browser goes to buy this. However often it is asked for, one is begun. Raises also core.payments.CustomerGone."""
+        ...
+
+    async def subscription(self, id_: str) -> Seen | None:
+        """A subscription as it is, None where there is none of this name."""
+        ...
+
+    async def subscriptions_of(self, customer_id: str, since: datetime) -> list[Seen]:
+        """Those of the customer that were made since then, or a little before, whatever became of them; the newest few hundred."""
+        ...
+
+    async def cancel(self, id_: str) -> None:
+        """End a subscription at once. It may be over already, or not be there."""
         ...

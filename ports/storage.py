@@ -2,8 +2,8 @@
 
 A transaction exposes repositories; leaving its block commits, and any exception, cancellation included, rolls it back. Every method
 is one statement, named for the question it answers; the exceptions are `Sealed.renew`, `Housekeeping.sweep`, `Sessions.remove`,
-`Privacy.blank_newest` and `AuditRead.page`, which say so. "Now" is always a parameter. Times are UTC. Every method may raise
-core.errors.StorageDown. Lock order everywhere: organization, membership, account, then the rest (security.md Z-6).
+`Privacy.blank_newest`, `AuditRead.page` and `DeliveriesRead.page`, which say so. "Now" is always a parameter. Times are UTC. Every method
+may raise core.errors.StorageDown. Lock order everywhere: organization, membership, account, then the rest (security.md Z-6).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -20,6 +20,11 @@ from core.audit import Entry, Filter
 from core.blanking import Log
 from core.branding import Branding as Chosen
 from core.branding import Design
+from core.cancellations import Cancellation
+from core.checkout import Checkout, Customer
+from core.deliveries import Claimed as ClaimedDelivery
+from core.deliveries import Delivery, Room
+from core.deliveries import Outcome as DeliveryOutcome
 from core.device_flow import DeviceCode, Poll, RequestStatus, Waiting
 from core.devices import Device, Look, Place, Recognised, Seen
 from core.domains import Claim
@@ -43,10 +48,12 @@ from core.oauth_credentials import Credentials
 from core.one_time_tokens import Purpose
 from core.organizations import Membership, Organization, Tier
 from core.origins import Ties
+from core.payments import Facts, Meant
 from core.platform import Figures
 from core.platform_users import Alert, FoundPerson, MfaFigures, MfaStanding
 from core.privacy import Belonging, KeptIdentity, KeptLogin, KeptMembership, KeptMfaEvent, KeptPasskey
 from core.providers import Provider, ProviderClient, ProviderTokens
+from core.reconciliation import OpenCheckout
 from core.saml import Certificate, Configuration, Setup
 from core.saml_logout import Logout, Participation
 from core.saml_messages import NameId
@@ -54,11 +61,15 @@ from core.saml_sign_on import Locked, SignOn
 from core.service_users import ServiceUser
 from core.services import ListedService, Plan, Service, ServiceType
 from core.sessions import SOMEBODY, LiveSession, LiveSessions, Presented, Presenter, Refreshed, Session
+from core.siem import Claimed, Queued, Result, Sink
+from core.siem import Configuration as SiemConfiguration
+from core.siem import Standing as SiemStanding
 from core.signing_keys import SigningKey
 from core.smtp import MailServer, SmtpSettings
 from core.social import Trip
 from core.subscriptions import Entitlement, SubscribedPlan, Subscription, SubscriptionStatus
 from core.values import Domain, Email, Listed, Page
+from core.webhooks import Webhook
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -311,8 +322,8 @@ class SamlRead(Protocol):
         """The sign-on that waits with this state, if it was begun for this service in the browser with this cookie."""
         ...
 
-    async def waits(self, state_hash: bytes, now: datetime) -> bool:
-        """Whether a sign-on with this state waits, wherever it was begun."""
+    async def waiting(self, state_hash: bytes, now: datetime) -> tuple[Service, ServiceContext] | None:
+        """The service of the sign-on that waits with this state, wherever it was begun and whatever the status of the organization."""
         ...
 
 
@@ -347,6 +358,10 @@ class Saml(SamlRead, Protocol):
 
     async def answer_sign_on(self, service_id: UUID, state_hash: bytes, now: datetime) -> bool:
         """Nobody gets another answer. Exactly one caller wins."""
+        ...
+
+    async def reopen_sign_on(self, service_id: UUID, state_hash: bytes) -> None:
+        """It waits again, since nobody got the answer."""
         ...
 
     def lock_person(self, org_id: UUID, service_slug: str, user_id: UUID, session_id: UUID, now: datetime) -> Locked:
@@ -389,8 +404,10 @@ class Saml(SamlRead, Protocol):
         """The next one to send, with its id; each comes once."""
         ...
 
-    async def take_logout_answer(self, org_id: UUID, service_id: UUID, request_id: str, now: datetime, *, is_success: bool) -> bool:
-        """What the service says to a request that was sent; False where there is none that waits."""
+    async def take_logout_answer(
+        self, browser_hash: bytes, org_id: UUID, service_id: UUID, request_id: str, now: datetime, *, is_success: bool
+    ) -> bool:
+        """What the service says to a request that was sent with this browser; False where there is none that waits."""
         ...
 
     async def end_logout(self, logout_id: UUID) -> bool:
@@ -455,6 +472,10 @@ class SessionsRead(Protocol):
 
     async def standing_of_browser(self, browser_hash: bytes, now: datetime) -> tuple[BrowserSession, Standing] | None:
         """The live session that a cookie with this hash stands for, and what `standing` would say of it without an organization."""
+        ...
+
+    async def device_of(self, session_id: UUID, user_id: UUID) -> UUID | None:
+        """The device on which this session of the person began, if it is known."""
         ...
 
     async def live_of(self, user_id: UUID, limit: int, now: datetime) -> Listed[LiveSession]:
@@ -588,8 +609,8 @@ class DeviceCodes(DeviceCodesRead, Protocol):
         """Approve it in this session, or deny it in none, if it waits still; whether it did. Atomic."""
         ...
 
-    async def redeem(self, device_code_hash: bytes, now: datetime) -> bool:
-        """Use up an approval that has not expired; whether it was there to be used. Atomic."""
+    async def redeem(self, device_code_hash: bytes, service: ServiceContext, now: datetime) -> bool:
+        """Use up an approval for this service that has not expired; whether it was there to be used. Atomic."""
         ...
 
 
@@ -606,9 +627,10 @@ class Polls(Protocol):
 
 
 class AuthorizationCodesRead(Protocol):
-    """Codes that applications exchange for tokens, looked at; they are kept as SHA-256."""
+    """Codes that applications exchange for tokens, looked at; they are kept as SHA-256. `service` is whose the code has to be, None for the
+    platform's frontend: one of another application is unknown."""
 
-    async def find(self, code_hash: bytes) -> IssuedCode | None:
+    async def find(self, code_hash: bytes, service: ServiceContext | None) -> IssuedCode | None:
         """Whose this code is, whatever became of it."""
         ...
 
@@ -621,7 +643,15 @@ class AuthorizationCodes(AuthorizationCodesRead, Protocol):
         ...
 
     async def redeem(
-        self, code_hash: bytes, redirect_uri: str | None, challenge: str | None, session_id: UUID, now: datetime, *, registered: bool
+        self,
+        code_hash: bytes,
+        service: ServiceContext | None,
+        redirect_uri: str | None,
+        challenge: str | None,
+        session_id: UUID,
+        now: datetime,
+        *,
+        registered: bool,
     ) -> bool:
         """Use the code up for this session, if it has not expired or been used, if the session of the browser lives that it was given to,
         and if redirect URI and challenge are those that it was given for; whether it was. Atomic.
@@ -630,7 +660,7 @@ class AuthorizationCodes(AuthorizationCodesRead, Protocol):
         """
         ...
 
-    async def given(self, code_hash: bytes) -> UUID | None:
+    async def given(self, code_hash: bytes, service: ServiceContext | None) -> UUID | None:
         """The session that this code was used for."""
         ...
 
@@ -896,6 +926,10 @@ class PlansRead(Protocol):
 
     async def by_id(self, org_id: UUID, service_id: UUID, plan_id: UUID) -> Plan | None: ...
 
+    async def service_of(self, org_id: UUID, plan_id: UUID) -> UUID | None:
+        """Which service of the organization has this plan."""
+        ...
+
     async def listed(self, org_id: UUID, service_id: UUID, after: Plan | None, limit: int) -> list[Plan]:
         """Those of the service that come after this one, the oldest first."""
         ...
@@ -952,6 +986,12 @@ class Subscriptions(SubscriptionsRead, Protocol):
         """What `of_user` finds, locked until the transaction ends."""
         ...
 
+    async def lock_of_provider(self, org_id: UUID, provider_subscription_id: str) -> Subscription | None:
+        """The one that the payment provider has under this name, locked."""
+        ...
+
+    async def exists(self, org_id: UUID, subscription_id: UUID) -> bool: ...
+
     async def add(self, subscription: Subscription) -> None:
         """Also counts it. The account is locked before. Raises AlreadySubscribed."""
         ...
@@ -970,6 +1010,111 @@ class Subscriptions(SubscriptionsRead, Protocol):
 
     async def expire(self, now: datetime, limit: int) -> list[Subscription]:
         """Mark at most `limit` that have run out, of whatever organization; those in use are left for later."""
+        ...
+
+
+class Billing(Protocol):
+    """What is known of the payment provider's customers, checkouts and subscriptions."""
+
+    async def is_first(self, event_id: str, now: datetime) -> bool:
+        """Whether this event was not processed before; it is, from now on. Waits for whoever is processing it at the moment."""
+        ...
+
+    async def lock_facts(self, id_: str, now: datetime) -> Facts:
+        """What is known of the subscription of this name at the provider, locked, before anything else is. It need not be known yet."""
+        ...
+
+    async def keep_facts(self, facts: Facts, now: datetime, *, check_at: datetime | None) -> None:
+        """Write what is locked; and when to ask the provider about it."""
+        ...
+
+    async def end(self, id_: str, now: datetime) -> None:
+        """It is over. Locks it as `lock_facts` does."""
+        ...
+
+    async def claim_checks(self, now: datetime, until: datetime, limit: int) -> list[str]:
+        """Those that the provider is to be asked about, which fall due again then."""
+        ...
+
+    async def check_those_of(self, customer_id: str, now: datetime) -> None:
+        """Have the provider asked about all that are of this customer and not over."""
+        ...
+
+    async def subscription(self, id_: str) -> Subscription | None:
+        """The subscription of ours to that one of the provider's, whatever organization it is of."""
+        ...
+
+    async def plan_of_price(self, org_id: UUID, service_id: UUID, price_id: str | None, preferred: UUID) -> SubscribedPlan | None:
+        """The plan of the service that has this price there: the preferred one if it does, one that was not removed, the oldest."""
+        ...
+
+    async def customer(self, org_id: UUID, key: UUID, now: datetime) -> Customer:
+        """As whom the provider knows the organization; where nothing is known, `key` is from now on what it is made with."""
+        ...
+
+    async def keep_customer(self, org_id: UUID, key: UUID, customer_id: str) -> str | None:
+        """Keep the customer that was made with this key, if none is; which one it is. None where the key is another one by now."""
+        ...
+
+    async def is_customer(self, org_id: UUID, customer_id: str) -> bool:
+        """Whether nothing that is stored says that this is another's customer, or that the organization has another one."""
+        ...
+
+    async def link_customer(self, org_id: UUID, customer_id: str, key: UUID, at: datetime, now: datetime) -> bool:
+        """What an event of this time says about whose customer it is; whether that agrees with what is stored."""
+        ...
+
+    async def sync_customer(self, customer_id: str, user_id: UUID | None, at: datetime) -> bool:
+        """Whom the customer is linked to, unless something newer is known; whether there is such a customer."""
+        ...
+
+    async def forget_customer(self, customer_id: str, key: UUID, at: datetime) -> bool:
+        """The organization has none any more, and the next one is made with `key`. Whether there was one."""
+        ...
+
+    async def attach_payment_method(self, customer_id: str, payment_method_id: str, at: datetime) -> bool:
+        """What the customer pays with, unless something newer is known; whether there is such a customer."""
+        ...
+
+    async def detach_payment_method(self, payment_method_id: str, at: datetime) -> bool:
+        """Nobody pays with this any more, unless something newer is known; whether somebody did."""
+        ...
+
+    async def add_checkout(self, checkout: Checkout, check_at: datetime) -> None: ...
+    async def checkout_begun(self, org_id: UUID, checkout_id: UUID, session_id: str, customer_id: str) -> None: ...
+
+    async def complete_checkout(self, checkout_id: UUID, session_id: str, id_: str, meant: Meant | None, customer_id: str | None) -> bool:
+        """What came of a checkout; false if there is no such checkout, or what is given does not agree with it."""
+        ...
+
+    async def is_checkout(self, id_: str, meant: Meant) -> bool | None:
+        """Whether this subscription came of a checkout of just that, or might have; None where no checkout tells."""
+        ...
+
+    async def checkout_done(self, subscription: Subscription, id_: str) -> None:
+        """Nothing more has to be asked about checkouts of this plan by this person."""
+        ...
+
+    async def claim_checkouts(self, now: datetime, until: datetime, since: datetime, limit: int) -> list[OpenCheckout]:
+        """Those to ask the provider about, which fall due again then, unless they are older than `since`."""
+        ...
+
+
+class Cancellations(Protocol):
+    """What is to be cancelled at the payment provider. What is removed comes here by itself."""
+
+    async def ask_for(self, subscription: Subscription, now: datetime) -> None:
+        """One that has a provider, and stays here."""
+        ...
+
+    async def claim(self, now: datetime, until: datetime, limit: int) -> list[Cancellation]:
+        """Those that are due, which fall due again then; without those that have come to be live again here."""
+        ...
+
+    async def claim_of_service(self, org_id: UUID, service_id: UUID, now: datetime, until: datetime, limit: int) -> list[Cancellation]: ...
+
+    async def done(self, provider_subscription_id: str) -> bool:
+        """Whether nobody else had said so before."""
         ...
 
 
@@ -1033,6 +1178,10 @@ class EndUsers(EndUsersRead, Protocol):
 
     def enrol(self, service_id: UUID, user_id: UUID, now: datetime) -> Soon[bool]:
         """The same for a sign-in, before the next statement; None where the service is not there."""
+        ...
+
+    def enrol_at(self, org_id: UUID, service_slug: str, user_id: UUID, now: datetime) -> Soon[bool]:
+        """The same for the service of this slug."""
         ...
 
 
@@ -1287,6 +1436,11 @@ class Privacy(PrivacyRead, Protocol):
         """All to addresses of the person, queued or sent."""
         ...
 
+    async def forget_deliveries(self, user_id: UUID) -> None:
+        """Have what webhooks were told of the person's doing, or will be, not say the address. Those of invitations are for
+        `end_invitations`."""
+        ...
+
     async def remove_former_addresses(self, user_id: UUID) -> None:
         """What addresses the account had. Nothing finds them after that."""
         ...
@@ -1315,6 +1469,131 @@ class Smtp(SmtpRead, Protocol):
 
     async def remove(self, org_id: UUID) -> SmtpSettings | None:
         """What was there."""
+        ...
+
+
+class SiemRead(Protocol):
+    """Where the audit logs of organizations are forwarded to, looked at."""
+
+    async def standing(self, org_id: UUID) -> SiemStanding | None:
+        """With what waits, of which core.siem.COUNTED are counted."""
+        ...
+
+    async def sink(self, org_id: UUID) -> Sink | None:
+        """With its token. Raises SealBroken."""
+        ...
+
+    async def waiting(self, org_id: UUID, siem_id: UUID, limit: int, most_bytes: int) -> list[Queued]:
+        """The beginning of the queue, with the entries as they are now: at most `limit`, and no more of them after that many bytes."""
+        ...
+
+
+class Siem(SiemRead, Protocol):
+    """Where the audit logs of organizations are forwarded to, changed; tokens are sealed. Records look here, and wait for nobody.
+
+    The organization is locked before `put` and `remove`.
+    """
+
+    async def put(self, siem_id: UUID, sink: Sink, now: datetime) -> None:
+        """In place of what was there, if anything was, which then keeps its id and its queue."""
+        ...
+
+    async def remove(self, org_id: UUID, now: datetime) -> SiemConfiguration | None:
+        """What was there. Nobody can reach the queue any more; the housekeeper removes it."""
+        ...
+
+    async def begin_test(self, org_id: UUID, now: datetime, until: datetime) -> bool:
+        """False while another test is running."""
+        ...
+
+    async def end_test(self, org_id: UUID, until: datetime) -> None:
+        """That of the one that began with this `until`."""
+        ...
+
+    async def claim(self, now: datetime, leased_until: datetime, *, struggling: bool) -> Claimed | None:
+        """The one that has been due for the longest, of those that are enabled, whose organizations are active, and for which something
+        waits; of those that were slow or failed the last time only with `struggling`. Nobody else claims it before `leased_until`."""
+        ...
+
+    async def taken(self, claimed: Claimed, positions: Sequence[int], now: datetime, *, posted: bool, slow: bool) -> None:
+        """Remove these from the queue, and have the rest be due now. What was posted went well; else nothing is known of that."""
+        ...
+
+    async def failed(self, claimed: Claimed, failure: Result, now: datetime, due_at: datetime) -> None:
+        """Keep the queue until then. Nothing happens if the lease has ended and somebody else has it."""
+        ...
+
+
+class WebhooksRead(Protocol):
+    """The webhooks of organizations, looked at."""
+
+    async def of_org(self, org_id: UUID) -> list[Webhook]:
+        """The oldest first."""
+        ...
+
+    async def by_id(self, org_id: UUID, webhook_id: UUID) -> Webhook | None: ...
+
+
+class Webhooks(WebhooksRead, Protocol):
+    """The same, changed; their secrets are sealed. The organization is locked before any of these."""
+
+    async def add(self, webhook: Webhook, secret: str) -> None:
+        """Raises core.webhooks.NameTaken."""
+        ...
+
+    async def save(self, webhook: Webhook) -> None:
+        """Write what may change of it. Also wakes the dispatchers of all processes. Raises core.webhooks.NameTaken."""
+        ...
+
+    async def rotate(self, webhook: Webhook, secret: str, previous_until: datetime) -> None:
+        """Sign with this secret, and until then with the one that it had as well."""
+        ...
+
+    async def delete(self, org_id: UUID, webhook_id: UUID, now: datetime) -> None:
+        """Its deliveries are past their use from now on."""
+        ...
+
+
+class DeliveriesRead(Protocol):
+    """What webhooks were told, looked at."""
+
+    async def page(self, org_id: UUID, webhook_id: UUID, page: Page, *, event_type: str | None, delivered: bool | None) -> Listed[Delivery]:
+        """The newest first. Two statements, one for the total."""
+        ...
+
+
+class Deliveries(DeliveriesRead, Protocol):
+    """The queue of what webhooks are to be told. Events come into it by `Transaction.record`."""
+
+    async def add(
+        self, delivery_id: UUID, org_id: UUID, webhook_id: UUID, event_type: str, payload: str, actor_id: UUID, now: datetime
+    ) -> Delivery:
+        """Also wakes the dispatchers of all processes, when the transaction commits. The organization is locked before."""
+        ...
+
+    async def repeat(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID, new_id: UUID, now: datetime) -> Delivery | None:
+        """The same with the payload of a delivery that there was to this webhook."""
+        ...
+
+    async def purge(self, webhook_id: UUID, limit: int) -> None:
+        """Remove at most `limit` deliveries to a webhook that was deleted."""
+        ...
+
+    async def record(self, outcomes: Sequence[DeliveryOutcome]) -> None:
+        """What became of attempts. A failure is without effect where the delivery has been claimed again since: it is another's now."""
+        ...
+
+    async def wake(self, now: datetime, limit: int) -> None:
+        """Put at most `limit` of those that have come due among those that can be claimed; `claim` looks at no others."""
+        ...
+
+    def next_due(self, now: datetime) -> Soon[datetime]:
+        """When the next one falls due that waits."""
+        ...
+
+    async def claim(self, now: datetime, lease_until: datetime, room: Room) -> list[ClaimedDelivery]:
+        """Due deliveries to active webhooks of active organizations, as many as there is room for, that nobody else holds; they fall due
+        again at `lease_until`. The lowest share is one, and organizations and webhooks take turns."""
         ...
 
 
@@ -1540,6 +1819,12 @@ class Reading(Protocol):
     @property
     def smtp(self) -> SmtpRead: ...
     @property
+    def webhooks(self) -> WebhooksRead: ...
+    @property
+    def deliveries(self) -> DeliveriesRead: ...
+    @property
+    def siem(self) -> SiemRead: ...
+    @property
     def platform(self) -> PlatformRead: ...
     @property
     def platform_users(self) -> PlatformUsersRead: ...
@@ -1562,6 +1847,10 @@ class Transaction(Protocol):
     def plans(self) -> Plans: ...
     @property
     def subscriptions(self) -> Subscriptions: ...
+    @property
+    def billing(self) -> Billing: ...
+    @property
+    def cancellations(self) -> Cancellations: ...
     @property
     def api_keys(self) -> ApiKeys: ...
     @property
@@ -1612,6 +1901,12 @@ class Transaction(Protocol):
     @property
     def smtp(self) -> Smtp: ...
     @property
+    def webhooks(self) -> Webhooks: ...
+    @property
+    def deliveries(self) -> Deliveries: ...
+    @property
+    def siem(self) -> Siem: ...
+    @property
     def signing_keys(self) -> SigningKeys: ...
     @property
     def leases(self) -> Leases: ...
@@ -1619,6 +1914,10 @@ class Transaction(Protocol):
     def housekeeping(self) -> Housekeeping: ...
     @property
     def sealed(self) -> Sealed: ...
+
+    def acts_as(self, person: Person) -> None:
+        """Whose doing it is what is recorded, where that is known inside of the transaction only."""
+        ...
 
     def record(self, event: Event) -> None:
         """Have the event's row, and its audit entry if it has one, written with the caller's name, address and agent.

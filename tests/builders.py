@@ -19,7 +19,10 @@ from werkzeug.datastructures import Headers
 
 from adapters.agents import UserAgents
 from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TimedCodes, X509Certificates
+from adapters.egress import Guard
+from adapters.http_sender import GuardedSender
 from adapters.letters import Letters
+from adapters.payments import HttpPayments
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from adapters.providers import HttpProviders
@@ -41,7 +44,7 @@ from core.values import Email, digest, new_id, new_secret
 from entrypoints.http.app import Edge
 from ports import Ports
 from ports.observe import Clock, Metrics
-from ports.outside import IdentityProviders, Letter, MailTransport, Places, TxtRecords
+from ports.outside import HttpSender, IdentityProviders, Letter, MailTransport, Payments, Places, TxtRecords
 from tests.fakes.outside import FakePlaces, FakeTxtRecords
 from tests.waiting import eventually
 
@@ -97,6 +100,8 @@ async def make_ports(
     dns: TxtRecords | None = None,
     places: Places | None = None,
     providers: IdentityProviders | None = None,
+    payments: Payments | None = None,
+    sender: HttpSender | None = None,
 ) -> Ports:
     """Everything real but what is given; with a signing key, since making one takes a tenth of a second."""
     policy = policy or Policy()
@@ -111,6 +116,8 @@ async def make_ports(
         mail=mail,
         dns=dns or FakeTxtRecords(),
         providers=providers or HttpProviders({}, clock),
+        payments=payments or HttpPayments(None, clock),
+        sender=sender or GuardedSender(Guard()),
         agents=user_agents(),
         places=places or FakePlaces(),
         clock=clock,

@@ -89,6 +89,26 @@ def test_a_file_of_places_is_tried_out(tmp_path: Path) -> None:
     assert "missing.mmdb cannot be read" in bad.text
 
 
+def test_billing_is_told_and_what_is_missing_warned_of() -> None:
+    on = {"billing_api_url": "https://api.provider.example", "billing_api_key": "sk_test"}
+    secret = {"billing_webhook_secret": "whsec_one,whsec_two"}
+
+    def found(**given: Any) -> tuple[Health, str]:
+        finding = doctor.billing(Settings(**given))
+        assert "sk_test" not in finding.text
+        assert "whsec" not in finding.text
+        return finding.health, finding.text
+
+    assert found() == (Health.GOOD, "off: SSO_BILLING_API_URL is unset")
+    assert found(**secret)[0] is Health.GOOD
+    assert found(**on)[0] is Health.WARNING
+    assert found(**on, **secret) == (
+        Health.GOOD,
+        "through https://api.provider.example; its events go to http://127.0.0.1:8080/webhooks/billing",
+    )
+    assert found(**{**on, "billing_api_url": "http://provider.example"}, **secret)[0] is Health.WARNING
+
+
 def test_identity_providers_are_told_and_those_in_the_clear_warned_of() -> None:
     assert [finding.health for finding in doctor.providers(Settings())] == [Health.GOOD]
     names = ("authorize_url", "token_url", "userinfo_url", "emails_url")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from adapters.crypto import generate_key
+from adapters.payments import PaymentSettings
 from adapters.providers import ProviderSettings
 from core.policy import Policy
 from core.providers import Provider, ProviderClient
@@ -104,6 +105,9 @@ def test_the_defaults_are_the_documented_ones(given: Given) -> None:
         "invitations_per_day": 1000,
         "unverified_purge_days": 7,
         "export_login_events": 1000,
+        "webhook_retry_delays": (0, 5, 300, 1800, 7200),
+        "webhook_timeout": 10.0,
+        **{f"billing_{name}": None for name in ("api_url", "api_key", "webhook_secret", "livemode")},
         "common_passwords_file": None,
         **{f"{provider}_{name}": None for provider in ("codehost", "websuite", "officesuite") for name in OF_A_PROVIDER},
         **{f"{provider}_{name}": None for provider in ("websuite", "officesuite") for name in ("issuer", "jwks_url")},
@@ -155,6 +159,8 @@ def test_every_setting_is_read_from_its_variable(given: Given, tmp_path: Path) -
         INVITATIONS_PER_DAY="30",
         UNVERIFIED_PURGE_DAYS="1",
         EXPORT_LOGIN_EVENTS="100000",
+        WEBHOOK_RETRY_DELAYS="1, 2,3,4,50",
+        WEBHOOK_TIMEOUT="2.5",
         COMMON_PASSWORDS_FILE=str(common),
         LOG_FORMAT="json",
         LOG_LEVEL="debug",
@@ -187,6 +193,8 @@ def test_every_setting_is_read_from_its_variable(given: Given, tmp_path: Path) -
         invitations_per_day=30,
         unverified_purge=timedelta(days=1),
         export_login_events=100_000,
+        webhook_retry_delays=tuple(timedelta(seconds=delay) for delay in (1, 2, 3, 4, 50)),
+        webhook_timeout=timedelta(seconds=2.5),
         auto_approve_organizations=True,
         key_environment="live",
         frontend_url="https://app.example.com",
@@ -510,3 +518,42 @@ def test_an_endpoint_is_an_address(given: Given, url: str) -> None:
 def test_scopes_are_what_scopes_can_be(given: Given) -> None:
     with pytest.raises(SettingsInvalid, match=r"^SSO_CODEHOST_SCOPES is not usable"):
         given(**{**CODEHOST, "CODEHOST_SCOPES": 'a "quoted" one'})
+
+
+def test_billing_is_set_up_with_address_and_key_and_several_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert wiring.payment_settings(Settings()) is None
+    assert Settings().billing_secrets == ()
+    for name, value in {
+        "API_URL": "https://api.provider.example",
+        "API_KEY": "sk_test",
+        "WEBHOOK_SECRET": "whsec_one,whsec_two",
+        "LIVEMODE": "true",
+    }.items():
+        monkeypatch.setenv(f"SSO_BILLING_{name}", value)
+    found = load()
+    assert wiring.payment_settings(found) == PaymentSettings("https://api.provider.example", "sk_test")
+    assert found.billing_secrets == ("whsec_one", "whsec_two")
+    assert found.policy.billing_livemode is True
+    for shown in (repr(found), repr(wiring.payment_settings(found))):
+        assert "sk_test" not in shown
+        assert "whsec" not in shown
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"BILLING_API_URL": "https://api.provider.example"}, "SSO_BILLING_API_KEY"),
+        ({"BILLING_API_KEY": "sk_test"}, "SSO_BILLING_API_URL"),
+        ({"BILLING_API_URL": "api.provider.example", "BILLING_API_KEY": "sk_test"}, "SSO_BILLING_API_URL"),
+        ({"BILLING_API_URL": "https://api.provider.example", "BILLING_API_KEY": "sk test"}, "SSO_BILLING_API_KEY"),
+        ({"BILLING_WEBHOOK_SECRET": "whsec_one,,whsec_two"}, "SSO_BILLING_WEBHOOK_SECRET"),
+        ({"BILLING_LIVEMODE": "perhaps"}, "SSO_BILLING_LIVEMODE"),
+    ],
+)
+def test_half_a_setup_of_billing_is_refused(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], said: str) -> None:
+    for name, value in settings.items():
+        monkeypatch.setenv(f"SSO_{name}", value)
+    with pytest.raises(SettingsInvalid, match=said) as refused:
+        load()
+    assert "sk_test" not in str(refused.value)
+    assert "whsec" not in str(refused.value)

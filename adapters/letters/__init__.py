@@ -37,6 +37,8 @@ SUBJECTS: Final = MappingProxyType(
         MailKind.BACKUP_CODES_REGENERATED: "You have new backup codes",
         MailKind.BACKUP_CODE_USED: "A backup code was used",
         MailKind.INVITATION: "You are invited to {organization}",
+        MailKind.TRIAL_ENDS: "Your trial ends soon",
+        MailKind.PAYMENT_ACTION: "A payment needs your confirmation",
     }
 )
 

@@ -6,7 +6,14 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.statements import Repository
-from adapters.postgres.tombstones import removing_logins, removing_records, without_logins, without_records
+from adapters.postgres.tombstones import (
+    removing_deliveries,
+    removing_logins,
+    removing_records,
+    without_deliveries,
+    without_logins,
+    without_records,
+)
 from core.housekeeping import Sweep
 
 # Self-registered with a password and nothing else to sign in with, never proved, member of nothing (security.md A-7), and not in the books
@@ -75,6 +82,31 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
         delete from events where id = any(array(
             select id from events where created_at < %(before)s limit %(limit)s for update skip locked))""",
     Sweep.UNVERIFIED_ACCOUNTS: f"delete from users u where u.id = any(%(locked)s) and {NEVER_VERIFIED}",
+    # Whoever saw it enabled before that may still have queued something, so the tombstone stays for a while.
+    Sweep.SIEM_QUEUES: """
+        with waiting as (
+            delete from siem_queue where ctid = any(array(
+                select q.ctid from removed_siem_configurations r cross join lateral (
+                    select ctid from siem_queue where org_id = r.org_id and siem_id = r.id
+                    order by position limit %(limit)s for update skip locked) q
+                limit %(limit)s))
+            returning 1),
+        buried as (
+            delete from removed_siem_configurations where id = any(array(
+                select r.id from removed_siem_configurations r
+                where r.removed_at < %(before)s
+                  and (select siem_id from siem_queue where org_id = r.org_id and siem_id = r.id order by position limit 1) is null
+                limit %(limit)s - (select count(*) from waiting)))
+            returning 1)
+        select 1 from waiting union all select 1 from buried""",
+    Sweep.CHECKOUTS: """
+        delete from billing_checkouts where id = any(array(
+            select id from billing_checkouts where created_at < %(before)s limit %(limit)s for update skip locked))""",
+    # Of those that are ours and live, what is known counts.
+    Sweep.BILLING_FACTS: """
+        delete from billing_facts where provider_subscription_id = any(array(
+            select provider_subscription_id from billing_facts where (ended or org_id is null) and heard_at < %(before)s
+            limit %(limit)s for update skip locked))""",
     # A range of years then costs an eighth. Whoever deletes a service waits for this, as it does for those who sign in to it, and whoever
     # counts out of a day that is over does that in the first shard, too, in this order: so nobody waits in a circle.
     Sweep.LOGIN_TOTALS: """
@@ -90,6 +122,22 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
             group by org_id, service_id, day, provider order by org_id, service_id, day, provider
             on conflict (org_id, service_id, day, provider, shard) do update set total = t.total + excluded.total)
         select 1 from spread""",
+    # Also what was not delivered: as old as that, it has waited for a webhook that nobody has made active again.
+    Sweep.WEBHOOK_DELIVERIES: """
+        delete from webhook_deliveries where id = any(array(
+            select id from webhook_deliveries where created_at < %(before)s limit %(limit)s for update skip locked))""",
+    Sweep.PREVIOUS_WEBHOOK_SECRETS: """
+        update webhooks set previous_secret = null, previous_until = null where id = any(array(
+            select id from webhooks where previous_until < %(before)s limit %(limit)s for update skip locked))""",
+    # What happened in the moment of the deletion may still have been told to it, so its tombstone stays for a while.
+    Sweep.DELETED_WEBHOOKS: f"""
+        {removing_deliveries("select id from deleted_webhooks")},
+        buried as (
+            delete from deleted_webhooks where id = any(array(
+                select d.id from deleted_webhooks d where d.deleted_at < %(before)s and {without_deliveries("d.id")}
+                limit %(limit)s - (select count(*) from records)))
+            returning 1)
+        select 1 from records union all select 1 from buried""",
     # Whoever deletes a service waits for those who sign in to it, so nobody writes of it after that.
     Sweep.DELETED_SERVICES: f"""
         {removing_logins("select id from deleted_services")},

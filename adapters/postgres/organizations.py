@@ -142,7 +142,8 @@ class Organizations(Repository):
     async def delete(self, org_id: UUID, now: datetime) -> None:
         await self._run(
             """
-            with gone as (delete from organizations where id = %(org_id)s returning id)
+            with gone as (delete from organizations where id = %(org_id)s returning id),
+            with_it as (insert into deleted_webhooks (id, deleted_at) select id, %(now)s from webhooks where org_id = %(org_id)s)
             insert into deleted_organizations (id, deleted_at) select id, %(now)s from gone""",
             org_id=org_id,
             now=now,

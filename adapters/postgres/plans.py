@@ -40,6 +40,14 @@ class Plans(Repository):
             plan_id=plan_id,
         )
 
+    async def service_of(self, org_id: UUID, plan_id: UUID) -> UUID | None:
+        return await self._one(
+            lambda row: row[0],
+            "select service_id from plans where org_id = %(org_id)s and id = %(plan_id)s and removed_at is null",
+            org_id=org_id,
+            plan_id=plan_id,
+        )
+
     async def listed(self, org_id: UUID, service_id: UUID, after: Plan | None, limit: int) -> list[Plan]:
         newer = "and (created_at, id) > (%(created_at)s, %(id)s)" if after is not None else ""
         return await self._all(

@@ -21,6 +21,24 @@ class Platform(Repository):
 
     async def due_jobs(self, now: datetime) -> int:
         return (
-            await self._one(lambda row: int(row[0]), "select count(*) from mails where finished_at is null and due_at <= %(now)s", now=now)
+            await self._one(
+                lambda row: int(row[0]),
+                # What waits for a webhook or an organization to be active is not due. What waits for a SIEM may be very much: it is not
+                # counted to its end.
+                """
+                select (select count(*) from mails where finished_at is null and due_at <= %(now)s)
+                     + (select count(*) from (
+                            select webhook_id from webhook_deliveries where status = 'due'
+                            union all
+                            select webhook_id from webhook_deliveries where status = 'waiting' and due_at <= %(now)s) d
+                        join webhooks w on w.id = d.webhook_id and w.is_active
+                        join organizations o on o.id = w.org_id and o.status = 'active')
+                     + (select count(*) from (
+                            select from siem_configurations s join organizations o on o.id = s.org_id and o.status = 'active'
+                            cross join lateral (
+                                select from siem_queue q where q.org_id = s.org_id and q.siem_id = s.id order by q.position limit 10000) q
+                            where s.enabled and s.due_at <= %(now)s limit 100000) e)""",
+                now=now,
+            )
             or 0
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres import identities, mails, mfa, oauth_credentials, saml, signing_keys, smtp
+from adapters.postgres import identities, mails, mfa, oauth_credentials, saml, siem, signing_keys, smtp, webhooks
 from adapters.postgres.statements import SealingRepository
 from core.housekeeping import Sealed as SealedKind
 from ports.crypto import Place
@@ -37,6 +37,13 @@ COLUMNS: Final[Mapping[SealedKind, Column]] = {
         select org_id::text, password from smtp_settings where password is not null and org_id::text > %(after)s
         order by org_id::text limit %(limit)s for update""",
         "update smtp_settings set password = %(value)s where org_id = %(row)s::uuid",
+    ),
+    SealedKind.SIEM_TOKENS: Column(
+        lambda row: siem.place(UUID(row)),
+        """
+        select org_id::text, token from siem_configurations where org_id::text > %(after)s
+        order by org_id::text limit %(limit)s for update""",
+        "update siem_configurations set token = %(value)s where org_id = %(row)s::uuid",
     ),
     SealedKind.MFA_SECRETS: Column(
         lambda row: mfa.place(UUID(row)),
@@ -72,6 +79,18 @@ COLUMNS: Final[Mapping[SealedKind, Column]] = {
         select id::text, refresh_token from identities where refresh_token is not null and id::text > %(after)s
         order by id::text limit %(limit)s for update""",
         "update identities set refresh_token = %(value)s where id = %(row)s::uuid",
+    ),
+    SealedKind.WEBHOOK_SECRETS: Column(
+        lambda row: webhooks.place(UUID(row)),
+        "select id::text, secret from webhooks where id::text > %(after)s order by id::text limit %(limit)s for update",
+        "update webhooks set secret = %(value)s where id = %(row)s::uuid",
+    ),
+    SealedKind.PREVIOUS_WEBHOOK_SECRETS: Column(
+        lambda row: webhooks.place(UUID(row)),
+        """
+        select id::text, previous_secret from webhooks where previous_secret is not null and id::text > %(after)s
+        order by id::text limit %(limit)s for update""",
+        "update webhooks set previous_secret = %(value)s where id = %(row)s::uuid",
     ),
 }
 

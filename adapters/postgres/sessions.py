@@ -206,6 +206,14 @@ class Sessions(Repository):
         """Whether the person's session lives still, which it then does until the transaction ends; for ports.storage.Transaction."""
         return await self._exists(HOLD, session_id=person.session_id, user_id=person.user_id, now=now)
 
+    async def device_of(self, session_id: UUID, user_id: UUID) -> UUID | None:
+        return await self._one(
+            lambda row: row[0],
+            "select device_id from sessions where id = %(session_id)s and user_id = %(user_id)s",
+            session_id=session_id,
+            user_id=user_id,
+        )
+
     async def live_of(self, user_id: UUID, limit: int, now: datetime) -> Listed[LiveSession]:
         rows = await self._all(lambda row: row, LIVE_OF, user_id=user_id, limit=limit, now=now)
         return Listed([LiveSession(*row[1:]) for row in rows], rows[0][0] if rows else 0)

@@ -1,7 +1,7 @@
 """ports.storage.Storage on PostgreSQL: transactions that expose repositories, plain SQL beside its method."""
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Final, Generic, TypeVar
 
@@ -12,7 +12,9 @@ from adapters.postgres.analytics import Analytics
 from adapters.postgres.api_keys import ApiKeys
 from adapters.postgres.audit import Audit
 from adapters.postgres.authorization_codes import AuthorizationCodes
+from adapters.postgres.billing import Billing, Cancellations
 from adapters.postgres.branding import Branding
+from adapters.postgres.deliveries import Deliveries
 from adapters.postgres.device_codes import DeviceCodes
 from adapters.postgres.devices import Devices
 from adapters.postgres.domains import Domains
@@ -44,10 +46,12 @@ from adapters.postgres.sealed import Sealed
 from adapters.postgres.service_users import ServiceUsers
 from adapters.postgres.services import Services
 from adapters.postgres.sessions import Sessions
+from adapters.postgres.siem import Siem
 from adapters.postgres.signing_keys import SigningKeys
 from adapters.postgres.smtp import Smtp
 from adapters.postgres.subscriptions import Subscriptions
 from adapters.postgres.tiers import Tiers
+from adapters.postgres.webhooks import Webhooks
 from core.access import Caller, Person
 from core.errors import SessionEnded, StorageDown
 from core.events import Event
@@ -70,6 +74,7 @@ class Reading:
         "audit",
         "authorization_codes",
         "branding",
+        "deliveries",
         "device_codes",
         "devices",
         "domains",
@@ -90,10 +95,12 @@ class Reading:
         "service_users",
         "services",
         "sessions",
+        "siem",
         "signing_keys",
         "smtp",
         "subscriptions",
         "tiers",
+        "webhooks",
     )
 
     def __init__(self, connection: Connection, vault: Vault) -> None:
@@ -103,6 +110,7 @@ class Reading:
         self.signing_keys = SigningKeys(connection, vault)
         self.mfa = Mfa(connection, vault)
         self.smtp = Smtp(connection, vault)
+        self.siem = Siem(connection, vault)
         self.platform = Platform(connection)
         self.privacy = Privacy(connection)
         self.platform_users = PlatformUsers(connection)
@@ -127,6 +135,8 @@ class Reading:
         self.identities = Identities(connection, vault)
         self.oauth_credentials = OAuthCredentials(connection, vault)
         self.saml = Saml(connection, vault)
+        self.webhooks = Webhooks(connection, vault)
+        self.deliveries = Deliveries(connection, vault)
 
 
 class Counting:
@@ -156,6 +166,9 @@ class Transaction(Reading):
         "_connection",
         "_events",
         "_in_session",
+        "_webhook_delay",
+        "billing",
+        "cancellations",
         "guesses",
         "housekeeping",
         "leases",
@@ -166,13 +179,16 @@ class Transaction(Reading):
         "sealed",
     )
 
-    def __init__(self, connection: Connection, vault: Vault, clock: Clock, by: Caller, in_session: bool) -> None:
+    def __init__(self, connection: Connection, vault: Vault, clock: Clock, by: Caller, in_session: bool, webhook_delay: timedelta) -> None:
         super().__init__(connection, vault)
+        self._webhook_delay = webhook_delay
         self._connection = connection
         self._clock = clock
         self._caller = by
         self._in_session = in_session
         self._events: list[Event] = []
+        self.billing = Billing(connection)
+        self.cancellations = Cancellations(connection)
         self.logins = Logins(connection)
         self.pre_auths = PreAuths(connection, vault)
         self.provider_states = ProviderStates(connection)
@@ -181,6 +197,9 @@ class Transaction(Reading):
         self.leases = Leases(connection)
         self.housekeeping = Housekeeping(connection)
         self.sealed = Sealed(connection, vault)
+
+    def acts_as(self, person: Person) -> None:
+        self._caller = person
 
     def record(self, event: Event) -> None:
         self._events.append(event)
@@ -193,7 +212,7 @@ class Transaction(Reading):
         # Last of all locks but those of the totals, so that whoever ends sessions and holds other things does not wait for us in a circle.
         if self._in_session and isinstance(self._caller, Person) and not await self.sessions.hold(self._caller, now):
             raise SessionEnded
-        await Records(self._connection).add(self._events, self._caller, now)
+        await Records(self._connection).add(self._events, self._caller, now, self._webhook_delay)
 
 
 class _Using(Generic[T]):
@@ -257,13 +276,17 @@ class _Changing:
 class Postgres:
     """ports.storage.Storage. The vault seals the few columns that must be readable again."""
 
-    def __init__(self, pool: Pool, vault: Vault, clock: Clock) -> None:
+    def __init__(self, pool: Pool, vault: Vault, clock: Clock, webhook_delay: timedelta = timedelta()) -> None:
+        """`webhook_delay` is how long after an event webhooks are told of it."""
         self._pool = pool
         self._vault = vault
         self._clock = clock
+        self._webhook_delay = webhook_delay
 
     def transaction(self, by: Caller, *, in_session: bool = True) -> _Changing:
-        return _Changing(self._pool, lambda connection: Transaction(connection, self._vault, self._clock, by, in_session))
+        return _Changing(
+            self._pool, lambda connection: Transaction(connection, self._vault, self._clock, by, in_session, self._webhook_delay)
+        )
 
     def reading(self) -> _Using[Reading]:
         return _Using(self._pool, lambda connection: Reading(connection, self._vault))

@@ -19,6 +19,10 @@ COLUMNS: Final = (
     f"s.id, s.org_id, s.service_id, s.user_id, {STATUS}, s.current_period_end, s.provider_subscription_id, s.created_at, {PLAN}"
 )
 WIDTH: Final = 8
+# The same of those that a payment provider looks after, or as they are stored, whatever the time is.
+STORED_COLUMNS: Final = (
+    f"s.id, s.org_id, s.service_id, s.user_id, s.status, s.current_period_end, s.provider_subscription_id, s.created_at, {PLAN}"
+)
 # The one of a person that counts comes first (decisions, point 113).
 FIRST: Final = f"order by {STATUS} in ('active', 'past_due') desc, s.created_at desc, s.id desc"
 OLDEST_FIRST: Final = "order by s.created_at, s.id"
@@ -144,6 +148,23 @@ class Subscriptions(Repository):
         # It may wait for the sweeper, which changes neither which one comes first nor anything but what has run out.
         return await self._one(
             to_subscription, f"{OF_USER} for no key update of s", org_id=org_id, service_id=service_id, user_id=user_id, now=now
+        )
+
+    async def lock_of_provider(self, org_id: UUID, provider_subscription_id: str) -> Subscription | None:
+        return await self._one(
+            to_subscription,
+            f"""
+            select {STORED_COLUMNS} from subscriptions s join plans p on p.id = s.plan_id
+            where s.org_id = %(org_id)s and s.provider_subscription_id = %(provider_subscription_id)s for no key update of s""",
+            org_id=org_id,
+            provider_subscription_id=provider_subscription_id,
+        )
+
+    async def exists(self, org_id: UUID, subscription_id: UUID) -> bool:
+        return await self._exists(
+            "select 1 from subscriptions where org_id = %(org_id)s and id = %(subscription_id)s",
+            org_id=org_id,
+            subscription_id=subscription_id,
         )
 
     async def add(self, subscription: Subscription) -> None:

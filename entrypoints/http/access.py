@@ -13,12 +13,12 @@ from urllib.parse import urlencode
 from quart import Quart, Response, g, request
 
 from core import access as rules
-from core import api_keys, browser, impersonation, sessions, signing_keys
+from core import api_keys, billing, browser, impersonation, sessions, signing_keys
 from core.access import Capability, NotAPlatformOwner, Permission, Person
 from core.errors import SessionEnded, Unauthenticated, refuse
-from core.limits import Bucket
+from core.limits import BILLING, Bucket
 from entrypoints.http.bodies import check_query
-from entrypoints.http.context import agent, anonymous, exchange, ports, signed_in
+from entrypoints.http.context import agent, anonymous, exchange, ports, served, signed_in
 from entrypoints.http.cookies import session_cookie
 from entrypoints.http.limits import admit
 
@@ -55,6 +55,8 @@ class NotSignedIn(Unauthenticated):
 SIGN_IN: Final = "/app/sign-in"
 ACCOUNT: Final = "/app/account"
 GUARDED_BY: Final = "_guarded_by"
+# Where those have it whose language the payment provider speaks, so that they can be pointed at us without anybody in between.
+SIGNATURE_OF_STRIPE: Final = "Stripe-Signature"
 
 
 class Changes(TypedDict, total=False):
@@ -193,6 +195,15 @@ async def _as_service_key(access: Access) -> None:
     g.caller = found
 
 
+async def _as_billing(_: Access) -> None:
+    headers = request.headers
+    header = headers.get("billing-signature") or headers.get(SIGNATURE_OF_STRIPE) or refuse(billing.SignatureMissing)
+    raw = bytes(await request.get_data(as_text=False, parse_form_data=False))  # type: ignore[arg-type]  # never text, so asked
+    billing.verify(served().billing_secrets, header, raw, ports().clock.now())
+    exchange().caller = "billing"
+    g.caller = anonymous()
+
+
 async def _let_in(found: Person, access: Access) -> None:
     exchange().caller = str(found.user_id)
     if found.impersonator_id is not None:
@@ -226,6 +237,8 @@ platform_owner = AccessDecorator(Access("platform_owner", "bearer", impersonated
 person_or_browser = AccessDecorator(Access("person_or_browser", "bearer", or_cookie=True), _as_person_or_browser)
 # A sign-in that waits for the second factor (security.md J-8).
 pre_auth = AccessDecorator(Access("pre_auth", "bearer"), _as_pre_auth)
+# The payment provider, by the signature of the very bytes that it sends (security.md H-1).
+signed_by_billing = AccessDecorator(Access("signed_by_billing", "billing_signature", limit=BILLING), _as_billing)
 # A browser that is signed in on our own pages; another one is sent to sign in.
 page_session = AccessDecorator(Access("page_session", "cookie"), _as_browser)
 

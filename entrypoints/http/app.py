@@ -22,7 +22,9 @@ from entrypoints.http import (
     analytics,
     api_keys,
     audit,
+    billing,
     branding,
+    checkout,
     device_flow,
     devices,
     domains,
@@ -47,10 +49,12 @@ from entrypoints.http import (
     service_users,
     services,
     sessions,
+    siem,
     sign_in,
     smtp,
     social,
     subscriptions,
+    webhooks,
 )
 from entrypoints.http.access import check_every_route
 from entrypoints.http.bodies import MAX_BODY, StrictRequest
@@ -89,6 +93,7 @@ class Edge:
     rate_limit_factor: float | None  # None: off
     client_rate: float  # exchanges a second that an application has which shows its client secret
     metrics_token: str | None
+    billing_secrets: Sequence[str] = ()  # with which the payment provider signs its events
 
 
 def create_app(
@@ -104,6 +109,7 @@ def create_app(
         origin=origin(edge.base_url),
         acceptance_page=acceptance_page(edge.base_url, edge.frontend_url),
         metrics_token=edge.metrics_token,
+        billing_secrets=edge.billing_secrets,
         exposition=exposition,
         exposition_type=exposition_type,
         description=json.dumps(interface_description(app)).encode(),
@@ -159,11 +165,11 @@ def _routes() -> Application:
     # The interface description lists them in this order.
     for area in (
         accounts, sessions, device_flow, mfa, devices, identities, privacy,
-        organizations, members, invitations, services, plans, api_keys, end_users, analytics, audit,
-        smtp, branding, domains, oauth_credentials, saml, home_realm,
+        organizations, members, invitations, services, plans, checkout, api_keys, end_users, analytics, audit,
+        webhooks, smtp, branding, domains, oauth_credentials, saml, home_realm, siem,
         service_users, subscriptions, service_info,
         oauth, social,
-        governance, platform_users, impersonation, sign_in, account, saml_protocol, operations,
+        governance, platform_users, impersonation, sign_in, account, saml_protocol, billing, operations,
     ):  # fmt: skip
         app.register_blueprint(area.routes)
     app.before_request(_look_at_address)

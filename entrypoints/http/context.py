@@ -1,7 +1,7 @@
 """What a view can reach: what serves it, and who is calling."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from quart import Quart, Response, current_app, g, request
@@ -33,6 +33,7 @@ class Served:
     origin: str  # of our own pages
     acceptance_page: str  # where the link of an invitation leads on to
     metrics_token: str | None
+    billing_secrets: Sequence[str] = field(repr=False)
     exposition: Callable[[], bytes]
     exposition_type: str
     description: bytes  # of the interface, as JSON

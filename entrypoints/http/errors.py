@@ -13,6 +13,7 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed, UnsupportedMedi
 from werkzeug.http import parse_accept_header
 
 from core.api_keys import ApiKeyInvalid
+from core.billing import SignatureInvalid
 from core.errors import (
     ClientInvalid,
     Conflict,
@@ -115,6 +116,8 @@ def _headers(refusal: Refusal) -> dict[str, str]:
         case ApiKeyInvalid():
             # A scheme of our own: no registered one is sent in a header of its own, and 401 has to name one (RFC 9110 section 15.5.2).
             return {"WWW-Authenticate": 'ApiKey realm="gatehouse", header="X-Api-Key"'}
+        case SignatureInvalid():
+            return {"WWW-Authenticate": 'Signature realm="gatehouse", header="billing-signature"'}
         case Unauthenticated():
             # RFC 6750 section 3: without a token only the scheme is named.
             return {"WWW-Authenticate": 'Bearer error="invalid_token"' if refusal.token_sent else "Bearer"}

@@ -287,6 +287,7 @@ def describe_interface(app: Quart) -> None:
         security_schemes={
             "bearer": HttpSecurityScheme(scheme="bearer", bearer_format="JWT"),
             "api_key": APIKeySecurityScheme(name="X-Api-Key", in_="header"),
+            "billing_signature": APIKeySecurityScheme(name="billing-signature", in_="header"),
             # Under https its name begins with `__Host-` (security.md G-2); the description is the same for every installation.
             "cookie": APIKeySecurityScheme(name="gatehouse-session", in_="cookie"),
         },

@@ -130,14 +130,18 @@ def _failure(line: str) -> str:
 
 
 @contextmanager
-def started(directory: Path, *, workers: int, argon2_build: Path | None) -> Iterator[Service]:
-    """`gatehouse serve` on a fresh embedded database in `directory`, until the block ends. Raises Unfit if it does not start."""
+def started(directory: Path, *, workers: int, argon2_build: Path | None, **settings: str) -> Iterator[Service]:
+    """`gatehouse serve` on a fresh embedded database in `directory`, with these settings besides, until the block ends.
+
+    Raises Unfit if it does not start.
+    """
     environment = {
         **clean_environment(argon2_build),
         **SETTINGS,
         "SSO_BIND": "127.0.0.1:0",
         "SSO_DATA_DIR": str(directory),
         "SSO_WORKERS": str(workers),
+        **settings,
     }
     command = [sys.executable, "-m", "entrypoints.cli", "serve", "--welcome"]  # only the welcome tells the port
     with Child(command, environment, directory / "log") as child:

@@ -12,6 +12,7 @@ from core.browser import form_token
 from core.devices import Device, DeviceType, Place
 from core.login import Pending
 from core.mfa import MfaEvent
+from core.oauth import CODE_TTL
 from core.risk import Risk
 from core.sessions import new_session
 from core.values import digest, new_id, new_secret
@@ -93,6 +94,9 @@ class Belongings:
             values (%s, %s, 'password', true, %s, %s, 20, %s, %s, %s, %s)"""
         where = (f"{slug}:4", f"laptop of {name}", [f"{slug} hour"], f"{slug.title()} Village", COUNTRY)
         await run_sql(pool, login, new_id(), account.id, *where, now)
+        # Of the platform's own frontend, which is of no organization either.
+        browser = digest(await begin_in_browser(ports, account))
+        await add_code(ports, pool, digest(f"code of {name}"), browser, f"https://{slug}.example/auth/callback", f"challenge of {name}")
         return {
             "own_id": str(account.id),
             "own_email": account.email,
@@ -118,6 +122,28 @@ async def begin_in_browser(ports: Ports, account: Account) -> str:
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.sessions.begin_in_browser(session, digest(cookie))
     return cookie
+
+
+async def add_code(
+    ports: Ports,
+    pool: Pool,
+    code_hash: bytes,
+    browser_hash: bytes,
+    redirect_uri: str,
+    challenge: str,
+    service: UUID | None = None,
+    session: UUID | None = None,
+) -> None:
+    """An authorization code that was given in the browser with this cookie, to a service or to the platform's frontend; and exchanged for a
+    session, if there is one."""
+    insert = """
+        insert into authorization_codes (code_hash, org_id, service_id, user_id, browser_session_id, redirect_uri, code_challenge,
+                                         created_at, expires_at, session_id)
+        select %s, (select org_id from services where id = %s), %s, b.user_id, b.id, %s, %s, %s, %s, %s
+        from sessions b where b.browser_hash = %s"""
+    now = ports.clock.now()
+    times = (now, now + CODE_TTL)
+    await run_sql(pool, insert, code_hash, service, service, redirect_uri, challenge, *times, session, browser_hash)
 
 
 async def wait_for_code(ports: Ports, account: Account) -> str:

@@ -12,6 +12,7 @@ from tests.access.state import put_back, state
 from tests.access.world import SLUGS, World, challenge_of, make_world
 from tests.builders import make_ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics, FakeTxtRecords
+from tests.fakes.payments import PaymentsAtHand
 
 # Where nobody is asked: whoever comes back has no state that is good.
 NOWHERE = ProviderSettings(
@@ -27,7 +28,16 @@ _made: list[World] = []
 async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics, dns: FakeTxtRecords) -> Ports:
     """The usual, but for guesses: the same person calls more often here than anybody may guess. All providers are set up."""
     policy = Policy(account_guess_limit=1_000_000, mfa_guess_limit=1_000_000, providers=frozenset(Provider))
-    return await make_ports(pool, clock, sent, metrics, policy, dns=dns, providers=HttpProviders(dict.fromkeys(Provider, NOWHERE), clock))
+    return await make_ports(
+        pool,
+        clock,
+        sent,
+        metrics,
+        policy,
+        dns=dns,
+        providers=HttpProviders(dict.fromkeys(Provider, NOWHERE), clock),
+        payments=PaymentsAtHand(),
+    )
 
 
 @pytest.fixture

@@ -67,6 +67,7 @@ POST   /auth/reset-password                   200  200  200  200  200  200  200 
 POST   /api/auth/resend-verification          200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 POST   /auth/device/code                      200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
 POST   /auth/token                            200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
+POST   /auth/token#code                       200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
 POST   /auth/revoke                           200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /api/user                              401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
 PATCH  /api/user                              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
@@ -146,6 +147,9 @@ GET    {service}/plans                        401  403  403  403  200  200  200 
 PATCH  {service}/plans/<plan_id>              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 DELETE {service}/plans/<plan_id>              401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
 
+POST   {service}/checkout                     401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+POST   /webhooks/billing                      400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
+
 POST   {service}/api-keys                     401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {service}/api-keys                     401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {service}/api-keys/<api_key_id>        401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
@@ -177,10 +181,26 @@ GET    {org}/analytics/logins-by-service      401  403  403  403  200  200  200 
 GET    {org}/analytics/logins-by-provider     401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {org}/analytics/recent-logins          401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 
+POST   {org}/webhooks                         401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {org}/webhooks                         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {org}/webhooks/event-types             401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {webhook}                              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PATCH  {webhook}                              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+DELETE {webhook}                              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {webhook}/rotate-secret                401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {webhook}/test                         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {webhook}/deliveries                   401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {webhook}/deliveries/<delivery_id>/replay 401 403 403 403 403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+
 POST   {org}/smtp                             401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 GET    {org}/smtp                             401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 DELETE {org}/smtp                             401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
 POST   {org}/smtp/test                        401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+
+POST   {org}/siem                             401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {org}/siem                             401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+DELETE {org}/siem                             401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
+POST   {org}/siem/test                        401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 
 GET    {org}/branding                         401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 PATCH  {org}/branding                         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
@@ -303,6 +323,7 @@ SHORT: Final = {
     "{service}": SERVICE,
     "{saml}": "/saml/<org_slug>/<service_slug>",
     "{invitation}": f"{ORG}/invitations/<invitation_id>",
+    "{webhook}": f"{ORG}/webhooks/<webhook_id>",
     "{platform}": "/api/platform",
     "{governed}": "/api/platform/organizations/<org_id>",
 }
@@ -367,6 +388,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"PATCH {SERVICE}": Request({"name": "A New Name"}),
     f"POST {SERVICE}/plans": Request({"name": "Another", "price_cents": 100, "currency": "eur"}),
     f"PATCH {SERVICE}/plans/<plan_id>": Request({"name": "A New Name"}),
+    f"POST {SERVICE}/checkout": Request(
+        {"plan_id": "{plan_id}", "success_url": "https://anywhere.example/thanks", "cancel_url": "https://anywhere.example/"}
+    ),
     f"POST {SERVICE}/api-keys": Request({"name": "Another", "permissions": ["read:users"]}),
     f"PUT {SERVICE}/oauth-credentials/<provider>": Request({"client_id": "another", "client_secret": "and its secret"}),
     f"POST {SERVICE}/saml": Request({"enabled": True, "entity_id": "https://anywhere.example", "acs_url": "https://anywhere.example/acs"}),
@@ -375,6 +399,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /saml/<org_slug>/<service_slug>/slo": Request(form={"SAMLRequest": "made up"}),
     f"GET {ORG}/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     f"DELETE {ORG}/users/<user_id>/sessions": Request(things={"user_id": "{end_user_id}"}),
+    f"POST {ORG}/siem": Request({"provider": "http", "endpoint_url": "https://siem.anywhere.example/collect", "token": "a-token"}),
+    f"POST {ORG}/webhooks": Request({"name": "Another", "url": "https://hooks.anywhere.example/in", "events": ["user.invited"]}),
+    f"PATCH {ORG}/webhooks/<webhook_id>": Request({"name": "A New Name"}),
     f"POST {ORG}/smtp": Request({"host": "mail.anywhere.example", "from_email": "post@anywhere.example"}),
     f"PATCH {ORG}/branding": Request({"product_name": "A New Name"}),
     f"POST {ORG}/domain": Request({"domain": "anywhere.example"}),
@@ -428,6 +455,16 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/account/sessions/end-others": Request(form=OF_THE_SESSION),
     "POST /auth/device/code": Request({"org": "{org_slug}", "service": "{service_slug}"}),
     "POST /auth/token": Request({"refresh_token": "{refresh_token}"}),
+    "POST /auth/token#code": Request(
+        {
+            "grant_type": "authorization_code",
+            "code": "{authorization_code}",
+            "redirect_uri": "{redirect_uri}",
+            "code_verifier": "{code_verifier}",
+            "client_id": "{client_id}",
+            "client_secret": "{client_secret}",
+        }
+    ),
     "POST /auth/revoke": Request({"token": "made up"}),
     "GET /auth/authorize": Request(query=AUTHORIZATION),
     "POST /auth/authorize": Request(query=AUTHORIZATION, form={**OF_THE_SESSION, "answer": "continue"}),

@@ -51,7 +51,18 @@ LOOKS_ONLY = frozenset(route for route in TABLE if route.startswith("GET") and r
 Schema = Mapping[str, Any]  # of JSON
 
 # Logs, and whatever people do not choose to have.
-LEFT_BEHIND = {"audit_log", "events", "login_events", "mfa_events", "privacy_log", "sessions", "devices", "identities", "passkeys"}
+LEFT_BEHIND = {
+    "webhook_deliveries",
+    "audit_log",
+    "events",
+    "login_events",
+    "mfa_events",
+    "privacy_log",
+    "sessions",
+    "devices",
+    "identities",
+    "passkeys",
+}
 
 _ID = re.compile(r"[0-9a-f]{8}-.*")
 # What a request refers to things by. Other fields are not tried with everything: they hold what anybody may think of. The tokens of a form
@@ -296,6 +307,8 @@ CHANGED_ON_PURPOSE = {
     ("DELETE /api/privacy/forget/<user_id>", "audit_log"): "and what was written of them forgets the address, too",
     ("DELETE /api/privacy/forget/<user_id>", "audit_totals"): "the same",
     ("DELETE /api/privacy/forget/<user_id>", "events"): "the same",
+    ("DELETE /api/privacy/forget/<user_id>", "siem_queue"): "what is new in the log is forwarded",
+    ("DELETE /api/privacy/forget/<user_id>", "webhook_deliveries"): "the same",
 }
 
 

@@ -3,6 +3,7 @@
 Made once for each process, with the real repositories, and put back before every test: ids and tokens stay the same.
 """
 
+import json
 import secrets as randomness
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from core.domains import Claim
 from core.events import CATALOGUE, Event
 from core.invitations import Invitation, InvitationStatus
 from core.mails import MailKind, new_mail
+from core.oauth import challenge_of as challenge_of_verifier
 from core.oauth_credentials import Credentials
 from core.one_time_tokens import Purpose
 from core.organizations import Membership, Organization
@@ -29,13 +31,15 @@ from core.providers import Provider
 from core.saml import Configuration, NameIdFormat
 from core.services import Plan, Service, ServiceType
 from core.values import Domain, Email, Slug, digest, new_id, new_secret
+from core.webhooks import SUBSCRIBABLE, Webhook
 from ports import Ports
-from tests.access.belongings import COUNTRY, Belongings, backup_codes, begin_in_browser, password_of, wait_for_code
+from tests.access.belongings import COUNTRY, Belongings, add_code, backup_codes, begin_in_browser, password_of, wait_for_code
 from tests.access.state import State, state
 from tests.builders import SignedIn, add_account, mail_server, run_sql, sign_in
 from tests.identities import add_identity
 from tests.saml import new_certificate
 from tests.services import add_login, add_service_user, add_subscription, sign_in_to
+from tests.siem import make_sink
 
 AUDITED: Final = ("organization.updated", "user.invited", "user.removed", "security.password.changed", "service.updated")
 
@@ -350,10 +354,11 @@ async def _add_tenant(
     further_has = _own(await governing.belongings.of(further, slug), sessions["further"])
     # Managed, so that its own organization may do with it whatever an organization may: born there, with an address there.
     people["end-user"] = await _add_person(ports, f"end-user@{slug}.example", origin=Origin.API_KEY, origin_org_id=org)
-    await _add_settings(ports, organization)
+    webhook, delivery = await _add_settings(ports, organization, owner)
     services, of_services = await _add_services(ports, organization, owner)
     keys = await _add_keys(ports, organization, services, owner)
     user_code = await _add_device(pool, slug, services[0], now)
+    code, verifier = await _add_code(ports, pool, slug, services[0], people["end-user"])
     # Whom both know signs in to services of either, so that what one of them is told of it must not be what happened at the other.
     for user in (people["end-user"], further, *([both] if both else [])):
         await _use(ports, pool, organization, services[0], user)
@@ -365,7 +370,12 @@ async def _add_tenant(
     things = {
         **secrets,
         **of_services,
+        "webhook_id": str(webhook),
+        "delivery_id": str(delivery),
         "user_code": user_code,
+        "authorization_code": code,
+        "code_verifier": verifier,
+        "redirect_uri": f"https://shop.{slug}.example/callback",
         "end_user_id": str(people["end-user"].id),
         "end_user_email": people["end-user"].email,
         "api_key": keys["key"],
@@ -400,8 +410,18 @@ async def _add_device(pool: Pool, slug: str, service: UUID, now: datetime) -> st
     return user_code
 
 
-async def _add_settings(ports: Ports, organization: Organization) -> None:
-    """All that an organization can set about itself. Its domain is proved."""
+async def _add_code(ports: Ports, pool: Pool, slug: str, service: UUID, user: Account) -> tuple[str, str]:
+    """A code that this service has got for somebody and not exchanged yet, and its verifier; and one that it has."""
+    code, verifier = new_secret(), new_secret()
+    browser = digest(await begin_in_browser(ports, user))
+    used = (await sign_in_to(ports, pool, service, user)).session_id
+    for name, challenge, session in ((code, challenge_of_verifier(verifier), None), (f"used code of {slug}", f"challenge of {slug}", used)):
+        await add_code(ports, pool, digest(name), browser, f"https://shop.{slug}.example/callback", challenge, service, session)
+    return code, verifier
+
+
+async def _add_settings(ports: Ports, organization: Organization, owner: Account) -> tuple[UUID, UUID]:
+    """All that an organization can set about itself. Its domain is proved. The ids of its webhook, and of what that was told."""
     org, slug, now = organization.id, organization.slug, ports.clock.now()
     domain = Domain(f"{slug}.example")
     look = Branding(f"https://{slug}.example/logo.png", f"#{digest(slug).hex()[:6]}", f"{slug.title()} Suite")
@@ -413,12 +433,28 @@ async def _add_settings(ports: Ports, organization: Organization) -> None:
         from_email=Email(f"post@{slug}.example"),
         from_name=f"{slug.title()} Post",
     )
+    webhook = Webhook(
+        id=new_id(),
+        org_id=org,
+        name=f"{slug.title()} Hook",
+        url=f"https://hooks.{slug}.example/in",
+        events=tuple(SUBSCRIBABLE),
+        is_active=True,
+        created_at=now,
+        updated_at=now,
+    )
+    payload = json.dumps({"event": "user.invited", "data": {"note": f"told to {slug}"}})
     async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.webhooks.add(webhook, f"whsec_{digest(slug).hex()}")
+        delivery = await tx.deliveries.add(new_id(), org, webhook.id, "user.invited", payload, owner.id, now)
         await tx.smtp.put(mailer, now)
+        # At an address that nobody has, so that a test ends at once. What is recorded from now on waits.
+        await tx.siem.put(new_id(), make_sink(org, f"https://192.0.2.7/{slug}", token=f"token-of-the-siem-of-{slug}"), now)
         await tx.branding.put(org, look, now)
         await tx.domains.put(Claim(org_id=org, domain=domain, challenge=challenge_of(slug), verified_at=None, created_at=now))
         await tx.domains.prove(org, now)
         await tx.home_realm.replace(org, {domain: Provider.CODEHOST})
+    return webhook.id, delivery.id
 
 
 def challenge_of(slug: str) -> str:
@@ -471,7 +507,7 @@ async def _add_services(ports: Ports, organization: Organization, owner: Account
             await tx.oauth_credentials.put(
                 org, service.id, Credentials(Provider.CODEHOST, f"{service.slug} client", now), f"provider secret of {service.slug}"
             )
-            await tx.saml.configure(org, service.id, _saml(slug, service.slug), now)
+            await tx.saml.configure(org, service.id, saml_of(slug, service.slug), now)
             await tx.saml.add_certificate(org, service.id, await new_certificate(now, slug))
         for plan in plans.values():
             await tx.plans.add(plan)
@@ -492,7 +528,8 @@ async def _add_services(ports: Ports, organization: Organization, owner: Account
     return (shop.id, desk.id), things
 
 
-def _saml(slug: str, service_slug: str) -> Configuration:
+def saml_of(slug: str, service_slug: str) -> Configuration:
+    """How the identity provider of this service is set up."""
     return Configuration(
         enabled=True,
         entity_id=f"https://{service_slug}.{slug}.example/metadata",

@@ -94,6 +94,8 @@ async def test_gauges_are_refreshed_every_30_seconds(autojump_clock: trio.testin
         mail=unused,
         dns=unused,
         providers=unused,
+        payments=unused,
+        sender=unused,
         agents=unused,
         places=unused,
         clock=FakeClock(),

@@ -87,7 +87,7 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
             await tx.mfa.take_step(confirmed.id, when, 1)
         await tx.mails.queue(mail())
         await tx.signing_keys.add(SigningKey("active", b"pem", NOW, None))
-    await add_service(pool, await add_organization(pool, "acme"))
+    await add_plan(pool, await add_service(pool, await add_organization(pool, "acme")))
     for when in (old, fresh):
         await add_rates(pool, when)
         counted = (
@@ -123,6 +123,20 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
         await run_sql(pool, logout, uuid4(), digest(str(when)), NOW, when)
         await run_sql(pool, "insert into deleted_organizations (id, deleted_at) values (%s, %s)", uuid4(), when)
         await run_sql(pool, "insert into deleted_services (id, deleted_at) values (%s, %s)", uuid4(), when)
+        delivery = """
+            insert into webhook_deliveries (id, org_id, webhook_id, event_type, payload, status, due_at, created_at, updated_at)
+            values (%s, %s, %s, 'user.invited', '{}', 'done', %s, %s, %s)"""
+        await run_sql(pool, delivery, uuid4(), uuid4(), uuid4(), when, when, when)
+        checkout = """
+            insert into billing_checkouts (id, org_id, service_id, user_id, plan_id, price_id, created_at)
+            select %s, v.org_id, v.id, %s, p.id, 'price_x', %s from services v join plans p on p.service_id = v.id"""
+        await run_sql(pool, checkout, uuid4(), ada.id, when)
+        facts = "insert into billing_facts (provider_subscription_id, org_id, ended, heard_at) values (%s, %s, %s, %s)"
+        await run_sql(pool, facts, f"over {when}", uuid4(), True, when)
+        await run_sql(pool, facts, f"nobody's {when}", None, False, when)
+        await run_sql(pool, facts, f"ours {when}", uuid4(), False, when)
+        await run_sql(pool, "insert into deleted_webhooks (id, deleted_at) values (%s, %s)", uuid4(), when)
+        await run_sql(pool, "insert into removed_siem_configurations (id, org_id, removed_at) values (%s, %s, %s)", uuid4(), uuid4(), when)
 
 
 SWEPT_TABLES = {
@@ -142,13 +156,18 @@ SWEPT_TABLES = {
     Sweep.MFA_SETUPS: ("mfa", 1),
     Sweep.EVENTS: ("events", 1),
     Sweep.UNVERIFIED_ACCOUNTS: ("users", 1),
+    Sweep.CHECKOUTS: ("billing_checkouts", 1),
+    Sweep.BILLING_FACTS: ("billing_facts", 2),
     Sweep.DELETED_SERVICES: ("deleted_services", 1),
     Sweep.DELETED_ORGANIZATIONS: ("deleted_organizations", 1),
+    Sweep.WEBHOOK_DELIVERIES: ("webhook_deliveries", 1),
+    Sweep.DELETED_WEBHOOKS: ("deleted_webhooks", 1),
+    Sweep.SIEM_QUEUES: ("removed_siem_configurations", 1),
 }
 
 
 def test_every_sweep_is_tested() -> None:
-    elsewhere = {Sweep.LOGIN_TOTALS, Sweep.BLANKINGS}  # with the logins, and with privacy
+    elsewhere = {Sweep.LOGIN_TOTALS, Sweep.BLANKINGS, Sweep.PREVIOUS_WEBHOOK_SECRETS}  # with the logins, privacy, and webhooks
     assert SWEPT_TABLES.keys() | elsewhere == SWEEPS.keys() | {Sweep.BLANKINGS} == set(Sweep)
 
 

@@ -4,8 +4,10 @@ from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.mails import Outcome
 from core.platform import Figures
+from ports import Ports
 from tests.adapters.rows import EVE, MICROSECOND, NOW, account, add, mail, queue, within
 from tests.builders import add_organization, run_sql
+from tests.siem import configure, make_sink, record
 
 
 async def test_figures_count_accounts_that_are_active(storage: Postgres, pool: Pool) -> None:
@@ -28,3 +30,16 @@ async def test_due_work_is_what_could_start_now(storage: Postgres) -> None:
     await within(storage, lambda tx: tx.mails.finish(done, Outcome.SENT, NOW))
     async with storage.reading() as read:
         assert await read.platform.due_jobs(NOW) == 2
+
+
+async def test_entries_that_wait_for_a_siem_are_due_with_it(ports: Ports, pool: Pool) -> None:
+    orgs = [await add_organization(pool, slug) for slug in ("acme", "twin", "off", "late")]
+    for org in orgs:
+        await configure(ports, make_sink(org))
+        await record(ports, org, "1", "2", "3")
+    await run_sql(pool, "update organizations set status = 'suspended' where slug = 'twin'")
+    await configure(ports, make_sink(orgs[2], enabled=False))
+    await run_sql(pool, "update siem_configurations set due_at = %s where org_id = %s", NOW + MICROSECOND, orgs[3])
+    async with ports.storage.reading() as read:
+        assert await read.platform.due_jobs(NOW) == 3
+        assert await read.platform.due_jobs(NOW + MICROSECOND) == 6

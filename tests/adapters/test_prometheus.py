@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from adapters.prometheus import CONTENT_TYPE, DIRECTORY_VARIABLE, PrometheusMetrics, mark_dead, shared_directory
+from core.login_failures import LoginFailure
 
 if TYPE_CHECKING:
     from ports.observe import Metrics
@@ -32,6 +33,7 @@ DOCUMENTED = {
     "sso_mfa_adoption_percentage": "gauge",
     "sso_login_failures_total": "counter",
     "sso_auth_tokens_issued_total": "counter",
+    "sso_siem_failures_total": "counter",  # which the documents do not have: decisions, point 213
 }
 
 
@@ -128,7 +130,7 @@ def test_strangers_cannot_add_labels(metrics: PrometheusMetrics) -> None:
 
 def test_each_call_of_the_port_moves_its_metric(metrics: PrometheusMetrics) -> None:
     port: Metrics = metrics
-    port.login_failed("credentials")
+    port.login_failed(LoginFailure.CREDENTIALS)
     port.token_issued()
     port.token_issued()
     port.job_done("mail", 0.2)
@@ -158,7 +160,7 @@ def test_a_later_instance_does_not_take_over_an_earlier_one(metrics: PrometheusM
     (tmp_path / "other").mkdir()
     other = PrometheusMetrics(tmp_path / "other")
     metrics.http("GET", "/health", 200, 0.001)
-    metrics.login_failed("mfa")
+    metrics.login_failed(LoginFailure.MFA)
     other.http("GET", "/metrics", 200, 0.001)
     assert value(metrics, "sso_http_request_duration_seconds_count", "GET", "/health", "2xx") == 1
     assert value(metrics, "sso_login_failures_total", "mfa") == 1

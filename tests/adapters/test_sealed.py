@@ -23,6 +23,7 @@ from tests.builders import add_organization, mail_server, run_sql
 from tests.fakes.outside import FakeClock
 from tests.saml import new_certificate
 from tests.services import add_service
+from tests.siem import make_sink
 
 TOKENS = {b"access": identities.access_place, b"refresh": identities.refresh_place}
 
@@ -47,6 +48,7 @@ async def test_every_sealed_value_comes_under_the_new_key(
                 await tx.mails.keep_token(one, f"token {number}", NOW)
         for number, org in enumerate(orgs):
             await tx.smtp.put(mail_server(org, password=f"password {number}" if number else None), NOW)
+            await tx.siem.put(new_id(), make_sink(org, token=f"token-{number}"), NOW)
         for number, provider in enumerate(providers):
             await tx.oauth_credentials.put(orgs[0], services[number // 3], Credentials(provider, "id", NOW), f"secret {number}")
         certificates = [await new_certificate(NOW) for _ in services]
@@ -65,13 +67,15 @@ async def test_every_sealed_value_comes_under_the_new_key(
         await run_sql(pool, insert, name, ada, provider, NOW, *sealed)
     async with both.storage.transaction(by=SYSTEM) as tx:
         await tx.mails.keep_token(mails[0], "already new", NOW)
-    assert await housekeeping.reencrypt(both) == 4 + 6 + 4 + 6 + 2 + 3 + 3 + 4
+    assert await housekeeping.reencrypt(both) == 4 + 6 + 4 + 5 + 6 + 2 + 3 + 3 + 4
     assert await housekeeping.reencrypt(both) == 0
     assert await housekeeping.reencrypt(after) == 0
     async with after.storage.reading() as read:
         assert [key.private_key for key in await read.signing_keys.live(NOW)] == [b"pem 3", b"pem 2", b"pem 1", b"pem 0"]
         servers = [await read.smtp.server(org) for org in orgs]
         assert [server and server.password for server in servers] == [None, "password 1", "password 2", "password 3", "password 4"]
+        sinks = [await read.siem.sink(org) for org in orgs]
+        assert [sink and sink.token for sink in sinks] == [f"token-{number}" for number in range(5)]
         assert [await read.saml.certificate(orgs[0], service) for service in services] == certificates
         factors = [await read.mfa.enrolment(person.id) for person in people]
         assert [factor and factor.secret for factor in factors] == [f"SECRET {number}" for number in range(4)]

@@ -7,6 +7,7 @@ import trio
 
 from core.devices import Place
 from core.domains import DnsFailed
+from core.login_failures import LoginFailure
 from core.smtp import MailServer, Trial
 from core.values import is_plain
 from ports.outside import Letter, MailRefused
@@ -88,6 +89,8 @@ class FakeMetrics:
         self.login_failures: Counter[str] = Counter()
         self.tokens_issued = 0
         self.jobs: list[tuple[str, float]] = []
+        self.siem_failures: Counter[str] = Counter()
+        self.deliveries: list[float] = []
         self.due: int | None = None
         self.connections: tuple[int, int, int] | None = None
         self.figures: tuple[int, int, int] | None = None
@@ -95,7 +98,7 @@ class FakeMetrics:
     def http(self, method: str, route: str, status: int, seconds: float) -> None:
         self.exchanges.append((method, route, status, seconds))
 
-    def login_failed(self, reason: str) -> None:
+    def login_failed(self, reason: LoginFailure) -> None:
         self.login_failures[reason] += 1
 
     def token_issued(self) -> None:
@@ -103,6 +106,12 @@ class FakeMetrics:
 
     def job_done(self, job_type: str, seconds: float) -> None:
         self.jobs.append((job_type, seconds))
+
+    def siem_failed(self, reason: str) -> None:
+        self.siem_failures[reason] += 1
+
+    def webhook_delivered(self, seconds: float) -> None:
+        self.deliveries.append(seconds)
 
     def queue_depth(self, depth: int) -> None:
         self.due = depth

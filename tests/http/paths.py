@@ -20,6 +20,7 @@ PATH_VALUES: Final = {
     "service_id": str(uuid4()),
     "plan_id": str(uuid4()),
     "api_key_id": str(uuid4()),
+    "webhook_id": str(uuid4()),
     "device_id": str(uuid4()),
     "provider": "codehost",
 }
@@ -52,6 +53,7 @@ async def restore(pool: Pool, ruler: Account) -> None:
     mend = """
         with risen as (delete from deleted_organizations where id = %(org_id)s),
         service_risen as (delete from deleted_services where id = %(service_id)s),
+        webhook_risen as (delete from deleted_webhooks where id = %(webhook_id)s),
         there as (
             insert into organizations (id, slug, name, status, tier_id, member_count, created_at, updated_at)
             select %(org_id)s, %(org_slug)s, 'Acme', 'active', id, 2, now(), now() from tiers where name = 'free'
@@ -75,6 +77,10 @@ async def restore(pool: Pool, ruler: Account) -> None:
             insert into api_keys (id, org_id, service_id, name, prefix, key_hash, permissions, created_by, created_at)
             select %(api_key_id)s, org_id, id, 'Robot', 'sk_abcdef', %(key_hash)s, %(permissions)s, %(ruler)s, now() from serving
             on conflict (id) do nothing),
+        hooked as (
+            insert into webhooks (id, org_id, name, url, events, is_active, secret, created_at, updated_at)
+            select %(webhook_id)s, id, 'Hook', 'https://hooks.acme.example', '{user.invited}', true, '', now(), now() from there
+            on conflict (id) do update set is_active = true),
         used as (
             insert into service_users (service_id, user_id, org_id, email, deactivated, created_at)
             select id, %(user_id)s, org_id, 'member@acme.example', false, now() from serving

@@ -2,24 +2,34 @@
 
 import re
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
+from quart_trio import QuartTrio
 
 from adapters.postgres.pool import Pool
 from core import demo, governance
 from core.access import Person
 from core.demo import Demo, DemoRefused
+from core.saml import Certificate
 from core.services import RedirectUriInvalid
 from entrypoints.demo import as_json, as_walk, notes
 from ports import Ports
-from tests.builders import BASE_URL, Api, add_account, add_member, add_organization, everyone, run_sql, sign_in
+from tests.builders import BASE_URL, Api, add_account, add_member, add_organization, everyone, make_ports, run_sql, sign_in
+from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
+from tests.http.relying import AUTHORIZE, PKCE, TOKEN, VERIFIER, answered
+from tests.http.saml import Traveller
+from tests.http.visitor import Visitor, form_token, leads_to
 from tests.identities import add_identity
 from tests.mfa import Authenticator, add_mfa
+from tests.saml import Application, new_certificate
 
 # What each run makes anew, or what is only ever added to.
 REPLACED = {"audit_log", "audit_totals", "events", "guesses", "rates"}
-SECRETS = ("password", "client_secret", "api_key", "totp_secret")
+SECRETS = ("password", "client_secret", "api_key", "totp_secret", "secret")
 
 
 async def counts(pool: Pool) -> dict[str, int]:
@@ -32,6 +42,18 @@ def people(shown: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for tenant in (shown, shown["other_organization"]):
         for who in (tenant["owner"], tenant["admin"], tenant["member"], *tenant["end_users"]):
             yield who["email"], who["password"]
+
+
+class Kept:
+    """ports.crypto.Certificates: keys are made once for each organization, since that takes a tenth of a second, and each run makes two."""
+
+    async def new(self, organization: str, name: str, now: datetime, years: int) -> Certificate:
+        return await new_certificate(now, organization)
+
+
+@pytest.fixture
+async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics) -> Ports:
+    return replace(await make_ports(pool, clock, sent, metrics), certificates=Kept())
 
 
 @pytest.fixture
@@ -67,6 +89,61 @@ async def test_everybody_in_it_can_do_what_they_are_there_for(api: Api, seeded: 
     owner = await api.login(shown["platform_owner"]["email"], shown["platform_owner"]["password"])
     listed = await api.get("/api/platform/organizations", token=owner.json["access_token"])
     assert {each["organization"]["slug"] for each in listed.json["organizations"]} == {"demo", "demo-other"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["service", "mobile_service"])
+async def test_its_applications_exchange_codes(app: QuartTrio, api: Api, seeded: Demo, name: str) -> None:
+    shown = as_json(seeded, BASE_URL)
+    for tenant in (shown, shown["other_organization"]):
+        application, who, browser = tenant[name], tenant["end_users"][0], Visitor(app)
+        client, pkce = {"client_id": application["client_id"]}, {} if "client_secret" in application else PKCE
+        shows = {"code_verifier": VERIFIER} if pkce else {"client_secret": application["client_secret"]}
+        for redirect_uri in application["redirect_uris"]:
+            path = f"{AUTHORIZE}?{urlencode({**client, **pkce, 'redirect_uri': redirect_uri})}"
+            if "gatehouse-session" not in browser.cookies:
+                assert leads_to(await browser.sign_in(who["email"], who["password"], after=path)) == path
+            place, fields = answered(await browser.send(path, form_token=form_token(await browser.open(path)), answer="continue"))
+            assert place == redirect_uri
+            tokens = await api.post(TOKEN, {**client, **shows, "code": fields["code"], "redirect_uri": redirect_uri})
+            profile = (await api.get("/api/user", token=tokens.json["access_token"])).json
+            assert (profile["id"], profile["service"]) == (who["id"], application["slug"])
+
+
+@pytest.mark.slow
+async def test_a_device_is_let_in(api: Api, seeded: Demo) -> None:
+    shown = as_json(seeded, BASE_URL)
+    client, who = {"client_id": shown["service"]["client_id"]}, shown["end_users"][0]
+    codes = (await api.post("/auth/device/code", client)).json
+    token = (await api.login(who["email"], who["password"])).json["access_token"]
+    approved = await api.post("/auth/device/verify", {"user_code": codes["user_code"], "action": "approve"}, token=token)
+    assert approved.json == {"status": "approved"}
+    assert (await api.post(TOKEN, {**client, "device_code": codes["device_code"]})).json["token_type"] == "Bearer"
+
+
+@pytest.mark.slow
+async def test_one_application_has_people_signed_in_with_saml(app: QuartTrio, api: Api, clock: FakeClock, seeded: Demo) -> None:
+    shown = as_json(seeded, BASE_URL)
+    for tenant, made in ((shown, seeded.first), (shown["other_organization"], seeded.other)):
+        assert (await api.get(tenant["saml"]["metadata_url"].removeprefix(BASE_URL))).status == 200
+        org, service, who = made.organization, made.web.service, tenant["end_users"][0]
+        browser = Traveller(app, clock)
+        await browser.sign_in(who["email"], who["password"])
+        found = await browser.sign_on(Application(org.id, org.slug, service.id, service.slug, made.saml, None))
+        assert (found.url, found.name_id) == (tenant["saml"]["acs_url"], who["email"])
+
+
+@pytest.mark.slow
+async def test_how_saml_was_set_up_since_stays_unless_it_is_off(api: Api, ports: Ports, pool: Pool, seeded: Demo) -> None:
+    await run_sql(pool, "update saml_configurations set acs_url = 'https://mine.example/acs'")
+    before = await run_sql(pool, "select id from saml_certificates order by id")
+    assert (await demo.seed(ports)).first.saml.acs_url == "https://mine.example/acs"
+    assert await run_sql(pool, "select id from saml_certificates order by id") == before
+    await run_sql(pool, "update saml_configurations set enabled = false")
+    await run_sql(pool, "update saml_certificates set private_key = null, deactivated_at = now()")
+    assert (await demo.seed(ports)).first.saml == demo.SAML
+    for slug in demo.ORGANIZATIONS:
+        assert (await api.get(f"/saml/{slug}/web-shop/metadata")).status == 200
 
 
 @pytest.mark.slow
@@ -266,6 +343,9 @@ async def test_what_was_taken_away_comes_back(api: Api, ports: Ports, pool: Pool
         "update services set service_type = 'mobile', client_secret_hash = null where slug = 'web-shop'",
         "update services set service_type = 'web', client_secret_hash = '\\x00' where slug = 'mobile-shop'",
         "delete from subscriptions",
+        "delete from saml_certificates",
+        "delete from saml_configurations",
+        "update services set redirect_uris = '{}'",
     ]
     for change in changes:
         await run_sql(pool, change)
@@ -304,5 +384,9 @@ async def test_two_at_once_come_one_after_the_other(ports: Ports, pool: Pool) ->
 async def test_the_walk_tells_what_to_paste(seeded: Demo) -> None:
     walk = as_walk(seeded, BASE_URL)
     assert f"api={BASE_URL}\n" in walk
-    assert seeded.first.api_key in walk
-    assert "{" not in re.sub(r'\{ python3|\'\{"(email|code)"', "", walk)
+    web, mobile = seeded.first.web, seeded.first.mobile
+    for named in (seeded.first.api_key, f"-u {web.service.client_id}:{web.client_secret}", f"client_id={mobile.service.client_id}"):
+        assert named in walk
+    assert "redirect_uri=http%3A%2F%2Flocalhost%3A3000%2Fcallback" in walk
+    assert "/saml/demo/web-shop/metadata" in walk
+    assert "{" not in re.sub(r'\{ python3|\'\{"(email|code|user_code)"', "", walk)

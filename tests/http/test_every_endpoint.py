@@ -45,6 +45,9 @@ ADDITIVE = {
     "DELETE /api/organizations/{}/smtp": "decisions, point 208",
     "POST /api/organizations/{}/smtp/test": "security.md W-7: whether the mail server can be used",
     "POST /api/organizations/{}/services/{}/rotate-secret": "decisions, point 92",
+    "POST /api/organizations/{}/webhooks/{}/rotate-secret": "decisions, point 215",
+    "POST /api/organizations/{}/webhooks/{}/test": "as of mail servers: whether it works, without waiting for something to happen",
+    "POST /api/organizations/{}/webhooks/{}/deliveries/{}/replay": "for receivers that have lost what they were told",
     "POST /api/organizations/{}/domain": "decisions, point 210",
     "GET /api/organizations/{}/domain": "decisions, point 210",
     "DELETE /api/organizations/{}/domain": "decisions, point 210",
@@ -99,6 +102,7 @@ ADDED_FIELDS = {
     "auth-login": {"mfa_required": "identity.md section 4.1: with MFA", "redirect_url": "decisions, point 175"},
     "organization-select": {"expires_in": "decisions, point 51"},
     "service-create": {"client_secret": "decisions, point 92"},
+    "webhook-create": {"secret": "decisions, point 215"},
     "service-get": {"pkce_without_secret": "decisions, point 92"},
     "service-update": {"client_secret": "decisions, point 158", "pkce_without_secret": "decisions, point 92"},
 }
@@ -175,6 +179,8 @@ def sample(operation: Row) -> dict[str, Any]:
     values = {"email": f"somebody-{next(_numbers)}@example.com", "uuid": str(uuid4()), "integer": 5}
 
     def value(field: Row) -> Any:
+        if "$ref" in field and "enum" in SCHEMAS[field["$ref"].rpartition("/")[2]]:
+            return SCHEMAS[field["$ref"].rpartition("/")[2]]["enum"][0]
         return values.get(str(field.get("format", field.get("type"))), "a good long text")
 
     return {name: value(schema["properties"][name]) for name in schema.get("required", ())}

@@ -392,6 +392,8 @@ async def test_a_strange_method(app: QuartTrio, send: Send) -> None:
         for path in [*paths(app), "/nothing/here"]:
             if (method, path) in known_routes:
                 continue
+            if method == "DELETE" and path.endswith("/webhooks/event-types"):
+                continue  # there could be a webhook of that name, as far as addresses go
             answer = await send(method, path)
             known = path != "/nothing/here"
             findings.look(f"{method} {path}", answer, {405} if known else {404, 405})

@@ -47,6 +47,7 @@ GROUPED = {
     ("POST", "/app/account/two-factor/confirm"): ["mfa-confirmation", "mfa-verification"],
     ("POST", "/app/account/two-factor/backup-codes"): ["mfa-setup"],
     ("POST", "/app/account/two-factor/disable"): ["mfa-setup"],
+    ("POST", "/webhooks/billing"): ["billing"],  # sixteen a second (test_billing.py)
 }
 # /auth/* and /api/auth/*: one a second, twenty at once (organizations.md section 8).
 SHARED = [

@@ -1,0 +1,408 @@
+"""What is known of the payment provider's customers, checkouts and subscriptions; and what is to be cancelled there."""
+
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from adapters.postgres.statements import Repository, Row
+from adapters.postgres.subscriptions import PLAN, to_plan, to_subscription
+from adapters.postgres.subscriptions import STORED_COLUMNS as SUBSCRIPTION
+from core.cancellations import Cancellation
+from core.checkout import Checkout, Customer
+from core.payments import Facts, Latest, Meant
+from core.reconciliation import OpenCheckout
+from core.subscriptions import SubscribedPlan, Subscription
+
+# In the order in which `to_facts` reads them.
+FACTS: Final = """
+    provider_subscription_id, org_id, customer_id, object_at, at_creation, status, price_id, period_end, paid_at, paid_until, failed_at,
+    action_at, latest, ended"""
+# What is live here again was not to be ended after all.
+IS_ENDED_HERE: Final = """
+    not exists (select 1 from subscriptions s where s.provider_subscription_id = c.provider_subscription_id and s.status <> 'cancelled')"""
+CLAIMED: Final = """
+    update billing_cancellations c set due_at = %(until)s
+    from due where c.provider_subscription_id = due.provider_subscription_id
+    returning c.provider_subscription_id, c.subscription_id, c.org_id, c.service_id"""
+
+
+def to_facts(row: Row) -> Facts:
+    return Facts(
+        id=row[0],
+        org_id=row[1],
+        customer_id=row[2],
+        object_at=row[3],
+        at_creation=row[4],
+        status=row[5],
+        price_id=row[6],
+        period_end=row[7],
+        paid_at=row[8],
+        paid_until=row[9],
+        failed_at=row[10],
+        action_at=row[11],
+        latest=None if row[12] is None else Latest(row[12]),
+        ended=row[13],
+    )
+
+
+def to_cancellation(row: Row) -> Cancellation:
+    return Cancellation(*row)
+
+
+class Billing(Repository):
+    """ports.storage.Billing."""
+
+    async def is_first(self, event_id: str, now: datetime) -> bool:
+        return await self._exists(
+            "insert into billing_events (id, received_at) values (%(event_id)s, %(now)s) on conflict do nothing returning 1",
+            event_id=event_id,
+            now=now,
+        )
+
+    # Subscriptions
+
+    async def lock_facts(self, id_: str, now: datetime) -> Facts:
+        # An update that changes nothing but the time locks what is there, and finds what others have written while it waited.
+        found = await self._one(
+            to_facts,
+            f"""
+            insert into billing_facts (provider_subscription_id, heard_at) values (%(id)s, %(now)s)
+            on conflict (provider_subscription_id) do update set heard_at = excluded.heard_at
+            returning {FACTS}""",
+            id=id_,
+            now=now,
+        )
+        assert found is not None, "there is one now"
+        return found
+
+    async def keep_facts(self, facts: Facts, now: datetime, *, check_at: datetime | None) -> None:
+        await self._write(
+            """
+            update billing_facts set
+                org_id = %(org_id)s, customer_id = %(customer_id)s, object_at = %(object_at)s, at_creation = %(at_creation)s,
+                status = %(status)s, price_id = %(price_id)s, period_end = %(period_end)s, paid_at = %(paid_at)s,
+                paid_until = %(paid_until)s, failed_at = %(failed_at)s, action_at = %(action_at)s, latest = %(latest)s, ended = %(ended)s,
+                heard_at = %(now)s, check_at = %(check_at)s
+            where provider_subscription_id = %(id)s""",
+            id=facts.id,
+            org_id=facts.org_id,
+            customer_id=facts.customer_id,
+            object_at=facts.object_at,
+            at_creation=facts.at_creation,
+            status=facts.status,
+            price_id=facts.price_id,
+            period_end=facts.period_end,
+            paid_at=facts.paid_at,
+            paid_until=facts.paid_until,
+            failed_at=facts.failed_at,
+            action_at=facts.action_at,
+            latest=facts.latest,
+            ended=facts.ended,
+            now=now,
+            check_at=check_at,
+        )
+
+    async def end(self, id_: str, now: datetime) -> None:
+        await self._run(
+            """
+            insert into billing_facts (provider_subscription_id, ended, heard_at) values (%(id)s, true, %(now)s)
+            on conflict (provider_subscription_id) do update set ended = true, heard_at = excluded.heard_at, check_at = null""",
+            id=id_,
+            now=now,
+        )
+
+    async def claim_checks(self, now: datetime, until: datetime, limit: int) -> list[str]:
+        return await self._all(
+            lambda row: str(row[0]),
+            """
+            with due as (
+                select provider_subscription_id from billing_facts where check_at <= %(now)s
+                order by check_at limit %(limit)s for update skip locked)
+            update billing_facts f set check_at = %(until)s
+            from due where f.provider_subscription_id = due.provider_subscription_id returning f.provider_subscription_id""",
+            now=now,
+            until=until,
+            limit=limit,
+        )
+
+    async def check_those_of(self, customer_id: str, now: datetime) -> None:
+        # In the order of their names, as nobody else locks more than one of them.
+        await self._run(
+            """
+            with held as materialized (
+                select provider_subscription_id from billing_facts where customer_id = %(customer_id)s and not ended and org_id is not null
+                order by provider_subscription_id for update)
+            update billing_facts f set check_at = %(now)s
+            from held where f.provider_subscription_id = held.provider_subscription_id""",
+            customer_id=customer_id,
+            now=now,
+        )
+
+    async def subscription(self, id_: str) -> Subscription | None:
+        return await self._one(
+            to_subscription,
+            f"""
+            select {SUBSCRIPTION} from subscriptions s join plans p on p.id = s.plan_id
+            where s.provider_subscription_id = %(id)s""",
+            id=id_,
+        )
+
+    async def plan_of_price(self, org_id: UUID, service_id: UUID, price_id: str | None, preferred: UUID) -> SubscribedPlan | None:
+        return await self._one(
+            to_plan,
+            f"""
+            select {PLAN} from plans p
+            where p.org_id = %(org_id)s and p.service_id = %(service_id)s and p.billing_price_id = %(price_id)s
+            order by p.id = %(preferred)s desc, p.removed_at is null desc, p.created_at, p.id limit 1""",
+            org_id=org_id,
+            service_id=service_id,
+            price_id=price_id,
+            preferred=preferred,
+        )
+
+    # Customers
+
+    async def customer(self, org_id: UUID, key: UUID, now: datetime) -> Customer:
+        found = await self._one(
+            lambda row: Customer(*row),
+            """
+            insert into billing_customers as c (org_id, idempotency_key, created_at) values (%(org_id)s, %(key)s, %(now)s)
+            on conflict (org_id) do update set idempotency_key = c.idempotency_key
+            returning idempotency_key, customer_id""",
+            org_id=org_id,
+            key=key,
+            now=now,
+        )
+        assert found is not None, "there is one now"
+        return found
+
+    async def keep_customer(self, org_id: UUID, key: UUID, customer_id: str) -> str | None:
+        return await self._one(
+            lambda row: str(row[0]),
+            """
+            update billing_customers set customer_id = coalesce(customer_id, %(customer_id)s)
+            where org_id = %(org_id)s and idempotency_key = %(key)s returning customer_id""",
+            org_id=org_id,
+            key=key,
+            customer_id=customer_id,
+        )
+
+    async def is_customer(self, org_id: UUID, customer_id: str) -> bool:
+        return not await self._exists(
+            """
+            select 1 from billing_customers
+            where org_id = %(org_id)s and customer_id <> %(customer_id)s or customer_id = %(customer_id)s and org_id <> %(org_id)s""",
+            org_id=org_id,
+            customer_id=customer_id,
+        )
+
+    async def link_customer(self, org_id: UUID, customer_id: str, key: UUID, at: datetime, now: datetime) -> bool:
+        return await self._exists(
+            """
+            insert into billing_customers as c (org_id, idempotency_key, customer_id, created_at)
+            select o.id, %(key)s, %(customer_id)s, %(now)s from organizations o
+            where o.id = %(org_id)s
+              and not exists (select 1 from billing_customers x where x.customer_id = %(customer_id)s and x.org_id <> %(org_id)s)
+            on conflict (org_id) do update set customer_id = excluded.customer_id
+            where c.customer_id = excluded.customer_id or c.customer_id is null and (c.heard_at is null or c.heard_at < %(at)s)
+            returning 1""",
+            org_id=org_id,
+            customer_id=customer_id,
+            key=key,
+            at=at,
+            now=now,
+        )
+
+    async def sync_customer(self, customer_id: str, user_id: UUID | None, at: datetime) -> bool:
+        return await self._exists(
+            """
+            update billing_customers set
+                user_id = case when heard_at > %(at)s then user_id else (select u.id from users u where u.id = %(user_id)s) end,
+                heard_at = greatest(heard_at, %(at)s)
+            where customer_id = %(customer_id)s returning 1""",
+            customer_id=customer_id,
+            user_id=user_id,
+            at=at,
+        )
+
+    async def forget_customer(self, customer_id: str, key: UUID, at: datetime) -> bool:
+        return await self._exists(
+            """
+            update billing_customers set
+                customer_id = null, user_id = null, payment_method_id = null, payment_method_at = null, idempotency_key = %(key)s,
+                heard_at = greatest(heard_at, %(at)s)
+            where customer_id = %(customer_id)s returning 1""",
+            customer_id=customer_id,
+            key=key,
+            at=at,
+        )
+
+    async def attach_payment_method(self, customer_id: str, payment_method_id: str, at: datetime) -> bool:
+        return await self._exists(
+            """
+            update billing_customers set
+                payment_method_id = case when payment_method_at > %(at)s then payment_method_id else %(payment_method_id)s end,
+                payment_method_at = greatest(payment_method_at, %(at)s)
+            where customer_id = %(customer_id)s returning 1""",
+            customer_id=customer_id,
+            payment_method_id=payment_method_id,
+            at=at,
+        )
+
+    async def detach_payment_method(self, payment_method_id: str, at: datetime) -> bool:
+        return await self._exists(
+            """
+            update billing_customers set payment_method_id = null, payment_method_at = %(at)s
+            where payment_method_id = %(payment_method_id)s and payment_method_at <= %(at)s returning 1""",
+            payment_method_id=payment_method_id,
+            at=at,
+        )
+
+    # Checkouts
+
+    async def add_checkout(self, checkout: Checkout, check_at: datetime) -> None:
+        await self._run(
+            """
+            insert into billing_checkouts (id, org_id, service_id, user_id, plan_id, price_id, created_at, check_at)
+            values (%(id)s, %(org_id)s, %(service_id)s, %(user_id)s, %(plan_id)s, %(price_id)s, %(created_at)s, %(check_at)s)""",
+            id=checkout.id,
+            org_id=checkout.meant.org_id,
+            service_id=checkout.meant.service_id,
+            user_id=checkout.meant.user_id,
+            plan_id=checkout.meant.plan_id,
+            price_id=checkout.price_id,
+            created_at=checkout.created_at,
+            check_at=check_at,
+        )
+
+    async def checkout_begun(self, org_id: UUID, checkout_id: UUID, session_id: str, customer_id: str) -> None:
+        await self._run(
+            """
+            update billing_checkouts set session_id = %(session_id)s, customer_id = coalesce(customer_id, %(customer_id)s)
+            where org_id = %(org_id)s and id = %(checkout_id)s""",
+            org_id=org_id,
+            checkout_id=checkout_id,
+            session_id=session_id,
+            customer_id=customer_id,
+        )
+
+    async def complete_checkout(self, checkout_id: UUID, session_id: str, id_: str, meant: Meant | None, customer_id: str | None) -> bool:
+        # A session makes one subscription, and this may be heard before what the provider answered is written.
+        return await self._exists(
+            """
+            update billing_checkouts c set session_id = %(session_id)s, provider_subscription_id = %(id)s
+            where c.id = %(checkout_id)s and coalesce(c.session_id, %(session_id)s) = %(session_id)s
+              and coalesce(c.provider_subscription_id, %(id)s) = %(id)s
+              and (%(customer_id)s::text is null or coalesce(c.customer_id, %(customer_id)s) = %(customer_id)s)
+              and (%(org_id)s::uuid is null
+                   or (c.org_id, c.service_id, c.user_id, c.plan_id) = (%(org_id)s, %(service_id)s, %(user_id)s, %(plan_id)s))
+            returning 1""",
+            checkout_id=checkout_id,
+            session_id=session_id,
+            id=id_,
+            customer_id=customer_id,
+            org_id=meant and meant.org_id,
+            service_id=meant and meant.service_id,
+            user_id=meant and meant.user_id,
+            plan_id=meant and meant.plan_id,
+        )
+
+    async def is_checkout(self, id_: str, meant: Meant) -> bool | None:
+        # What came of one checkout came of no other.
+        return await self._one(
+            lambda row: bool(row[0]),
+            """
+            select c.is_meant from (
+                select provider_subscription_id = %(id)s as is_known,
+                       (org_id, service_id, user_id, plan_id) = (%(org_id)s, %(service_id)s, %(user_id)s, %(plan_id)s) as is_meant
+                from billing_checkouts where provider_subscription_id = %(id)s
+                union all
+                select false, true from billing_checkouts
+                where org_id = %(org_id)s and service_id = %(service_id)s and user_id = %(user_id)s and plan_id = %(plan_id)s) c
+            order by c.is_known desc limit 1""",
+            id=id_,
+            org_id=meant.org_id,
+            service_id=meant.service_id,
+            user_id=meant.user_id,
+            plan_id=meant.plan_id,
+        )
+
+    async def checkout_done(self, subscription: Subscription, id_: str) -> None:
+        await self._run(
+            """
+            update billing_checkouts set check_at = null
+            where org_id = %(org_id)s and service_id = %(service_id)s and user_id = %(user_id)s
+              and coalesce(provider_subscription_id, %(id)s) = %(id)s and check_at is not null""",
+            org_id=subscription.org_id,
+            service_id=subscription.service_id,
+            user_id=subscription.user_id,
+            id=id_,
+        )
+
+    async def claim_checkouts(self, now: datetime, until: datetime, since: datetime, limit: int) -> list[OpenCheckout]:
+        # Of one whose answer was never heard, the customer is the organization's.
+        return await self._all(
+            lambda row: OpenCheckout(*row),
+            """
+            with due as (
+                select id from billing_checkouts where check_at <= %(now)s order by check_at limit %(limit)s for update skip locked),
+            claimed as (
+                update billing_checkouts c set check_at = case when c.created_at < %(since)s then null else %(until)s end
+                from due where c.id = due.id returning c.id, c.org_id, c.customer_id, c.created_at)
+            select c.id, coalesce(c.customer_id, b.customer_id), c.created_at
+            from claimed c left join billing_customers b on b.org_id = c.org_id
+            where coalesce(c.customer_id, b.customer_id) is not null""",
+            now=now,
+            until=until,
+            since=since,
+            limit=limit,
+        )
+
+
+class Cancellations(Repository):
+    """ports.storage.Cancellations."""
+
+    async def ask_for(self, subscription: Subscription, now: datetime) -> None:
+        await self._run(
+            """
+            insert into billing_cancellations (provider_subscription_id, subscription_id, org_id, service_id, due_at)
+            values (%(provider_subscription_id)s, %(id)s, %(org_id)s, %(service_id)s, %(now)s)
+            on conflict do nothing""",
+            provider_subscription_id=subscription.provider_subscription_id,
+            id=subscription.id,
+            org_id=subscription.org_id,
+            service_id=subscription.service_id,
+            now=now,
+        )
+
+    async def claim(self, now: datetime, until: datetime, limit: int) -> list[Cancellation]:
+        return await self._all(
+            to_cancellation,
+            f"""
+            with due as (
+                select c.provider_subscription_id from billing_cancellations c where c.due_at <= %(now)s and {IS_ENDED_HERE}
+                order by c.due_at limit %(limit)s for update skip locked) {CLAIMED}""",
+            now=now,
+            until=until,
+            limit=limit,
+        )
+
+    async def claim_of_service(self, org_id: UUID, service_id: UUID, now: datetime, until: datetime, limit: int) -> list[Cancellation]:
+        return await self._all(
+            to_cancellation,
+            f"""
+            with due as (
+                select c.provider_subscription_id from billing_cancellations c
+                where c.org_id = %(org_id)s and c.service_id = %(service_id)s and c.due_at <= %(now)s and {IS_ENDED_HERE}
+                order by c.due_at limit %(limit)s for update skip locked) {CLAIMED}""",
+            org_id=org_id,
+            service_id=service_id,
+            now=now,
+            until=until,
+            limit=limit,
+        )
+
+    async def done(self, provider_subscription_id: str) -> bool:
+        return await self._exists(
+            "delete from billing_cancellations where provider_subscription_id = %(id)s returning 1", id=provider_subscription_id
+        )

@@ -1,0 +1,407 @@
+"""The receiver of the payment provider's events (organizations.md section 4.2; decisions, points 165 to 170; security.md H-1 to H-5).
+
+Each event has its effect in one transaction with the note that it was processed. About a subscription, the facts are kept (core.payments),
+and what follows from them is written to the subscription of ours; one that there is none for yet gets it as soon as somebody says whose it
+is to be, and all that was checked.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from core import events, payments, subscriptions
+from core.access import SYSTEM
+from core.errors import Invalid, Unauthenticated
+from core.mails import MailKind, new_mail
+from core.payments import SOON, BillingNotConfigured, Facts, Meant, ProviderSubscription, Unreadable, next_check
+from core.subscriptions import Subscription, SubscriptionStatus
+from core.values import new_id, parse_id
+
+if TYPE_CHECKING:
+    from core.subscriptions import SubscribedPlan
+    from ports import Ports
+    from ports.storage import Transaction
+
+TOLERANCE: Final = timedelta(minutes=5)  # organizations.md section 8
+
+
+class SignatureMissing(Invalid):
+    """The header billing-signature is missing."""
+
+
+class SignatureInvalid(Unauthenticated):
+    """The signature of this event is not valid, or its time is more than five minutes away from ours."""
+
+
+class EventInvalid(Invalid):
+    """This is no event: it has id, type, created and data, and in data the object that it is about, which has an id."""
+
+
+# Who sends it
+
+_TIME = re.compile(r"[0-9]{1,12}")
+_SIGNATURE = re.compile(r"[0-9A-Fa-f]{64}")
+
+
+def verify(secrets: Sequence[str], header: str, body: bytes, now: datetime) -> None:
+    """Raises BillingNotConfigured, SignatureInvalid unless the header signs exactly these bytes with one of the secrets, and recently.
+
+    Parts of the header other than `t` and `v1` are for others to read.
+    """
+    known = [secret for secret in secrets if secret]
+    if not known:
+        raise BillingNotConfigured
+    parts = [(key, value) for key, _, value in (part.partition("=") for part in header.split(","))]
+    times, signatures = [value for key, value in parts if key == "t"], [value for key, value in parts if key == "v1"]
+    if len(times) != 1 or not _TIME.fullmatch(times[0]) or not signatures or not all(map(_SIGNATURE.fullmatch, signatures)):
+        raise SignatureInvalid
+    if abs(now.timestamp() - int(times[0])) > TOLERANCE.total_seconds():
+        raise SignatureInvalid
+    signed = times[0].encode() + b"." + body
+    expected = [hmac.digest(secret.encode(), signed, "sha256") for secret in known]
+    if not any(hmac.compare_digest(right, bytes.fromhex(given)) for right in expected for given in signatures):
+        raise SignatureInvalid
+
+
+# What it says
+
+
+@dataclass(frozen=True, slots=True)
+class BillingEvent:
+    """An event of the provider. `created` is in UTC; `about` is the object that it is about, `before` what of that was different."""
+
+    id: str
+    type: str
+    created: datetime
+    livemode: bool | None
+    about: Mapping[str, Any]
+    before: Mapping[str, Any]
+
+
+def read_event(body: Mapping[str, Any]) -> BillingEvent:
+    """Raises EventInvalid."""
+    id_, type_, created, data = payments.name(body.get("id")), body.get("type"), payments.moment(body.get("created")), body.get("data")
+    about = data.get("object") if isinstance(data, Mapping) else None
+    if id_ is None or not isinstance(type_, str) or created is None or not isinstance(data, Mapping) or not isinstance(about, Mapping):
+        raise EventInvalid
+    livemode, before = body.get("livemode"), data.get("previous_attributes")
+    return BillingEvent(
+        id=id_,
+        type=type_,
+        created=created,
+        livemode=livemode if isinstance(livemode, bool) else None,
+        about=about,
+        before=before if isinstance(before, Mapping) else {},
+    )
+
+
+class Effect(StrEnum):
+    """What became of an event, for the log."""
+
+    DONE = "done"
+    UNCHANGED = "unchanged"  # it is known now, and nothing follows from it
+    DUPLICATE = "duplicate"
+    UNKNOWN_TYPE = "unknown_type"
+    OTHER_MODE = "other_mode"
+    NOT_OURS = "not_ours"  # nothing of ours is meant by it, as far as it is known now
+    DISAGREES = "disagrees"  # with what is stored, or with itself (security.md H-5)
+    SECOND = "second"  # a subscription of somebody who has one that is live; somebody pays twice
+
+
+KNOWN: Final = frozenset({Effect.DONE, Effect.UNCHANGED})
+
+
+async def receive(ports: Ports, event: BillingEvent) -> Effect:
+    """Process an event, once. Raises EventInvalid."""
+    if event.type not in HANDLED:
+        return Effect.UNKNOWN_TYPE
+    if event.livemode is not None and ports.policy.billing_livemode not in (None, event.livemode):
+        return Effect.OTHER_MODE
+    now = ports.clock.now()
+    try:
+        async with ports.storage.transaction(by=SYSTEM) as tx:
+            # Waits for whoever is processing the same one, and is the first after all if they fail.
+            if not await tx.billing.is_first(event.id, now):
+                return Effect.DUPLICATE
+            return await HANDLED[event.type](tx, event, now)
+    except Unreadable:
+        raise EventInvalid from None
+
+
+# Subscriptions
+
+
+async def _subscription(tx: Transaction, event: BillingEvent, now: datetime) -> Effect:
+    found = payments.read_subscription(event.about)
+    at_creation, deleted = event.type == "customer.subscription.created", event.type == "customer.subscription.deleted"
+    return await learn(tx, found, event.created, now, at_creation=at_creation, deleted=deleted)
+
+
+async def _trial_ends(tx: Transaction, event: BillingEvent, now: datetime) -> Effect:
+    found = payments.read_subscription(event.about)
+    effect = await learn(tx, found, event.created, now)
+    if effect in KNOWN:
+        await _notify(tx, found.id, MailKind.TRIAL_ENDS, now)
+    return effect
+
+
+async def learn(
+    tx: Transaction, found: ProviderSubscription, at: datetime, now: datetime, *, at_creation: bool = False, deleted: bool = False
+) -> Effect:
+    """Keep what the provider says of a subscription, and make ours what follows from it."""
+    old = await tx.billing.lock_facts(found.id, now)
+    new = old.with_object(found, at, at_creation=at_creation, deleted=deleted)
+    if old.org_id is not None:
+        return await _change(tx, old, new, found, now)
+    return await _attach(tx, new, found, now)
+
+
+async def _attach(tx: Transaction, facts: Facts, found: ProviderSubscription, now: datetime) -> Effect:
+    """A subscription of ours to one of the provider's that has none yet."""
+    if found.meant is None:
+        await tx.billing.keep_facts(facts, now, check_at=None)
+        return Effect.NOT_OURS
+    plan = await _agreed(tx, found.meant, found)
+    if plan is None:
+        return Effect.DISAGREES
+    if not await _is_price(tx, found.meant, found):
+        # The plan may have been changed before we hear of it at all. Then this is what it is by now, once that is confirmed.
+        await tx.billing.keep_facts(facts, now, check_at=None)
+        return Effect.DISAGREES
+    implied = facts.implied
+    assert implied is not None, "there is an object"
+    whose = (found.meant.org_id, found.meant.service_id, found.meant.user_id)
+    await subscriptions.mark_run_out(tx, *whose, now)
+    current = await tx.subscriptions.lock_of_user(*whose, now)
+    if implied.status.is_live and current is not None and current.status.is_live:
+        # Asked about again, in case that other one ends first.
+        await tx.billing.keep_facts(facts, now, check_at=now + payments.EVERY)
+        return Effect.SECOND
+    subscription = Subscription(
+        id=new_id(),
+        org_id=found.meant.org_id,
+        service_id=found.meant.service_id,
+        user_id=found.meant.user_id,
+        plan=await _plan(tx, found.meant, implied.price_id, plan),
+        status=implied.status,
+        current_period_end=implied.period_end_or(now),
+        provider_subscription_id=facts.id,
+        created_at=now,
+    )
+    await tx.subscriptions.add(subscription)
+    tx.record(events.subscription_created(subscription))
+    facts = replace(facts, org_id=subscription.org_id)
+    await tx.billing.keep_facts(facts, now, check_at=next_check(facts, now))
+    await tx.billing.checkout_done(subscription, facts.id)
+    if facts.waits_for_action:
+        await _write_to(tx, subscription, MailKind.PAYMENT_ACTION, now)
+    return Effect.DONE
+
+
+async def _agreed(tx: Transaction, meant: Meant, found: ProviderSubscription) -> SubscribedPlan | None:
+    """The plan that is meant, if all that is said agrees with what is stored, and in itself, but for the price (security.md H-5).
+
+    Locks the organization and the account.
+    """
+    if await tx.organizations.lock(meant.org_id) is None or await tx.services.by_id(meant.org_id, meant.service_id) is None:
+        return None
+    plan = await tx.subscriptions.plan(meant.plan_id)
+    if plan is None or plan.service_id != meant.service_id:
+        return None
+    if found.customer_id is not None and not await tx.billing.is_customer(meant.org_id, found.customer_id):
+        return None
+    if await tx.billing.is_checkout(found.id, meant) is False:
+        return None
+    return plan if await tx.accounts.lock(meant.user_id) is not None else None
+
+
+async def _is_price(tx: Transaction, meant: Meant, found: ProviderSubscription) -> bool:
+    """Whether the price is that of the plan that is meant. With a checkout it was, and may have been changed since."""
+    if await tx.billing.is_checkout(found.id, meant):
+        return True
+    plan = await tx.billing.plan_of_price(meant.org_id, meant.service_id, found.price_id, meant.plan_id)
+    return plan is not None and plan.id == meant.plan_id
+
+
+async def _plan(tx: Transaction, whose: Meant | Subscription, price_id: str | None, current: SubscribedPlan) -> SubscribedPlan:
+    """The plan of the service that has this price; the current one if it does, or none has."""
+    return await tx.billing.plan_of_price(whose.org_id, whose.service_id, price_id, current.id) or current
+
+
+async def _change(tx: Transaction, old: Facts, new: Facts, found: ProviderSubscription | None, now: datetime) -> Effect:
+    """What follows for a subscription of ours from what is new; `found` is what the event itself says."""
+    assert new.org_id is not None, "it has come to be one of ours"
+    organization = await tx.organizations.lock(new.org_id)
+    current = None if organization is None else await tx.subscriptions.lock_of_provider(organization.id, new.id)
+    if current is None:  # removed here, and so it stays
+        await tx.billing.keep_facts(replace(new, ended=True), now, check_at=None)
+        return Effect.NOT_OURS
+    if found is not None and not _is_of(current, old, found):
+        return Effect.DISAGREES
+    implied = new.implied
+    # Where nothing new follows, what an API key has made of it stays.
+    if implied is None or implied == old.implied or current.status is SubscriptionStatus.CANCELLED:
+        await tx.billing.keep_facts(new, now, check_at=next_check(new, now))
+        return Effect.UNCHANGED
+    changed = replace(
+        current,
+        status=implied.status,
+        current_period_end=implied.period_end or current.current_period_end,
+        plan=await _plan(tx, current, implied.price_id, current.plan),
+    )
+    if changed.status.is_live and not current.status.is_live:
+        whose = (current.org_id, current.service_id, current.user_id)
+        await subscriptions.mark_run_out(tx, *whose, now)
+        other = await tx.subscriptions.lock_of_user(*whose, now)
+        if other is not None and other.id != current.id and other.status.is_live:
+            # As if nothing had been heard, so that it follows when that other one has ended, and the provider is asked again.
+            await tx.billing.keep_facts(old, now, check_at=now + payments.EVERY)
+            return Effect.SECOND
+    await tx.billing.keep_facts(new, now, check_at=next_check(new, now))
+    if changed == current:
+        return Effect.UNCHANGED
+    await tx.subscriptions.save(changed, now)
+    if changed.status is SubscriptionStatus.CANCELLED:
+        tx.record(events.subscription_canceled(current))
+    else:
+        tx.record(events.subscription_updated(current, changed))
+    return Effect.DONE
+
+
+def _is_of(current: Subscription, facts: Facts, found: ProviderSubscription) -> bool:
+    """Whether what is said is about this subscription of ours. The plan may be another one by now."""
+    if None not in (facts.customer_id, found.customer_id) and facts.customer_id != found.customer_id:
+        return False
+    meant = found.meant
+    if meant is None:
+        return True
+    return (meant.org_id, meant.service_id, meant.user_id) == (current.org_id, current.service_id, current.user_id)
+
+
+# Invoices
+
+
+async def _invoice(tx: Transaction, event: BillingEvent, now: datetime) -> Effect:
+    id_ = payments.invoice_subscription(event.about)
+    if id_ is None:
+        return Effect.NOT_OURS  # for something that is no subscription
+    old = await tx.billing.lock_facts(id_, now)
+    customer_id = payments.name(event.about.get("customer"))
+    if None not in (customer_id, old.customer_id) and customer_id != old.customer_id:
+        return Effect.DISAGREES
+    match event.type:
+        case "invoice.paid":
+            new = old.with_payment(event.created, payments.invoice_period_end(event.about))
+        case "invoice.payment_failed":
+            new = old.with_failure(event.created)
+        case _:
+            new = old.with_action(event.created)
+    if old.org_id is None:
+        await tx.billing.keep_facts(new, now, check_at=None)
+        return Effect.NOT_OURS
+    effect = await _change(tx, old, new, None, now)
+    if effect in KNOWN and event.type == "invoice.payment_action_required" and new.waits_for_action:
+        await _notify(tx, id_, MailKind.PAYMENT_ACTION, now)
+    return effect
+
+
+# People
+
+
+async def _notify(tx: Transaction, id_: str, kind: MailKind, now: datetime) -> None:
+    """Write to whose subscription it is, while it is live."""
+    subscription = await tx.billing.subscription(id_)
+    if subscription is not None and subscription.status.is_live:
+        await _write_to(tx, subscription, kind, now)
+
+
+async def _write_to(tx: Transaction, subscription: Subscription, kind: MailKind, now: datetime) -> None:
+    account = await tx.accounts.by_id(subscription.user_id)
+    if account is not None and account.is_usable:
+        await tx.mails.queue(new_mail(kind, account.email, now, org_id=subscription.org_id))
+
+
+# Customers
+
+
+async def _customer(tx: Transaction, event: BillingEvent, now: datetime) -> Effect:
+    """Whom the provider's data name for the customer of an organization; and which customer that is, where we have not heard the answer to
+    what we asked for."""
+    customer_id = payments.name(event.about) or _no_name()
+    metadata = event.about.get("metadata")
+    said = metadata if isinstance(metadata, Mapping) else {}
+    org_id, user_id = (parse_id(text) if isinstance(text := said.get(key), str) else None for key in ("org_id", "user_id"))
+    if user_id is not None:  # first, as whoever deletes the account holds it
+        await tx.accounts.lock(user_id)
+    if org_id is not None and not await tx.billing.link_customer(org_id, customer_id, new_id(), event.created, now):
+        return Effect.DISAGREES
+    known = await tx.billing.sync_customer(customer_id, user_id, event.created)
+    return Effect.DONE if known else Effect.NOT_OURS
+
+
+async def _customer_deleted(tx: Transaction, event: BillingEvent, now: datetime) -> Effect:
+    """The organization gets another customer at its next checkout.
+
+    By that the provider has cancelled all subscriptions of this one. Each of them is told by an event of its own, and asked about.
+    """
+    customer_id = payments.name(event.about) or _no_name()
+    await tx.billing.check_those_of(customer_id, now)
+    known = await tx.billing.forget_customer(customer_id, new_id(), event.created)
+    return Effect.DONE if known else Effect.NOT_OURS
+
+
+async def _payment_method(tx: Transaction, event: BillingEvent, _: datetime) -> Effect:
+    id_ = payments.name(event.about) or _no_name()
+    # One that was detached has no customer any more.
+    customer_id = payments.name(event.about.get("customer")) or payments.name(event.before.get("customer"))
+    if event.type == "payment_method.attached":
+        known = customer_id is not None and await tx.billing.attach_payment_method(customer_id, id_, event.created)
+    else:
+        known = await tx.billing.detach_payment_method(id_, event.created)
+    return Effect.DONE if known else Effect.NOT_OURS
+
+
+def _no_name() -> str:
+    raise Unreadable
+
+
+# Checkouts
+
+
+async def _checkout_completed(tx: Transaction, event: BillingEvent, now: datetime) -> Effect:
+    """Which subscription came of a checkout. What it is, its own events say; or the provider, if none comes."""
+    session_id, id_ = payments.name(event.about) or _no_name(), payments.subscription_name(event.about.get("subscription"))
+    reference = event.about.get("client_reference_id")
+    checkout_id = parse_id(reference) if isinstance(reference, str) else None
+    if id_ is None or checkout_id is None:
+        return Effect.NOT_OURS
+    facts = await tx.billing.lock_facts(id_, now)
+    said = payments.meant(event.about.get("metadata"))
+    customer_id = payments.name(event.about.get("customer"))
+    if not await tx.billing.complete_checkout(checkout_id, session_id, id_, said, customer_id):
+        return Effect.DISAGREES
+    await tx.billing.keep_facts(facts, now, check_at=next_check(facts, now) if facts.org_id else now + SOON)
+    return Effect.DONE
+
+
+HANDLED: Final = {
+    "customer.subscription.created": _subscription,
+    "customer.subscription.updated": _subscription,
+    "customer.subscription.deleted": _subscription,
+    "customer.subscription.trial_will_end": _trial_ends,
+    "invoice.paid": _invoice,
+    "invoice.payment_failed": _invoice,
+    "invoice.payment_action_required": _invoice,
+    "customer.created": _customer,
+    "customer.updated": _customer,
+    "customer.deleted": _customer_deleted,
+    "payment_method.attached": _payment_method,
+    "payment_method.detached": _payment_method,
+    "checkout.session.completed": _checkout_completed,
+}

@@ -1,0 +1,128 @@
+"""Hosted checkout: members subscribe to a plan on a page of the payment provider (organizations.md sections 2.11 and 4.1; decisions, points
+162 to 164; security.md H-6).
+
+What is to be bought is written down before the provider is asked, so that whatever comes back can be held against it; and each request says
+which one it is, so that one that is sent again does nothing twice. What came of it, the provider's events tell (core.billing).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from core import services, subscriptions
+from core.access import SYSTEM, Capability
+from core.errors import Invalid, PaymentsFailed, refuse
+from core.payments import SOON, Begun, BillingNotConfigured, CustomerGone, Meant
+from core.values import new_id
+
+if TYPE_CHECKING:
+    from core.access import Member
+    from ports import Ports
+
+
+class PlanUnknown(Invalid):
+    """There is no such plan."""
+
+
+class PlanOfAnotherService(Invalid):
+    """This plan belongs to another service. Name a plan of this one."""
+
+
+class PlanWithoutPrice(Invalid):
+    """This plan has no price at the payment provider, so it cannot be bought. Its billing_price_id says which one it is."""
+
+
+class SubscribedAlready(Invalid):
+    """You have a subscription to this service that is active or past due."""
+
+
+class AddressInvalid(Invalid):
+    """Both success_url and cancel_url must be addresses that begin with https:// or http:// and name a host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Customer:
+    """As whom the provider knows an organization, None as long as it does not; `key` goes along with the request that changes that."""
+
+    key: UUID
+    customer_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkout:
+    """What somebody wants to buy: this plan, at this price of the provider's."""
+
+    id: UUID
+    meant: Meant
+    price_id: str
+    success_url: str
+    cancel_url: str
+    created_at: datetime
+
+
+def _is_address(url: str) -> bool:
+    """Whether a browser can be sent there. Braces and the like stay as they are: the provider puts the session's id in their place."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and url.isprintable() and not set(url) & set(" \\")
+
+
+async def begin(ports: Ports, caller: Member, slug: str, plan_id: UUID, success_url: str, cancel_url: str) -> Begun:
+    """A checkout of this plan for the caller, who goes on at the provider.
+
+    Raises AddressInvalid, BillingNotConfigured, PlanUnknown, PlanOfAnotherService, PlanWithoutPrice, SubscribedAlready, PaymentsFailed, and
+    what services.enter raises.
+    """
+    if not _is_address(success_url) or not _is_address(cancel_url):
+        raise AddressInvalid
+    if not ports.payments.is_on:
+        raise BillingNotConfigured
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, service = await services.enter(tx, caller, slug, Capability.SERVICES_VIEW)
+        of_service = await tx.plans.service_of(organization.id, plan_id) or refuse(PlanUnknown)
+        if of_service != service.id:
+            raise PlanOfAnotherService
+        plan = await tx.plans.by_id(organization.id, service.id, plan_id) or refuse(PlanUnknown)
+        price_id = plan.billing_price_id or refuse(PlanWithoutPrice)
+        await subscriptions.mark_run_out(tx, organization.id, service.id, caller.user_id, now)
+        current = await tx.subscriptions.of_user(organization.id, service.id, caller.user_id, now)
+        if current is not None and current.status.is_live:
+            raise SubscribedAlready
+        customer = await tx.billing.customer(organization.id, new_id(), now)
+        checkout = Checkout(
+            id=new_id(),
+            meant=Meant(organization.id, service.id, caller.user_id, plan.id),
+            price_id=price_id,
+            success_url=success_url,
+            cancel_url=cancel_url,
+            created_at=now,
+        )
+        await tx.billing.add_checkout(checkout, check_at=now + SOON)
+    customer_id = customer.customer_id or await _new_customer(ports, organization.id, organization.slug, customer.key)
+    try:
+        begun = await ports.payments.begin_checkout(checkout, customer_id)
+    except CustomerGone:  # and nobody has told us
+        async with ports.storage.transaction(by=SYSTEM) as tx:
+            await tx.billing.forget_customer(customer_id, new_id(), now)
+        raise
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.billing.checkout_begun(organization.id, checkout.id, begun.session_id, customer_id)
+    return begun
+
+
+async def _new_customer(ports: Ports, org_id: UUID, slug: str, key: UUID) -> str:
+    """The organization's customer, made unless somebody else was faster. Raises PaymentsFailed."""
+    made = await ports.payments.create_customer(org_id, slug, key)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        kept = await tx.billing.keep_customer(org_id, key, made)
+    if kept is None:  # the organization, or that customer, is gone by now
+        raise PaymentsFailed("the customer was deleted meanwhile")
+    return kept

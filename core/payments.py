@@ -1,0 +1,308 @@
+"""What the payment provider says of a subscription, and which state of ours follows from that (organizations.md section 4.2; decisions,
+points 166 to 169; security.md H-4).
+
+Events come in any order, twice, late, or not at all. So they are not applied one after the other: of each kind of news the newest is kept,
+and the state follows from what is kept, whichever way it came together. Only where two say different things of one second, in which times
+are counted, the one that came later counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+from uuid import UUID
+
+from core.errors import PaymentsFailed
+from core.subscriptions import PERIOD, SubscriptionStatus
+from core.values import parse_id
+
+# What anything is called there; it comes into addresses and log lines.
+_NAME = re.compile(r"[!-~]{1,255}")
+_SUBSCRIPTION = re.compile(r"[A-Za-z0-9_.-]{1,255}")
+LATEST_TIME: Final = 2**35  # seconds, in the year 3058; later ones are no times
+# Decisions, point 166. One that is paused has come to the end of its trial without a means of payment. Of one that is not known no more can
+# be said than that somebody has to look after it.
+STATUSES: Final[Mapping[str, SubscriptionStatus]] = {
+    "active": SubscriptionStatus.ACTIVE,
+    "trialing": SubscriptionStatus.ACTIVE,
+    "past_due": SubscriptionStatus.PAST_DUE,
+    "unpaid": SubscriptionStatus.PAST_DUE,
+    "incomplete": SubscriptionStatus.PAST_DUE,
+    "paused": SubscriptionStatus.PAST_DUE,
+    "canceled": SubscriptionStatus.CANCELLED,
+    "incomplete_expired": SubscriptionStatus.EXPIRED,
+    "ended": SubscriptionStatus.EXPIRED,
+}
+LAPSED: Final = "ended"  # what we call one that the provider does not know any more when its period is over
+
+
+class BillingNotConfigured(PaymentsFailed):
+    """Billing is not set up on this installation."""
+
+
+class CustomerGone(PaymentsFailed):
+    """The payment provider does not know the organization as its customer any more. Try again."""
+
+
+class Unreadable(ValueError):
+    """What the provider says is not of the form that it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """Whose subscription something is to be, as its metadata say: what a checkout gave along."""
+
+    org_id: UUID
+    service_id: UUID
+    user_id: UUID
+    plan_id: UUID
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        return {
+            "user_id": str(self.user_id),
+            "service_id": str(self.service_id),
+            "plan_id": str(self.plan_id),
+            "org_id": str(self.org_id),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderSubscription:
+    """A subscription as the provider has it. `meant` is None where the metadata do not say, as with what is none of ours."""
+
+    id: str
+    customer_id: str | None
+    status: str
+    price_id: str | None
+    period_end: datetime | None
+    meant: Meant | None
+
+    @property
+    def is_over(self) -> bool:
+        return STATUSES.get(self.status) is SubscriptionStatus.CANCELLED
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A subscription, and when the provider said so, by its own clock as far as that is known."""
+
+    subscription: ProviderSubscription
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A checkout at the provider, and where a browser goes for it."""
+
+    session_id: str
+    url: str = field(repr=False)
+
+
+class Latest(StrEnum):
+    """Which news is the newest."""
+
+    OBJECT = "object"
+    PAID = "paid"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """The newest that is known of a subscription at the provider. Times are UTC, those ending in `_at` are the events'.
+
+    `org_id` is the organization of ours whose subscription it has become. One that has `ended` was cancelled, there or here, and that is
+    final for this id.
+    """
+
+    id: str
+    org_id: UUID | None = None
+    customer_id: str | None = None
+    object_at: datetime | None = None
+    at_creation: bool = False  # whether that is the news of its creation, than which all other of the same second is newer
+    status: str | None = None
+    price_id: str | None = None
+    period_end: datetime | None = None
+    paid_at: datetime | None = None
+    paid_until: datetime | None = None
+    failed_at: datetime | None = None
+    action_at: datetime | None = None  # when somebody was to complete a payment
+    latest: Latest | None = None
+    ended: bool = False
+
+    def with_object(self, found: ProviderSubscription, at: datetime, *, at_creation: bool = False, deleted: bool = False) -> Facts:
+        """With what the provider has. That it is over counts whenever it comes: nothing follows that."""
+        ended = self.ended or deleted or found.is_over
+        if self.object_at is not None and (at, not at_creation) < (self.object_at, not self.at_creation):
+            return replace(self, ended=ended)
+        return replace(
+            self._with_latest(Latest.OBJECT, at, at_creation=at_creation),
+            customer_id=found.customer_id or self.customer_id,
+            object_at=at,
+            at_creation=at_creation,
+            status=found.status,
+            price_id=found.price_id,
+            period_end=found.period_end,
+            ended=ended,
+        )
+
+    def with_payment(self, at: datetime, until: datetime | None) -> Facts:
+        """With an invoice that was paid, for a period until then."""
+        if self.paid_at is not None and at < self.paid_at:
+            return self
+        return replace(self._with_latest(Latest.PAID, at), paid_at=at, paid_until=until)
+
+    def with_failure(self, at: datetime) -> Facts:
+        """With an invoice that was not paid."""
+        if self.failed_at is not None and at < self.failed_at:
+            return self
+        return replace(self._with_latest(Latest.FAILED, at), failed_at=at)
+
+    def with_action(self, at: datetime) -> Facts:
+        """With a payment that somebody has to complete."""
+        return replace(self, action_at=at if self.action_at is None else max(at, self.action_at))
+
+    @property
+    def waits_for_action(self) -> bool:
+        """Whether there is a payment to complete, as far as is known."""
+        return self.action_at is not None and not self.ended and (self.paid_at is None or self.paid_at <= self.action_at)
+
+    def _with_latest(self, latest: Latest, at: datetime, *, at_creation: bool = False) -> Facts:
+        match self.latest:
+            case None:
+                return replace(self, latest=latest)
+            case Latest.OBJECT:
+                newest, of_creation = self.object_at, self.at_creation
+            case Latest.PAID:
+                newest, of_creation = self.paid_at, False
+            case Latest.FAILED:
+                newest, of_creation = self.failed_at, False
+        assert newest is not None, "it is the latest because it is there"
+        return self if (at, not at_creation) < (newest, not of_creation) else replace(self, latest=latest)
+
+    @property
+    def implied(self) -> Implied | None:
+        """What a subscription of ours to this is, None while too little is known of it."""
+        if self.object_at is None or self.status is None:
+            return None
+        end = self.period_end or self.paid_until
+        # What was paid since extends the period; what was paid before is in what the provider says since.
+        if end is not None and self.paid_until is not None and self.paid_at is not None and self.paid_at >= self.object_at:
+            end = max(end, self.paid_until)
+        return Implied(self._status(STATUSES.get(self.status, SubscriptionStatus.PAST_DUE)), end, self.price_id)
+
+    def _status(self, of_object: SubscriptionStatus) -> SubscriptionStatus:
+        if self.ended:
+            return SubscriptionStatus.CANCELLED
+        if self.latest is Latest.FAILED:
+            return SubscriptionStatus.PAST_DUE
+        if self.latest is Latest.PAID and of_object.is_live:
+            return SubscriptionStatus.ACTIVE
+        return of_object
+
+
+@dataclass(frozen=True, slots=True)
+class Implied:
+    """The state of a subscription, as it follows from facts; what they do not tell is None."""
+
+    status: SubscriptionStatus
+    period_end: datetime | None
+    price_id: str | None
+
+    def period_end_or(self, now: datetime) -> datetime:
+        return self.period_end or now + PERIOD
+
+
+# Reading what it says. What is not there, or of another kind, is as good as not said; but something must say what it is about.
+
+
+def name(value: object) -> str | None:
+    """The name of something there: itself, or that of the object that stands in its place where the provider was asked for more."""
+    if isinstance(value, Mapping):
+        value = value.get("id")
+    return value if isinstance(value, str) and _NAME.fullmatch(value) else None
+
+
+def subscription_name(value: object) -> str | None:
+    """The name of a subscription, as it can stand in a path."""
+    found = name(value)
+    return found if found is not None and _SUBSCRIPTION.fullmatch(found) and found.strip(".") else None
+
+
+def moment(value: object) -> datetime | None:
+    """A time, which is given in whole seconds."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < LATEST_TIME:
+        return None
+    return datetime.fromtimestamp(value, UTC)
+
+
+def meant(metadata: object) -> Meant | None:
+    """Whose something is to be, if these say so completely."""
+    if not isinstance(metadata, Mapping):
+        return None
+    ids = [parse_id(text) if isinstance(text := metadata.get(key), str) else None for key in ("org_id", "service_id", "user_id", "plan_id")]
+    org_id, service_id, user_id, plan_id = ids
+    if org_id is None or service_id is None or user_id is None or plan_id is None:
+        return None
+    return Meant(org_id, service_id, user_id, plan_id)
+
+
+def read_subscription(found: Mapping[str, Any]) -> ProviderSubscription:
+    """Raises Unreadable."""
+    id_, status = subscription_name(found.get("id")), found.get("status")
+    if id_ is None or not isinstance(status, str) or len(status) > 100 or not status.isascii() or not status.isprintable():
+        raise Unreadable
+    item = _first(found.get("items"))
+    # Newer versions of the provider's interface have the period with each item.
+    period_end = moment(found.get("current_period_end")) or moment(item.get("current_period_end"))
+    return ProviderSubscription(
+        id=id_,
+        customer_id=name(found.get("customer")),
+        status=status,
+        price_id=name(item.get("price")) or name(item.get("plan")),
+        period_end=period_end,
+        meant=meant(found.get("metadata")),
+    )
+
+
+def invoice_subscription(invoice: Mapping[str, Any]) -> str | None:
+    """The subscription that an invoice is for, if it is for one; newer versions of the provider's interface say it elsewhere."""
+    parent = invoice.get("parent")
+    details = parent.get("subscription_details") if isinstance(parent, Mapping) else None
+    return subscription_name(invoice.get("subscription")) or subscription_name(
+        details.get("subscription") if isinstance(details, Mapping) else None
+    )
+
+
+def invoice_period_end(invoice: Mapping[str, Any]) -> datetime | None:
+    """Until when an invoice is for: what its lines say, since its own period is the one before."""
+    lines = invoice.get("lines")
+    listed = lines.get("data") if isinstance(lines, Mapping) else None
+    periods = [line.get("period") for line in listed if isinstance(line, Mapping)] if isinstance(listed, list) else []
+    ends = [end for period in periods if isinstance(period, Mapping) and (end := moment(period.get("end"))) is not None]
+    return max(ends, default=None) or moment(invoice.get("period_end"))
+
+
+def _first(listed: object) -> Mapping[str, Any]:
+    items = listed.get("data") if isinstance(listed, Mapping) else None
+    return items[0] if isinstance(items, list) and items and isinstance(items[0], Mapping) else {}
+
+
+# When to ask
+
+EVERY: Final = timedelta(days=1)  # each that is ours, whether something was heard of it or not
+AFTER_PERIOD: Final = timedelta(hours=1)  # after the end of a period there should have been news
+SOON: Final = timedelta(minutes=5)  # after something that has more coming
+
+
+def next_check(facts: Facts, now: datetime) -> datetime | None:
+    """When to ask the provider about it unless something is heard of it before; None for what is over, or is none of ours."""
+    implied = facts.implied
+    if facts.org_id is None or (implied is not None and implied.status in (SubscriptionStatus.CANCELLED, SubscriptionStatus.EXPIRED)):
+        return None
+    end = None if implied is None else implied.period_end
+    return now + EVERY if end is None or end <= now else min(now + EVERY, end + AFTER_PERIOD)

@@ -1,0 +1,124 @@
+"""Repairing what events that never came have left behind: the payment provider is asked how things are (decisions, points 165 and 169).
+
+Each subscription of ours is asked about once a day, and when its period is over and nothing was heard; each checkout, until something came
+of it or it is too old. What the provider says is learnt as if an event had told it (core.billing).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from core import billing, cancellations
+from core.access import SYSTEM
+from core.billing import Effect
+from core.payments import LAPSED, ProviderSubscription, Seen
+
+if TYPE_CHECKING:
+    from ports import Ports
+
+NAME: Final = "billing_reconciler"  # of the lease
+# Longer than a batch can take, and than the pause between two rounds, so that one process goes on doing it while it lives.
+LEASE: Final = timedelta(minutes=5)
+BATCH: Final = 20  # each of which may take ten seconds
+ASKED_AGAIN: Final = timedelta(hours=1)  # where nothing is learnt, such as of a checkout that nobody has completed yet
+CHECKOUTS_ASKED_FOR: Final = timedelta(days=3)  # a session at the provider is open for a day at most
+
+
+# What the operator hears of: what was repaired, and people who pay twice.
+TOLD: Final = {Effect.DONE: "changed", Effect.SECOND: "second"}
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCheckout:
+    """A checkout of which nothing was heard, as the provider knows it."""
+
+    id: UUID
+    customer_id: str
+    created_at: datetime
+
+
+async def reconcile(ports: Ports, holder: UUID) -> Mapping[str, int] | None:
+    """Ask the provider about what is due: how many of what it were, where there were any, and how many of them changed by what it said.
+
+    None while another holder is at it.
+
+    Raises PaymentsFailed, and what was not done is due again after a while.
+    """
+    if not ports.payments.is_on:
+        return {}
+    done = Counter[str]()
+    for what, batch in (("cancelled", _cancellations), ("checkouts", _checkouts), ("subscriptions", _subscriptions)):
+        count = BATCH
+        while count >= BATCH:
+            now = ports.clock.now()
+            async with ports.storage.transaction(by=SYSTEM) as tx:
+                if not await tx.leases.take(NAME, holder, now, now + LEASE):
+                    return done or None
+            count = await batch(ports, done)
+            done[what] += count
+    return +done
+
+
+async def _cancellations(ports: Ports, _: Counter[str]) -> int:
+    return await cancellations.work_off(ports)
+
+
+async def _subscriptions(ports: Ports, done: Counter[str]) -> int:
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        due = await tx.billing.claim_checks(now, now + ASKED_AGAIN, BATCH)
+
+    async def ask(id_: str) -> None:
+        seen = await ports.payments.subscription(id_)
+        if seen is not None:
+            await _learn(ports, seen, done)
+        else:
+            await _unknown(ports, id_, done)
+
+    await cancellations.one_by_one(due, ask)
+    return len(due)
+
+
+async def _checkouts(ports: Ports, done: Counter[str]) -> int:
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        due = await tx.billing.claim_checkouts(now, now + ASKED_AGAIN, now - CHECKOUTS_ASKED_FOR, BATCH)
+
+    async def ask(checkout: OpenCheckout) -> None:
+        for seen in await ports.payments.subscriptions_of(checkout.customer_id, checkout.created_at):
+            await _learn(ports, seen, done)
+
+    await cancellations.one_by_one(due, ask)
+    return len(due)
+
+
+async def _learn(ports: Ports, seen: Seen, done: Counter[str]) -> None:
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        effect = await billing.learn(tx, seen.subscription, seen.at, ports.clock.now())
+    if effect in TOLD:
+        done[TOLD[effect]] += 1
+
+
+async def _unknown(ports: Ports, id_: str, done: Counter[str]) -> None:
+    """The provider does not know it any more, or not with this key. It lives until its period is over."""
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        facts = await tx.billing.lock_facts(id_, now)
+        implied = facts.implied
+        if facts.org_id is None or implied is None or implied.period_end is None or implied.period_end > now:
+            return
+        lapsed = ProviderSubscription(
+            id=id_,
+            customer_id=facts.customer_id,
+            status=LAPSED,
+            price_id=facts.price_id,
+            period_end=facts.period_end,
+            meant=None,
+        )
+        await billing.learn(tx, lapsed, now, now)
+    done["lapsed"] += 1

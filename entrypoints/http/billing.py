@@ -1,0 +1,39 @@
+"""The receiver of the payment provider's events (organizations.md section 4.2)."""
+
+from typing import Literal
+
+import structlog
+from quart import Blueprint, request
+from quart_schema import validate_response
+
+from core import billing
+from core.billing import Effect
+from entrypoints.http.access import signed_by_billing
+from entrypoints.http.bodies import Shown
+from entrypoints.http.context import ports
+from entrypoints.http.openapi import refuses
+
+routes = Blueprint("billing", __name__)
+log = structlog.get_logger("billing")
+
+# What an operator has to look after: somebody may have paid and got nothing, or pays twice.
+TROUBLE = frozenset({Effect.DISAGREES, Effect.SECOND})
+
+
+class Received(Shown):
+    """The event was received, and need not be sent again."""
+
+    status: Literal["success"]
+
+
+@routes.post("/webhooks/billing")
+@signed_by_billing
+@refuses(400, 415)
+@validate_response(Received)
+async def receive() -> Received:
+    """Take an event of the payment provider: an object with id, type, created, livemode and data, signed in billing-signature."""
+    event = billing.read_event(await request.get_json())
+    effect = await billing.receive(ports(), event)
+    told = log.warning if effect in TROUBLE else log.info
+    told("billing_event", type=event.type if event.type in billing.HANDLED else "other", event_id=event.id, effect=effect.value)
+    return Received(status="success")

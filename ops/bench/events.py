@@ -1,0 +1,119 @@
+"""Webhooks of organizations with a receiver that takes everything at once, and deliveries that are due to them."""
+
+import json
+import time
+import uuid
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.request import urlopen
+
+import psycopg
+
+from adapters.postgres.webhooks import place
+from core.values import rfc3339
+from core.webhooks import new_signing_secret
+from entrypoints.settings import Settings
+from entrypoints.wiring import vault_of
+from ops.bench.filling import FREE_TIER, copy
+from ops.bench.processes import Unfit
+from ops.bench.service import Service, tidy
+
+ORGANIZATIONS: Final = 10
+WEBHOOKS_OF_EACH: Final = 4
+PATIENCE: Final = 60.0  # seconds
+EVENT: Final = "organization.updated"
+
+
+class Receiving:
+    """Webhooks whose receiver is the process of ops.bench.raw that listens at `address`."""
+
+    def __init__(self, service: Service, address: str) -> None:
+        self._service = service
+        self._address = address
+        self._webhooks = [(uuid.uuid4(), org) for org in (uuid.uuid4() for _ in range(ORGANIZATIONS)) for _ in range(WEBHOOKS_OF_EACH)]
+        vault, now = vault_of(Settings(data_dir=service.directory)), datetime.now(UTC)
+        with psycopg.connect(service.conninfo) as connection:
+            for number, org in enumerate(dict.fromkeys(org for _, org in self._webhooks)):
+                connection.execute(
+                    "insert into organizations (id, slug, name, status, tier_id, created_at, updated_at) "
+                    "values (%s, %s, 'Bench', 'active', %s, %s, %s)",
+                    (org, f"bench-{number}", FREE_TIER, now, now),
+                )
+            for number, (webhook, org) in enumerate(self._webhooks):
+                connection.execute(
+                    "insert into webhooks (id, org_id, name, url, events, is_active, secret, created_at, updated_at) "
+                    "values (%s, %s, %s, %s, %s, true, %s, %s, %s)",
+                    (
+                        webhook,
+                        org,
+                        f"bench {number}",
+                        f"{address}/",
+                        [EVENT],
+                        vault.seal(new_signing_secret().encode(), place(webhook)),
+                        now,
+                        now,
+                    ),
+                )
+        tidy(service)
+
+    def per_second(self, count: int) -> float:
+        """How many are delivered per second, of so many that fall due at once. Raises Unfit."""
+        self._add([uuid.uuid4() for _ in range(count)])
+        started = time.monotonic()
+        with psycopg.connect(self._service.conninfo, autocommit=True) as connection:
+            connection.execute("notify webhooks")
+            while left := self._left(connection):
+                if time.monotonic() > started + PATIENCE:
+                    raise Unfit(f"{left} of {count} deliveries were not made within {PATIENCE:.0f} s.")
+                time.sleep(0.02)
+        return count / (time.monotonic() - started)
+
+    def delays(self, count: int, apart: float) -> list[float]:
+        """Milliseconds from the commit of each of so many deliveries until its receiver has it. Raises Unfit."""
+        committed = {}
+        with psycopg.connect(self._service.conninfo) as connection:
+            for _ in range(count):
+                delivery = uuid.uuid4()
+                self._insert(connection, [delivery])
+                connection.execute("notify webhooks")
+                connection.commit()
+                committed[str(delivery)] = time.time()
+                time.sleep(apart)
+        deadline = time.monotonic() + PATIENCE
+        while (arrived := self._arrived()).keys() < committed.keys():
+            if time.monotonic() > deadline:
+                raise Unfit(f"{len(committed.keys() - arrived.keys())} of {count} deliveries did not arrive within {PATIENCE:.0f} s.")
+            time.sleep(0.1)
+        return sorted(1000 * (arrived[delivery] - at) for delivery, at in committed.items())
+
+    def _add(self, deliveries: list[uuid.UUID]) -> None:
+        with psycopg.connect(self._service.conninfo) as connection:
+            self._insert(connection, deliveries)
+        tidy(self._service)
+
+    def _insert(self, connection: psycopg.Connection[Any], deliveries: list[uuid.UUID]) -> None:
+        now = datetime.now(UTC)
+        columns = "id, org_id, webhook_id, event_type, payload, status, due_at, created_at, updated_at"
+        rows = []
+        for number, delivery in enumerate(deliveries):
+            webhook, org = self._webhooks[number % len(self._webhooks)]
+            payload = {
+                "event": EVENT,
+                "timestamp": rfc3339(now),
+                "organization_id": str(org),
+                "actor_user_id": str(uuid.uuid4()),
+                "actor_email": "owner@bench.example",
+                "data": {"name": {"old": "Bench", "new": f"Bench {number}"}},
+            }
+            rows.append(f"{delivery}\t{org}\t{webhook}\t{EVENT}\t{json.dumps(payload)}\tdue\t{now}\t{now}\t{now}\n")
+        copy(connection, f"copy webhook_deliveries ({columns})", rows)
+
+    def _left(self, connection: psycopg.Connection[Any]) -> int:
+        found = connection.execute("select count(*) from webhook_deliveries where status <> 'done'").fetchone()
+        assert found is not None
+        return int(found[0])
+
+    def _arrived(self) -> dict[str, float]:
+        with urlopen(f"{self._address}/seen") as answer:  # noqa: S310  (ours)
+            seen: dict[str, float] = json.load(answer)
+        return seen

@@ -1,0 +1,196 @@
+"""What events that never came have left behind is repaired: the provider is asked, in bounded batches, by one process at a time, and may be
+away (decisions, points 165 and 169; security.md N-9)."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+import pytest
+import structlog
+import trio
+
+from actors.supervisor import Patience, supervise
+from actors.sweeper import sweeper
+from adapters.payments import HttpPayments
+from adapters.postgres.pool import Pool
+from core import reconciliation
+from core.access import Role
+from core.payments import AFTER_PERIOD, EVERY, SOON
+from core.values import new_id
+from entrypoints.http.app import create_app
+from ports import Ports
+from tests.builders import Api, make_edge, make_ports, run_sql
+from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
+from tests.fakes.payments import MONTH, SECRET, FakePayments, Object
+from tests.fakes.provider import Answer
+from tests.http.billing import Till, open_till
+from tests.tenants import Tenants
+from tests.waiting import PATIENCE, eventually
+
+if TYPE_CHECKING:
+    from quart_trio.testing import TrioClient
+
+HOLDER = new_id()
+
+
+@pytest.fixture
+def provider(clock: FakeClock) -> Iterator[FakePayments]:
+    with FakePayments(now=lambda: clock.now().timestamp()) as running:
+        yield running
+
+
+@pytest.fixture
+async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics, provider: FakePayments) -> Ports:
+    return await make_ports(pool, clock, sent, metrics, payments=HttpPayments(provider.settings, clock))
+
+
+@pytest.fixture
+async def till(ports: Ports, pool: Pool, clock: FakeClock) -> Till:
+    app = create_app(
+        ports, make_edge(billing_secrets=(SECRET,)), observe=lambda _: None, exposition=lambda: b"", exposition_type="text/plain"
+    )
+    acme = await Tenants(Api(cast("TrioClient", app.test_client())), ports, pool).add(
+        "acme", cast={"owner": Role.OWNER, "member": Role.MEMBER}
+    )
+    return await open_till(acme, clock)
+
+
+async def paid(till: Till, provider: FakePayments, *, heard: bool) -> Object:
+    """What the member has bought, and whether we have heard of it."""
+    made = provider.complete((await till.begin()).json["session_id"])
+    if heard:
+        await provider.deliver(till.sent)
+    provider.events.clear()
+    provider.asked.clear()
+    return made
+
+
+async def reconcile(ports: Ports) -> dict[str, int]:
+    done = await reconciliation.reconcile(ports, HOLDER)
+    assert done is not None, "nobody else is at it"
+    return dict(done)
+
+
+async def test_a_checkout_that_was_completed_and_never_heard_of_is_found(till: Till, provider: FakePayments, ports: Ports) -> None:
+    await paid(till, provider, heard=False)
+    assert await reconcile(ports) == {}, "it may be heard of yet"
+    till.clock.advance(SOON)
+    assert await reconcile(ports) == {"checkouts": 1, "changed": 1}
+    assert [row[:2] for row in await till.rows()] == [("active", "Gold")]
+    assert await till.recorded() == ["subscription.created"]
+    till.clock.advance(SOON)
+    assert await reconcile(ports) == {}
+
+
+async def test_a_checkout_that_nobody_completes_is_asked_about_for_some_days(till: Till, provider: FakePayments, ports: Ports) -> None:
+    assert (await till.begin()).status == 200
+    asked = 0
+    for _ in range(100):
+        till.clock.advance(timedelta(hours=1))
+        asked += (await reconcile(ports)).get("checkouts", 0)
+    assert asked == 72 + 1
+    assert await till.rows() == []
+
+
+async def test_a_subscription_of_which_only_the_checkout_was_told_is_asked_about(till: Till, provider: FakePayments, ports: Ports) -> None:
+    provider.complete((await till.begin()).json["session_id"])
+    await till.sent(provider.events[-1])
+    assert await till.rows() == []
+    till.clock.advance(SOON)
+    await reconcile(ports)
+    assert await till.status() == "active"
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [("past_due", "past_due"), ("canceled", "cancelled"), ("incomplete_expired", "expired")])
+async def test_missed_news_is_learnt_within_a_day(till: Till, provider: FakePayments, ports: Ports, theirs: str, ours: str) -> None:
+    made = await paid(till, provider, heard=True)
+    provider.subscriptions[made["id"]]["status"] = theirs
+    till.clock.advance(EVERY - timedelta(seconds=10))
+    assert await reconcile(ports) == {}
+    till.clock.advance(timedelta(seconds=10))
+    assert await reconcile(ports) == {"subscriptions": 1, "changed": 1}
+    assert await till.status() == ours
+    till.clock.advance(EVERY)
+    assert await reconcile(ports) == ({"subscriptions": 1} if ours == "past_due" else {}), "what is over is asked about no more"
+
+
+async def test_a_period_that_ended_without_news_is_asked_about_soon(till: Till, provider: FakePayments, ports: Ports, pool: Pool) -> None:
+    made = await paid(till, provider, heard=True)
+    till.clock.advance(timedelta(seconds=MONTH) - timedelta(hours=1))
+    await reconcile(ports)
+    provider.subscriptions[made["id"]]["current_period_end"] = till.now + 2 * MONTH
+    till.clock.advance(timedelta(hours=1) + AFTER_PERIOD)
+    assert await reconcile(ports) == {"subscriptions": 1, "changed": 1}
+    assert (await till.rows())[0][2] > "2026-06"
+
+
+async def test_what_the_provider_does_not_know_any_more_ends_with_its_period(till: Till, provider: FakePayments, ports: Ports) -> None:
+    made = await paid(till, provider, heard=True)
+    del provider.subscriptions[made["id"]]
+    till.clock.advance(EVERY)
+    await reconcile(ports)
+    assert await till.status() == "active"
+    till.clock.advance(timedelta(seconds=MONTH))
+    assert (await reconcile(ports))["lapsed"] == 1
+    assert await till.status() == "expired"
+    till.clock.advance(EVERY)
+    assert await reconcile(ports) == {}
+
+
+async def test_what_was_read_is_newer_than_what_comes_late(till: Till, provider: FakePayments, ports: Ports) -> None:
+    made = await paid(till, provider, heard=True)
+    provider.change(made["id"], status="past_due")  # which is on its way for two days
+    till.clock.advance(EVERY)
+    provider.subscriptions[made["id"]]["status"] = "active"
+    provider.subscriptions[made["id"]]["current_period_end"] += MONTH
+    await reconcile(ports)
+    await provider.deliver(till.sent)
+    assert await till.status() == "active"
+
+
+async def test_one_process_does_it(till: Till, provider: FakePayments, ports: Ports) -> None:
+    await reconcile(ports)
+    assert await reconciliation.reconcile(ports, new_id()) is None
+    till.clock.advance(reconciliation.LEASE)
+    assert await reconciliation.reconcile(ports, new_id()) == {}
+
+
+async def test_what_fails_holds_back_nothing_else(till: Till, provider: FakePayments, ports: Ports, pool: Pool) -> None:
+    made = await paid(till, provider, heard=True)
+    provider.subscriptions[made["id"]]["status"] = "past_due"
+    facts = "insert into billing_facts (provider_subscription_id, org_id, heard_at, check_at) values (%s, %s, %s, %s)"
+    for name in ("sub_a", "sub_b"):
+        await run_sql(pool, facts, name, till.tenant.org, till.clock.now(), till.clock.now())
+        provider.answers[f"subscriptions/{name}"] = Answer(500)
+    till.clock.advance(EVERY)
+    assert await reconcile(ports) == {"subscriptions": 3, "changed": 1}
+    assert await reconcile(ports) == {}
+    till.clock.advance(reconciliation.ASKED_AGAIN)
+    assert await reconcile(ports) == {"subscriptions": 2}
+
+
+async def test_without_a_provider_it_does_nothing(ports: Ports, clock: FakeClock) -> None:
+    object.__setattr__(ports, "payments", HttpPayments(None, clock))
+    assert await reconcile(ports) == {}
+    assert await reconciliation.reconcile(ports, new_id()) == {}, "nor does it take the lease"
+
+
+async def test_while_the_provider_is_away_it_is_waited_for(till: Till, provider: FakePayments, ports: Ports, pool: Pool) -> None:
+    made = await paid(till, provider, heard=True)
+    facts = "insert into billing_facts (provider_subscription_id, org_id, heard_at, check_at) values (%s, %s, %s, %s)"
+    for number in range(6):
+        await run_sql(pool, facts, f"sub_{number}", till.tenant.org, till.clock.now(), till.clock.now())
+        provider.answers[f"subscriptions/sub_{number}"] = Answer(500)
+    actor = partial(sweeper, ports, reconciliation.reconcile, job="billing_reconciliation", period=0.01)
+    with structlog.testing.capture_logs() as log, trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(supervise, "billing_reconciler", actor, Patience(first_delay=0.01, longest_outage_delay=0.05)))
+            await eventually(lambda: [line for line in log if line["event"] == "actor_met_outage"])
+            provider.answers.clear()
+            provider.subscriptions[made["id"]]["status"] = "past_due"
+            till.clock.advance(EVERY)
+            await eventually(lambda: [line for line in log if line["event"] == "swept"])
+            nursery.cancel_scope.cancel()
+    assert await till.status() == "past_due"
+    assert all("sub_" not in str(line) for line in log if line["event"] == "payments_failed")

@@ -1,0 +1,337 @@
+"""The forwarder on a real queue and real sinks: everything arrives in its order, in spite of outages, slow sinks, crashes and company."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+import structlog
+import trio
+
+import actors.siem_forwarder
+from actors.mailbox import Mailbox
+from actors.siem_forwarder import siem_forwarder
+from adapters.clock import SystemClock
+from adapters.postgres.pool import Pool
+from core import siem
+from core.siem import Claimed
+from ports import Ports
+from tests.actors.test_mailer import ShakyStorage
+from tests.builders import add_organization, run_sql
+from tests.fakes.outside import FakeClock, FakeMetrics
+from tests.fakes.siem_sink import SiemSink, siem_sink
+from tests.siem import TOKEN, configure, forward, make_sink, may_reach_loopback, queued, record
+from tests.waiting import PATIENCE, eventually
+
+
+@pytest.fixture(autouse=True)
+def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test waits for is not found by a look that comes anyway."""
+    monkeypatch.setattr(actors.siem_forwarder, "POLL", 10 * PATIENCE)
+
+
+@pytest.fixture
+def reaching(ports: Ports) -> Ports:
+    return may_reach_loopback(ports)
+
+
+@pytest.fixture
+async def acme(pool: Pool) -> UUID:
+    return await add_organization(pool, "acme")
+
+
+@pytest.fixture
+async def twin(pool: Pool) -> UUID:
+    return await add_organization(pool, "twin")
+
+
+@pytest.fixture
+async def sink() -> AsyncIterator[SiemSink]:
+    async with siem_sink() as running:
+        yield running
+
+
+@asynccontextmanager
+async def forwarding(ports: Ports, count: int = 1, **options: Any) -> AsyncIterator[list[Mailbox]]:
+    """That many forwarders at work; their mailboxes."""
+    inboxes = [Mailbox() for _ in range(count)]
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            for inbox in inboxes:
+                nursery.start_soon(lambda inbox: siem_forwarder(ports, inbox, **options), inbox)
+            yield inboxes
+            nursery.cancel_scope.cancel()
+
+
+async def settled(inbox: Mailbox) -> None:
+    """Return once the forwarder has found nothing more that it could start, and waits."""
+    await eventually(lambda: inbox._receiver.statistics().tasks_waiting_receive, "the forwarder waits")
+
+
+async def empty(pool: Pool, org: UUID) -> None:
+    async def nothing_waits() -> bool:
+        return not await queued(pool, org)
+
+    await eventually(nothing_waits, "everything was taken")
+
+
+def targets(sink: SiemSink, path: str | None = None) -> list[str]:
+    return [entry["target_id"] for entry in sink.entries(path)]
+
+
+@contextmanager
+def logged() -> Iterator[list[Any]]:
+    with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as entries:
+        yield entries
+
+
+async def test_what_is_queued_is_forwarded_in_its_order(
+    reaching: Ports, pool: Pool, acme: UUID, sink: SiemSink, metrics: FakeMetrics
+) -> None:
+    await configure(reaching, make_sink(acme, sink.url()))
+    await record(reaching, acme, "1", "2")
+    with logged() as log:
+        async with forwarding(reaching) as [inbox]:
+            await empty(pool, acme)
+            await settled(inbox)
+            await record(reaching, acme, "3")
+            inbox.post()
+            await empty(pool, acme)
+    assert targets(sink) == ["1", "2", "3"]
+    assert len(sink.posts) == 2
+    assert [job for job, _ in metrics.jobs] == ["siem_forwarding"] * 2
+    assert [(entry["event"], entry["entries"]) for entry in log] == [("siem_forwarded", 2), ("siem_forwarded", 1)]
+    assert TOKEN not in str(log)
+
+
+async def test_a_large_queue_goes_in_posts_of_some_size(
+    reaching: Ports, pool: Pool, acme: UUID, sink: SiemSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(siem, "MOST_ENTRIES", 4)
+    await configure(reaching, make_sink(acme, sink.url()))
+    names = [str(number) for number in range(10)]
+    await record(reaching, acme, *names)
+    async with forwarding(reaching):
+        await empty(pool, acme)
+    assert targets(sink) == names
+    assert [len(post.items) for post in sink.posts] == [4, 4, 2]
+
+
+async def test_several_forwarders_never_send_for_one_organization_at_once(
+    reaching: Ports, pool: Pool, acme: UUID, twin: UUID, sink: SiemSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(siem, "MOST_ENTRIES", 1)
+    names = [str(number) for number in range(12)]
+    for org, path in ((acme, "/acme"), (twin, "/twin")):
+        await configure(reaching, make_sink(org, sink.url(path)))
+        await record(reaching, org, *names)
+    async with forwarding(reaching, count=3) as inboxes:
+        for org in (acme, twin):
+            await empty(pool, org)
+        for inbox in inboxes:
+            inbox.post()
+    assert targets(sink, "/acme") == targets(sink, "/twin") == names
+    assert sink.busiest == {"/acme": 1, "/twin": 1}
+
+
+async def test_a_sink_that_fails_gets_everything_when_it_is_back_and_little_at_first(
+    reaching: Ports, pool: Pool, acme: UUID, sink: SiemSink, clock: FakeClock, metrics: FakeMetrics
+) -> None:
+    await configure(reaching, make_sink(acme, sink.url()))
+    names = [str(number) for number in range(8)]
+    await record(reaching, acme, *names)
+
+    async def failures(count: int) -> None:
+        async def there() -> bool:
+            return await run_sql(pool, "select failures from siem_configurations") == [(count,)]
+
+        await eventually(there, f"{count} failures")
+
+    with logged() as log:
+        async with forwarding(reaching) as [inbox]:
+            for number, status in enumerate((500, 429, 302, 401), 1):
+                sink.status = status
+                inbox.post()
+                await failures(number)
+                await settled(inbox)
+                clock.advance(timedelta(seconds=3.7 * 2 ** (number - 1)))
+                inbox.post()
+                await settled(inbox)
+                assert len(sink.posts) == number  # not a moment too soon
+                clock.advance(timedelta(seconds=2.6 * 2 ** (number - 1)))
+            sink.close()
+            inbox.post()
+            await failures(5)
+            await settled(inbox)
+            clock.advance(timedelta(minutes=2))
+            await sink.open()
+            sink.status = 200
+            inbox.post()
+            await empty(pool, acme)
+    assert targets(sink) == names
+    assert metrics.siem_failures == {"failed": 2, "redirected": 1, "token_refused": 1, "not_connected": 1}
+    said = [(entry["event"], entry.get("reason"), entry.get("failures")) for entry in log if entry["log_level"] != "debug"]
+    assert said == [
+        ("siem_failed", "failed", 1),
+        ("siem_failed", "failed", 2),
+        ("siem_failed", "redirected", 3),
+        ("siem_failed", "token_refused", 4),
+        ("siem_failed", "not_connected", 5),
+        ("siem_recovered", None, 5),
+    ]
+    assert {entry["organization"] for entry in log} == {str(acme)}
+
+
+async def test_an_entry_that_a_sink_does_not_like_holds_back_only_what_comes_after_it(
+    reaching: Ports, pool: Pool, acme: UUID, sink: SiemSink, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(siem, "MOST_ENTRIES", 4)
+    await configure(reaching, make_sink(acme, sink.url()))
+    await record(reaching, acme, "1", "2", "bad", "4")
+    judge = siem.post
+
+    async def picky(ports: Ports, to: siem.Sink, content: bytes) -> siem.Result:
+        return siem.Result.REFUSED if b'"bad"' in content else await judge(ports, to, content)
+
+    monkeypatch.setattr(siem, "post", picky)
+    for _ in range(6):
+        await forward(reaching)
+        clock.advance(siem.LONGEST_BACKOFF)
+    assert targets(sink) == ["1", "2"]
+    assert await queued(pool, acme) == ["bad", "4"]
+
+
+@pytest.mark.slow
+async def test_a_sink_that_hangs_holds_back_nobody_else(
+    reaching: Ports, pool: Pool, acme: UUID, twin: UUID, sink: SiemSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With as many that hang as there is room for those that were slow or failed, and one more."""
+    running = replace(reaching, clock=SystemClock())
+    stuck = [acme, *[await add_organization(pool, f"stuck-{number}") for number in range(3)]]
+    for org in stuck:
+        await configure(running, make_sink(org, sink.url("/stuck")))
+        await record(running, org, "x")
+    await configure(running, make_sink(twin, sink.url("/twin")))
+    await run_sql(pool, "update siem_configurations set is_slow = true where org_id = any(%s)", stuck)
+    sink.gates["/stuck"] = trio.Event()
+    async with forwarding(running, slots=4, struggling_slots=3) as [inbox]:
+        await sink.until(lambda: len(sink.posts) == 3, "there is no more room for those that hang")
+        for number in range(5):
+            await record(running, twin, str(number))
+            inbox.post()
+            await empty(pool, twin)
+        assert len([post for post in sink.posts if post.path == "/stuck"]) == 3
+        sink.gates["/stuck"].set()
+        for org in stuck:
+            await empty(pool, org)
+    assert targets(sink, "/twin") == ["0", "1", "2", "3", "4"]
+
+
+async def test_a_sink_that_never_answers_is_given_up_after_a_while(
+    reaching: Ports, pool: Pool, acme: UUID, sink: SiemSink, metrics: FakeMetrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(siem, "WITHIN", 0.05)
+    await configure(reaching, make_sink(acme, sink.url()))
+    await record(reaching, acme, "x")
+    sink.gates["/collect"] = trio.Event()
+    async with forwarding(reaching):
+        await eventually(lambda: metrics.siem_failures["timed_out"] == 1)
+
+
+async def test_a_defect_is_a_failure_and_stops_nobody_else(
+    reaching: Ports, pool: Pool, acme: UUID, twin: UUID, sink: SiemSink, metrics: FakeMetrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headers = siem.headers
+
+    def defective(to: siem.Sink) -> dict[str, str]:
+        assert to.org_id == twin, "a defect"
+        return headers(to)
+
+    monkeypatch.setattr(siem, "headers", defective)
+    for org, path in ((acme, "/acme"), (twin, "/twin")):
+        await configure(reaching, make_sink(org, sink.url(path)))
+        await record(reaching, org, "x")
+    with logged() as log:
+        async with forwarding(reaching):
+            await empty(pool, twin)
+            await eventually(lambda: metrics.siem_failures["not_sent"] == 1)
+    assert "siem_not_sent" in [entry["event"] for entry in log if entry["log_level"] == "error"]
+    assert await queued(pool, acme) == ["x"]
+
+
+# Outages and ends
+
+
+async def test_an_outage_of_the_database_costs_no_entry_and_sends_none_twice(
+    reaching: Ports, pool: Pool, acme: UUID, sink: SiemSink
+) -> None:
+    shaky = ShakyStorage(reaching.storage)
+    ports = replace(reaching, storage=shaky)
+    await configure(reaching, make_sink(acme, sink.url()))
+    await record(reaching, acme, "x")
+    sink.gates["/collect"] = trio.Event()
+    with logged() as log:
+        async with forwarding(ports) as [inbox]:
+            await sink.until(lambda: sink.posts, "it is being sent")
+            await settled(inbox)
+            shaky.outages = 1
+            inbox.post()
+            await eventually(lambda: shaky.outages == 0)
+            shaky.outages = 1
+            sink.gates["/collect"].set()
+            await empty(pool, acme)
+    assert len(sink.posts) == 1
+    said = [entry["event"] for entry in log]
+    assert "siem_not_claimed" in said
+    assert "siem_outcome_not_recorded" in said
+
+
+async def test_what_has_begun_is_finished_when_the_process_stops(reaching: Ports, pool: Pool, acme: UUID, sink: SiemSink) -> None:
+    await configure(reaching, make_sink(acme, sink.url()))
+    await record(reaching, acme, "x")
+    sink.gates["/collect"] = trio.Event()
+    async with trio.open_nursery() as nursery:
+        stopping = trio.CancelScope()
+
+        async def run() -> None:
+            with stopping:
+                await siem_forwarder(reaching, Mailbox())
+
+        nursery.start_soon(run)
+        await sink.until(lambda: sink.posts, "it is being sent")
+        stopping.cancel()
+        sink.gates["/collect"].set()
+    assert await queued(pool, acme) == []
+    assert await run_sql(pool, "select leased_until from siem_configurations") == [(None,)]
+
+
+async def test_what_a_process_left_that_was_killed_is_sent_again_after_its_lease(
+    reaching: Ports, pool: Pool, acme: UUID, sink: SiemSink, clock: FakeClock
+) -> None:
+    await configure(reaching, make_sink(acme, sink.url()))
+    await record(reaching, acme, "x", "y")
+    claimed = await siem.claim_next(reaching, struggling=True)
+    assert claimed is not None
+    await siem.attempt(reaching, claimed)  # and nobody hears of it any more
+    async with forwarding(reaching) as [inbox]:
+        await settled(inbox)
+        assert len(sink.posts) == 1
+        clock.advance(siem.LEASE)
+        inbox.post()
+        await empty(pool, acme)
+    assert targets(sink) == ["x", "y", "x", "y"]
+
+
+async def test_whoever_has_no_time_left_to_post_leaves_it_to_the_next_one(
+    reaching: Ports, acme: UUID, sink: SiemSink, clock: FakeClock
+) -> None:
+    await configure(reaching, make_sink(acme, sink.url()))
+    await record(reaching, acme, "x")
+    claimed = await siem.claim_next(reaching, struggling=True)
+    assert isinstance(claimed, Claimed)
+    clock.advance(siem.LEASE - timedelta(seconds=siem.WITHIN - 1))
+    assert await siem.attempt(reaching, claimed) is None
+    assert sink.posts == []

@@ -1,0 +1,521 @@
+"""The dispatcher on a real queue, with real receivers: everything arrives, signed, at least once and as a rule once; nobody waits for the
+receivers of others (decisions, points 214 to 222; security.md W-1 to W-6 and Z-4)."""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+import structlog
+import trio
+import trio.testing
+from standardwebhooks import Webhook as Verifier
+
+import actors.webhook_dispatcher
+from actors.mailbox import Mailbox
+from actors.webhook_dispatcher import webhook_dispatcher
+from adapters.clock import SystemClock
+from adapters.postgres.pool import Pool
+from core import deliveries
+from core.access import SYSTEM
+from core.deliveries import LEASE_MARGIN, MAX_LOST_CLAIMS, Failure, Room
+from core.outbound import Reply, Trouble
+from core.webhooks import OVERLAP, new_signing_secret
+from ports import Ports
+from tests.actors.test_mailer import ShakyStorage
+from tests.builders import add_organization, run_sql
+from tests.fakes.outside import FakeClock, FakeMetrics
+from tests.fakes.receiver import Receiver, answer, drip, hang, receiving
+from tests.waiting import PATIENCE, eventually
+from tests.webhooks import SECRET, add_webhook, at_home, happen, queue
+
+
+@pytest.fixture(autouse=True)
+def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test waits for is not found by a look that comes anyway."""
+    monkeypatch.setattr(actors.webhook_dispatcher, "POLL", 10 * PATIENCE)
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with receiving() as opened:
+        yield opened
+
+
+@pytest.fixture
+def ports(ports: Ports) -> Ports:
+    return at_home(ports)
+
+
+@pytest.fixture
+async def acme(pool: Pool) -> UUID:
+    return await add_organization(pool, "acme")
+
+
+@asynccontextmanager
+async def dispatching(ports: Ports, count: int = 1, **options: Any) -> AsyncIterator[list[Mailbox]]:
+    """That many dispatchers at work; their mailboxes."""
+    inboxes = [Mailbox() for _ in range(count)]
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            for inbox in inboxes:
+                nursery.start_soon(lambda inbox: webhook_dispatcher(ports, inbox, **options), inbox)
+            yield inboxes
+            nursery.cancel_scope.cancel()
+
+
+async def settled(inbox: Mailbox) -> None:
+    """Return once the dispatcher has found nothing more that it could begin, and waits for the next post."""
+    await eventually(lambda: inbox._receiver.statistics().tasks_waiting_receive, "the dispatcher waits")
+
+
+async def until_each(pool: Pool, what: str, is_so: Callable[[Mapping[str, Any]], bool]) -> list[dict[str, Any]]:
+    """The queue, once this is so of every delivery in it."""
+
+    async def is_so_of_all() -> bool:
+        rows = await queue(pool)
+        return bool(rows) and all(map(is_so, rows))
+
+    await eventually(is_so_of_all, what)
+    return await queue(pool)
+
+
+async def all_delivered(pool: Pool) -> list[dict[str, Any]]:
+    return await until_each(pool, "all are delivered", lambda row: row["delivered"])
+
+
+async def all_attempted(pool: Pool, times: int = 1) -> list[dict[str, Any]]:
+    return await until_each(pool, f"all were attempted {times} times", lambda row: row["attempt_count"] == times)
+
+
+@contextmanager
+def logged() -> Iterator[list[Any]]:
+    with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as entries:
+        yield entries
+
+
+# What arrives
+
+
+async def test_what_happens_arrives_signed_and_as_it_was_written(
+    ports: Ports, pool: Pool, receiver: Receiver, acme: UUID, metrics: FakeMetrics
+) -> None:
+    running = replace(ports, clock=SystemClock())  # by whose time receivers judge
+    webhook = await add_webhook(running, acme, receiver.url("/in?token=s3cr3t"))
+    await happen(ports, acme)
+    receiver.answers["/in?token=s3cr3t"] = answer(201, b"thanks")
+    with logged() as log:
+        async with dispatching(running):
+            [got] = await receiver.arrived(1)
+            [row] = await all_delivered(pool)
+    assert Verifier(SECRET).verify(got.body, got.headers) == row["payload"]
+    assert await run_sql(pool, "select payload::text from webhook_deliveries") == [(got.body.decode(),)]
+    assert got.headers["content-type"] == "application/json"
+    assert got.id == str(row["id"])
+    assert (row["status"], row["claims"], row["attempt_count"], row["next_retry_at"]) == ("done", 1, 1, None)
+    assert (row["response_status_code"], row["response_body"], row["delivery_error"]) == (201, "thanks", None)
+    assert [job for job, _ in metrics.jobs] == ["webhook_delivery"]
+    assert len(metrics.deliveries) == 1
+    [entry] = log
+    assert (entry["event"], entry["job_id"], entry["webhook"]) == ("webhook_delivered", str(row["id"]), str(webhook.id))
+    for secret in ("s3cr3t", SECRET, "target 0", "127.0.0.1"):
+        assert secret not in str(log)
+
+
+async def test_two_secrets_sign_while_one_takes_the_place_of_the_other(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
+    running = replace(ports, clock=SystemClock())
+    webhook = await add_webhook(running, acme, receiver.url())
+    renewed = new_signing_secret()
+    now = running.clock.now()
+    async with running.storage.transaction(by=SYSTEM) as tx:
+        await tx.webhooks.rotate(webhook, renewed, now + OVERLAP)
+    async with dispatching(running) as [inbox]:
+        await happen(ports, acme)
+        inbox.post()
+        [first] = await receiver.arrived(1)
+        await run_sql(pool, "update webhooks set previous_until = %s", now)
+        await happen(ports, acme)
+        inbox.post()
+        second = (await receiver.arrived(2))[1]
+        await all_delivered(pool)
+    for secret in (SECRET, renewed):
+        assert Verifier(secret).verify(first.body, first.headers)
+    assert Verifier(renewed).verify(second.body, second.headers)
+    assert len(second.headers["webhook-signature"].split(" ")) == 1
+
+
+async def test_a_post_wakes_the_dispatcher_and_many_deliveries_go_at_once(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
+    await add_webhook(ports, acme, receiver.url())
+    async with dispatching(ports) as [inbox]:
+        await settled(inbox)
+        await happen(ports, acme, 40)
+        inbox.post()
+        rows = await all_delivered(pool)
+    assert sorted(got.id for got in receiver.got) == sorted(str(row["id"]) for row in rows)
+    assert {row["claims"] for row in rows} == {1}
+
+
+async def test_every_delivery_is_posted_once_by_two_dispatchers(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
+    for number in range(3):
+        await add_webhook(ports, acme, receiver.url(f"/{number}"))
+    await happen(ports, acme, 20)
+    async with dispatching(ports, count=2, slots=6):
+        rows = await all_delivered(pool)
+    assert sorted(got.id for got in receiver.got) == sorted(str(row["id"]) for row in rows)
+    assert {row["claims"] for row in rows} == {1}
+
+
+# Failures
+
+
+async def attempts_of(pool: Pool, inbox: Mailbox, attempt: int) -> dict[str, Any]:
+    """The only delivery, after that many attempts."""
+    [row] = await all_attempted(pool, attempt)
+    await settled(inbox)
+    return row
+
+
+async def test_a_failure_is_tried_again_after_the_documented_times(
+    ports: Ports, pool: Pool, receiver: Receiver, acme: UUID, clock: FakeClock
+) -> None:
+    await add_webhook(ports, acme, receiver.url())
+    receiver.answers["/"] = answer(500, b"no")
+    await happen(ports, acme)
+    with logged() as log:
+        async with dispatching(ports) as [inbox]:
+            for attempt, delay in enumerate((5, 300, 1800, 7200), 1):
+                row = await attempts_of(pool, inbox, attempt)
+                assert (row["response_status_code"], row["response_body"], row["delivered"]) == (500, "no", False)
+                assert row["delivery_error"] == Failure.NOT_TAKEN
+                wait = row["next_retry_at"] - clock.now()
+                assert 1 <= wait.total_seconds() / delay <= 1.2
+                clock.advance(wait - timedelta(milliseconds=1))
+                inbox.post()
+                await settled(inbox)
+                assert receiver.begun["/"] == attempt  # not a moment too soon
+                clock.advance(timedelta(milliseconds=1))
+                inbox.post()
+            row = await attempts_of(pool, inbox, 5)
+    assert (row["status"], row["delivered"], row["next_retry_at"]) == ("done", False, None)
+    assert len({(got.id, got.body) for got in receiver.got}) == 1
+    assert len({got.headers["webhook-timestamp"] for got in receiver.got}) == 5
+    assert [entry["event"] for entry in log] == ["delivery_attempt_failed"] * 4 + ["delivery_given_up"]
+
+
+async def test_a_retry_wakes_the_dispatcher_itself(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
+    soon = (timedelta(), *[timedelta(milliseconds=20)] * 4)
+    running = replace(ports, clock=SystemClock(), policy=replace(ports.policy, webhook_retry_delays=soon))
+    await add_webhook(running, acme, receiver.url())
+    receiver.answers["/"] = answer(503)
+    await happen(running, acme)
+    async with dispatching(running):
+        await receiver.arrived(2)  # without a post
+        receiver.answers["/"] = answer(200)
+        [row] = await all_delivered(pool)
+    assert row["attempt_count"] >= 3
+    assert row["delivery_error"] is None
+
+
+FAILURES: dict[str, tuple[Any, int | None, str | None, str]] = {
+    "a redirect": (answer(302, b"", "Location: /elsewhere"), 302, "", Failure.NOT_TAKEN),
+    "a body of strange bytes": (answer(400, b"\xff\x00 no"), 400, "\ufffd\ufffd no", Failure.NOT_TAKEN),
+    "a long body": (answer(400, b"x" * 5000), 400, "x" * 4096, Failure.NOT_TAKEN),
+    "no HTTP": (b"hello\r\n\r\n", None, None, Trouble.BROKEN),
+    "no answer": (hang, None, None, Trouble.TIMED_OUT),
+    "an answer without end": (drip, None, None, Trouble.TIMED_OUT),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+async def test_what_was_answered_is_kept_and_nothing_else_is_told(
+    ports: Ports, pool: Pool, receiver: Receiver, acme: UUID, case: str
+) -> None:
+    given, status, body, error = FAILURES[case]
+    running = replace(ports, policy=replace(ports.policy, webhook_timeout=timedelta(seconds=0.1)))
+    await add_webhook(running, acme, receiver.url())
+    receiver.answers["/"] = given
+    await happen(running, acme)
+    async with dispatching(running):
+        [row] = await all_attempted(pool)
+    assert (row["response_status_code"], row["response_body"], row["delivery_error"]) == (status, body, error)
+    assert receiver.begun.keys() == {"/"}
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://127.0.0.2:{port}/", Trouble.NOT_ALLOWED),
+        ("http://10.1.2.3/", Trouble.NOT_ALLOWED),
+        ("http://[::1]:{port}/", Trouble.NOT_ALLOWED),
+        ("http://[::ffff:10.0.0.1]/", Trouble.NOT_ALLOWED),
+        ("http://nothing.invalid/", Trouble.NOT_RESOLVED),
+    ],
+)
+async def test_nothing_is_sent_where_it_must_not_go(
+    ports: Ports, pool: Pool, receiver: Receiver, acme: UUID, url: str, why: Trouble
+) -> None:
+    await add_webhook(ports, acme, url.format(port=receiver.port))
+    await happen(ports, acme)
+    async with dispatching(ports):
+        [row] = await all_attempted(pool)
+    assert (row["response_status_code"], row["response_body"], row["delivery_error"]) == (None, None, why)
+    assert not receiver.begun
+
+
+async def test_a_receiver_that_is_gone_for_good_is_told_nothing_more(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
+    webhook = await add_webhook(ports, acme, receiver.url())
+    receiver.answers["/"] = answer(410)
+    await happen(ports, acme)
+    async with dispatching(ports) as [inbox]:
+        await all_attempted(pool)
+        assert await run_sql(pool, "select is_active from webhooks") == [(False,)]
+        await happen(ports, acme)
+        inbox.post()
+        await settled(inbox)
+    assert receiver.begun["/"] == 1
+    [entry] = await run_sql(pool, "select target_id, actor_id, details->'changes' from audit_log where action = 'webhook.updated'")
+    assert entry == (str(webhook.id), None, {"is_active": {"old": True, "new": False}})
+
+
+async def test_one_whose_secret_cannot_be_opened_is_sent_nothing(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
+    await add_webhook(ports, acme, receiver.url("/broken"))
+    await run_sql(pool, "update webhooks set secret = 'x'")
+    await add_webhook(ports, acme, receiver.url("/good"))
+    await happen(ports, acme)
+    async with dispatching(ports):
+        rows = await all_attempted(pool)
+    assert sorted((row["delivered"], row["delivery_error"]) for row in rows) == [(False, Failure.NOT_SIGNED), (True, None)]
+    assert receiver.begun == {"/good": 1}
+
+
+async def test_a_defect_stops_no_other(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
+    class Sender:
+        async def post(self, url: str, body: bytes, headers: Mapping[str, str], within: float) -> Reply:
+            if url.endswith("/broken"):
+                raise RuntimeError("a defect")
+            return await ports.sender.post(url, body, headers, within)
+
+    for path in ("/broken", "/good"):
+        await add_webhook(ports, acme, receiver.url(path))
+    await happen(ports, acme)
+    with logged() as log:
+        async with dispatching(replace(ports, sender=Sender())):
+            rows = await all_attempted(pool)
+    assert sorted((row["delivered"], row["delivery_error"]) for row in rows) == [(False, Failure.NOT_MADE), (True, None)]
+    assert [entry["event"] for entry in log if entry["log_level"] == "error"] == ["delivery_not_made"]
+
+
+# Who gets nothing
+
+
+@pytest.mark.parametrize("what", ["webhook", "organization"])
+async def test_what_waits_for_one_that_is_not_active_goes_on_when_it_is(
+    ports: Ports, pool: Pool, receiver: Receiver, acme: UUID, clock: FakeClock, what: str
+) -> None:
+    off, on = {
+        "webhook": ("update webhooks set is_active = false", "update webhooks set is_active = true"),
+        "organization": ("update organizations set status = 'suspended'", "update organizations set status = 'active'"),
+    }[what]
+    await add_webhook(ports, acme, receiver.url())
+    receiver.answers["/"] = answer(500)
+    await happen(ports, acme)
+    async with dispatching(ports) as [inbox]:
+        await all_attempted(pool)
+        await happen(ports, acme)  # queued, and not sent yet
+        await run_sql(pool, off)
+        clock.advance(timedelta(hours=1))
+        inbox.post()
+        await settled(inbox)
+        assert receiver.begun["/"] == 1
+        receiver.answers["/"] = answer(200)
+        await run_sql(pool, on)
+        inbox.post()
+        rows = await all_delivered(pool)
+    assert sorted(row["attempt_count"] for row in rows) == [1, 2]
+    assert receiver.begun["/"] == 3
+
+
+async def test_what_waits_for_one_that_is_deleted_is_not_sent(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
+    webhook = await add_webhook(ports, acme, receiver.url("/gone"))
+    await add_webhook(ports, acme, receiver.url("/there"))
+    await happen(ports, acme)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.webhooks.delete(acme, webhook.id, ports.clock.now())
+    async with dispatching(ports) as [inbox]:
+        await receiver.arrived(1)
+        await settled(inbox)
+    assert receiver.begun == {"/there": 1}
+
+
+# Nobody waits for others
+
+
+@pytest.fixture
+def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What hangs when a test ends is not waited for."""
+    monkeypatch.setattr(actors.webhook_dispatcher, "GRACE", 0.02)
+
+
+@pytest.mark.usefixtures("no_grace")
+async def test_receivers_that_hang_hold_nobody_back(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
+    """Neither of another organization nor of the same one, however much is due to them."""
+    twin = await add_organization(pool, "twin")
+    for path in ("/hangs", "/drips"):
+        await add_webhook(ports, acme, receiver.url(path), ["user.joined"])
+    receiver.answers |= {"/hangs": hang, "/drips": drip}
+    await happen(ports, acme, 30, "user.joined")
+    async with dispatching(ports, slots=16) as [inbox]:
+        await receiver.at_the_door("/hangs")
+        await receiver.at_the_door("/drips")
+        await settled(inbox)
+        await add_webhook(ports, acme, receiver.url("/beside"))
+        await add_webhook(ports, twin, receiver.url("/elsewhere"))
+        for org in (acme, twin):
+            await happen(ports, org, 10)
+            inbox.post()
+        await receiver.arrived(10, "/beside")
+        await receiver.arrived(10, "/elsewhere")
+        assert receiver.most["/hangs"] + receiver.most["/drips"] <= 16 / 4
+        assert receiver.begun["/hangs"] < 30
+
+
+@pytest.mark.usefixtures("no_grace")
+async def test_webhooks_that_have_nothing_under_way_are_served_first(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
+    for number in range(8):
+        await add_webhook(ports, acme, receiver.url(f"/{number}"))
+        receiver.answers[f"/{number}"] = hang
+    await happen(ports, acme, 4)
+    async with dispatching(ports, slots=12) as [inbox]:
+        await eventually(lambda: sum(receiver.open.values()) == 6, "as many have begun as stay free")
+        inbox.post()
+        await settled(inbox)
+        assert sum(receiver.begun.values()) == len(receiver.begun) == 6
+
+
+# Crashes, outages, and the end
+
+
+async def test_what_a_process_had_when_it_died_is_sent_when_its_lease_has_ended(
+    ports: Ports, pool: Pool, receiver: Receiver, acme: UUID, clock: FakeClock
+) -> None:
+    await add_webhook(ports, acme, receiver.url())
+    await happen(ports, acme)
+    turn = await deliveries.take_turn(ports, [], Room.beside(10, []))
+    assert len(turn.claimed) == 1
+    lease = ports.policy.webhook_timeout + LEASE_MARGIN
+    async with dispatching(ports) as [inbox]:
+        clock.advance(lease - timedelta(milliseconds=1))
+        inbox.post()
+        await settled(inbox)
+        assert not receiver.begun
+        clock.advance(timedelta(milliseconds=1))
+        inbox.post()
+        [row] = await all_delivered(pool)
+    assert (row["claims"], row["attempt_count"]) == (2, 1)
+
+
+async def test_a_delivery_that_takes_the_process_down_with_it_does_not_do_so_for_ever(
+    ports: Ports, pool: Pool, receiver: Receiver, acme: UUID
+) -> None:
+    await add_webhook(ports, acme, receiver.url())
+    await happen(ports, acme)
+    await run_sql(pool, "update webhook_deliveries set claims = %s", MAX_LOST_CLAIMS)
+    async with dispatching(ports):
+        [row] = await all_attempted(pool)
+    assert (row["status"], row["delivery_error"]) == ("done", Failure.LOST)
+    assert not receiver.begun
+
+
+async def test_outcomes_are_recorded_once_the_database_is_back(
+    ports: Ports, pool: Pool, receiver: Receiver, acme: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actors.webhook_dispatcher, "OUTAGE_PAUSE", 0.01)
+    shaky = ShakyStorage(ports.storage)
+    gate = trio.Event()
+
+    async def wait(stream: trio.abc.Stream) -> None:
+        await gate.wait()
+        await stream.send_all(answer(200))
+
+    await add_webhook(ports, acme, receiver.url())
+    receiver.answers["/"] = wait
+    await happen(ports, acme, 3)
+    with logged() as log:
+        async with dispatching(replace(ports, storage=shaky)):
+            await receiver.at_the_door("/", 3)
+            shaky.outages = 3
+            gate.set()
+            rows = await all_delivered(pool)
+    assert {(row["claims"], row["attempt_count"]) for row in rows} == {(1, 1)}
+    assert receiver.begun["/"] == 3
+    assert [entry["event"] for entry in log].count("deliveries_not_claimed") == 3
+
+
+async def test_an_outcome_that_is_recorded_twice_counts_once(ports: Ports, pool: Pool, acme: UUID, receiver: Receiver) -> None:
+    """As it is where the database went away in the moment of the commit."""
+    await add_webhook(ports, acme, receiver.url())
+    await happen(ports, acme)
+    [delivery] = (await deliveries.take_turn(ports, [], Room.beside(10, []))).claimed
+    failed = deliveries.failed(ports.policy, delivery, Trouble.BROKEN, ports.clock.now(), 0)
+    for _ in range(2):
+        await deliveries.record(ports, [failed])
+    [row] = await queue(pool)
+    assert (row["attempt_count"], row["status"]) == (1, "waiting")
+    assert row["next_retry_at"] == ports.clock.now() + timedelta(seconds=5)
+
+
+async def test_what_failed_after_its_lease_has_ended_is_anothers_to_tell(
+    ports: Ports, pool: Pool, acme: UUID, receiver: Receiver, clock: FakeClock
+) -> None:
+    await add_webhook(ports, acme, receiver.url())
+    await happen(ports, acme)
+    [first] = (await deliveries.take_turn(ports, [], Room.beside(10, []))).claimed
+    clock.advance(timedelta(minutes=1))
+    [second] = (await deliveries.take_turn(ports, [], Room.beside(10, []))).claimed
+    assert (first.id, second.claims) == (second.id, 2)
+    await deliveries.record(ports, [deliveries.failed(ports.policy, first, Trouble.BROKEN, clock.now(), 0)])
+    assert [row["attempt_count"] for row in await queue(pool)] == [0]
+    await deliveries.record(ports, [deliveries.answered(ports.policy, first, Reply(200, b""), clock.now(), 0)])
+    assert [row["delivered"] for row in await queue(pool)] == [True]
+
+
+async def test_attempts_that_are_under_way_when_the_process_stops_come_to_their_end(
+    ports: Ports, pool: Pool, receiver: Receiver, acme: UUID
+) -> None:
+    gate = trio.Event()
+
+    async def wait(stream: trio.abc.Stream) -> None:
+        await gate.wait()
+        await stream.send_all(answer(200))
+
+    await add_webhook(ports, acme, receiver.url())
+    receiver.answers["/"] = wait
+    await happen(ports, acme, 2)
+    inbox = Mailbox()
+    async with trio.open_nursery() as outside, trio.open_nursery() as nursery:
+        nursery.start_soon(webhook_dispatcher, ports, inbox)
+        await receiver.at_the_door("/", 2)
+        outside.start_soon(_open_later, gate, nursery)
+        nursery.cancel_scope.cancel()
+    rows = await queue(pool)
+    assert [(row["delivered"], row["attempt_count"]) for row in rows] == [(True, 1)] * 2
+
+
+async def _open_later(gate: trio.Event, nursery: trio.Nursery) -> None:
+    await trio.testing.wait_all_tasks_blocked()
+    assert nursery.cancel_scope.cancel_called
+    gate.set()
+
+
+@pytest.mark.usefixtures("no_grace")
+async def test_one_that_hangs_is_left_to_its_lease_when_the_process_stops(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
+    await add_webhook(ports, acme, receiver.url())
+    receiver.answers["/"] = hang
+    await happen(ports, acme)
+    async with dispatching(ports):
+        await receiver.at_the_door("/")
+    [row] = await queue(pool)
+    assert (row["status"], row["claims"], row["attempt_count"]) == ("waiting", 1, 0)

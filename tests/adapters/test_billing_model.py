@@ -1,0 +1,188 @@
+"""Events of the payment provider in any order, twice, late and of the same second, against a simple model: the state is what follows from
+the newest of each kind (decisions, points 165, 166 and 169; security.md H-3 and H-4)."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar, TypeVar
+from uuid import UUID
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from adapters.postgres.pool import Pool
+from core import billing
+from core.billing import BillingEvent, Effect
+from ports import Ports
+from tests.background import Background
+from tests.builders import add_account, add_organization, make_ports, run_sql
+from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
+from tests.fakes.payments import event, invoice, subscription
+from tests.services import add_plan, add_service
+
+T = TypeVar("T")
+
+START = 1_773_500_000
+STATUSES = {
+    "active": "active",
+    "trialing": "active",
+    "past_due": "past_due",
+    "unpaid": "past_due",
+    "incomplete": "past_due",
+    "incomplete_expired": "expired",
+    "canceled": "cancelled",
+}
+PLANS = {"price_gold": "Gold", "price_silver": "Silver"}
+# Few seconds, so that many events are of the same one.
+SECONDS = st.integers(START, START + 6)
+ENDS = st.integers(START + 10, START + 14)
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What the model knows of an event that has arrived; `number` says in which order they first did."""
+
+    number: int
+    type: str
+    created: int
+    status: str = ""
+    price: str = ""
+    ends: int = 0
+
+    @property
+    def age(self) -> tuple[int, bool, int]:
+        """Its creation comes before all else of the same second; of the others, what was heard later is newer."""
+        return (self.created, self.type != "customer.subscription.created", self.number)
+
+
+def expected(heard: list[Heard]) -> tuple[str, str | None, datetime | None] | None:
+    """Status, plan and end of the period of the subscription after these; of a cancelled one the status alone matters."""
+    objects = [one for one in heard if one.status]
+    if not objects:
+        return None
+    if any(one.status == "canceled" or one.type.endswith("deleted") for one in objects):
+        return ("cancelled", None, None)
+    newest = max(objects, key=lambda one: one.age)
+    paid = max((one for one in heard if one.type == "invoice.paid"), key=lambda one: one.age, default=None)
+    latest = max((one for one in heard if one.type != "invoice.payment_action_required"), key=lambda one: one.age)
+    status = STATUSES[newest.status]
+    if latest.type == "invoice.payment_failed":
+        status = "past_due"
+    elif latest.type == "invoice.paid" and status == "past_due":
+        status = "active"
+    ends = max(newest.ends, paid.ends) if paid is not None and paid.created >= newest.created else newest.ends
+    return (status, PLANS[newest.price], datetime.fromtimestamp(ends, UTC))
+
+
+class BillingMachine(RuleBasedStateMachine):
+    """One subscription of the provider's, which somebody of ours has bought."""
+
+    background: ClassVar[Background]
+    ports: ClassVar[Ports]
+    clock: ClassVar[FakeClock]
+    pool: ClassVar[Pool]
+    number: ClassVar[int] = 0
+
+    events = Bundle("events")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: dict[str, Heard] = {}
+        self.id = ""
+        self.metadata: dict[str, str] = {}
+
+    def run(self, act: Callable[..., Awaitable[T]], *args: object) -> T:
+        return self.background.run(act, *args)
+
+    @initialize()
+    def begin(self) -> None:
+        BillingMachine.number += 1
+        self.id = f"sub_{self.number}"
+        self.metadata = self.run(self._prepare)
+
+    async def _prepare(self) -> dict[str, str]:
+        org = await add_organization(self.pool, f"acme-{self.number}")
+        service = await add_service(self.pool, org)
+        gold = await add_plan(self.pool, service, "Gold", price="price_gold")
+        await add_plan(self.pool, service, "Silver", price="price_silver")
+        user = (await add_account(self.ports, f"{self.number}@example.com", None)).id
+        checkout = """
+            insert into billing_checkouts (id, org_id, service_id, user_id, plan_id, price_id, created_at)
+            values (gen_random_uuid(), %s, %s, %s, %s, 'price_gold', now())"""
+        await run_sql(self.pool, checkout, org, service, user, gold)
+        ids: Mapping[str, UUID] = {"org_id": org, "service_id": service, "user_id": user, "plan_id": gold}
+        return {name: str(id_) for name, id_ in ids.items()}
+
+    @rule(
+        target=events,
+        type_=st.sampled_from(["created", "updated", "updated", "updated", "updated", "trial_will_end"]),
+        created=SECONDS,
+        status=st.sampled_from([status for status in STATUSES if status != "canceled"]),
+        price=st.sampled_from(list(PLANS)),
+        ends=ENDS,
+    )
+    def of_subscription(self, type_: str, created: int, status: str, price: str, ends: int) -> Mapping[str, Any]:
+        about = subscription(self.id, status=status, price=price, current_period_end=ends, metadata=self.metadata)
+        return event(f"customer.subscription.{type_}", about, created)
+
+    @rule(target=events, created=SECONDS, type_=st.sampled_from(["updated", "deleted"]))
+    def end(self, created: int, type_: str) -> Mapping[str, Any]:
+        about = subscription(self.id, status="canceled", current_period_end=START, metadata=self.metadata)
+        return event(f"customer.subscription.{type_}", about, created)
+
+    @rule(
+        target=events,
+        type_=st.sampled_from(["invoice.paid", "invoice.paid", "invoice.payment_failed", "invoice.payment_action_required"]),
+        created=SECONDS,
+        ends=ENDS,
+    )
+    def of_invoice(self, type_: str, created: int, ends: int) -> Mapping[str, Any]:
+        return event(type_, invoice(self.id, ends), created)
+
+    @rule(one=events)
+    def hear(self, one: Mapping[str, Any]) -> None:
+        read: BillingEvent = billing.read_event(one)
+        effect = self.run(billing.receive, self.ports, read)
+        assert (effect is Effect.DUPLICATE) == (read.id in self.heard)
+        if effect is Effect.DUPLICATE:
+            return
+        about, number = one["data"]["object"], len(self.heard)
+        if "items" in about:
+            [item] = about["items"]["data"]
+            known = Heard(number, read.type, one["created"], about["status"], item["price"]["id"], about["current_period_end"])
+        else:
+            known = Heard(number, read.type, one["created"], ends=about["lines"]["data"][0]["period"]["end"])
+        self.heard[read.id] = known
+        self.clock.advance(timedelta(seconds=1))
+
+    @invariant()
+    def the_database_agrees(self) -> None:
+        if not self.id:
+            return
+        query = """
+            select s.status, p.name, s.current_period_end from subscriptions s join plans p on p.id = s.plan_id
+            where s.provider_subscription_id = %s"""
+        rows = self.run(run_sql, self.pool, query, self.id)
+        wanted = expected(list(self.heard.values()))
+        if wanted is None or not rows:
+            assert (wanted, rows) == (None, [])
+        elif wanted[0] == "cancelled":
+            assert [row[0] for row in rows] == ["cancelled"]
+        else:
+            assert rows == [wanted]
+
+
+@pytest.mark.slow
+def test_events_lead_to_what_the_newest_of_them_say(conninfo: str) -> None:
+    with Background() as background:
+        BillingMachine.background = background
+        BillingMachine.clock = FakeClock()
+        BillingMachine.pool = Pool(conninfo, size=2)
+        BillingMachine.ports = background.run(make_ports, BillingMachine.pool, BillingMachine.clock, FakeMailTransport(), FakeMetrics())
+        try:
+            steady = settings(derandomize=True, deadline=None, max_examples=40, stateful_step_count=30, database=None)
+            run_state_machine_as_test(BillingMachine, settings=steady)
+        finally:
+            background.run(BillingMachine.pool.aclose)

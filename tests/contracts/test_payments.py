@@ -1,0 +1,159 @@
+"""What the payment provider's port promises, against a provider that runs: requests that can be sent twice, and that nothing of what it
+says comes out where something goes wrong (organizations.md section 4.1; security.md W-2)."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from adapters.payments import PAGE, PAGES, HttpPayments, PaymentSettings
+from core.checkout import Checkout
+from core.errors import PaymentsFailed
+from core.payments import Begun, CustomerGone, Meant, ProviderSubscription, Seen
+from core.values import new_id
+from tests.builders import everyone
+from tests.fakes.outside import FakeClock
+from tests.fakes.payments import API_KEY, FakePayments, subscription
+from tests.fakes.provider import TRAP, Answer, in_json
+
+
+@pytest.fixture
+def provider(clock: FakeClock) -> Iterator[FakePayments]:
+    with FakePayments(now=lambda: clock.now().timestamp()) as running:
+        yield running
+
+
+@pytest.fixture
+def payments(provider: FakePayments, clock: FakeClock) -> HttpPayments:
+    return HttpPayments(provider.settings, clock)
+
+
+def checkout(clock: FakeClock) -> Checkout:
+    return Checkout(
+        id=new_id(),
+        meant=Meant(new_id(), new_id(), new_id(), new_id()),
+        price_id="price_gold",
+        success_url="https://shop.example.com/?a=b&c={CHECKOUT_SESSION_ID}",
+        cancel_url="https://shop.example.com/",
+        created_at=clock.now(),
+    )
+
+
+async def failure(payments: HttpPayments) -> str:
+    with pytest.raises(PaymentsFailed) as raised:
+        await payments.subscription("sub_1")
+    assert TRAP not in str(raised.value)
+    return str(raised.value)
+
+
+async def test_with_one_key_one_customer_is_made(payments: HttpPayments, provider: FakePayments) -> None:
+    org, key = new_id(), new_id()
+    made = await everyone(4, lambda _: payments.create_customer(org, "acme", key))
+    assert set(made) == set(provider.customers)
+    assert len(provider.customers) == 1
+    await payments.create_customer(org, "acme", new_id())
+    assert len(provider.customers) == 2
+
+
+async def test_a_checkout_is_begun_once(payments: HttpPayments, provider: FakePayments, clock: FakeClock) -> None:
+    wanted, customer = checkout(clock), await payments.create_customer(new_id(), "acme", new_id())
+    begun = await payments.begin_checkout(wanted, customer)
+    assert begun == Begun(next(iter(provider.sessions)), f"{provider.address}/pay/{begun.session_id}")
+    assert await payments.begin_checkout(wanted, customer) == begun
+    assert len(provider.sessions) == 1
+    assert begun.url not in repr(begun)
+
+
+async def test_a_customer_that_is_gone_is_told_as_such(payments: HttpPayments, clock: FakeClock) -> None:
+    with pytest.raises(CustomerGone):
+        await payments.begin_checkout(checkout(clock), "cus_gone")
+
+
+async def test_a_subscription_is_read_with_every_field_and_the_providers_time(
+    payments: HttpPayments, provider: FakePayments, clock: FakeClock
+) -> None:
+    whose, ends = Meant(new_id(), new_id(), new_id(), new_id()), int(clock.now().timestamp()) + 5
+    provider.subscriptions["sub_1"] = subscription(
+        "sub_1", status="trialing", customer={"id": "cus_2"}, metadata=whose.metadata, current_period_end=ends
+    )
+    provider.now = lambda: clock.now().timestamp() - 3600
+    found = ProviderSubscription(
+        id="sub_1",
+        customer_id="cus_2",
+        status="trialing",
+        price_id="price_gold",
+        period_end=datetime.fromtimestamp(ends, UTC),
+        meant=whose,
+    )
+    assert await payments.subscription("sub_1") == Seen(found, clock.now().replace(microsecond=0) - timedelta(hours=1))
+    assert await payments.subscription("sub_2") is None
+
+
+async def test_a_list_is_read_page_by_page_but_not_for_ever(payments: HttpPayments, provider: FakePayments, clock: FakeClock) -> None:
+    created = int(clock.now().timestamp())
+    for number in range(PAGE + 10):
+        provider.subscriptions[f"sub_{number}"] = subscription(f"sub_{number}", created=created + number, padding="x" * 4000)
+    provider.subscriptions["sub_old"] = subscription("sub_old", created=created - 86400)
+    provider.subscriptions["sub_else"] = subscription("sub_else", customer="cus_2", created=created)
+    found = await payments.subscriptions_of("cus_1", clock.now())
+    assert [seen.subscription.id for seen in found] == [f"sub_{number}" for number in reversed(range(PAGE + 10))]
+    provider.page = 2
+    assert len(await payments.subscriptions_of("cus_1", clock.now())) == 2 * PAGES
+
+
+async def test_what_is_cancelled_twice_or_not_there_is_cancelled(payments: HttpPayments, provider: FakePayments) -> None:
+    provider.subscriptions["sub_1"] = subscription("sub_1")
+    for id_ in ("sub_1", "sub_1", "sub_2"):
+        await payments.cancel(id_)
+    assert provider.subscriptions["sub_1"]["status"] == "canceled"
+
+
+WRONG = {
+    "a failure": Answer(500, TRAP.encode()),
+    "a refusal": in_json({"error": {"message": TRAP}}, 403),
+    "a redirect": Answer(302, b"", {"Location": "http://127.0.0.1:9/"}),
+    "no JSON": Answer(200, TRAP.encode()),
+    "deep JSON": Answer(200, b"[" * 60_000),
+    "a list": in_json([TRAP]),
+    "no subscription": in_json({"id": TRAP, "status": TRAP}),
+    "too much": Answer(200, b'{"id": "' + b"x" * 65_536 + b'"}'),
+    "packed": Answer(200, b"\x1f\x8b", {"Content-Encoding": "gzip"}),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+async def test_what_goes_wrong_is_told_in_our_words(payments: HttpPayments, provider: FakePayments, what: str) -> None:
+    provider.answers["subscriptions/sub_1"] = provider.answers["subscriptions"] = WRONG[what]
+    assert await failure(payments)
+
+
+async def test_what_fails_is_neither_cancelled_nor_listed(payments: HttpPayments, provider: FakePayments) -> None:
+    provider.answers["subscriptions/sub_1"] = provider.answers["subscriptions"] = WRONG["a failure"]
+    with pytest.raises(PaymentsFailed, match="it failed"):
+        await payments.cancel("sub_1")
+    with pytest.raises(PaymentsFailed, match="it failed"):
+        await payments.subscriptions_of("cus_1", datetime.now(UTC))
+    provider.answers["subscriptions"] = in_json({"data": [TRAP]})
+    with pytest.raises(PaymentsFailed, match="cannot be read"):
+        await payments.subscriptions_of("cus_1", datetime.now(UTC))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("answer", [Answer(drip=True), Answer(hang=True)], ids=["drip", "hang"])
+async def test_nobody_is_waited_for_longer_than_the_whole_takes(provider: FakePayments, clock: FakeClock, answer: Answer) -> None:
+    provider.answers["subscriptions/sub_1"] = answer
+    assert await failure(HttpPayments(provider.settings, clock, deadline=0.3)) == "it did not answer in time"
+
+
+async def test_whoever_is_not_there_or_does_not_know_us_cannot_be_asked(provider: FakePayments, clock: FakeClock) -> None:
+    assert "cannot be spoken to" in await failure(HttpPayments(PaymentSettings("http://127.0.0.1:9", API_KEY), clock))
+    assert await failure(HttpPayments(PaymentSettings(provider.address, "sk_wrong"), clock)) == "it refused"
+    off = HttpPayments(None, clock)
+    assert not off.is_on
+    assert await failure(off) == "it is not set up"
+
+
+async def test_the_address_may_have_the_version(provider: FakePayments, clock: FakeClock) -> None:
+    provider.subscriptions["sub_1"] = subscription("sub_1")
+    for url in (provider.address, f"{provider.address}/", f"{provider.address}/v1", f"{provider.address}/v1/"):
+        assert await HttpPayments(PaymentSettings(url, API_KEY), clock).subscription("sub_1") is not None

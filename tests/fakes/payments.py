@@ -1,0 +1,315 @@
+"""A payment provider of Stripe's shape, over HTTP: customers, checkouts, subscriptions; with all that can go wrong.
+
+Its events are signed by Stripe's own library. It checks what the provider checks: the key, that a request with a key that came before is
+the same request, and that what is named exists.
+"""
+
+import hmac
+import itertools
+import json
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import parse_qsl, urlsplit
+from uuid import UUID
+
+import stripe
+
+from adapters.payments import PaymentSettings
+from core.checkout import Checkout
+from core.payments import Begun, Seen
+from tests.fakes.provider import TRAP, Answer, in_json
+
+API_KEY: Final = "sk_test_of_the_provider"
+SECRET: Final = "whsec_of_the_provider"
+MONTH: Final = 30 * 86400
+
+Object = dict[str, Any]
+_numbers = itertools.count(1)
+
+
+def sign(body: bytes, secret: str = SECRET, at: float = 0) -> str:
+    """The header of an event, as the provider's own library makes it."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:  # which the library signs nothing of
+        return f"t={int(at)},v1={hmac.digest(secret.encode(), b'%d.' % int(at) + body, 'sha256').hex()}"
+    header: str = stripe.WebhookSignature.generate_signature_header(text, secret, timestamp=int(at))
+    return header
+
+
+def event(type_: str, about: Mapping[str, Any], created: int, **changes: Any) -> Object:
+    """An event as it is sent."""
+    made = {"id": f"evt_{next(_numbers)}", "object": "event", "type": type_, "created": created, "livemode": False}
+    return {**made, "data": {"object": dict(about)}, **changes}
+
+
+def subscription(id_: str, **changes: Any) -> Object:
+    """A subscription with what of it matters here."""
+    price, period_end = changes.pop("price", "price_gold"), changes.pop("current_period_end", None)
+    item = {"id": "si_1", "object": "subscription_item", "price": {"id": price, "object": "price"}}
+    made: Object = {"id": id_, "object": "subscription", "customer": "cus_1", "status": "active", "metadata": {}}
+    if period_end is not None:
+        made["current_period_end"] = period_end
+    return {**made, "items": {"object": "list", "data": [item]}, **changes}
+
+
+def invoice(subscription_id: str | None, until: int | None = None, **changes: Any) -> Object:
+    """An invoice for a period that ends then."""
+    lines = [] if until is None else [{"id": "il_1", "object": "line_item", "period": {"start": 0, "end": until}}]
+    made = {"id": f"in_{next(_numbers)}", "object": "invoice", "customer": "cus_1", "subscription": subscription_id}
+    return {**made, "lines": {"object": "list", "data": lines}, **changes}
+
+
+class FakePayments:
+    """As a context manager: it runs, at `address`."""
+
+    def __init__(self, *, now: Callable[[], float] = time.time) -> None:
+        self.now = now
+        self.customers: dict[str, Object] = {}
+        self.sessions: dict[str, Object] = {}
+        self.subscriptions: dict[str, Object] = {}
+        self.asked: list[tuple[str, str, dict[str, str]]] = []  # method, path, and query or form
+        self.headers: list[dict[str, str]] = []
+        self.counted: Counter[str] = Counter()
+        self.events: list[Object] = []  # what has happened, and nobody was told yet
+        self.answers: dict[str, Answer] = {}  # what goes wrong: an answer instead of the usual one, by path
+        self.lost: set[str] = set()  # paths whose answers are lost on the way, although it was done
+        self.page = 100  # subscriptions on a page at most
+        self.gate: threading.Event | None = None  # what makes something waits for it
+        self._answered: dict[str, tuple[dict[str, str], Answer | None]] = {}  # by the key of the request
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                outer._handle(self)
+
+            def do_POST(self) -> None:
+                outer._handle(self)
+
+            def do_DELETE(self) -> None:
+                outer._handle(self)
+
+            def date_time_string(self, timestamp: float | None = None) -> str:
+                return super().date_time_string(outer.now() if timestamp is None else timestamp)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stopped.set()
+        if self.gate is not None:
+            self.gate.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    @property
+    def settings(self) -> PaymentSettings:
+        """What an operator says of it."""
+        return PaymentSettings(self.address, API_KEY)
+
+    # What people do there
+
+    def complete(self, session_id: str, **changes: Any) -> Object:
+        """Somebody pays: the subscription that comes of it. Its events are to be sent."""
+        session, now = self.sessions[session_id], int(self.now())
+        made = subscription(
+            f"sub_{next(_numbers)}",
+            customer=session["customer"],
+            metadata=dict(session["_subscription_metadata"]),
+            price=session["_price"],
+            current_period_end=now + MONTH,
+            created=now,
+            **changes,
+        )
+        self.subscriptions[made["id"]] = made
+        session |= {"status": "complete", "subscription": made["id"]}
+        paid = invoice(made["id"], now + MONTH, customer=made["customer"])
+        self.happened("customer.subscription.created", {**made, "status": "incomplete"})
+        self.happened("invoice.paid", paid)
+        self.happened("customer.subscription.updated", made)
+        self.happened("checkout.session.completed", {name: value for name, value in session.items() if not name.startswith("_")})
+        return made
+
+    def change(self, id_: str, **changes: Any) -> Object:
+        """The provider, or the customer there, changes a subscription."""
+        price = changes.pop("price", None)
+        self.subscriptions[id_] |= changes
+        if price is not None:
+            self.subscriptions[id_]["items"]["data"][0]["price"]["id"] = price
+        deleted = changes.get("status") == "canceled"
+        self.happened("customer.subscription.deleted" if deleted else "customer.subscription.updated", self.subscriptions[id_])
+        return self.subscriptions[id_]
+
+    def happened(self, type_: str, about: Mapping[str, Any]) -> None:
+        self.events.append(event(type_, json.loads(json.dumps(about)), int(self.now())))
+
+    async def deliver(self, send: Callable[[Object], Awaitable[int]], seed: int = 0, copies: int = 1) -> Counter[int]:
+        """Send what has happened, in some order, so many times each, and what was not taken again. How often what was answered."""
+        answers: Counter[int] = Counter()
+        waiting = [one for one in self.events for _ in range(copies)]
+        self.events.clear()
+        chance = random.Random(seed)  # noqa: S311
+        while waiting:
+            chance.shuffle(waiting)
+            refused: list[Object] = []
+            for one in waiting:
+                status = await send(one)
+                answers[status] += 1
+                if status != 200:
+                    refused.append(one)
+            assert answers.total() < 1000, answers
+            waiting = refused
+        return answers
+
+    # -- over HTTP
+
+    def _handle(self, handler: BaseHTTPRequestHandler) -> None:
+        parts = urlsplit(handler.path)
+        length = int(handler.headers.get("Content-Length") or 0)
+        sent = dict(parse_qsl(handler.rfile.read(length).decode() if handler.command == "POST" else parts.query))
+        path, key = parts.path.removeprefix("/v1/"), handler.headers.get("Idempotency-Key")
+        with self._lock:
+            self.asked.append((handler.command, path, sent))
+            self.headers.append({name.lower(): value for name, value in handler.headers.items()})
+            self.counted[f"{handler.command} {path}"] += 1
+        answer = self.answers.get(path) or self._once(handler, path, sent, key)
+        if path in self.lost:
+            answer = Answer(502, TRAP.encode(), {"Content-Type": "text/html"})
+        self._send(handler, answer)
+
+    def _once(self, handler: BaseHTTPRequestHandler, path: str, sent: dict[str, str], key: str | None) -> Answer:
+        if handler.headers.get("Authorization") != f"Bearer {API_KEY}":
+            return error(401)
+        if handler.command != "POST":
+            with self._lock:
+                return self._answer(handler.command, path, sent)
+        if key is None:
+            return error(400)
+        with self._lock:
+            before, answer = self._answered.get(key, (None, None))
+            if before is not None:
+                if before != {**sent, "_path": path}:
+                    return error(400, code="idempotency_error")
+                return answer or error(409, code="idempotency_key_in_use")
+            self._answered[key] = ({**sent, "_path": path}, None)
+        if self.gate is not None:
+            self.gate.wait(10)
+        with self._lock:
+            answer = self._answer("POST", path, sent)
+            self._answered[key] = ({**sent, "_path": path}, answer)
+            return answer
+
+    def _answer(self, method: str, path: str, sent: dict[str, str]) -> Answer:
+        match method, path.split("/"):
+            case "POST", ["customers"]:
+                id_ = f"cus_{next(_numbers)}x"
+                self.customers[id_] = {"id": id_, "object": "customer", "name": sent.get("name"), "metadata": inner(sent, "metadata")}
+                return in_json(self.customers[id_])
+            case "POST", ["checkout", "sessions"]:
+                return self._begin(sent)
+            case "GET", ["subscriptions"]:
+                return self._list(sent)
+            case "GET", ["subscriptions", id_] if id_ in self.subscriptions:
+                return in_json(self.subscriptions[id_])
+            case "DELETE", ["subscriptions", id_] if id_ in self.subscriptions:
+                if self.subscriptions[id_]["status"] == "canceled":
+                    return error(404)
+                return in_json(self.change(id_, status="canceled"))
+        return error(404)
+
+    def _begin(self, sent: dict[str, str]) -> Answer:
+        if sent["customer"] not in self.customers:
+            return error(400, code="resource_missing", param="customer")
+        assert sent["mode"] == "subscription"
+        assert sent["line_items[0][quantity]"] == "1"
+        id_ = f"cs_test_{next(_numbers)}"
+        shown = {"id": id_, "object": "checkout.session", "status": "open", "subscription": None, "url": f"{self.address}/pay/{id_}"}
+        fields = {"customer": sent["customer"], "client_reference_id": sent["client_reference_id"], "metadata": inner(sent, "metadata")}
+        hidden = {"_price": sent["line_items[0][price]"], "_subscription_metadata": inner(sent, "subscription_data[metadata]")}
+        self.sessions[id_] = {**shown, **fields, **hidden}
+        return in_json({**shown, **fields})
+
+    def _list(self, sent: dict[str, str]) -> Answer:
+        assert sent["status"] == "all"
+        found = [
+            one
+            for one in reversed(self.subscriptions.values())
+            if one["customer"] == sent["customer"] and one.get("created", 0) >= int(sent["created[gte]"])
+        ]
+        if "starting_after" in sent:
+            found = found[[one["id"] for one in found].index(sent["starting_after"]) + 1 :]
+        most = min(self.page, int(sent["limit"]))
+        return in_json({"object": "list", "data": found[:most], "has_more": len(found) > most})
+
+    def _send(self, handler: BaseHTTPRequestHandler, answer: Answer) -> None:
+        try:
+            if answer.hang:
+                self._stopped.wait(10)
+                return
+            handler.send_response(answer.status)
+            for name, value in answer.headers.items():
+                handler.send_header(name, value)
+            handler.send_header("Content-Length", str(10**6 if answer.drip else len(answer.body)))
+            handler.end_headers()
+            while answer.drip and not self._stopped.wait(0.02):
+                handler.wfile.write(b" ")
+                handler.wfile.flush()
+            handler.wfile.write(answer.body)
+        except OSError:  # whoever asked has gone
+            handler.close_connection = True
+
+
+class PaymentsAtHand:
+    """ports.outside.Payments, without a provider: everything that is asked for succeeds, and nobody ever pays."""
+
+    is_on = True
+
+    async def create_customer(self, org_id: UUID, slug: str, key: UUID) -> str:
+        return f"cus_{key}"
+
+    async def begin_checkout(self, checkout: Checkout, customer_id: str) -> Begun:
+        return Begun(f"cs_{checkout.id}", f"https://provider.example/pay/{checkout.id}")
+
+    async def subscription(self, id_: str) -> Seen | None:
+        return None
+
+    async def subscriptions_of(self, customer_id: str, since: datetime) -> list[Seen]:
+        return []
+
+    async def cancel(self, id_: str) -> None:
+        pass
+
+
+def error(status: int, **fields: str) -> Answer:
+    """What the provider refuses with. Nothing of it may come out of us."""
+    return in_json({"error": {"type": "invalid_request_error", "message": TRAP, **fields}}, status)
+
+
+def inner(form: Mapping[str, str], prefix: str) -> dict[str, str]:
+    """The fields of a form that are those of an object."""
+    return {name.removeprefix(f"{prefix}[").rstrip("]"): value for name, value in form.items() if name.startswith(f"{prefix}[")}
+
+
+def types(events: Iterable[Mapping[str, Any]]) -> list[str]:
+    return [one["type"] for one in events]
