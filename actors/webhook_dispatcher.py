@@ -33,7 +33,8 @@ async def webhook_dispatcher(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS
                 pause = await _turn(ports, desk, attempts, slots)
                 if desk.under_way:
                     await trio.sleep(GATHERING)
-                await inbox.wait(at_most=pause)
+                if pause:
+                    await inbox.wait(at_most=pause)
         finally:
             desk.is_closing = True
             with trio.move_on_after(GRACE, shield=True):

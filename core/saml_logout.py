@@ -134,7 +134,8 @@ async def receive_request(
         expires_at=now + LOGOUT_TTL,
     )
     async with ports.storage.transaction(by=caller) as tx:
-        await tx.saml.begin_logout(logout)
+        if not await tx.saml.begin_logout(logout):
+            raise saml.SamlOff
     return Started(saml.path(org_slug, service_slug, "slo"), cookie)
 
 
@@ -261,10 +262,9 @@ async def _leave(tx: Transaction, visitor: Visitor, now: datetime) -> Sequence[t
 async def _ask(tx: Transaction, logout: Logout, there: Sequence[tuple[Participation, IdentityProvider | None]]) -> None:
     """Have these services told; those that cannot be make it a logout in part."""
     for part, provider in there:
-        if provider is None or provider.slo_url is None:
+        is_open = provider is not None and provider.slo_url is not None
+        if not (is_open and await tx.saml.add_logout_request(logout.id, saml_messages.new_id(), part)):
             await tx.saml.mark_partial(logout.id)
-        else:
-            await tx.saml.add_logout_request(logout.id, saml_messages.new_id(), part)
 
 
 async def _open(tx: Transaction, service_id: UUID, now: datetime) -> IdentityProvider | None:

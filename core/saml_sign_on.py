@@ -151,6 +151,7 @@ async def begin(
     )
     async with ports.storage.transaction(by=caller) as tx:
         if not await tx.saml.begin_sign_on(sign_on):
+            await saml.find(tx, org_slug, service_slug, now)  # it may have been deleted meanwhile
             raise RequestRepeated
     return Begun(_continuation(org_slug, service_slug, state), state, cookie)
 

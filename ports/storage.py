@@ -347,7 +347,7 @@ class Saml(SamlRead, Protocol):
         ...
 
     async def begin_sign_on(self, sign_on: SignOn) -> bool:
-        """Keep it, unless the service has used the id of its request before; whether it was kept."""
+        """Keep it, unless the service has used the id of its request before, or is not there any more; whether it was kept."""
         ...
 
     async def complete_sign_on(
@@ -387,7 +387,9 @@ class Saml(SamlRead, Protocol):
         """What was the session's is this one's now, if both are the same person's."""
         ...
 
-    async def begin_logout(self, logout: Logout) -> None: ...
+    async def begin_logout(self, logout: Logout) -> bool:
+        """Keep it, unless the service that asks is not there any more; whether it was kept."""
+        ...
 
     async def lock_logout(self, browser_hash: bytes, now: datetime) -> Logout | None:
         """The logout under way in the browser with this cookie, locked until the transaction ends."""
@@ -398,7 +400,10 @@ class Saml(SamlRead, Protocol):
         ...
 
     async def mark_partial(self, logout_id: UUID) -> None: ...
-    async def add_logout_request(self, logout_id: UUID, request_id: str, to: Participation) -> None: ...
+
+    async def add_logout_request(self, logout_id: UUID, request_id: str, to: Participation) -> bool:
+        """Have that service told; False where it is not there any more."""
+        ...
 
     async def next_logout_request(self, logout_id: UUID, now: datetime) -> tuple[str, Participation] | None:
         """The next one to send, with its id; each comes once."""

@@ -215,13 +215,15 @@ class Saml(SealingRepository):
     # Signing in
 
     async def begin_sign_on(self, sign_on: SignOn) -> bool:
+        # The service stays until the transaction ends, since the row refers to it; so for the logouts below.
         return (
             await self._run(
                 """
                 insert into saml_sign_ons (state_hash, browser_hash, org_id, service_id, request_id, relay_state, force_authn, is_passive,
                                            status, subject, subject_format, context_class, created_at, expires_at)
-                values (%(state_hash)s, %(browser_hash)s, %(org_id)s, %(service_id)s, %(request_id)s, %(relay_state)s, %(force_authn)s,
-                        %(is_passive)s, %(status)s, %(subject)s, %(subject_format)s, %(context_class)s, %(created_at)s, %(expires_at)s)
+                select %(state_hash)s, %(browser_hash)s, v.org_id, v.id, %(request_id)s, %(relay_state)s, %(force_authn)s,
+                       %(is_passive)s, %(status)s, %(subject)s, %(subject_format)s, %(context_class)s, %(created_at)s, %(expires_at)s
+                from services v where v.org_id = %(org_id)s and v.id = %(service_id)s for key share
                 on conflict on constraint saml_sign_ons_request_key do nothing""",
                 state_hash=sign_on.state_hash,
                 browser_hash=sign_on.browser_hash,
@@ -397,13 +399,15 @@ class Saml(SealingRepository):
             now_in=now_in,
         )
 
-    async def begin_logout(self, logout: Logout) -> None:
-        await self._run(
+    async def begin_logout(self, logout: Logout) -> bool:
+        return await self._exists(
             f"""
             insert into saml_logouts ({LOGOUT})
-            values (%(id)s, %(browser_hash)s, %(org_id)s, %(service_id)s, %(request_id)s, %(relay_state)s, %(name_id)s, %(session_indexes)s,
-                    %(user_id)s, %(begun_at)s, %(matched)s, %(is_partial)s, %(created_at)s, %(expires_at)s,
-                    %(after)s, %(name_id_format)s)""",
+            select %(id)s, %(browser_hash)s, %(org_id)s, %(service_id)s, %(request_id)s, %(relay_state)s, %(name_id)s, %(session_indexes)s,
+                   %(user_id)s, %(begun_at)s, %(matched)s, %(is_partial)s, %(created_at)s, %(expires_at)s, %(after)s, %(name_id_format)s
+            where %(service_id)s::uuid is null or exists (
+                select 1 from services v where v.org_id = %(org_id)s and v.id = %(service_id)s for key share)
+            returning 1""",
             id=logout.id,
             browser_hash=logout.browser_hash,
             org_id=logout.org_id,
@@ -446,11 +450,13 @@ class Saml(SealingRepository):
     async def mark_partial(self, logout_id: UUID) -> None:
         await self._run("update saml_logouts set is_partial = true where id = %(logout_id)s", logout_id=logout_id)
 
-    async def add_logout_request(self, logout_id: UUID, request_id: str, to: Participation) -> None:
-        await self._run(
+    async def add_logout_request(self, logout_id: UUID, request_id: str, to: Participation) -> bool:
+        return await self._exists(
             """
             insert into saml_logout_requests (request_id, logout_id, org_id, service_id, session_index, name_id, name_id_format)
-            values (%(request_id)s, %(logout_id)s, %(org_id)s, %(service_id)s, %(session_index)s, %(name_id)s, %(format)s)""",
+            select %(request_id)s, %(logout_id)s, v.org_id, v.id, %(session_index)s, %(name_id)s, %(format)s
+            from services v where v.org_id = %(org_id)s and v.id = %(service_id)s for key share
+            returning 1""",
             request_id=request_id,
             logout_id=logout_id,
             org_id=to.org_id,
