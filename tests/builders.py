@@ -2,9 +2,11 @@
 
 import json
 import re
+import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, TypeVar
 from uuid import UUID
@@ -90,6 +92,20 @@ def _signing_key_pem() -> bytes:
     return rsa.generate_private_key(65537, 2048).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
+@lru_cache
+def _reader_of_the_key() -> JwtTokens:
+    """One that has read the signing key already, which takes tens of milliseconds: checking its primes is most of that."""
+    tokens = JwtTokens(BASE_URL)
+    tokens.use([SigningKey("test", _signing_key_pem(), datetime.now(UTC), None)], datetime.now(UTC))
+    return tokens
+
+
+@lru_cache
+def _authorities() -> ssl.SSLContext:
+    """Which take a moment to read."""
+    return ssl.create_default_context()
+
+
 async def make_ports(
     pool: Pool,
     clock: Clock,
@@ -109,7 +125,7 @@ async def make_ports(
         storage=Postgres(pool, make_vault(), clock),
         passwords=cheap_passwords(),
         codes=TimedCodes(),
-        tokens=JwtTokens(BASE_URL),
+        tokens=copy(_reader_of_the_key()),
         certificates=X509Certificates(),
         saml=XmlDocuments(BASE_URL, clock),
         letters=Letters(BASE_URL, policy),
@@ -117,7 +133,7 @@ async def make_ports(
         dns=dns or FakeTxtRecords(),
         providers=providers or HttpProviders({}, clock),
         payments=payments or HttpPayments(None, clock),
-        sender=sender or GuardedSender(Guard()),
+        sender=sender or GuardedSender(Guard(), _authorities()),
         agents=user_agents(),
         places=places or FakePlaces(),
         clock=clock,

@@ -1,6 +1,8 @@
 """Wording and design of mails: two templates for each kind, text and HTML, around one layout."""
 
+from collections.abc import Mapping
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -65,16 +67,7 @@ class Letters:
         self._lifetimes = {MailKind.VERIFY_EMAIL: policy.verification_ttl, MailKind.RESET_PASSWORD: policy.reset_ttl}
         host = urlsplit(self._base_url).hostname or "localhost"
         self._message_id_host = f"[{host}]" if ":" in host else host.encode("idna").decode("ascii")
-        environment = Environment(
-            loader=FileSystemLoader(Path(__file__).with_name("templates")),
-            autoescape=select_autoescape(["html"]),
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._templates: dict[tuple[MailKind, str], Template] = {
-            (kind, form): environment.get_template(f"{kind.value}.{form}") for kind in MailKind for form in ("txt", "html")
-        }
+        self._templates = _templates()
 
     def compose(self, mail: Mail) -> Letter:
         words: dict[str, Any] = {"product": PRODUCT, "address": mail.address, "moment": moment(mail.created_at)}
@@ -100,6 +93,18 @@ class Letters:
     def _link(self, mail: Mail) -> str:
         assert mail.token is not None, "a mail with a link is prepared before it is composed"
         return f"{self._base_url}{PATHS[mail.kind]}?{urlencode({'token': mail.token})}"
+
+
+@cache
+def _templates() -> Mapping[tuple[MailKind, str], Template]:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        autoescape=select_autoescape(["html"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return {(kind, form): environment.get_template(f"{kind.value}.{form}") for kind in MailKind for form in ("txt", "html")}
 
 
 def _design(design: Design | None) -> dict[str, Any]:

@@ -72,6 +72,7 @@ class Application(QuartTrio):
     """Quart's application, which is reached through the outer layer only."""
 
     outer: Outer
+    description: bytes  # of the interface, as JSON
 
     async def asgi_app(self, scope: Any, receive: Any, send: Any) -> None:
         await self.outer(scope, receive, send)
@@ -100,7 +101,21 @@ def create_app(
     ports: Ports, edge: Edge, *, observe: Callable[[Exchange], None], exposition: Callable[[], bytes], exposition_type: str
 ) -> Application:
     """The application. Raises ValueError where a route does not say who may call it, or the interface description is not sound."""
-    app = _routes()
+    app = routed()
+    equip(app, ports, edge, observe=observe, exposition=exposition, exposition_type=exposition_type)
+    return app
+
+
+def equip(
+    app: Application,
+    ports: Ports,
+    edge: Edge,
+    *,
+    observe: Callable[[Exchange], None],
+    exposition: Callable[[], bytes],
+    exposition_type: str,
+) -> None:
+    """Give the routes what they are served with from now on, in place of what they had."""
     base = urlsplit(edge.base_url)
     served = Served(
         ports=ports,
@@ -112,7 +127,7 @@ def create_app(
         billing_secrets=edge.billing_secrets,
         exposition=exposition,
         exposition_type=exposition_type,
-        description=json.dumps(interface_description(app)).encode(),
+        description=app.description,
     )
     serve(app, served)
     routes = RouteTable(app)
@@ -126,7 +141,6 @@ def create_app(
         render_error=partial(_render_error, routes),
         https=base.scheme == "https",
     )
-    return app
 
 
 def origin(url: str) -> str:
@@ -152,10 +166,12 @@ def _place(url: str) -> tuple[str, str | None, int | None, str]:
 
 def describe() -> dict[str, Any]:
     """The interface description, without a running service."""
-    return interface_description(_routes())
+    description: dict[str, Any] = json.loads(routed().description)
+    return description
 
 
-def _routes() -> Application:
+def routed() -> Application:
+    """All routes and their description, which are the same for every installation, and nothing yet that serves them."""
     app = Application("gatehouse", static_folder=None)
     app.request_class = StrictRequest
     app.asgi_http_class = WholeBodyConnection
@@ -177,6 +193,7 @@ def _routes() -> Application:
     describe_interface(app)
     app.json.sort_keys = False  # type: ignore[attr-defined]
     check_every_route(app)
+    app.description = json.dumps(interface_description(app)).encode()
     return app
 
 

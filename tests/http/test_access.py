@@ -24,6 +24,8 @@ from tests.builders import Api, add_account, add_member, add_organization, run_s
 from tests.fakes.outside import FakeClock
 from tests.http.direct import PEER, ask
 
+pytestmark = pytest.mark.adds_routes
+
 View = Callable[..., Awaitable[Any]]
 
 

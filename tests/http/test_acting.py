@@ -32,6 +32,8 @@ from tests.fakes.outside import FakeClock
 from tests.http.direct import PEER, ask
 from tests.http.platform import Platform
 
+pytestmark = pytest.mark.adds_routes
+
 Rows = list[tuple[Any, ...]]
 
 

@@ -14,6 +14,8 @@ from entrypoints.http.bodies import Message
 from entrypoints.http.queries import LARGEST, Limit, Offset, PageNumber, PageQuery, Pagination, Query, pagination, path_id
 from tests.http.direct import ask
 
+pytestmark = pytest.mark.adds_routes
+
 
 class Sample(Query):
     """One of each."""
