@@ -203,7 +203,7 @@ async def take_turn(ports: Ports, outcomes: Sequence[Outcome], room: Room) -> Tu
         if outcomes:
             await tx.deliveries.record(outcomes)
         await tx.deliveries.wake(now, WOKEN_AT_ONCE)
-        next_due = tx.deliveries.next_due(now)
+        next_due = tx.deliveries.next_due()
         lease_until = now + ports.policy.webhook_timeout + LEASE_MARGIN
         claimed = await tx.deliveries.claim(now, lease_until, room) if room.free > 0 else []
     return Turn(claimed, next_due.value)

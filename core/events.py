@@ -414,8 +414,7 @@ def siem_removed(configuration: SiemConfiguration) -> Event:
 
 
 def _siem(configuration: SiemConfiguration) -> dict[str, Any]:
-    # Without the query, in which there may be credentials.
-    return {"provider": configuration.provider.value, "endpoint_url": configuration.endpoint_url.partition("?")[0]}
+    return {"provider": configuration.provider.value, "endpoint_url": _host(configuration.endpoint_url)}
 
 
 def plan_created(plan: Plan, service: Service) -> Event:
@@ -578,7 +577,7 @@ def webhook_updated(old: Webhook, new: Webhook) -> Event:
     """A webhook was changed: old and new value by the name of the field."""
     changes = _changes(old, new, "name", "events", "is_active")
     if old.url != new.url:
-        changes["url"] = {"old": _webhook(old)["url"], "new": _webhook(new)["url"]}
+        changes["url"] = {"old": _host(old.url), "new": _host(new.url)}
     return Event(CATALOGUE["webhook.updated"], str(new.id), org_id=new.org_id, details={**_webhook(new), "changes": changes})
 
 
@@ -593,9 +592,13 @@ def webhook_deleted(webhook: Webhook) -> Event:
 
 
 def _webhook(webhook: Webhook) -> dict[str, Any]:
-    # Of the address no more than the host: the rest of it is often what opens the door there.
-    parts = urlsplit(webhook.url)
-    return {"webhook_name": webhook.name, "url": f"{parts.scheme}://{parts.netloc}"}
+    return {"webhook_name": webhook.name, "url": _host(webhook.url)}
+
+
+def _host(url: str) -> str:
+    # Of an address that is called no more than this: the rest of it is often what opens the door there (security.md L-3).
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
 
 
 def _changes(old: object, new: object, *fields: str) -> dict[str, dict[str, object]]:

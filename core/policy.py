@@ -32,6 +32,7 @@ class Policy:
     # Before each of the attempts to deliver to a webhook, and how long one may take (decisions, point 218).
     webhook_retry_delays: tuple[timedelta, ...] = tuple(timedelta(seconds=delay) for delay in (0, 5, 300, 1800, 7200))
     webhook_timeout: timedelta = timedelta(seconds=10)
+    webhooks_per_organization: int = 50  # security.md W-6
     frontend_url: str | None = None  # of the platform's own application, if people sign in to the platform through one
     common_passwords: frozenset[str] = frozenset()  # none but the length rule is promised by the interface
     billing_livemode: bool | None = None  # whether the payment provider's live events count, or those of tests; None is both

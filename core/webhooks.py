@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from core.values import Listed, Page
     from ports import Ports
 
-MOST: Final = 50  # of one organization (security.md W-6)
 # How long a secret that was replaced goes on signing beside the new one, so that nothing is lost while receivers learn that.
 OVERLAP: Final = timedelta(hours=24)
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105  (of Standard Webhooks)
@@ -56,7 +55,10 @@ class EventTypeUnknown(Invalid):
 
 
 class TooManyWebhooks(Invalid):
-    """The organization has as many webhooks as it can have, which is 50. Delete one that is not needed any more."""
+    """The organization has as many webhooks as it can have."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"The organization has as many webhooks as it can have, which is {most}. Delete one that is not needed any more.")
 
 
 class NothingToChange(Invalid):
@@ -104,8 +106,8 @@ async def create(ports: Ports, caller: Member, name: str, url: str, event_types:
     now, secret = ports.clock.now(), new_signing_secret()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.enter(tx, caller, Capability.WEBHOOKS_MANAGE)
-        if len(await tx.webhooks.of_org(organization.id)) >= MOST:
-            raise TooManyWebhooks
+        if len(await tx.webhooks.of_org(organization.id)) >= ports.policy.webhooks_per_organization:
+            raise TooManyWebhooks(ports.policy.webhooks_per_organization)
         webhook = Webhook(
             id=new_id(), org_id=organization.id, name=name, url=url, events=wanted, is_active=True, created_at=now, updated_at=now
         )

@@ -106,6 +106,7 @@ class Settings(BaseSettings):
     invitations_per_day: int = Field(1000, ge=1, le=1_000_000)
     webhook_retry_delays: Annotated[tuple[Delay, ...], NoDecode] = (0, 5, 300, 1800, 7200)
     webhook_timeout: float = Field(10, ge=0.1, le=60)
+    webhooks_per_organization: int = Field(50, ge=1, le=10_000)
     unverified_purge_days: int = Field(7, ge=1, le=3650)
     export_login_events: int = Field(1000, ge=1, le=1_000_000_000)
     common_passwords_file: Path | None = None
@@ -333,6 +334,7 @@ class Settings(BaseSettings):
             export_login_events=self.export_login_events,
             webhook_retry_delays=tuple(timedelta(seconds=delay) for delay in self.webhook_retry_delays),
             webhook_timeout=timedelta(seconds=self.webhook_timeout),
+            webhooks_per_organization=self.webhooks_per_organization,
             auto_approve_organizations=self.auto_approve_organizations,
             key_environment=self.key_environment,
             billing_livemode=self.billing_livemode,

@@ -24,7 +24,7 @@ from actors.webhook_dispatcher import webhook_dispatcher
 from adapters.agents import UserAgents
 from adapters.clock import SystemClock
 from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TimedCodes, X509Certificates, generate_key, parse_keys
-from adapters.egress import Guard, Opening, parse_openings
+from adapters.egress import Guard, Opening, impatient, parse_openings
 from adapters.letters import Letters
 from adapters.payments import HttpPayments, PaymentSettings
 from adapters.places import Nowhere, PlacesFile, PlacesUnreadable
@@ -144,6 +144,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
     passwords = Argon2Passwords(settings.argon2_memory_kib, settings.argon2_time_cost, settings.argon2_parallelism, concurrency=concurrency)
     policy = settings.policy  # made, and a file read for it, each time that it is asked for
     storage = Postgres(pool, vault, clock, policy.webhook_retry_delays[0])
+    impatient(os.environ)
     guard = Guard(openings(settings))
     ports = Ports(
         storage=storage,

@@ -1592,8 +1592,8 @@ class Deliveries(DeliveriesRead, Protocol):
         """Put at most `limit` of those that have come due among those that can be claimed; `claim` looks at no others."""
         ...
 
-    def next_due(self, now: datetime) -> Soon[datetime]:
-        """When the next one falls due that waits."""
+    def next_due(self) -> Soon[datetime]:
+        """When the next one falls due that waits; or fell, if there were more than could be woken at once."""
         ...
 
     async def claim(self, now: datetime, lease_until: datetime, room: Room) -> list[ClaimedDelivery]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import copy
@@ -21,7 +22,7 @@ from werkzeug.datastructures import Headers
 
 from adapters.agents import UserAgents
 from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TimedCodes, X509Certificates
-from adapters.egress import Guard
+from adapters.egress import Guard, Opening
 from adapters.http_sender import GuardedSender
 from adapters.letters import Letters
 from adapters.payments import HttpPayments
@@ -104,6 +105,16 @@ def _reader_of_the_key() -> JwtTokens:
 def _authorities() -> ssl.SSLContext:
     """Which take a moment to read."""
     return ssl.create_default_context()
+
+
+def at_home(ports: Ports) -> Ports:
+    """With a sender that may go to the loopback interface, where receivers of tests are, and to nothing else that is not public. It knows
+    no names: what the machine's resolver says of them is nothing to rely on."""
+    return replace(ports, sender=GuardedSender(Guard([Opening.parse("127.0.0.1/32")], lookup=_literals), _authorities()))
+
+
+def _literals(host: str, port: int, **options: Any) -> Any:
+    return socket.getaddrinfo(host, port, flags=socket.AI_NUMERICHOST, **options)
 
 
 async def make_ports(

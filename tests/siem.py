@@ -4,8 +4,6 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from adapters.egress import Guard, parse_openings
-from adapters.http_sender import GuardedSender
 from adapters.postgres.pool import Pool
 from core import siem
 from core.access import SYSTEM
@@ -16,11 +14,6 @@ from ports import Ports
 from tests.builders import run_sql
 
 TOKEN = "t0ken-of-the-siem"
-
-
-def may_reach_loopback(ports: Ports) -> Ports:
-    """The same where the operator lets tenants reach this machine."""
-    return replace(ports, sender=GuardedSender(Guard(parse_openings("127.0.0.0/8"))))
 
 
 def make_sink(org: UUID, endpoint_url: str = "https://siem.example.com/collect", **changes: Any) -> Sink:

@@ -1,14 +1,10 @@
 """Webhooks in the database, what happens for them to be told of, and the queue as it is."""
 
-import ssl
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
 
-from adapters.egress import Guard, Opening
-from adapters.http_sender import GuardedSender
 from adapters.postgres.pool import Pool
 from core import events
 from core.access import SYSTEM
@@ -24,17 +20,6 @@ COLUMNS: Final = (
     *("id", "webhook_id", "status", "due_at", "claims", "attempt_count", "delivered", "response_status_code", "response_body"),
     *("delivery_error", "next_retry_at", "payload", "created_at"),
 )
-
-
-def at_home(ports: Ports) -> Ports:
-    """With a sender that may go to the loopback interface, where receivers of tests are, and to nothing else that is not public."""
-    return replace(ports, sender=GuardedSender(Guard([Opening.parse("127.0.0.1/32")]), _authorities()))
-
-
-@lru_cache
-def _authorities() -> ssl.SSLContext:
-    """Which take a moment to read."""
-    return ssl.create_default_context()
 
 
 async def add_webhook(

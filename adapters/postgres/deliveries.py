@@ -207,10 +207,8 @@ class Deliveries(SealingRepository):
             limit=limit,
         )
 
-    def next_due(self, now: datetime) -> Soon[datetime | None]:
-        return self._one_soon(
-            lambda row: row[0], "select min(due_at) from webhook_deliveries where status = 'waiting' and due_at > %(now)s", now=now
-        )
+    def next_due(self) -> Soon[datetime | None]:
+        return self._one_soon(lambda row: row[0], "select min(due_at) from webhook_deliveries where status = 'waiting'")
 
     async def claim(self, now: datetime, lease_until: datetime, room: Room) -> list[Claimed]:
         return await self._all(

@@ -377,10 +377,11 @@ class Privacy(Repository):
         await self._write(REMOVE_MAILS, user_id=user_id, email=email)
 
     async def forget_deliveries(self, user_id: UUID) -> None:
-        # What is sent after this is signed as it is then.
+        # What is sent after this is signed as it is then. A receiver may have answered with what it was sent.
         await self._write(
             """
-            update webhook_deliveries set payload = jsonb_set(payload::jsonb, '{actor_email}', 'null')::json
+            update webhook_deliveries
+            set payload = jsonb_set(payload::jsonb, '{actor_email}', 'null')::json, response_body = null
             where actor_id = %(user_id)s""",
             user_id=user_id,
         )

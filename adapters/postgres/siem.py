@@ -112,7 +112,8 @@ class Siem(SealingRepository):
         )
 
     async def put(self, siem_id: UUID, sink: Sink, now: datetime) -> None:
-        # A lease that somebody has goes on, so that no two ever send for one organization.
+        # A lease that somebody has goes on, so that no two ever send for one organization; what comes of their attempt says nothing of
+        # this one.
         await self._run(
             """
             insert into siem_configurations (org_id, id, provider, endpoint_url, token, enabled, updated_at, due_at)
@@ -120,7 +121,7 @@ class Siem(SealingRepository):
             on conflict (org_id) do update set
                 provider = excluded.provider, endpoint_url = excluded.endpoint_url, token = excluded.token, enabled = excluded.enabled,
                 updated_at = excluded.updated_at, due_at = excluded.due_at, failures = 0, failing_since = null, last_failure = null,
-                last_success_at = null, is_slow = false""",
+                last_success_at = null, is_slow = false, claims = siem_configurations.claims + 1""",
             siem_id=siem_id,
             org_id=sink.org_id,
             provider=sink.provider,
@@ -175,15 +176,16 @@ class Siem(SealingRepository):
                 delete from siem_queue where org_id = %(org_id)s and siem_id = %(siem_id)s and position = any(%(positions)s))
             update siem_configurations set
                 leased_until = null, due_at = %(now)s,
-                failures = case when %(posted)s then 0 else failures end,
-                failing_since = case when %(posted)s then null else failing_since end,
-                last_failure = case when %(posted)s then null else last_failure end,
-                last_success_at = case when %(posted)s then %(now)s else last_success_at end,
-                is_slow = case when %(posted)s then %(slow)s else is_slow end
-            where org_id = %(org_id)s and id = %(siem_id)s and claims = %(claims)s""",
+                failures = case when %(posted)s and claims = %(claims)s then 0 else failures end,
+                failing_since = case when %(posted)s and claims = %(claims)s then null else failing_since end,
+                last_failure = case when %(posted)s and claims = %(claims)s then null else last_failure end,
+                last_success_at = case when %(posted)s and claims = %(claims)s then %(now)s else last_success_at end,
+                is_slow = case when %(posted)s and claims = %(claims)s then %(slow)s else is_slow end
+            where org_id = %(org_id)s and id = %(siem_id)s and leased_until = %(leased_until)s""",
             org_id=claimed.org_id,
             siem_id=claimed.id,
             claims=claimed.claims,
+            leased_until=claimed.leased_until,
             positions=list(positions),
             now=now,
             posted=posted,
@@ -194,12 +196,16 @@ class Siem(SealingRepository):
         await self._run(
             """
             update siem_configurations set
-                leased_until = null, due_at = %(due_at)s, failures = failures + 1, failing_since = coalesce(failing_since, %(now)s),
-                last_failure = %(failure)s
-            where org_id = %(org_id)s and id = %(siem_id)s and claims = %(claims)s""",
+                leased_until = null,
+                due_at = case when claims = %(claims)s then %(due_at)s else due_at end,
+                failures = case when claims = %(claims)s then failures + 1 else failures end,
+                failing_since = case when claims = %(claims)s then coalesce(failing_since, %(now)s) else failing_since end,
+                last_failure = case when claims = %(claims)s then %(failure)s else last_failure end
+            where org_id = %(org_id)s and id = %(siem_id)s and leased_until = %(leased_until)s""",
             org_id=claimed.org_id,
             siem_id=claimed.id,
             claims=claimed.claims,
+            leased_until=claimed.leased_until,
             failure=failure.name,
             now=now,
             due_at=due_at,

@@ -20,10 +20,10 @@ from core import siem
 from core.siem import Claimed
 from ports import Ports
 from tests.actors.test_mailer import ShakyStorage
-from tests.builders import add_organization, run_sql
+from tests.builders import add_organization, at_home, run_sql
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.fakes.siem_sink import SiemSink, siem_sink
-from tests.siem import TOKEN, configure, forward, make_sink, may_reach_loopback, queued, record
+from tests.siem import TOKEN, configure, forward, make_sink, queued, record
 from tests.waiting import PATIENCE, eventually
 
 
@@ -35,7 +35,7 @@ def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def reaching(ports: Ports) -> Ports:
-    return may_reach_loopback(ports)
+    return at_home(ports)
 
 
 @pytest.fixture

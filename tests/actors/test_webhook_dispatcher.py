@@ -26,11 +26,11 @@ from core.outbound import Reply, Trouble
 from core.webhooks import OVERLAP, new_signing_secret
 from ports import Ports
 from tests.actors.test_mailer import ShakyStorage
-from tests.builders import add_organization, run_sql
+from tests.builders import add_organization, at_home, run_sql
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.fakes.receiver import Receiver, answer, drip, hang, receiving
 from tests.waiting import PATIENCE, eventually
-from tests.webhooks import SECRET, add_webhook, at_home, happen, queue
+from tests.webhooks import SECRET, add_webhook, happen, queue
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
-from adapters.egress import TRIED, Guard, Opening, TargetRefused, Why, is_public, parse_openings
+from adapters.egress import TRIED, Guard, Opening, TargetRefused, Why, impatient, is_public, parse_openings
 
 PUBLIC = ("1.1.1.1", "9.9.9.9", "198.20.0.1", "223.255.255.254", "2606:4700::1111", "2a00:1450:4001:82a::200e")
 # By the range that refuses it; beside each network of W-1 stand its ends where another one does not begin there.
@@ -210,3 +211,31 @@ async def test_an_opening_with_a_port_lets_that_port_through_only() -> None:
 async def test_a_name_with_one_open_and_one_closed_address_is_refused() -> None:
     guard = Guard(parse_openings("10.0.0.0/24"), lookup=names({"target.example": ["10.0.0.1", "10.0.1.1"]}))
     assert await refusal(guard, "target.example") is Why.NOT_ALLOWED
+
+
+async def test_a_hundred_names_whose_servers_are_silent_leave_threads_to_others() -> None:
+    released, known = Event(), names({"good.example": ["1.1.1.1"]})
+
+    def look_up(host: str, port: int, **options: Any) -> Any:
+        if host == "silent.example":
+            released.wait(30)
+        return known(host, port, **options)
+
+    guard = Guard(lookup=look_up, deadline=30)
+    try:
+        async with trio.open_nursery() as nursery:
+            for _ in range(100):
+                nursery.start_soon(guard.addresses, "silent.example", 443)
+            await trio.testing.wait_all_tasks_blocked()
+            assert await guard.addresses("good.example", 443) == ("1.1.1.1",)
+            nursery.cancel_scope.cancel()
+    finally:
+        released.set()
+
+
+def test_the_resolver_is_told_when_to_give_up_unless_the_operator_has_said_so() -> None:
+    chosen = {"RES_OPTIONS": "timeout:9"}
+    unset: dict[str, str] = {}
+    impatient(chosen)
+    impatient(unset)
+    assert (chosen, unset) == ({"RES_OPTIONS": "timeout:9"}, {"RES_OPTIONS": "timeout:2 attempts:2"})

@@ -379,3 +379,20 @@ async def test_nobody_reads_a_large_queue_to_find_out_whether_it_is_empty(
     assert await looked_at(SWEEPS[Sweep.SIEM_QUEUES], before=NOW, limit=10) == 0
     await remove(ports.storage, acme)
     assert await looked_at(SWEEPS[Sweep.SIEM_QUEUES], before=NOW, limit=10) <= 30
+
+
+async def test_what_comes_of_an_attempt_at_the_sink_before_says_nothing_of_the_new_one(ports: Ports, acme: UUID, clock: FakeClock) -> None:
+    for result in (Result.FAILED, Result.GOOD):
+        await configure(ports, make_sink(acme, "https://before.example"))
+        await record(ports, acme, "one")
+        before = await claimed(ports)
+        await configure(ports, make_sink(acme, "https://now.example"))
+        assert await claim(ports) is None  # nobody sends beside whoever is still at it
+        await siem.settle(ports, before, Attempt(result, sent=1), slow=True, spread=0.5)
+        async with ports.storage.reading() as read:
+            standing = await read.siem.standing(acme)
+        assert standing is not None
+        assert (standing.last_failure, standing.failing_since, standing.last_success_at) == (None, None, None)
+        again = await claim(ports, struggling=False)
+        assert again is not None
+        await siem.settle(ports, again, Attempt(Result.GOOD), slow=False, spread=0.5)

@@ -201,3 +201,20 @@ async def test_a_backlog_of_one_costs_nobody_else(ports: Ports, pool: Pool, mode
     nothing: dict[str, object] = {"organizations": [], "of_organizations": [], "webhooks": [], "of_webhooks": []}
     nodes = await plan_nodes(pool, CLAIM, {"now": NOW, "lease_until": NOW, "free": 100, **nothing}, mode)
     assert sum(rows_of(node) for node in nodes if node.get("Relation Name") == "webhook_deliveries") < 200
+
+
+async def test_what_is_more_than_can_be_woken_at_once_is_looked_for_again_at_once(
+    ports: Ports, pool: Pool, acme: UUID, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that what waits for nobody is not found behind what waits for an organization that is suspended, a poll later."""
+    monkeypatch.setattr(deliveries, "WOKEN_AT_ONCE", 2)
+    await add_webhook(ports, acme, "https://hooks.example")
+    await happen(ports, acme, 3)
+    await run_sql(pool, "update webhook_deliveries set status = 'waiting', due_at = %s", clock.now())
+    await run_sql(pool, "update organizations set status = 'suspended'")
+    clock.advance(timedelta(seconds=1))
+    turn = await deliveries.take_turn(ports, [], Room.beside(100, []))
+    assert turn.claimed == []
+    assert turn.next_due is not None
+    assert turn.next_due < clock.now()
+    assert (await deliveries.take_turn(ports, [], Room.beside(100, []))).next_due is None

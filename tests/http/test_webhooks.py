@@ -13,7 +13,8 @@ from adapters.postgres.pool import Pool
 from core import events
 from core.access import SYSTEM
 from core.events import AUDIT_ACTIONS, CATALOGUE
-from core.webhooks import MOST, OVERLAP
+from core.policy import Policy
+from core.webhooks import OVERLAP
 from tests.builders import Answer, impersonate, meanwhile, run_sql
 from tests.fakes.outside import FakeClock
 from tests.http.organizations import NOT_ACTIVE, NOW
@@ -30,6 +31,8 @@ DELIVERY = [
 ]
 # The types of the documents and of decisions, points 216 and 226, that webhooks knew first.
 SEEN = {"user.login.success", "user.signup.success", "user.mfa.enabled", "user.mfa.disabled"}
+
+MOST = Policy().webhooks_per_organization
 
 
 async def call(acme: Tenant, method: str, path: str = "", body: Any = None, by: str = "owner") -> Answer:

@@ -3,7 +3,7 @@
 import pytest
 
 from adapters.postgres.pool import Pool
-from core.webhooks import MOST
+from core.policy import Policy
 from tests.builders import Answer, everyone, run_sql
 from tests.http.test_webhooks import FULL, call, make
 from tests.tenants import Tenant
@@ -11,6 +11,8 @@ from tests.tenants import Tenant
 pytestmark = pytest.mark.slow
 
 AT_ONCE = 20
+
+MOST = Policy().webhooks_per_organization
 
 
 async def test_one_name_is_given_once(acme: Tenant, pool: Pool) -> None:
