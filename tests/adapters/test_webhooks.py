@@ -2,12 +2,14 @@
 forgotten."""
 
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
 
 from adapters.postgres.deliveries import CLAIM
+from adapters.postgres.listen import listen
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from core import deliveries, housekeeping
@@ -136,6 +138,21 @@ async def test_a_secret_that_was_replaced_signs_until_its_time_and_is_swept_then
     async with ports.storage.transaction(by=SYSTEM) as tx:
         assert await tx.housekeeping.sweep(Sweep.PREVIOUS_WEBHOOK_SECRETS, clock.now(), 10) == 1
     assert await run_sql(pool, "select previous_secret, previous_until from webhooks") == [(None, None)]
+
+
+async def test_what_waited_for_a_webhook_is_looked_at_when_it_is_active_again(ports: Ports, pool: Pool, conninfo: str) -> None:
+    webhook = await add_webhook(ports, await add_organization(pool, "acme"), URL)
+
+    async def save(*, is_active: bool) -> None:
+        async with ports.storage.transaction(by=SYSTEM) as tx:
+            await tx.webhooks.save(replace(webhook, is_active=is_active))
+
+    async with listen(conninfo, ["webhooks", "over"]) as notified:
+        await save(is_active=False)
+        await run_sql(pool, "notify over")
+        assert await anext(notified) == "over"
+        await save(is_active=True)
+        assert await anext(notified) == "webhooks"
 
 
 async def test_deliveries_are_kept_for_thirty_days(ports: Ports, pool: Pool, clock: FakeClock) -> None:
