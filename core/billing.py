@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from core import events, payments, subscriptions
 from core.access import SYSTEM
+from core.cancellations import Cancellation
 from core.errors import Invalid, Unauthenticated
 from core.mails import MailKind, new_mail
 from core.payments import SOON, BillingNotConfigured, Facts, Meant, ProviderSubscription, Unreadable, next_check
@@ -111,6 +112,7 @@ class Effect(StrEnum):
     OTHER_MODE = "other_mode"
     NOT_OURS = "not_ours"  # nothing of ours is meant by it, as far as it is known now
     DISAGREES = "disagrees"  # with what is stored, or with itself (security.md H-5)
+    ORPHANED = "orphaned"  # somebody pays for what was deleted meanwhile; it is cancelled at the provider
     SECOND = "second"  # a subscription of somebody who has one that is live; somebody pays twice
 
 
@@ -169,7 +171,7 @@ async def _attach(tx: Transaction, facts: Facts, found: ProviderSubscription, no
         return Effect.NOT_OURS
     plan = await _agreed(tx, found.meant, found)
     if plan is None:
-        return Effect.DISAGREES
+        return await _end_if_orphaned(tx, facts, found.meant, found, now)
     if not await _is_price(tx, found.meant, found):
         # The plan may have been changed before we hear of it at all. Then this is what it is by now, once that is confirmed.
         await tx.billing.keep_facts(facts, now, check_at=None)
@@ -219,6 +221,23 @@ async def _agreed(tx: Transaction, meant: Meant, found: ProviderSubscription) ->
     if await tx.billing.is_checkout(found.id, meant) is False:
         return None
     return plan if await tx.accounts.lock(meant.user_id) is not None else None
+
+
+async def _end_if_orphaned(tx: Transaction, facts: Facts, meant: Meant, found: ProviderSubscription, now: datetime) -> Effect:
+    """What somebody has paid for after its service was deleted, or the organization, ends at the provider, too.
+
+    That it is ours to end, a checkout must say: the same provider may serve another installation, whose services are not here either.
+    """
+    is_here = await tx.services.by_id(meant.org_id, meant.service_id) is not None  # without its organization it is not
+    if is_here or not await tx.billing.is_checkout(facts.id, meant):
+        return Effect.DISAGREES
+    if found.customer_id is not None and not await tx.billing.is_customer(meant.org_id, found.customer_id):
+        return Effect.DISAGREES
+    implied = facts.implied
+    if implied is None or implied.status in (SubscriptionStatus.CANCELLED, SubscriptionStatus.EXPIRED):
+        return Effect.NOT_OURS
+    await tx.cancellations.ask_for(Cancellation(facts.id, new_id(), meant.org_id, meant.service_id), now)
+    return Effect.ORPHANED
 
 
 async def _is_price(tx: Transaction, meant: Meant, found: ProviderSubscription) -> bool:

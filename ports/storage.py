@@ -1108,8 +1108,8 @@ class Billing(Protocol):
 class Cancellations(Protocol):
     """What is to be cancelled at the payment provider. What is removed comes here by itself."""
 
-    async def ask_for(self, subscription: Subscription, now: datetime) -> None:
-        """One that has a provider, and stays here."""
+    async def ask_for(self, cancellation: Cancellation, now: datetime) -> None:
+        """One that stays here, or never came to be here."""
         ...
 
     async def claim(self, now: datetime, until: datetime, limit: int) -> list[Cancellation]:

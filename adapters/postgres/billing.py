@@ -362,16 +362,16 @@ class Billing(Repository):
 class Cancellations(Repository):
     """ports.storage.Cancellations."""
 
-    async def ask_for(self, subscription: Subscription, now: datetime) -> None:
+    async def ask_for(self, cancellation: Cancellation, now: datetime) -> None:
         await self._run(
             """
             insert into billing_cancellations (provider_subscription_id, subscription_id, org_id, service_id, due_at)
-            values (%(provider_subscription_id)s, %(id)s, %(org_id)s, %(service_id)s, %(now)s)
+            values (%(provider_subscription_id)s, %(subscription_id)s, %(org_id)s, %(service_id)s, %(now)s)
             on conflict do nothing""",
-            provider_subscription_id=subscription.provider_subscription_id,
-            id=subscription.id,
-            org_id=subscription.org_id,
-            service_id=subscription.service_id,
+            provider_subscription_id=cancellation.provider_subscription_id,
+            subscription_id=cancellation.subscription_id,
+            org_id=cancellation.org_id,
+            service_id=cancellation.service_id,
             now=now,
         )
 
