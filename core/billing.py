@@ -25,6 +25,8 @@ from core.subscriptions import Subscription, SubscriptionStatus
 from core.values import new_id, parse_id
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from core.subscriptions import SubscribedPlan
     from ports import Ports
     from ports.storage import Transaction
@@ -353,14 +355,12 @@ async def _customer(tx: Transaction, event: BillingEvent, now: datetime) -> Effe
     """Whom the provider's data name for the customer of an organization; and which customer that is, where we have not heard the answer to
     what we asked for."""
     customer_id = payments.name(event.about) or _no_name()
-    metadata = event.about.get("metadata")
-    said = metadata if isinstance(metadata, Mapping) else {}
-    org_id, user_id = (parse_id(text) if isinstance(text := said.get(key), str) else None for key in ("org_id", "user_id"))
+    org_id, user_id = _named(event, "org_id"), _named(event, "user_id")
     if user_id is not None:  # first, as whoever deletes the account holds it
         await tx.accounts.lock(user_id)
     if org_id is not None and not await tx.billing.link_customer(org_id, customer_id, new_id(), event.created, now):
         return Effect.DISAGREES
-    known = await tx.billing.sync_customer(customer_id, user_id, event.created)
+    known = await tx.billing.sync_customer(org_id, customer_id, user_id, event.created)
     return Effect.DONE if known else Effect.NOT_OURS
 
 
@@ -369,10 +369,17 @@ async def _customer_deleted(tx: Transaction, event: BillingEvent, now: datetime)
 
     By that the provider has cancelled all subscriptions of this one. Each of them is told by an event of its own, and asked about.
     """
-    customer_id = payments.name(event.about) or _no_name()
-    await tx.billing.check_those_of(customer_id, now)
-    known = await tx.billing.forget_customer(customer_id, new_id(), event.created)
+    customer_id, org_id = payments.name(event.about) or _no_name(), _named(event, "org_id")
+    await tx.billing.check_those_of(org_id, customer_id, now)
+    known = await tx.billing.forget_customer(org_id, customer_id, new_id(), event.created)
     return Effect.DONE if known else Effect.NOT_OURS
+
+
+def _named(event: BillingEvent, key: str) -> UUID | None:
+    """The id that the metadata have for this; None where they have none, and there is nothing to compare with."""
+    metadata = event.about.get("metadata")
+    text = metadata.get(key) if isinstance(metadata, Mapping) else None
+    return parse_id(text) if isinstance(text, str) else None
 
 
 async def _payment_method(tx: Transaction, event: BillingEvent, _: datetime) -> Effect:

@@ -106,7 +106,7 @@ async def _record(ports: Ports, done: Cancellation) -> None:
         # What an event tells of it meanwhile waits here, and finds it over.
         await tx.billing.end(done.provider_subscription_id, ports.clock.now())
         organization = await tx.organizations.lock(done.org_id)
-        is_first = await tx.cancellations.done(done.provider_subscription_id)
+        is_first = await tx.cancellations.done(done)
         # The entry of one that is still here was written when it was ended; of an organization that is gone there is no log.
         if is_first and organization is not None and not await tx.subscriptions.exists(done.org_id, done.subscription_id):
             tx.record(events.subscription_canceled_at_provider(done))

@@ -528,11 +528,14 @@ async def test_a_customer_is_the_organizations_and_linked_to_whom_it_names(till:
     assert await customers(pool) == [(org, "cus_1", None, None)]
 
 
-async def test_a_customer_that_is_deleted_is_none_any_more(till: Till, pool: Pool) -> None:
+async def test_a_customer_that_is_deleted_is_none_any_more(till: Till, twin: Tenant, pool: Pool) -> None:
     about = {"id": "cus_1", "metadata": {"org_id": str(till.tenant.org)}}
     await till.tell("customer.created", about)
     await till.tell(CREATED, till.subscription())
     [(key,)] = await run_sql(pool, "select idempotency_key from billing_customers")
+    await till.tell("customer.deleted", {**about, "metadata": {"org_id": str(twin.org)}}, till.now + 5)
+    assert await customers(pool) == [(till.tenant.org, "cus_1", None, None)], "what it says does not agree with what is stored"
+    assert await run_sql(pool, "select 1 from billing_facts where check_at <= %s", till.clock.now()) == []
     await till.tell("customer.deleted", about, till.now + 5)
     assert await customers(pool) == [(till.tenant.org, None, None, None)]
     assert await run_sql(pool, "select 1 from billing_customers where idempotency_key = %s", key) == [], "another one is made next time"
