@@ -328,24 +328,24 @@ async def _invoice(tx: Transaction, event: BillingEvent, now: datetime) -> Effec
         return Effect.NOT_OURS
     effect = await _change(tx, old, new, None, now)
     if effect in KNOWN and event.type == "invoice.payment_action_required" and new.waits_for_action:
-        await _notify(tx, id_, MailKind.PAYMENT_ACTION, now)
+        await _notify(tx, id_, MailKind.PAYMENT_ACTION, now, link=payments.invoice_page(event.about))
     return effect
 
 
 # People
 
 
-async def _notify(tx: Transaction, id_: str, kind: MailKind, now: datetime) -> None:
-    """Write to whose subscription it is, while it is live."""
+async def _notify(tx: Transaction, id_: str, kind: MailKind, now: datetime, *, link: str | None = None) -> None:
+    """Write to whose subscription it is, while it is live, and where to go if there is a place."""
     subscription = await tx.billing.subscription(id_)
     if subscription is not None and subscription.status.is_live:
-        await _write_to(tx, subscription, kind, now)
+        await _write_to(tx, subscription, kind, now, link=link)
 
 
-async def _write_to(tx: Transaction, subscription: Subscription, kind: MailKind, now: datetime) -> None:
+async def _write_to(tx: Transaction, subscription: Subscription, kind: MailKind, now: datetime, *, link: str | None = None) -> None:
     account = await tx.accounts.by_id(subscription.user_id)
     if account is not None and account.is_usable:
-        await tx.mails.queue(new_mail(kind, account.email, now, org_id=subscription.org_id))
+        await tx.mails.queue(new_mail(kind, account.email, now, token=link, org_id=subscription.org_id))
 
 
 # Customers
