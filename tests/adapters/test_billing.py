@@ -3,19 +3,23 @@ that name what is the provider's alone do so only where an event names no organi
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, LiteralString
 from uuid import UUID, uuid4
 
 import pytest
 
+from adapters.postgres.billing import Billing, Cancellations
+from adapters.postgres.driver import Connection
+from adapters.postgres.housekeeping import Housekeeping
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres, Transaction
 from core.access import SYSTEM
 from core.cancellations import Cancellation
 from core.checkout import Checkout
+from core.housekeeping import Sweep
 from core.payments import Meant
 from core.subscriptions import SubscribedPlan, Subscription, SubscriptionStatus
-from tests.adapters.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, within
+from tests.adapters.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, rows_looked_at, within
 from tests.builders import add_organization, run_sql
 from tests.services import add_plan, add_service
 
@@ -186,3 +190,78 @@ async def test_what_lives_here_again_is_not_cancelled_and_only_its_own_organizat
     await run_sql(pool, "update billing_cancellations set org_id = %s, due_at = %s", shop.org, NOW)
     claimed = await within(storage, lambda tx: tx.cancellations.claim(NOW + SECOND, NOW + HOUR, 10))
     assert [each.provider_subscription_id for each in claimed] == [shop.name("gone")]
+
+
+# How much it costs
+
+MANY = 20_000
+Read = Callable[[Connection, Shop], Awaitable[object]]
+HOT: dict[str, tuple[str, Read]] = {
+    "an event that came before": ("billing_events", lambda c, shop: Billing(c).is_first("evt_7", NOW)),
+    "what is known": ("billing_facts", lambda c, shop: Billing(c).lock_facts("sub_7", NOW)),
+    "what to ask": ("billing_facts", lambda c, shop: Billing(c).claim_checks(NOW, NOW + DAY, 20)),
+    "what to ask of a customer": ("billing_facts", lambda c, shop: Billing(c).check_those_of(None, shop.name("cus"), NOW)),
+    "a subscription": ("subscriptions", lambda c, shop: Billing(c).subscription(shop.name("sub"))),
+    "whose customer it is": ("billing_customers", lambda c, shop: Billing(c).is_customer(shop.org, shop.name("cus"))),
+    "a customer's payment method": ("billing_customers", lambda c, shop: Billing(c).attach_payment_method(shop.name("cus"), "pm_new", NOW)),
+    "a payment method": ("billing_customers", lambda c, shop: Billing(c).detach_payment_method(shop.name("pm"), NOW)),
+    "a checkout": ("billing_checkouts", lambda c, shop: Billing(c).is_checkout("sub_7", shop.meant)),
+    "what came of it": (
+        "billing_checkouts",
+        lambda c, shop: Billing(c).complete_checkout(shop.checkout, shop.name("cs"), "sub_new", shop.meant, shop.name("cus")),
+    ),
+    "that nothing is to be asked": ("billing_checkouts", lambda c, shop: Billing(c).checkout_done(shop.sold, "sub_new")),
+    "which checkouts to ask about": ("billing_checkouts", lambda c, shop: Billing(c).claim_checkouts(NOW, NOW + DAY, NOW - DAY, 20)),
+    "what to cancel": ("billing_cancellations", lambda c, shop: Cancellations(c).claim(NOW, NOW + DAY, 20)),
+    "what to cancel of a service": (
+        "billing_cancellations",
+        lambda c, shop: Cancellations(c).claim_of_service(shop.org, shop.meant.service_id, NOW, NOW + DAY, 5),
+    ),
+    "old checkouts": ("billing_checkouts", lambda c, shop: Housekeeping(c).sweep(Sweep.CHECKOUTS, NOW - 50 * DAY, 100)),
+    "old facts": ("billing_facts", lambda c, shop: Housekeeping(c).sweep(Sweep.BILLING_FACTS, NOW - 50 * DAY, 100)),
+}
+
+
+async def fill(pool: Pool, shop: Shop) -> None:
+    """Many of everything, of others, with nothing to do but for a few."""
+    many: tuple[LiteralString, ...] = (
+        "insert into billing_events (id, received_at) select 'evt_' || n, %(now)s from numbers",
+        """insert into billing_facts (provider_subscription_id, org_id, customer_id, heard_at, check_at)
+           select 'sub_' || n, gen_random_uuid(), 'cus_' || n, %(now)s, %(now)s + (n - 50) * interval '1 minute' from numbers""",
+        """insert into billing_checkouts (id, org_id, service_id, user_id, plan_id, price_id, customer_id, session_id,
+                                          created_at, check_at)
+           select gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), %(user)s, gen_random_uuid(), 'price', 'cus_' || n, 'cs_' || n,
+                  %(now)s, %(now)s + (n - 50) * interval '1 minute'
+           from numbers""",
+        """insert into billing_cancellations (provider_subscription_id, subscription_id, org_id, service_id, due_at)
+           select 'sub_' || n, gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), %(now)s + (n - 50) * interval '1 minute'
+           from numbers""",
+        """with orgs as (
+             insert into organizations (id, slug, name, status, created_at, updated_at)
+             select gen_random_uuid(), 'o' || n, 'x', 'active', now(), now() from numbers returning id, slug)
+           insert into billing_customers (org_id, idempotency_key, customer_id, payment_method_id, created_at)
+           select id, id, 'cus_' || slug, 'pm_' || slug, %(now)s from orgs""",
+        """with people as (
+             insert into users (id, email, origin, created_at, updated_at)
+             select gen_random_uuid(), 'n' || n || '@example.com', 'platform', now(), now() from numbers returning id)
+           insert into subscriptions (id, org_id, service_id, user_id, plan_id, status, current_period_end, provider_subscription_id,
+                                      created_at, updated_at)
+           select id, %(org)s, %(service)s, id, %(plan)s, 'active', now(), 'sub_' || id, now(), now() from people""",
+    )
+    values = {"now": NOW, "user": shop.meant.user_id, "org": shop.org, "service": shop.meant.service_id, "plan": shop.meant.plan_id}
+    async with pool.connection() as connection:
+        for insert in many:
+            head, _, rest = insert.partition("with ")
+            numbers: LiteralString = "with numbers as (select n from generate_series(1, %(many)s) n)"
+            statement = f"{numbers}, {rest}" if not head else f"{numbers} {insert}"
+            await connection.execute(statement, {**values, "many": MANY})
+        await connection.execute("analyze")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+async def test_nobody_reads_all_that_was_ever_bought(pool: Pool, shop: Shop, mode: str) -> None:
+    await fill(pool, shop)
+    seen = {what: await rows_looked_at(pool, table, mode, lambda c, act=act: act(c, shop)) for what, (table, act) in HOT.items()}  # type: ignore[misc]
+    assert {what: (given, rows) for what, (given, rows) in seen.items() if rows > 100} == {}
+    assert [what for what in ("what to ask", "which checkouts to ask about", "what to cancel") if len(seen[what][0]) < 20] == []

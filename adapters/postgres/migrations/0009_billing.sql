@@ -13,6 +13,7 @@ create table billing_customers (
     created_at         timestamptz not null
 );
 create index billing_customers_of_user on billing_customers (user_id) where user_id is not null;
+create index billing_customers_of_payment_method on billing_customers (payment_method_id) where payment_method_id is not null;
 
 -- What somebody was sent to the provider to buy. Written before the provider is asked, so that it is there whatever comes back first. It
 -- outlives service, plan and organization until it is swept: what is paid for after they were deleted is ours to end there, and only this says
