@@ -16,8 +16,8 @@ import trio
 from core.values import rfc3339
 from tests.e2e.conftest import Start
 from tests.e2e.process import NO_TLS, Service
+from tests.fakes.http_server import TRAP, in_json
 from tests.fakes.payments import API_KEY, MONTH, SECRET, FakePayments, Object, invoice, sign
-from tests.fakes.provider import TRAP, in_json
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow

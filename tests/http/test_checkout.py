@@ -21,10 +21,10 @@ from core.values import new_id
 from entrypoints.http.app import Edge
 from ports import Ports
 from tests.builders import Answer, add_account, everyone, make_edge, make_ports, run_sql
+from tests.fakes.http_server import TRAP, in_json
+from tests.fakes.http_server import Answer as Said
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.payments import API_KEY, SECRET, FakePayments, Object, event
-from tests.fakes.provider import TRAP, in_json
-from tests.fakes.provider import Answer as Said
 from tests.http.billing import Till, open_till
 from tests.http.refusals import BAD, FORBIDDEN, MISSING, refused
 from tests.services import add_api_key, add_plan, add_service, add_subscription, sign_in_to
