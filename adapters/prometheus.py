@@ -108,6 +108,9 @@ class PrometheusMetrics:
             self._siem_failures = Counter(
                 "sso_siem_failures_total", "Attempts to forward an audit log to a SIEM that failed.", ["reason"], registry=None
             )
+            self._siem_drops = Counter(
+                "sso_siem_dropped_entries_total", "Audit entries that waited for a SIEM too long, and were dropped.", registry=None
+            )
             # Figures of the whole platform: whoever refreshed one last is right.
             latest = {
                 name: Gauge(name, help_text, registry=None, multiprocess_mode="mostrecent")
@@ -148,6 +151,10 @@ class PrometheusMetrics:
         """Forwarding a log to the SIEM of an organization failed; `reason` is from a fixed set."""
         with self._in_files():
             self._siem_failures.labels(reason).inc()
+
+    def siem_dropped(self, entries: int) -> None:
+        """So many entries have waited for the SIEM of their organization too long, and were dropped."""
+        self._siem_drops.inc(entries)
 
     def webhook_delivered(self, seconds: float) -> None:
         """A webhook took what it was told, so long after it happened."""

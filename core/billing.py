@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from core import events, payments, subscriptions
 from core.access import SYSTEM
+from core.cancellations import Cancellation
 from core.errors import Invalid, Unauthenticated
 from core.mails import MailKind, new_mail
 from core.payments import SOON, BillingNotConfigured, Facts, Meant, ProviderSubscription, Unreadable, next_check
@@ -24,6 +25,8 @@ from core.subscriptions import Subscription, SubscriptionStatus
 from core.values import new_id, parse_id
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from core.subscriptions import SubscribedPlan
     from ports import Ports
     from ports.storage import Transaction
@@ -111,6 +114,7 @@ class Effect(StrEnum):
     OTHER_MODE = "other_mode"
     NOT_OURS = "not_ours"  # nothing of ours is meant by it, as far as it is known now
     DISAGREES = "disagrees"  # with what is stored, or with itself (security.md H-5)
+    ORPHANED = "orphaned"  # somebody pays for what was deleted meanwhile; it is cancelled at the provider
     SECOND = "second"  # a subscription of somebody who has one that is live; somebody pays twice
 
 
@@ -169,7 +173,7 @@ async def _attach(tx: Transaction, facts: Facts, found: ProviderSubscription, no
         return Effect.NOT_OURS
     plan = await _agreed(tx, found.meant, found)
     if plan is None:
-        return Effect.DISAGREES
+        return await _end_if_orphaned(tx, facts, found.meant, found, now)
     if not await _is_price(tx, found.meant, found):
         # The plan may have been changed before we hear of it at all. Then this is what it is by now, once that is confirmed.
         await tx.billing.keep_facts(facts, now, check_at=None)
@@ -219,6 +223,23 @@ async def _agreed(tx: Transaction, meant: Meant, found: ProviderSubscription) ->
     if await tx.billing.is_checkout(found.id, meant) is False:
         return None
     return plan if await tx.accounts.lock(meant.user_id) is not None else None
+
+
+async def _end_if_orphaned(tx: Transaction, facts: Facts, meant: Meant, found: ProviderSubscription, now: datetime) -> Effect:
+    """What somebody has paid for after its service was deleted, or the organization, ends at the provider, too.
+
+    That it is ours to end, a checkout must say: the same provider may serve another installation, whose services are not here either.
+    """
+    is_here = await tx.services.by_id(meant.org_id, meant.service_id) is not None  # without its organization it is not
+    if is_here or not await tx.billing.is_checkout(facts.id, meant):
+        return Effect.DISAGREES
+    if found.customer_id is not None and not await tx.billing.is_customer(meant.org_id, found.customer_id):
+        return Effect.DISAGREES
+    implied = facts.implied
+    if implied is None or implied.status in (SubscriptionStatus.CANCELLED, SubscriptionStatus.EXPIRED):
+        return Effect.NOT_OURS
+    await tx.cancellations.ask_for(Cancellation(facts.id, new_id(), meant.org_id, meant.service_id), now)
+    return Effect.ORPHANED
 
 
 async def _is_price(tx: Transaction, meant: Meant, found: ProviderSubscription) -> bool:
@@ -307,24 +328,24 @@ async def _invoice(tx: Transaction, event: BillingEvent, now: datetime) -> Effec
         return Effect.NOT_OURS
     effect = await _change(tx, old, new, None, now)
     if effect in KNOWN and event.type == "invoice.payment_action_required" and new.waits_for_action:
-        await _notify(tx, id_, MailKind.PAYMENT_ACTION, now)
+        await _notify(tx, id_, MailKind.PAYMENT_ACTION, now, link=payments.invoice_page(event.about))
     return effect
 
 
 # People
 
 
-async def _notify(tx: Transaction, id_: str, kind: MailKind, now: datetime) -> None:
-    """Write to whose subscription it is, while it is live."""
+async def _notify(tx: Transaction, id_: str, kind: MailKind, now: datetime, *, link: str | None = None) -> None:
+    """Write to whose subscription it is, while it is live, and where to go if there is a place."""
     subscription = await tx.billing.subscription(id_)
     if subscription is not None and subscription.status.is_live:
-        await _write_to(tx, subscription, kind, now)
+        await _write_to(tx, subscription, kind, now, link=link)
 
 
-async def _write_to(tx: Transaction, subscription: Subscription, kind: MailKind, now: datetime) -> None:
+async def _write_to(tx: Transaction, subscription: Subscription, kind: MailKind, now: datetime, *, link: str | None = None) -> None:
     account = await tx.accounts.by_id(subscription.user_id)
     if account is not None and account.is_usable:
-        await tx.mails.queue(new_mail(kind, account.email, now, org_id=subscription.org_id))
+        await tx.mails.queue(new_mail(kind, account.email, now, token=link, org_id=subscription.org_id))
 
 
 # Customers
@@ -334,14 +355,12 @@ async def _customer(tx: Transaction, event: BillingEvent, now: datetime) -> Effe
     """Whom the provider's data name for the customer of an organization; and which customer that is, where we have not heard the answer to
     what we asked for."""
     customer_id = payments.name(event.about) or _no_name()
-    metadata = event.about.get("metadata")
-    said = metadata if isinstance(metadata, Mapping) else {}
-    org_id, user_id = (parse_id(text) if isinstance(text := said.get(key), str) else None for key in ("org_id", "user_id"))
+    org_id, user_id = _named(event, "org_id"), _named(event, "user_id")
     if user_id is not None:  # first, as whoever deletes the account holds it
         await tx.accounts.lock(user_id)
     if org_id is not None and not await tx.billing.link_customer(org_id, customer_id, new_id(), event.created, now):
         return Effect.DISAGREES
-    known = await tx.billing.sync_customer(customer_id, user_id, event.created)
+    known = await tx.billing.sync_customer(org_id, customer_id, user_id, event.created)
     return Effect.DONE if known else Effect.NOT_OURS
 
 
@@ -350,10 +369,17 @@ async def _customer_deleted(tx: Transaction, event: BillingEvent, now: datetime)
 
     By that the provider has cancelled all subscriptions of this one. Each of them is told by an event of its own, and asked about.
     """
-    customer_id = payments.name(event.about) or _no_name()
-    await tx.billing.check_those_of(customer_id, now)
-    known = await tx.billing.forget_customer(customer_id, new_id(), event.created)
+    customer_id, org_id = payments.name(event.about) or _no_name(), _named(event, "org_id")
+    await tx.billing.check_those_of(org_id, customer_id, now)
+    known = await tx.billing.forget_customer(org_id, customer_id, new_id(), event.created)
     return Effect.DONE if known else Effect.NOT_OURS
+
+
+def _named(event: BillingEvent, key: str) -> UUID | None:
+    """The id that the metadata have for this; None where they have none, and there is nothing to compare with."""
+    metadata = event.about.get("metadata")
+    text = metadata.get(key) if isinstance(metadata, Mapping) else None
+    return parse_id(text) if isinstance(text, str) else None
 
 
 async def _payment_method(tx: Transaction, event: BillingEvent, _: datetime) -> Effect:

@@ -1,8 +1,8 @@
 """Ending at the payment provider what was ended here (decisions, points 115, 159 and 229).
 
-A row says that it has to be done, written with the change that asks for it: by core.subscriptions, or by the database itself where a
-subscription is removed, with its service, its organization or the account. Whoever asked for the change tries it at once; what does not
-work then, somebody tries again until it does.
+A row says that it has to be done, written with the change that asks for it: by core.subscriptions, by core.billing for what was paid for
+when its service was gone already, or by the database itself where a subscription is removed, with its service, its organization or the
+account. Whoever asked for the change tries it at once; what does not work then, somebody tries again until it does.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class NotRecorded(AuditFailed):
 
 @dataclass(frozen=True, slots=True)
 class Cancellation:
-    """A subscription that is to be cancelled at the provider, and whose it was."""
+    """A subscription that is to be cancelled at the provider, and whose it was, or was to be."""
 
     provider_subscription_id: str
     subscription_id: UUID
@@ -106,7 +106,7 @@ async def _record(ports: Ports, done: Cancellation) -> None:
         # What an event tells of it meanwhile waits here, and finds it over.
         await tx.billing.end(done.provider_subscription_id, ports.clock.now())
         organization = await tx.organizations.lock(done.org_id)
-        is_first = await tx.cancellations.done(done.provider_subscription_id)
+        is_first = await tx.cancellations.done(done)
         # The entry of one that is still here was written when it was ended; of an organization that is gone there is no log.
         if is_first and organization is not None and not await tx.subscriptions.exists(done.org_id, done.subscription_id):
             tx.record(events.subscription_canceled_at_provider(done))

@@ -476,7 +476,7 @@ def subscription_canceled(subscription: Subscription) -> Event:
 
 
 def subscription_canceled_at_provider(cancellation: Cancellation) -> Event:
-    """A subscription that was removed, with its service or its user, is over at the payment provider, too."""
+    """A subscription that was removed, with its service or its user, or for which it was too late, is over at the payment provider, too."""
     details = {"service_id": str(cancellation.service_id), "at_provider": True}
     return Event(CATALOGUE["subscription.canceled"], str(cancellation.subscription_id), org_id=cancellation.org_id, details=details)
 

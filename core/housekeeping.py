@@ -34,8 +34,11 @@ CODES_KEPT = timedelta(days=1)
 FINISHED_MAILS_KEPT = timedelta(days=7)
 # Event rows are what webhooks are fed from; the audit log is the lasting record.
 EVENTS_KEPT = timedelta(days=30)
-# Longer than the payment provider goes on sending what it did not get through, which is three days.
+# Longer than the payment provider goes on sending what it did not get through, which is three days. This is not for the ids of its events:
+# an event is signed anew each time it is sent, so it is known for a second one by its id alone, and those are never swept (N-9).
 BILLING_KEPT = timedelta(days=40)
+# A SIEM that is away for ever would have a queue that grows for ever (ops/decisions/0014).
+SIEM_BACKLOGS_KEPT = timedelta(days=30)
 # What was told to webhooks, and what became of it.
 DELIVERIES_KEPT = timedelta(days=30)
 # Who was told of a change before an organization was deleted, or its SIEM removed, may still write of it for a moment.
@@ -69,6 +72,7 @@ class Sweep(StrEnum):
     BILLING_FACTS = "billing_facts"  # about what is over, and about what never came to be a subscription of ours
     LOGIN_TOTALS = "login_totals"  # which are put together, not removed
     SIEM_QUEUES = "siem_queues"  # of what was removed
+    SIEM_BACKLOGS = "siem_backlogs"  # entries that no SIEM has taken in all that time
     BLANKINGS = "blankings"  # of the logs of people who are unknown, which stay (ops/decisions/0008)
     WEBHOOK_DELIVERIES = "webhook_deliveries"
     PREVIOUS_WEBHOOK_SECRETS = "previous_webhook_secrets"
@@ -94,11 +98,18 @@ class Sealed(StrEnum):
 
 
 async def in_batches(
-    ports: Ports, holder: UUID, lease: str, length: timedelta, size: int, batches: Mapping[str, Batch]
+    ports: Ports,
+    holder: UUID,
+    lease: str,
+    length: timedelta,
+    size: int,
+    batches: Mapping[str, Batch],
+    *,
+    told: Callable[[str, int], None] = lambda what, count: None,
 ) -> dict[str, int] | None:
     """Do all of this, a transaction for each batch of this size, while `holder` has the lease: how many of what, where there were any.
 
-    None while another holder is at it.
+    None while another holder is at it. `told` is told of each batch at once, for what must be known even if a later one fails.
     """
     done: dict[str, int] = {}
     for what, batch in batches.items():
@@ -111,6 +122,7 @@ async def in_batches(
                     return done or None
                 count = await batch(tx, now)
             if count:
+                told(what, count)
                 done[what] = done.get(what, 0) + count
     return done
 
@@ -130,6 +142,7 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
         Sweep.BILLING_FACTS: BILLING_KEPT,
         Sweep.LOGIN_TOTALS: LOGIN_TOTALS_APART,
         Sweep.SIEM_QUEUES: TOMBSTONES_KEPT,
+        Sweep.SIEM_BACKLOGS: SIEM_BACKLOGS_KEPT,
         Sweep.WEBHOOK_DELIVERIES: DELIVERIES_KEPT,
         Sweep.DELETED_WEBHOOKS: TOMBSTONES_KEPT,
         Sweep.DELETED_ORGANIZATIONS: TOMBSTONES_KEPT,
@@ -140,7 +153,11 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
             return await blanking.sweep(tx, BATCH)
         return await tx.housekeeping.sweep(what, started - kept.get(what, timedelta()), BATCH)
 
-    return await in_batches(ports, holder, "housekeeper", LEASE, BATCH, {what: partial(batch, what) for what in Sweep})
+    def told(what: str, count: int) -> None:
+        if what == Sweep.SIEM_BACKLOGS:
+            ports.metrics.siem_dropped(count)
+
+    return await in_batches(ports, holder, "housekeeper", LEASE, BATCH, {what: partial(batch, what) for what in Sweep}, told=told)
 
 
 async def reencrypt(ports: Ports) -> int:

@@ -2,8 +2,8 @@
 
 A row says only what kind of mail goes to which address. What it needs besides, a one-time token above all, is made by the mailer
 (`prepare`), never inside the request: so a mail for an unknown address costs a request exactly what a mail for a known one costs
-(security.md B-2). Only an invitation brings its token along, since the inviter is told it as well. The token is kept, sealed, until the
-mail has gone out, so that a second attempt says the same as the first.
+(security.md B-2). Only an invitation brings its token along, since the inviter is told it as well, and what is about an invoice its
+address. The token is kept, sealed, until the mail has gone out, so that a second attempt says the same as the first.
 
 The mailer claims, prepares, sends, records. Killed between any two of these, nothing is lost: the claim is a lease that ends. Killed
 between sending and recording, the same letter goes out once more, with the same Message-ID.
@@ -68,6 +68,7 @@ class Mail:
     due_at: datetime
     claims: int = 0
     attempts: int = 0
+    # For PAYMENT_ACTION the whole address of an invoice, if there is one: it opens to whoever has it, too.
     token: str | None = field(default=None, repr=False)
     token_at: datetime | None = None  # when the token was prepared, which counts against the limit of its recipient
     org_id: UUID | None = None  # the organization that it speaks for, or whose design alone it has: its kind tells (E-1)
@@ -157,7 +158,7 @@ async def _prepared(ports: Ports, tx: Transaction, mail: Mail, now: datetime) ->
             purpose, ttl = Purpose.RESET_PASSWORD, ports.policy.reset_ttl
         case MailKind.INVITATION:
             return await _invitation(ports, tx, mail, now)
-        case _:  # a notice has nothing to open
+        case _:  # a notice has nothing of ours to open
             return mail
     if mail.token is None:
         return await _with_token(ports, tx, mail, purpose, ttl, now) or Ended(Outcome.DROPPED)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from core.errors import PaymentsFailed
@@ -23,6 +24,8 @@ from core.values import parse_id
 # What anything is called there; it comes into addresses and log lines.
 _NAME = re.compile(r"[!-~]{1,255}")
 _SUBSCRIPTION = re.compile(r"[A-Za-z0-9_.-]{1,255}")
+LONGEST_PAGE: Final = 600  # characters of an address; theirs have some 200, and a line of a mail takes 998 at most
+_NOT_IN_LINKS: Final = frozenset(' "<>\\^`{|}')
 LATEST_TIME: Final = 2**35  # seconds, in the year 3058; later ones are no times
 # Decisions, point 166. One that is paused has come to the end of its trial without a means of payment. Of one that is not known no more can
 # be said than that somebody has to look after it.
@@ -285,6 +288,19 @@ def invoice_period_end(invoice: Mapping[str, Any]) -> datetime | None:
     periods = [line.get("period") for line in listed if isinstance(line, Mapping)] if isinstance(listed, list) else []
     ends = [end for period in periods if isinstance(period, Mapping) and (end := moment(period.get("end"))) is not None]
     return max(ends, default=None) or moment(invoice.get("period_end"))
+
+
+def invoice_page(invoice: Mapping[str, Any]) -> str | None:
+    """Where the provider shows the invoice and takes what is missing, if it says so in a way that can be given to anybody."""
+    url = invoice.get("hosted_invoice_url")
+    if not isinstance(url, str) or len(url) > LONGEST_PAGE or not url.isascii() or not url.isprintable() or set(url) & _NOT_IN_LINKS:
+        return None
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return None
+    return url if parts.scheme == "https" and parts.hostname and "@" not in parts.netloc else None
 
 
 def _first(listed: object) -> Mapping[str, Any]:

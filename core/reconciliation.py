@@ -29,8 +29,8 @@ ASKED_AGAIN: Final = timedelta(hours=1)  # where nothing is learnt, such as of a
 CHECKOUTS_ASKED_FOR: Final = timedelta(days=3)  # a session at the provider is open for a day at most
 
 
-# What the operator hears of: what was repaired, and people who pay twice.
-TOLD: Final = {Effect.DONE: "changed", Effect.SECOND: "second"}
+# What the operator hears of: what was repaired, and people who pay for nothing, or twice.
+TOLD: Final = {Effect.DONE: "changed", Effect.ORPHANED: "orphaned", Effect.SECOND: "second"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from core import api_keys, cancellations, events, housekeeping
 from core.access import Permission
+from core.cancellations import Cancellation
 from core.errors import Forbidden, Invalid, NotFound, refuse
 from core.plans import PlanNotFound
 from core.service_users import ServiceUserNotFound
@@ -244,7 +245,7 @@ async def _end_there(tx: Transaction, old: Subscription, now: datetime) -> bool:
     """Have it cancelled at the payment provider, too, if one looks after it and it was not cancelled yet; whether that is so."""
     if old.provider_subscription_id is None or old.status is SubscriptionStatus.CANCELLED:
         return False
-    await tx.cancellations.ask_for(old, now)
+    await tx.cancellations.ask_for(Cancellation(old.provider_subscription_id, old.id, old.org_id, old.service_id), now)
     return True
 
 

@@ -37,6 +37,10 @@ class Metrics(Protocol):
         """Forwarding a log to the SIEM of an organization failed; `reason` is from a fixed set."""
         ...
 
+    def siem_dropped(self, entries: int) -> None:
+        """So many entries have waited for the SIEM of their organization too long, and were dropped."""
+        ...
+
     def webhook_delivered(self, seconds: float) -> None:
         """A webhook took what it was told, so long after it happened."""
         ...

@@ -1041,12 +1041,12 @@ class Billing(Protocol):
         """Those that the provider is to be asked about, which fall due again then."""
         ...
 
-    async def check_those_of(self, customer_id: str, now: datetime) -> None:
-        """Have the provider asked about all that are of this customer and not over."""
+    async def check_those_of(self, org_id: UUID | None, customer_id: str, now: datetime) -> None:
+        """Have the provider asked about all that are of this customer and not over; of that organization only, if one is named."""
         ...
 
     async def subscription(self, id_: str) -> Subscription | None:
-        """The subscription of ours to that one of the provider's, whatever organization it is of."""
+        """The subscription of ours to that one of the provider's, in the organization that is known to have it."""
         ...
 
     async def plan_of_price(self, org_id: UUID, service_id: UUID, price_id: str | None, preferred: UUID) -> SubscribedPlan | None:
@@ -1069,12 +1069,14 @@ class Billing(Protocol):
         """What an event of this time says about whose customer it is; whether that agrees with what is stored."""
         ...
 
-    async def sync_customer(self, customer_id: str, user_id: UUID | None, at: datetime) -> bool:
-        """Whom the customer is linked to, unless something newer is known; whether there is such a customer."""
+    async def sync_customer(self, org_id: UUID | None, customer_id: str, user_id: UUID | None, at: datetime) -> bool:
+        """Whom the customer is linked to, unless something newer is known; whether there is such a customer, of that organization if one is
+        named."""
         ...
 
-    async def forget_customer(self, customer_id: str, key: UUID, at: datetime) -> bool:
-        """The organization has none any more, and the next one is made with `key`. Whether there was one."""
+    async def forget_customer(self, org_id: UUID | None, customer_id: str, key: UUID, at: datetime) -> bool:
+        """The organization has none any more, and the next one is made with `key`. Whether there was this one, of that organization if one
+        is named."""
         ...
 
     async def attach_payment_method(self, customer_id: str, payment_method_id: str, at: datetime) -> bool:
@@ -1108,8 +1110,8 @@ class Billing(Protocol):
 class Cancellations(Protocol):
     """What is to be cancelled at the payment provider. What is removed comes here by itself."""
 
-    async def ask_for(self, subscription: Subscription, now: datetime) -> None:
-        """One that has a provider, and stays here."""
+    async def ask_for(self, cancellation: Cancellation, now: datetime) -> None:
+        """One that stays here, or never came to be here."""
         ...
 
     async def claim(self, now: datetime, until: datetime, limit: int) -> list[Cancellation]:
@@ -1118,7 +1120,7 @@ class Cancellations(Protocol):
 
     async def claim_of_service(self, org_id: UUID, service_id: UUID, now: datetime, until: datetime, limit: int) -> list[Cancellation]: ...
 
-    async def done(self, provider_subscription_id: str) -> bool:
+    async def done(self, cancellation: Cancellation) -> bool:
         """Whether nobody else had said so before."""
         ...
 

@@ -55,7 +55,8 @@ COLORS: Final = Palette(light=_scheme("#0b5d66", "#ffffff", "#084850"), dark=_sc
 
 
 class Letters:
-    """ports.outside.Letters. Links begin with the configured base URL and with nothing else (security.md E-1, E-2).
+    """ports.outside.Letters. Links begin with the configured base URL and with nothing else (security.md E-1, E-2), but for that to an
+    invoice at the payment provider, which its signed event told.
 
     An organization adds its name to the head, the subject and the foot, and its logo and colours. What a mail says stays what the platform
     says, and the foot says that it is the platform who sends it.
@@ -74,6 +75,8 @@ class Letters:
         words |= _design(mail.design)
         if mail.kind in PATHS:
             words["link"] = self._link(mail)
+        if mail.kind is MailKind.PAYMENT_ACTION:
+            words["link"] = mail.token
         if mail.kind in self._lifetimes:
             words["lifetime"] = spoken(self._lifetimes[mail.kind])
         if mail.offer is not None:

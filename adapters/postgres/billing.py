@@ -19,7 +19,11 @@ FACTS: Final = """
     action_at, latest, ended"""
 # What is live here again was not to be ended after all.
 IS_ENDED_HERE: Final = """
-    not exists (select 1 from subscriptions s where s.provider_subscription_id = c.provider_subscription_id and s.status <> 'cancelled')"""
+    not exists (
+        select 1 from subscriptions s
+        where s.provider_subscription_id = c.provider_subscription_id and s.org_id = c.org_id and s.status <> 'cancelled')"""
+# Events about customers name the organization where we had the provider note it; those about payment methods never do.
+OF_CUSTOMER: Final = "customer_id = %(customer_id)s and org_id = coalesce(%(org_id)s::uuid, org_id)"
 CLAIMED: Final = """
     update billing_cancellations c set due_at = %(until)s
     from due where c.provider_subscription_id = due.provider_subscription_id
@@ -125,15 +129,16 @@ class Billing(Repository):
             limit=limit,
         )
 
-    async def check_those_of(self, customer_id: str, now: datetime) -> None:
-        # In the order of their names, as nobody else locks more than one of them.
+    async def check_those_of(self, org_id: UUID | None, customer_id: str, now: datetime) -> None:
+        # In the order of their names, as nobody else locks more than one of them. Where none is named, this is true of those that have one.
         await self._run(
-            """
+            f"""
             with held as materialized (
-                select provider_subscription_id from billing_facts where customer_id = %(customer_id)s and not ended and org_id is not null
+                select provider_subscription_id from billing_facts where {OF_CUSTOMER} and not ended
                 order by provider_subscription_id for update)
             update billing_facts f set check_at = %(now)s
             from held where f.provider_subscription_id = held.provider_subscription_id""",
+            org_id=org_id,
             customer_id=customer_id,
             now=now,
         )
@@ -142,8 +147,11 @@ class Billing(Repository):
         return await self._one(
             to_subscription,
             f"""
-            select {SUBSCRIPTION} from subscriptions s join plans p on p.id = s.plan_id
-            where s.provider_subscription_id = %(id)s""",
+            select {SUBSCRIPTION}
+            from billing_facts f
+            join subscriptions s on s.provider_subscription_id = f.provider_subscription_id and s.org_id = f.org_id
+            join plans p on p.id = s.plan_id
+            where f.provider_subscription_id = %(id)s""",
             id=id_,
         )
 
@@ -213,25 +221,27 @@ class Billing(Repository):
             now=now,
         )
 
-    async def sync_customer(self, customer_id: str, user_id: UUID | None, at: datetime) -> bool:
+    async def sync_customer(self, org_id: UUID | None, customer_id: str, user_id: UUID | None, at: datetime) -> bool:
         return await self._exists(
-            """
+            f"""
             update billing_customers set
                 user_id = case when heard_at > %(at)s then user_id else (select u.id from users u where u.id = %(user_id)s) end,
                 heard_at = greatest(heard_at, %(at)s)
-            where customer_id = %(customer_id)s returning 1""",
+            where {OF_CUSTOMER} returning 1""",
+            org_id=org_id,
             customer_id=customer_id,
             user_id=user_id,
             at=at,
         )
 
-    async def forget_customer(self, customer_id: str, key: UUID, at: datetime) -> bool:
+    async def forget_customer(self, org_id: UUID | None, customer_id: str, key: UUID, at: datetime) -> bool:
         return await self._exists(
-            """
+            f"""
             update billing_customers set
                 customer_id = null, user_id = null, payment_method_id = null, payment_method_at = null, idempotency_key = %(key)s,
                 heard_at = greatest(heard_at, %(at)s)
-            where customer_id = %(customer_id)s returning 1""",
+            where {OF_CUSTOMER} returning 1""",
+            org_id=org_id,
             customer_id=customer_id,
             key=key,
             at=at,
@@ -362,16 +372,16 @@ class Billing(Repository):
 class Cancellations(Repository):
     """ports.storage.Cancellations."""
 
-    async def ask_for(self, subscription: Subscription, now: datetime) -> None:
+    async def ask_for(self, cancellation: Cancellation, now: datetime) -> None:
         await self._run(
             """
             insert into billing_cancellations (provider_subscription_id, subscription_id, org_id, service_id, due_at)
-            values (%(provider_subscription_id)s, %(id)s, %(org_id)s, %(service_id)s, %(now)s)
+            values (%(provider_subscription_id)s, %(subscription_id)s, %(org_id)s, %(service_id)s, %(now)s)
             on conflict do nothing""",
-            provider_subscription_id=subscription.provider_subscription_id,
-            id=subscription.id,
-            org_id=subscription.org_id,
-            service_id=subscription.service_id,
+            provider_subscription_id=cancellation.provider_subscription_id,
+            subscription_id=cancellation.subscription_id,
+            org_id=cancellation.org_id,
+            service_id=cancellation.service_id,
             now=now,
         )
 
@@ -402,7 +412,9 @@ class Cancellations(Repository):
             limit=limit,
         )
 
-    async def done(self, provider_subscription_id: str) -> bool:
+    async def done(self, cancellation: Cancellation) -> bool:
         return await self._exists(
-            "delete from billing_cancellations where provider_subscription_id = %(id)s returning 1", id=provider_subscription_id
+            "delete from billing_cancellations where provider_subscription_id = %(id)s and org_id = %(org_id)s returning 1",
+            id=cancellation.provider_subscription_id,
+            org_id=cancellation.org_id,
         )

@@ -99,6 +99,23 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
                 limit %(limit)s - (select count(*) from waiting)))
             returning 1)
         select 1 from waiting union all select 1 from buried""",
+    # How old something is, its entry says. The oldest of a queue stands first but for some seconds, so whoever has a young one there is not
+    # looked at further. An entry that is gone is as old as can be.
+    Sweep.SIEM_BACKLOGS: """
+        with stale as materialized (
+            select s.org_id, s.id from siem_configurations s
+            where coalesce((
+                select l.created_at from (
+                    select entry_id from siem_queue where org_id = s.org_id and siem_id = s.id order by position limit 1) h
+                join audit_log l on l.id = h.entry_id and l.org_id = s.org_id), '-infinity') < %(before)s)
+        delete from siem_queue where ctid = any(array(
+            select q.ctid from stale s
+            cross join lateral (
+                select ctid, entry_id from siem_queue where org_id = s.org_id and siem_id = s.id
+                order by position limit %(limit)s for update skip locked) q
+            left join audit_log l on l.id = q.entry_id and l.org_id = s.org_id
+            where coalesce(l.created_at, '-infinity') < %(before)s
+            limit %(limit)s))""",
     Sweep.CHECKOUTS: """
         delete from billing_checkouts where id = any(array(
             select id from billing_checkouts where created_at < %(before)s limit %(limit)s for update skip locked))""",

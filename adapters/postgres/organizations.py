@@ -129,13 +129,18 @@ class Organizations(Repository):
         )
 
     async def save(self, organization: Organization) -> None:
+        # What waited for it to be active may be due. Whoever saves has it locked, so `before` is what it is until now.
         await self._run(
             """
-            update organizations set
-                name = %(name)s, status = %(status)s, tier_id = %(tier_id)s, max_services = %(max_services)s, max_users = %(max_users)s,
-                device_trust_days = %(device_trust_days)s, updated_at = %(updated_at)s, approved_at = %(approved_at)s,
-                rejected_reason = %(rejected_reason)s, suspended_reason = %(suspended_reason)s
-            where id = %(id)s""",
+            with saved as (
+                update organizations o set
+                    name = %(name)s, status = %(status)s, tier_id = %(tier_id)s, max_services = %(max_services)s,
+                    max_users = %(max_users)s, device_trust_days = %(device_trust_days)s, updated_at = %(updated_at)s,
+                    approved_at = %(approved_at)s, rejected_reason = %(rejected_reason)s, suspended_reason = %(suspended_reason)s
+                from organizations before
+                where o.id = %(id)s and before.id = %(id)s
+                returning o.status = 'active' and before.status <> 'active' as goes_on)
+            select pg_notify('webhooks', ''), pg_notify('siem', '') from saved where goes_on""",
             **_changeable(organization),
         )
 

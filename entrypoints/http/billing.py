@@ -17,7 +17,7 @@ routes = Blueprint("billing", __name__)
 log = structlog.get_logger("billing")
 
 # What an operator has to look after: somebody may have paid and got nothing, or pays twice.
-TROUBLE = frozenset({Effect.DISAGREES, Effect.SECOND})
+TROUBLE = frozenset({Effect.DISAGREES, Effect.ORPHANED, Effect.SECOND})
 
 
 class Received(Shown):

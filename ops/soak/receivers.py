@@ -10,6 +10,8 @@ import h11
 import standardwebhooks
 import trio
 
+from tests.fakes.requests import Request
+
 DRIP = 0.1  # seconds between two bytes
 
 
@@ -107,22 +109,8 @@ class Receivers:
                 return  # the service was killed in the middle, or had enough
 
     async def _converse(self, stream: trio.SocketStream) -> None:
-        connection = h11.Connection(h11.SERVER)
-        request, body = None, bytearray()
-        while True:
-            event = connection.next_event()
-            if event is h11.NEED_DATA:
-                connection.receive_data(bytes(await stream.receive_some()))
-            elif isinstance(event, h11.Request):
-                request = event
-            elif isinstance(event, h11.Data):
-                body += event.data
-            elif isinstance(event, h11.EndOfMessage):
-                break
-            else:
-                return
-        assert request is not None, "a message begins with it"
-        receiver = self.all.get(request.target.decode())
+        request = await Request.read(stream)
+        receiver = self.all.get(request.path)
         if receiver is None:  # a redirect was followed
             self.strays += 1
             return
@@ -133,6 +121,6 @@ class Receivers:
             while True:
                 await trio.sleep(DRIP)
                 await stream.send_all(b".")
-        status = receiver.take({name.decode(): value.decode() for name, value in request.headers}, bytes(body))
+        status = receiver.take(request.headers, request.body)
         where = f"Location: http://127.0.0.1:{self.port}/stray\r\n" if status == 302 else ""
         await stream.send_all(f"HTTP/1.1 {status} Said\r\n{where}Content-Length: 0\r\nConnection: close\r\n\r\n".encode())

@@ -21,9 +21,9 @@ from core.values import new_id
 from entrypoints.http.app import create_app
 from ports import Ports
 from tests.builders import Api, make_edge, make_ports, run_sql
+from tests.fakes.http_server import Answer
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.payments import MONTH, SECRET, FakePayments, Object
-from tests.fakes.provider import Answer
 from tests.http.billing import Till, open_till
 from tests.tenants import Tenants
 from tests.waiting import PATIENCE, eventually

@@ -11,6 +11,7 @@ import trio
 import trio.testing
 from psycopg import sql
 
+from adapters.postgres.driver import Connection
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres, Transaction
 from core.access import SYSTEM
@@ -92,6 +93,23 @@ def rows_of(node: Mapping[str, Any]) -> float:
     """How many rows the node looked at."""
     seen = node["Actual Rows"] + node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
     return float(seen * node["Actual Loops"])
+
+
+async def rows_looked_at(pool: Pool, table: str, mode: str, act: Callable[[Connection], Awaitable[object]]) -> tuple[Any, float]:
+    """What `act` gives, and how many rows of the table it looked at, whatever its statements are; undone afterwards.
+
+    What is read of an index alone is not counted.
+    """
+    counted = "select coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) from pg_stat_xact_user_tables where relname = %(table)s"
+    async with pool.connection() as connection:
+        connection.begin()
+        await connection.execute(f"set local plan_cache_mode = {mode}")
+        # What transactions before this one have read may be counted with it still.
+        [(before,)] = await connection.rows(counted, {"table": table})
+        given = await act(connection)
+        [(after,)] = await connection.rows(counted, {"table": table})
+        await connection.rollback()
+    return given, float(after - before)
 
 
 def account(email: str = ADA, **changes: Any) -> Account:

@@ -167,7 +167,8 @@ SWEPT_TABLES = {
 
 
 def test_every_sweep_is_tested() -> None:
-    elsewhere = {Sweep.LOGIN_TOTALS, Sweep.BLANKINGS, Sweep.PREVIOUS_WEBHOOK_SECRETS}  # with the logins, privacy, and webhooks
+    # With the logins, privacy, webhooks, and SIEMs.
+    elsewhere = {Sweep.LOGIN_TOTALS, Sweep.BLANKINGS, Sweep.PREVIOUS_WEBHOOK_SECRETS, Sweep.SIEM_BACKLOGS}
     assert SWEPT_TABLES.keys() | elsewhere == SWEEPS.keys() | {Sweep.BLANKINGS} == set(Sweep)
 
 

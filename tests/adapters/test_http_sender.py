@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import h11
 import pytest
 import trio
 
@@ -16,6 +15,7 @@ from adapters.egress import Guard, Opening
 from adapters.http_sender import LONGEST_ANSWER, GuardedSender
 from core.outbound import Reply, SendFailed, TargetInvalid, Trouble, target
 from tests.fakes.certificates import client_context, make_certificate, server_context
+from tests.fakes.requests import Request
 
 LOOPBACK = Opening.parse("127.0.0.0/8")
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -24,31 +24,16 @@ Stream = trio.abc.Stream
 
 
 class Server:
-    """Answers each connection with the same bytes, and keeps what it was sent."""
+    """Answers each connection with the same bytes, and keeps what it was sent last."""
 
     def __init__(self, answer: bytes | Callable[[Stream], Awaitable[None]]) -> None:
         self._answer = answer
         self.connections = 0
-        self.head: dict[str, str] = {}
-        self.line = ""
-        self.body = b""
+        self.got: Request | None = None
 
     async def serve(self, stream: Stream) -> None:
         self.connections += 1
-        reader = h11.Connection(h11.SERVER)
-        body = bytearray()
-        while True:
-            event = reader.next_event()
-            if event is h11.NEED_DATA:
-                reader.receive_data(bytes(await stream.receive_some()))
-            elif isinstance(event, h11.Request):
-                self.line = f"{event.method.decode()} {event.target.decode()}"
-                self.head = {name.decode(): value.decode() for name, value in event.headers}
-            elif isinstance(event, h11.Data):
-                body += event.data
-            else:
-                break
-        self.body = bytes(body)
+        self.got = await Request.read(stream)
         if isinstance(self._answer, bytes):
             await stream.send_all(self._answer)
         else:
@@ -109,9 +94,9 @@ async def test_what_is_posted_arrives_and_the_answer_comes_back() -> None:
         reply = await sender().post(f"http://127.0.0.1:{port}/hooks?a=b", b'{"x":1}', {"Content-Type": "application/json"}, 5)
     assert reply == Reply(201, b"made")
     assert reply.is_success
-    assert server.line == "POST /hooks?a=b"
-    assert server.body == b'{"x":1}'
-    assert server.head == {
+    assert server.got is not None
+    assert (server.got.method, server.got.path, server.got.body) == ("POST", "/hooks?a=b", b'{"x":1}')
+    assert server.got.headers == {
         "host": f"127.0.0.1:{port}",
         "accept": "*/*",
         "accept-encoding": "identity",
@@ -207,7 +192,8 @@ async def test_the_name_is_asked_for_where_the_address_is_connected_to(tmp_path:
         one = sender(lookup=looking_up("127.0.0.1"), certificate=certificate)
         reply = await one.post(f"https://receiver.example:{port}/", b"x", {}, 5)
     assert reply == Reply(200, b"ok")
-    assert server.head["host"] == f"receiver.example:{port}"
+    assert server.got is not None
+    assert server.got.headers["host"] == f"receiver.example:{port}"
 
 
 async def test_a_certificate_of_another_name_is_not_accepted(tmp_path: Path) -> None:
@@ -215,7 +201,7 @@ async def test_a_certificate_of_another_name_is_not_accepted(tmp_path: Path) -> 
     async with serving(certificate=certificate) as (server, port):
         one = sender(lookup=looking_up("127.0.0.1"), certificate=certificate)
         assert await trouble(one.post(f"https://receiver.example:{port}/", b"x", {}, 5)) is Trouble.TLS_FAILED
-    assert server.body == b""
+    assert server.got is None
 
 
 async def test_plain_text_where_encryption_is_expected() -> None:

@@ -18,6 +18,7 @@ from core.branding import Branding, Design
 from core.colors import TEXT, Color, contrast
 from core.invitations import Invitation, InvitationStatus, Offer
 from core.mails import Mail, MailKind
+from core.payments import LONGEST_PAGE
 from core.policy import Policy
 from core.values import Email
 from ports.outside import Letter
@@ -145,6 +146,23 @@ def test_both_parts_say_how_long_the_link_lives_and_that_the_mail_may_be_ignored
     for part in (letter.text, Page(letter.html).shown):
         assert f"The link works once, within {LIFETIMES[kind]} of the request" in words(part)
         assert "ignore this mail" in words(part)
+
+
+INVOICE = "https://invoice.provider.example/i/acct_1/live_2?s=ap&a=%3C"
+
+
+def test_a_payment_is_completed_on_the_page_of_the_provider_where_it_is_known() -> None:
+    letter = LETTERS.compose(replace(MAIL, kind=MailKind.PAYMENT_ACTION, token=INVOICE))
+    assert INVOICE in letter.text.splitlines(), "on a line of its own"
+    page = Page(letter.html)
+    assert page.links == [INVOICE, INVOICE]
+    assert INVOICE in page.shown
+    without = LETTERS.compose(replace(MAIL, kind=MailKind.PAYMENT_ACTION, token=None))
+    for part, other in ((letter.text, without.text), (page.shown, Page(without.html).shown)):
+        assert "Complete the payment on the page of the payment provider" in words(part)
+        assert "Open the application that you subscribed to" in words(other)
+    longest = LETTERS.compose(replace(MAIL, kind=MailKind.PAYMENT_ACTION, token=f"{INVOICE}{'x' * (LONGEST_PAGE - len(INVOICE))}"))
+    assert max(map(len, (longest.text + longest.html).splitlines())) <= 998
 
 
 # What a notice of the second factor is about, and what follows from it (security.md M-6).

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from adapters.postgres.housekeeping import SWEEPS
+from adapters.postgres.listen import listen
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres, Transaction
 from core import events
@@ -110,6 +111,19 @@ async def test_everything_but_slug_age_and_members_can_be_saved_of_one_organizat
     await within(storage, lambda tx: tx.organizations.save(bare))
     assert await by_id(storage, one.id) == bare
     assert await by_id(storage, twin.id) == twin
+
+
+async def test_what_waited_for_an_organization_is_looked_at_when_it_goes_on(storage: Postgres, pool: Pool, conninfo: str) -> None:
+    one = organization()
+    suspended = replace(one, status=OrganizationStatus.SUSPENDED)
+    await found(storage, one, organization("twin", status=OrganizationStatus.SUSPENDED))
+    async with listen(conninfo, ["webhooks", "siem", "over"]) as notified:
+        for changed in (replace(one, name="Other"), suspended, replace(suspended, name="Third")):
+            await within(storage, lambda tx, saved=changed: tx.organizations.save(saved))  # type: ignore[misc]
+        await run_sql(pool, "notify over")
+        assert await anext(notified) == "over", "nothing of this lets anything go on"
+        await within(storage, lambda tx: tx.organizations.save(one))
+        assert {await anext(notified), await anext(notified)} == {"webhooks", "siem"}
 
 
 @pytest.mark.parametrize("days", [0, 91])

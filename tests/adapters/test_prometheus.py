@@ -33,7 +33,9 @@ DOCUMENTED = {
     "sso_mfa_adoption_percentage": "gauge",
     "sso_login_failures_total": "counter",
     "sso_auth_tokens_issued_total": "counter",
-    "sso_siem_failures_total": "counter",  # which the documents do not have: decisions, point 213
+    # Which the documents do not have: decisions, point 213.
+    "sso_siem_failures_total": "counter",
+    "sso_siem_dropped_entries_total": "counter",
 }
 
 

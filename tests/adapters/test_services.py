@@ -200,7 +200,6 @@ HANGING = (
         "saml_sessions",
         "saml_logouts",
         "saml_logout_requests",
-        "billing_checkouts",
     ),
 )
 
@@ -234,8 +233,6 @@ async def fill(pool: Pool, one: Service, user_id: UUID) -> None:
            select id, %(service)s, %(org)s, 'x', 'x', 'x', now() from session""",
         """insert into saml_logouts (id, browser_hash, org_id, service_id, request_id, created_at, expires_at)
            values (%(service)s, %(key)s, %(org)s, %(service)s, 'x', now(), now())""",
-        """insert into billing_checkouts (id, org_id, service_id, user_id, plan_id, price_id, created_at)
-           values (gen_random_uuid(), %(org)s, %(service)s, %(user)s, %(plan)s, 'price_x', now())""",
         """insert into saml_logout_requests (request_id, logout_id, org_id, service_id, session_index, name_id, name_id_format)
            values (%(service)s, %(service)s, %(org)s, %(service)s, 'x', 'x', 'x')""",
         "insert into login_totals (org_id, service_id, day, provider, shard, total) values (%(org)s, %(service)s, now(), 'password', 0, 1)",

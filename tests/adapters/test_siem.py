@@ -14,16 +14,16 @@ from adapters.postgres.listen import listen
 from adapters.postgres.pool import Pool
 from adapters.postgres.siem import CLAIM, WAITING
 from adapters.postgres.storage import Postgres
-from core import organizations, siem
+from core import housekeeping, organizations, siem
 from core.access import SYSTEM
 from core.events import CATALOGUE, Event
-from core.housekeeping import Sweep
+from core.housekeeping import SIEM_BACKLOGS_KEPT, Sweep
 from core.siem import MOST_BYTES, Attempt, Claimed, Queued, Result, SiemProvider
 from ports import Ports
 from ports.storage import Storage
 from tests.adapters.rows import DAY, NOW, SECOND, in_another_task, plan_nodes, rows_of, within
 from tests.builders import add_member, add_organization, add_person, everyone, run_sql
-from tests.fakes.outside import FakeClock
+from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.siem import TOKEN, configure, make_sink, queued, record
 
 
@@ -359,6 +359,37 @@ async def test_an_organization_is_deleted_with_its_queue(storage: Postgres, port
     assert await run_sql(pool, "select org_id from siem_configurations") == [(twin,)]
 
 
+async def test_what_has_waited_too_long_goes_and_is_counted(
+    ports: Ports, pool: Pool, acme: UUID, twin: UUID, clock: FakeClock, metrics: FakeMetrics
+) -> None:
+    await configure(ports, make_sink(acme))
+    await configure(ports, make_sink(twin))
+    await record(ports, acme, "1", "2")
+    clock.advance(SIEM_BACKLOGS_KEPT - SECOND)
+    await record(ports, acme, "3")
+    await record(ports, twin, "4")
+    await fill(pool, twin, 1)  # behind one that is young, of an entry that is gone
+    await configure(ports, make_sink(acme, enabled=False))
+    assert "siem_backlogs" not in (await housekeeping.sweep(ports, uuid4()) or {})
+    clock.advance(2 * SECOND + housekeeping.LEASE)
+    assert (await housekeeping.sweep(ports, uuid4()) or {})["siem_backlogs"] == 2
+    assert (await queued(pool, acme), await queued(pool, twin), metrics.siem_drops) == (["3"], ["4"], 2)
+    assert await run_sql(pool, "select count(*) from audit_log") == [(4,)], "they stay in the log"
+
+
+async def test_what_has_waited_too_long_goes_in_batches(storage: Postgres, ports: Ports, pool: Pool, acme: UUID, twin: UUID) -> None:
+    for org in (acme, twin):
+        await configure(ports, make_sink(org))
+        await record(ports, org, *map(str, range(5)))
+
+    async def sweep(before: datetime, limit: int) -> int:
+        return int(await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.SIEM_BACKLOGS, before, limit)))
+
+    assert await sweep(ports.clock.now(), 4) == 0
+    later = ports.clock.now() + SECOND
+    assert [await sweep(later, 4) for _ in range(4)] == [4, 4, 2, 0]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
 async def test_nobody_reads_a_large_queue_to_find_out_whether_it_is_empty(
@@ -377,7 +408,11 @@ async def test_nobody_reads_a_large_queue_to_find_out_whether_it_is_empty(
     [(siem_id,)] = await run_sql(pool, "select id from siem_configurations where org_id = %s", acme)
     assert await looked_at(WAITING, org_id=acme, siem_id=siem_id, limit=10, most_bytes=MOST_BYTES) == 10
     assert await looked_at(SWEEPS[Sweep.SIEM_QUEUES], before=NOW, limit=10) == 0
+    # Its entries are gone, so it is as old as can be; of another one a look at the first is enough.
+    assert await looked_at(SWEEPS[Sweep.SIEM_BACKLOGS], before=NOW, limit=10) <= 40
+    await record(ports, twin, "young")
     await remove(ports.storage, acme)
+    assert await looked_at(SWEEPS[Sweep.SIEM_BACKLOGS], before=NOW - DAY, limit=10) <= 1
     assert await looked_at(SWEEPS[Sweep.SIEM_QUEUES], before=NOW, limit=10) <= 30
 
 

@@ -2,12 +2,15 @@
 forgotten."""
 
 from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
 
-from adapters.postgres.deliveries import CLAIM
+from adapters.postgres.deliveries import CLAIM, Deliveries
+from adapters.postgres.listen import listen
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from core import deliveries, housekeeping
@@ -15,10 +18,10 @@ from core.access import SYSTEM, Person
 from core.deliveries import Claimed, Room
 from core.events import CATALOGUE, Event
 from core.housekeeping import DELIVERIES_KEPT, Sweep
-from core.values import Email
+from core.values import Email, Page
 from core.webhooks import OVERLAP, new_signing_secret
 from ports import Ports
-from tests.adapters.rows import DAY, NOW, plan_nodes, rows_of
+from tests.adapters.rows import DAY, NOW, plan_nodes, rows_looked_at, rows_of
 from tests.builders import add_organization, make_vault, run_sql
 from tests.fakes.outside import FakeClock
 from tests.webhooks import SECRET, add_webhook, happen, queue
@@ -138,6 +141,21 @@ async def test_a_secret_that_was_replaced_signs_until_its_time_and_is_swept_then
     assert await run_sql(pool, "select previous_secret, previous_until from webhooks") == [(None, None)]
 
 
+async def test_what_waited_for_a_webhook_is_looked_at_when_it_is_active_again(ports: Ports, pool: Pool, conninfo: str) -> None:
+    webhook = await add_webhook(ports, await add_organization(pool, "acme"), URL)
+
+    async def save(*, is_active: bool) -> None:
+        async with ports.storage.transaction(by=SYSTEM) as tx:
+            await tx.webhooks.save(replace(webhook, is_active=is_active))
+
+    async with listen(conninfo, ["webhooks", "over"]) as notified:
+        await save(is_active=False)
+        await run_sql(pool, "notify over")
+        assert await anext(notified) == "over"
+        await save(is_active=True)
+        assert await anext(notified) == "webhooks"
+
+
 async def test_deliveries_are_kept_for_thirty_days(ports: Ports, pool: Pool, clock: FakeClock) -> None:
     org = await add_organization(pool, "acme")
     await add_webhook(ports, org, URL)
@@ -218,3 +236,34 @@ async def test_what_is_more_than_can_be_woken_at_once_is_looked_for_again_at_onc
     assert turn.next_due is not None
     assert turn.next_due < clock.now()
     assert (await deliveries.take_turn(ports, [], Room.beside(100, []))).next_due is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+async def test_nobody_reads_all_that_was_ever_delivered(ports: Ports, pool: Pool, mode: str) -> None:
+    org, other = [await add_organization(pool, slug) for slug in ("acme", "other")]
+    hook, _ = await add_webhook(ports, org, URL), await add_webhook(ports, other, URL)
+    fill = """
+        insert into webhook_deliveries (id, org_id, webhook_id, event_type, payload, status, due_at, delivered, created_at, updated_at)
+        select gen_random_uuid(), %s, %s, case when n %% 50 = 0 then 'user.removed' else 'user.invited' end, '{}', 'done', %s,
+               n %% 70 <> 0, %s + n * interval '1 second', %s
+        from generate_series(1, %s) n"""
+    for id_, webhook_id, count in ((org, hook.id, 300), (other, uuid4(), 40_000)):
+        await run_sql(pool, fill, id_, webhook_id, NOW, NOW, NOW, count)
+    await happen(ports, other, 30)
+    await claim(ports, 100)
+    await run_sql(pool, "analyze webhook_deliveries")
+    now, page = ports.clock.now(), Page(1, 20)
+    [(some,)] = await run_sql(pool, "select id from webhook_deliveries where status = 'done' limit 1")
+
+    async def looked_at(act: Callable[[Deliveries], Awaitable[object]]) -> float:
+        _, rows = await rows_looked_at(pool, "webhook_deliveries", mode, lambda connection: act(Deliveries(connection, make_vault())))
+        return rows
+
+    # Beside the page, counting the deliveries of the webhook, which are all that it was told in a month.
+    assert await looked_at(lambda of: of.page(org, hook.id, page, event_type="user.removed", delivered=None)) <= 6 * 2
+    assert await looked_at(lambda of: of.page(org, hook.id, page, event_type=None, delivered=False)) <= 4 * 2
+    assert await looked_at(lambda of: of.page(org, hook.id, page, event_type=None, delivered=None)) <= 300 + 20
+    assert await looked_at(lambda of: of.repeat(org, hook.id, some, uuid4(), now)) <= 1
+    assert await looked_at(lambda of: of.wake(now + DAY, 10)) <= 40
+    assert await looked_at(lambda of: of.purge(hook.id, 10)) <= 30

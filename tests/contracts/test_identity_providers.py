@@ -20,8 +20,9 @@ from core.errors import ProviderFailed
 from core.providers import Asking, Provider, ProviderClient, ProviderTokens, Vouched
 from core.values import new_secret
 from tests.builders import everyone
+from tests.fakes.http_server import TRAP, Answer, in_form, in_json
 from tests.fakes.outside import FakeClock
-from tests.fakes.provider import CLIENT, TRAP, Answer, FakeProvider, Person, in_form, in_json, key, sign
+from tests.fakes.provider import CLIENT, FakeProvider, Person, key, sign
 
 BACK = "https://id.example.com/auth/somewhere/callback"
 OPENID = (Provider.WEBSUITE, Provider.OFFICESUITE)

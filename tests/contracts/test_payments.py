@@ -12,9 +12,9 @@ from core.errors import PaymentsFailed
 from core.payments import Begun, CustomerGone, Meant, ProviderSubscription, Seen
 from core.values import new_id
 from tests.builders import everyone
+from tests.fakes.http_server import TRAP, Answer, in_json
 from tests.fakes.outside import FakeClock
 from tests.fakes.payments import API_KEY, FakePayments, subscription
-from tests.fakes.provider import TRAP, Answer, in_json
 
 
 @pytest.fixture

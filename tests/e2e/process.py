@@ -23,7 +23,7 @@ ROOT: Final = Path(__file__).parents[2]
 # Argon2id with the least that it takes: what hashing costs is measured by the benchmark.
 CHEAP_HASHES: Final = {"SSO_ARGON2_MEMORY_KIB": "8", "SSO_ARGON2_TIME_COST": "1", "SSO_ARGON2_PARALLELISM": "1"}
 # Else every client would read the certificate authorities, which takes longer than anything asked of the service here.
-_NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class Port:
@@ -190,7 +190,7 @@ class Service:
         """One request on a connection of its own. May be called from any thread."""
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        with httpx.Client(verify=_NO_TLS, trust_env=False, timeout=PATIENCE) as client:
+        with httpx.Client(verify=NO_TLS, trust_env=False, timeout=PATIENCE) as client:
             return client.request(method, f"{self.address}{path}", json=body, headers=headers)
 
     def get(self, path: str, *, token: str | None = None, **headers: str) -> httpx.Response:

@@ -92,6 +92,7 @@ class FakeMetrics:
         self.siem_failures: Counter[str] = Counter()
         self.deliveries: list[float] = []
         self.due: int | None = None
+        self.siem_drops = 0
         self.connections: tuple[int, int, int] | None = None
         self.figures: tuple[int, int, int] | None = None
 
@@ -109,6 +110,9 @@ class FakeMetrics:
 
     def siem_failed(self, reason: str) -> None:
         self.siem_failures[reason] += 1
+
+    def siem_dropped(self, entries: int) -> None:
+        self.siem_drops += entries
 
     def webhook_delivered(self, seconds: float) -> None:
         self.deliveries.append(seconds)

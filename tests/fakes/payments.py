@@ -8,15 +8,11 @@ import hmac
 import itertools
 import json
 import random
-import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Final, Self
-from urllib.parse import parse_qsl, urlsplit
+from typing import Any, Final
 from uuid import UUID
 
 import stripe
@@ -24,7 +20,7 @@ import stripe
 from adapters.payments import PaymentSettings
 from core.checkout import Checkout
 from core.payments import Begun, Seen
-from tests.fakes.provider import TRAP, Answer, in_json
+from tests.fakes.http_server import TRAP, Answer, Asked, FakeServer, in_json
 
 API_KEY: Final = "sk_test_of_the_provider"
 SECRET: Final = "whsec_of_the_provider"
@@ -67,11 +63,11 @@ def invoice(subscription_id: str | None, until: int | None = None, **changes: An
     return {**made, "lines": {"object": "list", "data": lines}, **changes}
 
 
-class FakePayments:
-    """As a context manager: it runs, at `address`."""
+class FakePayments(FakeServer):
+    """Where anybody pays who is told to. What makes something waits for the gate."""
 
     def __init__(self, *, now: Callable[[], float] = time.time) -> None:
-        self.now = now
+        super().__init__(now=now)
         self.customers: dict[str, Object] = {}
         self.sessions: dict[str, Object] = {}
         self.subscriptions: dict[str, Object] = {}
@@ -82,46 +78,7 @@ class FakePayments:
         self.answers: dict[str, Answer] = {}  # what goes wrong: an answer instead of the usual one, by path
         self.lost: set[str] = set()  # paths whose answers are lost on the way, although it was done
         self.page = 100  # subscriptions on a page at most
-        self.gate: threading.Event | None = None  # what makes something waits for it
         self._answered: dict[str, tuple[dict[str, str], Answer | None]] = {}  # by the key of the request
-        self._lock = threading.Lock()
-        self._stopped = threading.Event()
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                outer._handle(self)
-
-            def do_POST(self) -> None:
-                outer._handle(self)
-
-            def do_DELETE(self) -> None:
-                outer._handle(self)
-
-            def date_time_string(self, timestamp: float | None = None) -> str:
-                return super().date_time_string(outer.now() if timestamp is None else timestamp)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._stopped.set()
-        if self.gate is not None:
-            self.gate.set()
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
 
     @property
     def settings(self) -> PaymentSettings:
@@ -184,26 +141,24 @@ class FakePayments:
 
     # -- over HTTP
 
-    def _handle(self, handler: BaseHTTPRequestHandler) -> None:
-        parts = urlsplit(handler.path)
-        length = int(handler.headers.get("Content-Length") or 0)
-        sent = dict(parse_qsl(handler.rfile.read(length).decode() if handler.command == "POST" else parts.query))
-        path, key = parts.path.removeprefix("/v1/"), handler.headers.get("Idempotency-Key")
+    def _reply(self, asked: Asked) -> Answer:
+        path = asked.path.removeprefix("/v1/")
         with self._lock:
-            self.asked.append((handler.command, path, sent))
-            self.headers.append({name.lower(): value for name, value in handler.headers.items()})
-            self.counted[f"{handler.command} {path}"] += 1
-        answer = self.answers.get(path) or self._once(handler, path, sent, key)
+            self.asked.append((asked.method, path, asked.sent))
+            self.headers.append(asked.headers)
+            self.counted[f"{asked.method} {path}"] += 1
+        answer = self.answers.get(path) or self._once(asked, path)
         if path in self.lost:
             answer = Answer(502, TRAP.encode(), {"Content-Type": "text/html"})
-        self._send(handler, answer)
+        return answer
 
-    def _once(self, handler: BaseHTTPRequestHandler, path: str, sent: dict[str, str], key: str | None) -> Answer:
-        if handler.headers.get("Authorization") != f"Bearer {API_KEY}":
+    def _once(self, asked: Asked, path: str) -> Answer:
+        sent, key = asked.sent, asked.headers.get("idempotency-key")
+        if asked.headers.get("authorization") != f"Bearer {API_KEY}":
             return error(401)
-        if handler.command != "POST":
+        if asked.method != "POST":
             with self._lock:
-                return self._answer(handler.command, path, sent)
+                return self._answer(asked.method, path, sent)
         if key is None:
             return error(400)
         with self._lock:
@@ -261,23 +216,6 @@ class FakePayments:
             found = found[[one["id"] for one in found].index(sent["starting_after"]) + 1 :]
         most = min(self.page, int(sent["limit"]))
         return in_json({"object": "list", "data": found[:most], "has_more": len(found) > most})
-
-    def _send(self, handler: BaseHTTPRequestHandler, answer: Answer) -> None:
-        try:
-            if answer.hang:
-                self._stopped.wait(10)
-                return
-            handler.send_response(answer.status)
-            for name, value in answer.headers.items():
-                handler.send_header(name, value)
-            handler.send_header("Content-Length", str(10**6 if answer.drip else len(answer.body)))
-            handler.end_headers()
-            while answer.drip and not self._stopped.wait(0.02):
-                handler.wfile.write(b" ")
-                handler.wfile.flush()
-            handler.wfile.write(answer.body)
-        except OSError:  # whoever asked has gone
-            handler.close_connection = True
 
 
 class PaymentsAtHand:

@@ -7,24 +7,21 @@ import base64
 import hashlib
 import json
 import secrets
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Final, Self
-from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
+from typing import Any, Final
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 from joserfc import jwk, jws
 
 from adapters.providers import ProviderSettings
 from core.providers import Provider, ProviderClient
+from tests.fakes.http_server import TRAP, Answer, Asked, FakeServer, in_form, in_json
 
 CLIENT: Final = ProviderClient("gatehouse-at-the-provider", "a secret of the provider's")
-TRAP: Final = "<script>what a provider says</script>"  # must never come out of us
 
 
 def key(kind: str = "RSA", kid: str = "first") -> jwk.RSAKey | jwk.ECKey:
@@ -48,37 +45,18 @@ class Person:
     email_verified: bool | None = True
 
 
-@dataclass(slots=True)
-class Answer:
-    """What an endpoint says. `drip` sends its body a byte at a time, for ever; `hang` nothing at all."""
-
-    status: int = 200
-    body: bytes = b""
-    headers: dict[str, str] = field(default_factory=dict)
-    drip: bool = False
-    hang: bool = False
-
-
-def in_json(value: object, status: int = 200) -> Answer:
-    return Answer(status, json.dumps(value).encode(), {"Content-Type": "application/json"})
-
-
-def in_form(value: dict[str, Any]) -> Answer:
-    return Answer(200, urlencode(value).encode(), {"Content-Type": "application/x-www-form-urlencoded"})
-
-
 @dataclass(frozen=True, slots=True)
 class _Consent:
     query: dict[str, str]
     person: Person
 
 
-class FakeProvider:
-    """As a context manager: it runs, at `address`. Whoever visits it is `person`, and agrees unless `refuses` says why not."""
+class FakeProvider(FakeServer):
+    """Whoever visits it is `person`, and agrees unless `refuses` says why not. Its token endpoint waits for the gate."""
 
     def __init__(self, provider: Provider, *, now: Callable[[], float] = time.time) -> None:
+        super().__init__(now=now)
         self.provider = provider
-        self.now = now
         self.person = Person()
         self.clients = {CLIENT.client_id: CLIENT.client_secret}
         self.refuses: str | None = None
@@ -96,42 +74,9 @@ class FakeProvider:
         self.claims: dict[str, Any] = {}
         self.sign: Callable[[dict[str, Any]], str] = sign
         self.published: list[dict[str, Any]] = [key().as_dict(private=False), key("EC").as_dict(private=False) | {"kid": "curve"}]
-        self.gate: threading.Event | None = None  # the token endpoint waits for it
         self._codes: dict[str, _Consent] = {}
         self._tokens: dict[str, Person] = {}
         self._refresh_tokens: dict[str, Person] = {}
-        self._lock = threading.Lock()
-        self._stopped = threading.Event()
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                outer._handle(self)
-
-            def do_POST(self) -> None:
-                outer._handle(self)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._stopped.set()
-        if self.gate is not None:
-            self.gate.set()
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
 
     @property
     def issuer(self) -> str:
@@ -185,20 +130,17 @@ class FakeProvider:
 
     # -- over HTTP
 
-    def _handle(self, handler: BaseHTTPRequestHandler) -> None:
-        parts = urlsplit(handler.path)
-        length = int(handler.headers.get("Content-Length") or 0)
-        sent = dict(parse_qsl(handler.rfile.read(length).decode() if handler.command == "POST" else parts.query))
+    def _reply(self, asked: Asked) -> Answer:
         with self._lock:
-            self.asked.append((parts.path, sent))
-            self.headers.append({name.lower(): value for name, value in handler.headers.items()})
-            self.counted[parts.path] += 1
-        if parts.path == "/token" and self.gate is not None:
+            self.asked.append((asked.path, asked.sent))
+            self.headers.append(asked.headers)
+            self.counted[asked.path] += 1
+        if asked.path == "/token" and self.gate is not None:
             self.gate.wait(10)
-        answer = self.answers.get(parts.path) or self._answer(handler, parts.path, sent)
-        self._send(handler, answer)
+        return self.answers.get(asked.path) or self._answer(asked)
 
-    def _answer(self, handler: BaseHTTPRequestHandler, path: str, sent: dict[str, str]) -> Answer:
+    def _answer(self, asked: Asked) -> Answer:
+        path, sent = asked.path, asked.sent
         if path == "/authorize":
             return Answer(302, b"", {"Location": self._authorize(sent)})
         if path == "/keys":
@@ -206,7 +148,7 @@ class FakeProvider:
         if path == "/token":
             with self._lock:
                 return self._token(sent)
-        person = self._tokens.get(handler.headers.get("Authorization", "").removeprefix("Bearer "))
+        person = self._tokens.get(asked.headers.get("authorization", "").removeprefix("Bearer "))
         if person is None:
             return in_json({"message": TRAP}, 401)
         if path == "/user/emails":
@@ -274,23 +216,6 @@ class FakeProvider:
         """As codehost does it: an error in a success."""
         said = {"error": error, "error_description": TRAP}
         return in_form(said) if self.in_form else in_json(said, 200 if self.provider is Provider.CODEHOST else 400)
-
-    def _send(self, handler: BaseHTTPRequestHandler, answer: Answer) -> None:
-        try:
-            if answer.hang:
-                self._stopped.wait(10)
-                return
-            handler.send_response(answer.status)
-            for name, value in answer.headers.items():
-                handler.send_header(name, value)
-            handler.send_header("Content-Length", str(10**6 if answer.drip else len(answer.body)))
-            handler.end_headers()
-            while answer.drip and not self._stopped.wait(0.02):
-                handler.wfile.write(b" ")
-                handler.wfile.flush()
-            handler.wfile.write(answer.body)
-        except OSError:  # whoever asked has gone
-            handler.close_connection = True
 
 
 def _email_claims(person: Person) -> dict[str, Any]:

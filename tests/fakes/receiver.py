@@ -3,11 +3,12 @@
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Final
 
 import h11
 import trio
+
+from tests.fakes.requests import Request
 
 TAKEN: Final = b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"
 DRIP: Final = 0.05  # seconds between two bytes
@@ -16,13 +17,8 @@ Stream = trio.abc.Stream
 Answer = bytes | Callable[[Stream], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Got:
-    """One request. The names of headers are in lower case."""
-
-    path: str
-    headers: dict[str, str] = field(repr=False)
-    body: bytes
+class Got(Request):
+    """One request."""
 
     @property
     def id(self) -> str:
@@ -82,7 +78,7 @@ class Receiver:
     async def handle(self, stream: trio.SocketStream) -> None:
         async with stream:
             with suppress(trio.BrokenResourceError, h11.RemoteProtocolError):  # the other side has had enough, or was killed
-                await self._answer(stream, await _request(stream))
+                await self._answer(stream, await Got.read(stream))
 
     async def _answer(self, stream: Stream, got: Got) -> None:
         self.begun[got.path] += 1
@@ -103,24 +99,6 @@ class Receiver:
     def _tell(self) -> None:
         self._changed.set()
         self._changed = trio.Event()
-
-
-async def _request(stream: Stream) -> Got:
-    reader, body = h11.Connection(h11.SERVER), bytearray()
-    path, headers = "", {}
-    while True:
-        event = reader.next_event()
-        if event is h11.NEED_DATA:
-            reader.receive_data(bytes(await stream.receive_some()))
-        elif isinstance(event, h11.Request):
-            path = event.target.decode()
-            headers = {name.decode(): value.decode() for name, value in event.headers}
-        elif isinstance(event, h11.Data):
-            body += event.data
-        elif isinstance(event, h11.EndOfMessage):
-            return Got(path, headers, bytes(body))
-        else:
-            raise trio.BrokenResourceError
 
 
 @asynccontextmanager

@@ -9,16 +9,12 @@ from typing import Any
 import h11
 import trio
 
+from tests.fakes.requests import Request
 from tests.waiting import PATIENCE, eventually
 
 
-@dataclass(frozen=True, slots=True)
-class Post:
+class Post(Request):
     """What came in one request."""
-
-    path: str
-    headers: dict[str, str]
-    body: bytes
 
     @property
     def items(self) -> list[Any]:
@@ -82,23 +78,10 @@ class SiemSink:
     async def _handle(self, stream: trio.SocketStream) -> None:
         async with stream:
             with suppress(trio.BrokenResourceError, h11.RemoteProtocolError):  # the other side has had enough
-                await self._answer(stream)
+                await self._answer(stream, await Post.read(stream))
 
-    async def _answer(self, stream: trio.SocketStream) -> None:
-        reader, body, path, headers = h11.Connection(h11.SERVER), bytearray(), "", {}
-        while True:
-            event = reader.next_event()
-            if event is h11.NEED_DATA:
-                reader.receive_data(bytes(await stream.receive_some()))
-            elif isinstance(event, h11.Request):
-                path, headers = event.target.decode(), {name.decode(): value.decode() for name, value in event.headers}
-            elif isinstance(event, h11.Data):
-                body += event.data
-            else:
-                break
-        if not path:
-            return
-        post = Post(path, headers, bytes(body))
+    async def _answer(self, stream: trio.SocketStream, post: Post) -> None:
+        path = post.path
         self.posts.append(post)
         self._at_once[path] = self._at_once.get(path, 0) + 1
         self.busiest[path] = max(self.busiest.get(path, 0), self._at_once[path])

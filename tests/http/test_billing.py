@@ -480,6 +480,19 @@ async def test_whoever_must_complete_a_payment_is_told(till: Till, ports: Ports,
     assert await till.status() == "active"
 
 
+async def test_where_that_is_done_is_told_if_the_provider_says_so(till: Till, ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+    await till.tell(CREATED, till.subscription())
+    page = "https://invoice.provider.example/i/1?s=ap"
+    for url in (page, "http://invoice.provider.example/i/1"):
+        await till.tell("invoice.payment_action_required", invoice("sub_1", hosted_invoice_url=url), till.now + 1)
+    await deliver(ports)
+    with_link, without = sorted(sent.letters, key=lambda letter: page not in letter.text)
+    assert page in with_link.text.splitlines()
+    assert with_link.html.count(f'href="{page}"') == 2
+    assert "://" not in without.text
+    assert await run_sql(pool, "select distinct token from mails") == [(None,)], "whoever has it may open the invoice"
+
+
 async def test_that_is_not_lost_before_it_is_known_whose_it_is_and_not_told_when_it_is_done(
     till: Till, ports: Ports, sent: FakeMailTransport
 ) -> None:
@@ -528,11 +541,14 @@ async def test_a_customer_is_the_organizations_and_linked_to_whom_it_names(till:
     assert await customers(pool) == [(org, "cus_1", None, None)]
 
 
-async def test_a_customer_that_is_deleted_is_none_any_more(till: Till, pool: Pool) -> None:
+async def test_a_customer_that_is_deleted_is_none_any_more(till: Till, twin: Tenant, pool: Pool) -> None:
     about = {"id": "cus_1", "metadata": {"org_id": str(till.tenant.org)}}
     await till.tell("customer.created", about)
     await till.tell(CREATED, till.subscription())
     [(key,)] = await run_sql(pool, "select idempotency_key from billing_customers")
+    await till.tell("customer.deleted", {**about, "metadata": {"org_id": str(twin.org)}}, till.now + 5)
+    assert await customers(pool) == [(till.tenant.org, "cus_1", None, None)], "what it says does not agree with what is stored"
+    assert await run_sql(pool, "select 1 from billing_facts where check_at <= %s", till.clock.now()) == []
     await till.tell("customer.deleted", about, till.now + 5)
     assert await customers(pool) == [(till.tenant.org, None, None, None)]
     assert await run_sql(pool, "select 1 from billing_customers where idempotency_key = %s", key) == [], "another one is made next time"

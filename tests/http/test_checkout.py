@@ -16,14 +16,15 @@ from adapters.payments import HttpPayments
 from adapters.postgres.pool import Pool
 from core import cancellations, reconciliation
 from core.errors import StorageDown
+from core.payments import SOON
 from core.values import new_id
 from entrypoints.http.app import Edge
 from ports import Ports
 from tests.builders import Answer, add_account, everyone, make_edge, make_ports, run_sql
+from tests.fakes.http_server import TRAP, in_json
+from tests.fakes.http_server import Answer as Said
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.payments import API_KEY, SECRET, FakePayments, Object, event
-from tests.fakes.provider import TRAP, in_json
-from tests.fakes.provider import Answer as Said
 from tests.http.billing import Till, open_till
 from tests.http.refusals import BAD, FORBIDDEN, MISSING, refused
 from tests.services import add_api_key, add_plan, add_service, add_subscription, sign_in_to
@@ -420,6 +421,53 @@ async def test_whatever_takes_it_along_it_ends(till: Till, provider: FakePayment
     assert provider.subscriptions[made["id"]]["status"] == "canceled"
     await provider.deliver(till.sent)
     assert await till.rows() == []
+
+
+async def delete(till: Till, what: str) -> None:
+    path = till.tenant.path if what == "organization" else f"{till.tenant.path}/services/shop"
+    assert (await till.tenant.api.delete(path, token=till.tenant.token("owner"))).status == 204
+
+
+@pytest.mark.parametrize("what", ["service", "organization"])
+@pytest.mark.parametrize("told", [True, False])
+async def test_what_is_paid_for_when_it_is_gone_already_ends_there(
+    till: Till, provider: FakePayments, pool: Pool, ports: Ports, what: str, *, told: bool
+) -> None:
+    session, holder = await begun(till), new_id()
+    await delete(till, what)
+    made = provider.complete(session)
+    if told:
+        assert set(await provider.deliver(till.sent, seed=1, copies=2)) == {200}
+    else:
+        provider.events.clear()
+    for _ in range(2):  # who is not told asks first
+        till.clock.advance(SOON)
+        await reconciliation.reconcile(ports, holder)
+    assert provider.subscriptions[made["id"]]["status"] == "canceled"
+    if told:
+        await provider.deliver(till.sent)
+        await till.tell("customer.subscription.updated", made)  # late
+        till.clock.advance(SOON)
+        assert "orphaned" not in (await reconciliation.reconcile(ports, holder) or {})
+    assert await cancelled(provider) == [made["id"]]
+    assert await till.rows() == []
+    entries = await run_sql(pool, "select org_id, details from audit_log where action = 'subscription.canceled'")
+    details = {"service_id": str(till.service), "at_provider": True}
+    assert entries == ([(till.tenant.org, details)] if what == "service" else []), "of an organization that is gone there is no log"
+
+
+async def test_what_is_none_of_ours_is_not_ended_there(till: Till, provider: FakePayments, pool: Pool) -> None:
+    """The provider may serve another installation as well, whose services are not here."""
+    made = provider.complete(await begun(till))
+    provider.events.clear()
+    await delete(till, "service")
+    for changes in ({"service_id": uuid4()}, {"org_id": uuid4()}, {"plan_id": till.silver}, {"user_id": till.tenant.id("owner")}):
+        for id_ in ("sub_else", made["id"]):
+            await till.tell("customer.subscription.created", till.subscription(id_, metadata=till.metadata(**changes)))
+    await till.tell("customer.subscription.created", {**made, "customer": "cus_else"})
+    assert await run_sql(pool, "select 1 from billing_cancellations") == []
+    await till.tell("customer.subscription.created", {**made, "status": "incomplete_expired"})
+    assert await run_sql(pool, "select 1 from billing_cancellations") == [], "there is nothing to end"
 
 
 async def test_what_was_ended_there_and_could_not_be_recorded_is_told_and_recorded_later(

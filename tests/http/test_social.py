@@ -19,8 +19,9 @@ from core.values import digest, new_secret
 from entrypoints.http.app import Edge
 from ports import Ports
 from tests.builders import BASE_URL, EMAIL, PASSWORD, Api, add_account, deliver, everyone, link, make_ports, run_sql
+from tests.fakes.http_server import TRAP, in_json
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
-from tests.fakes.provider import CLIENT, TRAP, FakeProvider, Person, in_json
+from tests.fakes.provider import CLIENT, FakeProvider, Person
 from tests.http.direct import change_ports
 from tests.http.street import Street
 from tests.http.visitor import ACCOUNT, CODE, Visitor, leads_to

@@ -19,8 +19,9 @@ from core.providers import Provider
 from entrypoints.http.app import Edge
 from ports import Ports
 from tests.builders import EMAIL, Answer, Api, add_account, add_platform_owner, everyone, make_ports, run_sql, sign_in
+from tests.fakes.http_server import TRAP, in_json
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
-from tests.fakes.provider import CLIENT, TRAP, FakeProvider, Person, in_json
+from tests.fakes.provider import CLIENT, FakeProvider, Person
 from tests.http.refusals import MISSING, refused
 from tests.http.street import Street
 from tests.http.visitor import ACCOUNT, Visitor, form_token, leads_to

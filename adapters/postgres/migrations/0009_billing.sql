@@ -13,14 +13,17 @@ create table billing_customers (
     created_at         timestamptz not null
 );
 create index billing_customers_of_user on billing_customers (user_id) where user_id is not null;
+create index billing_customers_of_payment_method on billing_customers (payment_method_id) where payment_method_id is not null;
 
--- What somebody was sent to the provider to buy. Written before the provider is asked, so that it is there whatever comes back first.
+-- What somebody was sent to the provider to buy. Written before the provider is asked, so that it is there whatever comes back first. It
+-- outlives service, plan and organization until it is swept: what is paid for after they were deleted is ours to end there, and only this says
+-- so.
 create table billing_checkouts (
     id                        uuid primary key,
     org_id                    uuid not null,
-    service_id                uuid not null references services on delete cascade,
+    service_id                uuid not null,
     user_id                   uuid not null references users on delete cascade,
-    plan_id                   uuid not null references plans on delete cascade,
+    plan_id                   uuid not null,
     price_id                  text not null,
     customer_id               text,
     session_id                text constraint billing_checkouts_session_key unique,
@@ -30,7 +33,6 @@ create table billing_checkouts (
 );
 create index billing_checkouts_of_service on billing_checkouts (service_id, user_id);
 create index billing_checkouts_of_user on billing_checkouts (user_id);
-create index billing_checkouts_of_plan on billing_checkouts (plan_id);
 create index billing_checkouts_of_subscription on billing_checkouts (provider_subscription_id) where provider_subscription_id is not null;
 create index billing_checkouts_by_age on billing_checkouts (created_at);
 create index billing_checkouts_due on billing_checkouts (check_at) where check_at is not null;
