@@ -42,6 +42,8 @@ from adapters.postgres.privacy import Privacy
 from adapters.postgres.provider_states import ProviderStates
 from adapters.postgres.records import Records
 from adapters.postgres.saml import Saml
+from adapters.postgres.saml_logout import SamlLogouts
+from adapters.postgres.saml_sign_on import SamlSignOns
 from adapters.postgres.sealed import Sealed
 from adapters.postgres.service_users import ServiceUsers
 from adapters.postgres.services import Services
@@ -92,6 +94,7 @@ class Reading:
         "platform_users",
         "privacy",
         "saml",
+        "saml_sign_ons",
         "service_users",
         "services",
         "sessions",
@@ -135,6 +138,7 @@ class Reading:
         self.identities = Identities(connection, vault)
         self.oauth_credentials = OAuthCredentials(connection, vault)
         self.saml = Saml(connection, vault)
+        self.saml_sign_ons = SamlSignOns(connection)
         self.webhooks = Webhooks(connection, vault)
         self.deliveries = Deliveries(connection, vault)
 
@@ -176,6 +180,7 @@ class Transaction(Reading):
         "mails",
         "pre_auths",
         "provider_states",
+        "saml_logouts",
         "sealed",
     )
 
@@ -196,6 +201,7 @@ class Transaction(Reading):
         self.guesses = Guesses(connection)
         self.leases = Leases(connection)
         self.housekeeping = Housekeeping(connection)
+        self.saml_logouts = SamlLogouts(connection)
         self.sealed = Sealed(connection, vault)
 
     def acts_as(self, person: Person) -> None:

@@ -44,7 +44,8 @@ from entrypoints.http import (
     platform_users,
     privacy,
     saml,
-    saml_protocol,
+    saml_logout,
+    saml_sign_on,
     service_info,
     service_users,
     services,
@@ -185,7 +186,7 @@ def routed() -> Application:
         webhooks, smtp, branding, domains, oauth_credentials, saml, home_realm, siem,
         service_users, subscriptions, service_info,
         oauth, social,
-        governance, platform_users, impersonation, sign_in, account, saml_protocol, billing, operations,
+        governance, platform_users, impersonation, sign_in, account, saml_sign_on, saml_logout, billing, operations,
     ):  # fmt: skip
         app.register_blueprint(area.routes)
     app.before_request(_look_at_address)

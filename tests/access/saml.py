@@ -66,13 +66,13 @@ async def sign_on_with_saml(ports: Ports, pool: Pool, slug: str, org: UUID, serv
         expires_at=now + LOGOUT_TTL,
     )
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        assert await tx.saml.begin_sign_on(sign_on)
-        await tx.saml.complete_sign_on(sign_on.state_hash, user.id, session, digest(f"ticket of {name}"), now)
-        known = NameId(await tx.saml.name_of(org, service, user.id, f"_name-{name}", now), FORMAT)
+        assert await tx.saml_sign_ons.begin(sign_on)
+        await tx.saml_sign_ons.complete(sign_on.state_hash, user.id, session, digest(f"ticket of {name}"), now)
+        known = NameId(await tx.saml_sign_ons.name_of(org, service, user.id, f"_name-{name}", now), FORMAT)
         for name_id in (NameId(f"former {name}", FORMAT), known):
-            index = await tx.saml.take_part(session, org, service, f"_index-{name}", name_id, now)
-        assert await tx.saml.begin_logout(logout)
+            index = await tx.saml_sign_ons.take_part(session, org, service, f"_index-{name}", name_id, now)
+        assert await tx.saml_logouts.begin(logout)
         part = Participation(org_id=org, service_id=service, session_index=index, name_id=known)
-        assert await tx.saml.add_logout_request(logout.id, f"_asked-{name}", part)
-        await tx.saml.next_logout_request(logout.id, now)
+        assert await tx.saml_logouts.add_request(logout.id, f"_asked-{name}", part)
+        await tx.saml_logouts.next_request(logout.id, now)
     return state

@@ -120,11 +120,11 @@ async def given(storage: Postgres, pool: Pool, shop: ServiceContext) -> Given:
         await tx.sessions.begin_in_browser(browser, digest("session cookie"))
         await tx.saml.configure(shop.org_id, shop.id, CONFIGURATION, NOW)
         await tx.saml.add_certificate(shop.org_id, shop.id, certificate)
-        assert await tx.saml.begin_sign_on(sign_on)
-        assert await tx.saml.name_of(shop.org_id, shop.id, ada.id, NAME.value, NOW) == NAME.value
-        assert await tx.saml.take_part(browser.id, shop.org_id, shop.id, "_index", NAME, NOW) == "_index"
-        assert await tx.saml.begin_logout(logout)
-        assert await tx.saml.add_logout_request(logout.id, "_request", part)
+        assert await tx.saml_sign_ons.begin(sign_on)
+        assert await tx.saml_sign_ons.name_of(shop.org_id, shop.id, ada.id, NAME.value, NOW) == NAME.value
+        assert await tx.saml_sign_ons.take_part(browser.id, shop.org_id, shop.id, "_index", NAME, NOW) == "_index"
+        assert await tx.saml_logouts.begin(logout)
+        assert await tx.saml_logouts.add_request(logout.id, "_request", part)
     return Given(storage, pool, shop, ada.id, browser.id, sign_on, logout, part)
 
 
@@ -178,7 +178,7 @@ async def test_another_organization_ends_nothing(given: Given, desk: ServiceCont
 
 async def test_every_field_of_a_sign_on_is_kept(given: Given) -> None:
     async with given.storage.reading() as read:
-        assert await read.saml.sign_on(given.service.id, STATE, BROWSER, NOW) == given.sign_on
+        assert await read.saml_sign_ons.find(given.service.id, STATE, BROWSER, NOW) == given.sign_on
 
 
 async def test_a_sign_on_waits_at_its_service_in_its_browser_and_for_a_while(
@@ -187,35 +187,35 @@ async def test_a_sign_on_waits_at_its_service_in_its_browser_and_for_a_while(
     shop = given.service
     async with given.storage.reading() as read:
         for other in (desk, foreign):
-            assert await read.saml.sign_on(other.id, STATE, BROWSER, NOW) is None
-        assert await read.saml.sign_on(shop.id, digest("another"), BROWSER, NOW) is None
-        assert await read.saml.sign_on(shop.id, STATE, digest("another"), NOW) is None
-        assert await read.saml.sign_on(shop.id, STATE, BROWSER, NOW + STATE_TTL) is None
-        assert await read.saml.sign_on(shop.id, STATE, BROWSER, NOW + STATE_TTL - MICROSECOND) is not None
-        found = await read.saml.waiting(STATE, NOW)
+            assert await read.saml_sign_ons.find(other.id, STATE, BROWSER, NOW) is None
+        assert await read.saml_sign_ons.find(shop.id, digest("another"), BROWSER, NOW) is None
+        assert await read.saml_sign_ons.find(shop.id, STATE, digest("another"), NOW) is None
+        assert await read.saml_sign_ons.find(shop.id, STATE, BROWSER, NOW + STATE_TTL) is None
+        assert await read.saml_sign_ons.find(shop.id, STATE, BROWSER, NOW + STATE_TTL - MICROSECOND) is not None
+        found = await read.saml_sign_ons.waiting(STATE, NOW)
         assert found is not None
         assert found[1] == shop
-        assert await read.saml.waiting(digest("another"), NOW) is None
-        assert await read.saml.waiting(STATE, NOW + STATE_TTL) is None
+        assert await read.saml_sign_ons.waiting(digest("another"), NOW) is None
+        assert await read.saml_sign_ons.waiting(STATE, NOW + STATE_TTL) is None
 
 
 async def test_another_service_does_not_answer_a_sign_on(given: Given, desk: ServiceContext, foreign: ServiceContext) -> None:
     shop = given.service
     for other in (desk, foreign):
-        assert not await given.unchanged_by(lambda tx, other=other: tx.saml.answer_sign_on(other.id, STATE, NOW))  # type: ignore[misc]
-    assert not await given.unchanged_by(lambda tx: tx.saml.answer_sign_on(shop.id, STATE, NOW + STATE_TTL))
-    assert await within(given.storage, lambda tx: tx.saml.answer_sign_on(shop.id, STATE, NOW))
-    assert not await given.unchanged_by(lambda tx: tx.saml.answer_sign_on(shop.id, STATE, NOW))
+        assert not await given.unchanged_by(lambda tx, other=other: tx.saml_sign_ons.answer(other.id, STATE, NOW))  # type: ignore[misc]
+    assert not await given.unchanged_by(lambda tx: tx.saml_sign_ons.answer(shop.id, STATE, NOW + STATE_TTL))
+    assert await within(given.storage, lambda tx: tx.saml_sign_ons.answer(shop.id, STATE, NOW))
+    assert not await given.unchanged_by(lambda tx: tx.saml_sign_ons.answer(shop.id, STATE, NOW))
     for other in (desk, foreign):
-        await given.unchanged_by(lambda tx, other=other: tx.saml.reopen_sign_on(other.id, STATE))  # type: ignore[misc]
-    await within(given.storage, lambda tx: tx.saml.reopen_sign_on(shop.id, STATE))
-    assert await within(given.storage, lambda tx: tx.saml.answer_sign_on(shop.id, STATE, NOW))
+        await given.unchanged_by(lambda tx, other=other: tx.saml_sign_ons.reopen(other.id, STATE))  # type: ignore[misc]
+    await within(given.storage, lambda tx: tx.saml_sign_ons.reopen(shop.id, STATE))
+    assert await within(given.storage, lambda tx: tx.saml_sign_ons.answer(shop.id, STATE, NOW))
 
 
 async def test_a_sign_on_is_completed_where_it_waits(given: Given) -> None:
     async def complete(state: bytes, now: Any = NOW) -> object:
         ticket = digest("ticket")
-        return await within(given.storage, lambda tx: tx.saml.complete_sign_on(state, given.user, given.session, ticket, now))
+        return await within(given.storage, lambda tx: tx.saml_sign_ons.complete(state, given.user, given.session, ticket, now))
 
     before = await given.rows()
     assert await complete(digest("another")) is None
@@ -227,15 +227,15 @@ async def test_a_sign_on_is_completed_where_it_waits(given: Given) -> None:
 async def test_a_sign_on_of_a_service_that_is_not_the_organizations_is_not_kept(given: Given, foreign: ServiceContext) -> None:
     for org_id, service_id in ((given.service.org_id, foreign.id), (foreign.org_id, given.service.id), (foreign.org_id, uuid4())):
         other = replace(given.sign_on, state_hash=digest("other"), request_id="_other", org_id=org_id, service_id=service_id)
-        assert not await given.unchanged_by(lambda tx, other=other: tx.saml.begin_sign_on(other))  # type: ignore[misc]
+        assert not await given.unchanged_by(lambda tx, other=other: tx.saml_sign_ons.begin(other))  # type: ignore[misc]
 
 
 async def test_the_id_of_a_request_is_used_once_by_each_service(given: Given, desk: ServiceContext, foreign: ServiceContext) -> None:
     again = replace(given.sign_on, state_hash=digest("again"))
-    assert not await given.unchanged_by(lambda tx: tx.saml.begin_sign_on(again))
+    assert not await given.unchanged_by(lambda tx: tx.saml_sign_ons.begin(again))
     for other in (desk, foreign):
         same = replace(given.sign_on, state_hash=digest(str(other.id)), org_id=other.org_id, service_id=other.id)
-        assert await within(given.storage, lambda tx, same=same: tx.saml.begin_sign_on(same))  # type: ignore[misc]
+        assert await within(given.storage, lambda tx, same=same: tx.saml_sign_ons.begin(same))  # type: ignore[misc]
 
 
 async def test_who_comes_in_is_looked_for_in_one_organization(given: Given, foreign: ServiceContext, pool: Pool) -> None:
@@ -248,8 +248,8 @@ async def test_who_comes_in_is_looked_for_in_one_organization(given: Given, fore
 
     async def locked(org_id: UUID, user_id: UUID, slug: str = "shop") -> tuple[object, ...]:
         async with given.storage.transaction(by=SYSTEM) as tx:
-            found = tx.saml.lock_person(org_id, slug, user_id, session_id, NOW)
-            await tx.saml.end_participations(uuid4())  # any statement, with which the others go
+            found = tx.saml_sign_ons.lock_person(org_id, slug, user_id, session_id, NOW)
+            await tx.saml_logouts.end_participations(uuid4())  # any statement, with which the others go
             person = found.account.value
             return found.membership.value, person and person.email, found.session_lives.value, found.use.value
 
@@ -263,9 +263,9 @@ async def test_each_service_knows_a_person_by_another_name(given: Given, desk: S
     shop, user = given.service, given.user
     for other in (desk, foreign):
         name = f"_{other.org_slug}-{other.slug}"
-        found = await within(given.storage, lambda tx, o=other, name=name: tx.saml.name_of(o.org_id, o.id, user, name, NOW))  # type: ignore[misc]
+        found = await within(given.storage, lambda tx, o=other, name=name: tx.saml_sign_ons.name_of(o.org_id, o.id, user, name, NOW))  # type: ignore[misc]
         assert found == name
-    assert await within(given.storage, lambda tx: tx.saml.name_of(shop.org_id, shop.id, user, "_new", NOW)) == NAME.value
+    assert await within(given.storage, lambda tx: tx.saml_sign_ons.name_of(shop.org_id, shop.id, user, "_new", NOW)) == NAME.value
 
 
 async def test_a_session_takes_part_in_each_service_by_itself(given: Given, foreign: ServiceContext) -> None:
@@ -273,11 +273,11 @@ async def test_a_session_takes_part_in_each_service_by_itself(given: Given, fore
     other = session(user)
     async with given.storage.transaction(by=SYSTEM) as tx:
         await tx.sessions.begin_in_browser(other, digest("another browser"))
-        await tx.saml.take_part(given.session, foreign.org_id, foreign.id, "_elsewhere", there, NOW + SECOND)
-        await tx.saml.take_part(other.id, given.service.org_id, given.service.id, "_other", there, NOW)
-        parts = await tx.saml.participations(given.session)
+        await tx.saml_sign_ons.take_part(given.session, foreign.org_id, foreign.id, "_elsewhere", there, NOW + SECOND)
+        await tx.saml_sign_ons.take_part(other.id, given.service.org_id, given.service.id, "_other", there, NOW)
+        parts = await tx.saml_logouts.participations(given.session)
     assert parts == [given.part, Participation(org_id=foreign.org_id, service_id=foreign.id, session_index="_elsewhere", name_id=there)]
-    await within(given.storage, lambda tx: tx.saml.end_participations(given.session))
+    await within(given.storage, lambda tx: tx.saml_logouts.end_participations(given.session))
     assert await run_sql(given.pool, "select session_id from saml_sessions") == [(other.id,)]
 
 
@@ -287,8 +287,8 @@ async def test_what_a_session_takes_part_in_goes_to_the_same_persons_only(given:
     async with given.storage.transaction(by=SYSTEM) as tx:
         await tx.sessions.begin_in_browser(hers, digest("hers"))
         await tx.sessions.begin_in_browser(own, digest("own"))
-    await given.unchanged_by(lambda tx: tx.saml.keep_participations(given.session, hers.id))
-    await within(given.storage, lambda tx: tx.saml.keep_participations(given.session, own.id))
+    await given.unchanged_by(lambda tx: tx.saml_logouts.keep_participations(given.session, hers.id))
+    await within(given.storage, lambda tx: tx.saml_logouts.keep_participations(given.session, own.id))
     assert await run_sql(given.pool, "select session_id from saml_sessions") == [(own.id,)]
 
 
@@ -297,23 +297,23 @@ async def test_what_a_session_takes_part_in_goes_to_the_same_persons_only(given:
 
 async def test_every_field_of_a_logout_is_kept_for_its_browser(given: Given) -> None:
     async with given.storage.transaction(by=SYSTEM) as tx:
-        assert await tx.saml.lock_logout(LEAVING, NOW) == given.logout
-        assert await tx.saml.lock_logout(digest("another"), NOW) is None
-        assert await tx.saml.lock_logout(LEAVING, NOW + LOGOUT_TTL) is None
+        assert await tx.saml_logouts.lock(LEAVING, NOW) == given.logout
+        assert await tx.saml_logouts.lock(digest("another"), NOW) is None
+        assert await tx.saml_logouts.lock(LEAVING, NOW + LOGOUT_TTL) is None
 
 
 async def test_a_logout_at_a_service_that_is_not_the_organizations_is_not_kept(given: Given, foreign: ServiceContext) -> None:
     for org_id, service_id in ((given.service.org_id, foreign.id), (foreign.org_id, given.service.id), (foreign.org_id, uuid4())):
         other = replace(given.logout, id=uuid4(), browser_hash=digest("other"), org_id=org_id, service_id=service_id)
-        assert not await given.unchanged_by(lambda tx, other=other: tx.saml.begin_logout(other))  # type: ignore[misc]
+        assert not await given.unchanged_by(lambda tx, other=other: tx.saml_logouts.begin(other))  # type: ignore[misc]
         part = replace(given.part, org_id=org_id, service_id=service_id)
-        assert not await given.unchanged_by(lambda tx, part=part: tx.saml.add_logout_request(given.logout.id, "_other", part))  # type: ignore[misc]
+        assert not await given.unchanged_by(lambda tx, part=part: tx.saml_logouts.add_request(given.logout.id, "_other", part))  # type: ignore[misc]
 
 
 async def test_each_request_is_sent_once_and_to_whom_it_is_for(given: Given) -> None:
-    assert await given.unchanged_by(lambda tx: tx.saml.next_logout_request(uuid4(), NOW)) is None
-    assert await within(given.storage, lambda tx: tx.saml.next_logout_request(given.logout.id, NOW)) == ("_request", given.part)
-    assert await given.unchanged_by(lambda tx: tx.saml.next_logout_request(given.logout.id, NOW)) is None
+    assert await given.unchanged_by(lambda tx: tx.saml_logouts.next_request(uuid4(), NOW)) is None
+    assert await within(given.storage, lambda tx: tx.saml_logouts.next_request(given.logout.id, NOW)) == ("_request", given.part)
+    assert await given.unchanged_by(lambda tx: tx.saml_logouts.next_request(given.logout.id, NOW)) is None
 
 
 @pytest.mark.parametrize("is_success", [True, False])
@@ -324,12 +324,12 @@ async def test_only_the_service_that_was_asked_answers_and_in_the_browser_that_w
 
     async def answer(**changes: Any) -> bool:
         usual = {"browser_hash": LEAVING, "org_id": shop.org_id, "service_id": shop.id, "request_id": "_request", "now": NOW}
-        return await within(given.storage, lambda tx: tx.saml.take_logout_answer(**{**usual, **changes}, is_success=is_success))
+        return await within(given.storage, lambda tx: tx.saml_logouts.take_answer(**{**usual, **changes}, is_success=is_success))
 
     before = await given.rows()
     assert not await answer(), "it was not sent yet"
     assert await given.rows() == before
-    await within(given.storage, lambda tx: tx.saml.next_logout_request(given.logout.id, NOW))
+    await within(given.storage, lambda tx: tx.saml_logouts.next_request(given.logout.id, NOW))
     before = await given.rows()
     for org_id, service_id in elsewhere(given, desk, foreign):
         assert not await answer(org_id=org_id, service_id=service_id)
@@ -338,13 +338,13 @@ async def test_only_the_service_that_was_asked_answers_and_in_the_browser_that_w
     assert await given.rows() == before
     assert await answer()
     assert not await answer(), "it has answered"
-    assert await within(given.storage, lambda tx: tx.saml.end_logout(given.logout.id)) is not is_success
+    assert await within(given.storage, lambda tx: tx.saml_logouts.end(given.logout.id)) is not is_success
 
 
 async def test_another_logout_stays_as_it_is(given: Given) -> None:
     later = given.logout.created_at + timedelta(minutes=1)
-    await given.unchanged_by(lambda tx: tx.saml.mark_logout(uuid4(), None, later, matched=False))
-    await given.unchanged_by(lambda tx: tx.saml.mark_partial(uuid4()))
-    assert not await given.unchanged_by(lambda tx: tx.saml.end_logout(uuid4()))
-    assert await within(given.storage, lambda tx: tx.saml.end_logout(given.logout.id)), "nobody has answered"
+    await given.unchanged_by(lambda tx: tx.saml_logouts.mark(uuid4(), None, later, matched=False))
+    await given.unchanged_by(lambda tx: tx.saml_logouts.mark_partial(uuid4()))
+    assert not await given.unchanged_by(lambda tx: tx.saml_logouts.end(uuid4()))
+    assert await within(given.storage, lambda tx: tx.saml_logouts.end(given.logout.id)), "nobody has answered"
     assert await run_sql(given.pool, "select 1 from saml_logout_requests") == []
