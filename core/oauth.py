@@ -16,8 +16,8 @@ from hmac import compare_digest
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlencode
 
-from core import access, login, sessions, uris
-from core.access import OrganizationNotFound, OrganizationStatus, Person
+from core import access, login, services, sessions, uris
+from core.access import OrganizationStatus, Person
 from core.errors import ClientInvalid, GrantInvalid, Invalid, NotFound, OrganizationNotActive, Refusal, refuse
 from core.login_failures import LoginFailure
 from core.services import ServiceNotFound
@@ -198,16 +198,14 @@ async def application(read: Reading, wanted: Wanted) -> tuple[Service, ServiceCo
     if (wanted.org is None) != (wanted.service is None):
         raise ServiceHalfNamed
     if wanted.org is not None and wanted.service is not None:
-        found = await read.services.named(wanted.org, wanted.service)
-        status = found[1].status if found else await read.organizations.status(wanted.org) or refuse(OrganizationNotFound)
+        org_slug, found = wanted.org, await read.services.named(wanted.org, wanted.service)
     elif wanted.client_id in (None, FRONTEND):
         return None
     else:
         client_id = parse_id(wanted.client_id or "") or refuse(ServiceNotFound)
         found = await read.services.of_client(client_id) or refuse(ServiceNotFound)
-        status = found[1].status
-    if status is not OrganizationStatus.ACTIVE:
-        raise OrganizationNotActive
+        org_slug = found[1].org_slug
+    await services.check_open(read, org_slug, found[1] if found else None)
     service, context = found or refuse(ServiceNotFound)
     if wanted.client_id not in (None, str(service.client_id)):
         raise ClientNotThatService

@@ -24,7 +24,7 @@ from entrypoints.http.client_address import limit_key
 from entrypoints.http.context import caller, exchange, page_response, ports, served, signed_in
 from entrypoints.http.forms import parameters, read_form
 from entrypoints.http.oauth import credentials
-from entrypoints.http.openapi import describes_page, oauth, refuses, serves_both, takes
+from entrypoints.http.openapi import describes_page, refuses, serves_both, speaks_oauth, takes
 from entrypoints.http.pages import render
 from entrypoints.http.sign_in import refused_page
 
@@ -62,7 +62,7 @@ class DeviceRequested(Shown):
 @routes.post("/auth/device/code")
 @anyone(limit=DEVICE)
 @refuses(400, 401, 403, 404)
-@oauth
+@speaks_oauth
 @takes(DeviceRequest)
 @validate_response(DeviceRequested)
 async def request_codes() -> tuple[DeviceRequested, int, dict[str, str]]:

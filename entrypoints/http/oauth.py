@@ -22,8 +22,7 @@ from entrypoints.http.bodies import Body, Shown, Text
 from entrypoints.http.context import caller, exchange, page_response, ports, served
 from entrypoints.http.forms import parameters, read_form
 from entrypoints.http.limits import admit, admit_client, admit_poll
-from entrypoints.http.openapi import describes, describes_page, refuses, takes
-from entrypoints.http.openapi import oauth as speaks_oauth
+from entrypoints.http.openapi import describes, describes_page, refuses, speaks_oauth, takes
 from entrypoints.http.pages import render
 from entrypoints.http.sign_in import form_targets, redirect, visitor
 

@@ -11,6 +11,7 @@ from werkzeug.exceptions import UnsupportedMediaType
 from core import saml_messages
 from core.saml_messages import MessageInvalid
 from entrypoints.http.forms import FORM, fields_of_form
+from entrypoints.http.sign_in import redirect
 
 PROVIDER = "/saml/<org_slug>/<service_slug>"
 DEFLATE = "urn:oasis:names:tc:SAML:2.0:bindings:URL-Encoding:DEFLATE"
@@ -54,5 +55,4 @@ async def sent() -> Sent:
 
 def onward(address: str) -> Response:
     """On, by GET: from a form with 303, since another method would send it again; else as the binding says, with 302."""
-    headers = {"Location": address, "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
-    return Response(b"", 303 if request.method == "POST" else 302, headers)
+    return redirect(address, 303 if request.method == "POST" else 302)

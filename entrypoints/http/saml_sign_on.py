@@ -6,7 +6,7 @@ from pydantic import Field
 from quart import Blueprint, Response, after_this_request, request
 from quart_schema import document_response, validate_querystring
 
-from core import saml, saml_logout, saml_sign_on
+from core import saml, saml_logout, saml_sign_on, uris
 from core.access import Capability
 from core.errors import refuse
 from core.saml_messages import MessageInvalid
@@ -116,7 +116,7 @@ def _answer_page(answer: Answer) -> Response:
     """The page that posts an answer to the application: by itself, and by a button where there are no scripts."""
     page = render(
         "saml_answer.html",
-        form_action=saml.form_target(answer.acs_url),
+        form_action=uris.form_target(answer.acs_url),
         scripted=True,
         acs_url=answer.acs_url,
         saml_response=answer.saml_response,

@@ -40,10 +40,6 @@ class ProviderConverter(BaseConverter):
     regex = "|".join(provider.value for provider in Provider)
 
 
-def _to(address: str) -> Response:
-    return Response(b"", 302, {"Location": address, "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
-
-
 @routes.get("/auth/<provider:provider>")
 @anyone
 @refuses(400, 403, 404)
@@ -58,7 +54,7 @@ async def start(provider: str) -> Response:
         after = safe_next(request.args["next"]) if ask("next") else None
         wanted = Wanted.of(request.args)
         address = await social.begin(*here, browser, served().base_url, wanted, user_code=ask("user_code") or None, after=after)
-    response = _to(address)
+    response = redirect(address, 302)
     cookies.keep_device_cookie(response, browser)
     return response
 
@@ -94,7 +90,7 @@ async def callback(provider: str) -> Response:
         if address is None:
             raise
         exchange().error_code = failed.code
-        return _to(address)
+        return redirect(address, 302)
     if trip.user_id is None:
         client = Client(device_id=browser, token=cookies.trust_cookie())
         return await go_on(await social.sign_in(ports(), caller(), trip, whom, client), trip.after)
