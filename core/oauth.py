@@ -78,7 +78,7 @@ class StateInvalid(Invalid):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class AuthorizationRequest:
     """What an application asks for, as it came; `org` and `service` are slugs, None for the platform itself. Clients of OAuth that know
     nothing of these say the `client_id` instead."""
 
@@ -91,7 +91,7 @@ class Wanted:
     client_id: str | None = None
 
     @classmethod
-    def of(cls, fields: Mapping[str, str]) -> Wanted:
+    def of(cls, fields: Mapping[str, str]) -> AuthorizationRequest:
         """What these fields ask for; those that are empty are taken for left out, and others ignored (RFC 6749 section 3.1)."""
         return cls(**{name: fields[name] for name in cls.__slots__ if fields.get(name)})
 
@@ -111,7 +111,7 @@ class Authorization:
     """A request that is sound: where a code goes, and for whom. `redirect_uri` is the one that counts, chosen or the only one there is;
     `service` and `context` are None for the platform's own frontend."""
 
-    wanted: Wanted
+    wanted: AuthorizationRequest
     service: Service | None
     context: ServiceContext | None
     redirect_uri: str | None  # None: on the hosted pages, for the platform without a frontend
@@ -167,7 +167,7 @@ class Application:
         return Presenter(is_named=True, service_id=self.service_id, is_authenticated=self.authenticated)
 
 
-async def judge(ports: Ports, wanted: Wanted) -> Authorization:
+async def judge(ports: Ports, wanted: AuthorizationRequest) -> Authorization:
     """The request, if it is sound. Of one that is not, nobody but the person in the browser may hear: never the address that it names.
 
     Raises ServiceHalfNamed, OrganizationNotFound, OrganizationNotActive, ServiceNotFound, ClientNotThatService, RedirectUriMissing,
@@ -190,7 +190,7 @@ async def judge(ports: Ports, wanted: Wanted) -> Authorization:
     return Authorization(wanted, service, context, redirect_uri)
 
 
-async def application(read: Reading, wanted: Wanted) -> tuple[Service, ServiceContext] | None:
+async def application(read: Reading, wanted: AuthorizationRequest) -> tuple[Service, ServiceContext] | None:
     """The service that is wanted, which can be signed in to; None for the platform itself.
 
     Raises ServiceHalfNamed, OrganizationNotFound, OrganizationNotActive, ServiceNotFound, ClientNotThatService.
@@ -266,7 +266,7 @@ async def judge_path(ports: Ports, path: str) -> Authorization | None:
     if start != AUTHORIZE:
         return None
     try:
-        return await judge(ports, Wanted.of(dict(parse_qsl(query))))
+        return await judge(ports, AuthorizationRequest.of(dict(parse_qsl(query))))
     except Refusal:
         return None
 

@@ -66,7 +66,7 @@ from core.siem import Configuration as SiemConfiguration
 from core.siem import Standing as SiemStanding
 from core.signing_keys import SigningKey
 from core.smtp import MailServer, SmtpSettings
-from core.social import Trip
+from core.social import ProviderState
 from core.subscriptions import Entitlement, SubscribedPlan, Subscription, SubscriptionStatus
 from core.values import Domain, Email, Listed, Page
 from core.webhooks import Webhook
@@ -1764,13 +1764,13 @@ class Guesses(RightAnswers, Protocol):
 class ProviderStates(Protocol):
     """Browsers that were sent to identity providers, by the hash of the state that they have to come back with."""
 
-    async def add(self, trip: Trip) -> bool:
+    async def add(self, pending: ProviderState) -> bool:
         """Whether the service, or the live session, is there that it is for; else nothing is added."""
         ...
 
 
 class Returns(Protocol):
-    async def take(self, state_hash: bytes, browser_hash: bytes, provider: Provider, now: datetime) -> Trip | None:
+    async def take(self, state_hash: bytes, browser_hash: bytes, provider: Provider, now: datetime) -> ProviderState | None:
         """Use the state up, in the browser in which it was made, and for this provider. Exactly one caller wins."""
         ...
 
