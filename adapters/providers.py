@@ -17,7 +17,7 @@ import structlog
 from adapters.crypto import IdTokenInvalid, KeyUnknown, read_id_token
 from adapters.exchanges import ExchangeFailed, Exchanges, decoded, read
 from core.errors import ProviderFailed
-from core.providers import Asking, Provider, ProviderClient, ProviderTokens, Vouched
+from core.providers import AuthenticationRequest, FederatedIdentity, Provider, ProviderClient, ProviderTokens
 from core.values import Email, EmailInvalid, digest
 from ports.observe import Clock
 
@@ -87,7 +87,7 @@ class HttpProviders:
             return issuer == settings.issuer
         return _origin(issuer) == _origin(settings.authorize_url)  # plain OAuth has no name for it that we could know
 
-    def address(self, provider: Provider, asking: Asking) -> str:
+    def address(self, provider: Provider, asking: AuthenticationRequest) -> str:
         settings = self._settings[provider]
         wanted = settings.scopes if asking.scopes is None else tuple(asking.scopes)
         fields = {
@@ -104,7 +104,7 @@ class HttpProviders:
         parts = urlsplit(settings.authorize_url)
         return urlunsplit(parts._replace(query="&".join(filter(None, (parts.query, urlencode(fields))))))
 
-    async def vouch(self, provider: Provider, asking: Asking, code: str) -> Vouched:
+    async def vouch(self, provider: Provider, asking: AuthenticationRequest, code: str) -> FederatedIdentity:
         fields = {
             "grant_type": "authorization_code",
             "code": code,
@@ -163,8 +163,8 @@ class HttpProviders:
         return self._clock.now() + timedelta(seconds=min(seconds, LONGEST_LIFE))
 
     async def _by_id_token(
-        self, provider: Provider, talk: "_Conversation", asking: Asking, answer: Mapping[str, Any], tokens: ProviderTokens
-    ) -> Vouched:
+        self, provider: Provider, talk: "_Conversation", asking: AuthenticationRequest, answer: Mapping[str, Any], tokens: ProviderTokens
+    ) -> FederatedIdentity:
         settings = self._settings[provider]
         id_token = _token(answer.get("id_token"), "the token endpoint gave no ID token")
         claims = await self._read(provider, talk, id_token, asking)
@@ -178,9 +178,9 @@ class HttpProviders:
         address = _email(email)
         # officesuite says of no address that it was verified, whatever its tokens hold (decisions, point 101).
         asserted = provider is not Provider.OFFICESUITE and verified is True and address is not None
-        return Vouched(settings.issuer, subject, address, asserted, tokens)
+        return FederatedIdentity(settings.issuer, subject, address, asserted, tokens)
 
-    async def _read(self, provider: Provider, talk: "_Conversation", token: str, asking: Asking) -> dict[str, Any]:
+    async def _read(self, provider: Provider, talk: "_Conversation", token: str, asking: AuthenticationRequest) -> dict[str, Any]:
         """The ID token's claims. Keys are asked for when none are kept that are young enough, and for one that is unknown once more."""
         settings, now = self._settings[provider], self._clock.now()
 
@@ -206,7 +206,7 @@ class HttpProviders:
         except IdTokenInvalid as invalid:
             _fail(str(invalid))
 
-    async def _by_profile(self, provider: Provider, talk: "_Conversation", tokens: ProviderTokens) -> Vouched:
+    async def _by_profile(self, provider: Provider, talk: "_Conversation", tokens: ProviderTokens) -> FederatedIdentity:
         settings = self._settings[provider]
         profile = await talk.get(settings.userinfo_url, tokens.access_token)
         number = profile.get("id") if isinstance(profile, dict) else None
@@ -218,7 +218,7 @@ class HttpProviders:
         primary = next((each for each in listed if isinstance(each, dict) and each.get("primary") is True), {})
         address = _email(primary.get("email"))
         verified = address is not None and primary.get("verified") is True
-        return Vouched(_origin(settings.userinfo_url), str(number), address, verified, tokens)
+        return FederatedIdentity(_origin(settings.userinfo_url), str(number), address, verified, tokens)
 
 
 class _Conversation:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from core.access import Caller, ServiceContext
     from core.accounts import Account
     from core.login import SignedIn
-    from core.oauth import Wanted
+    from core.oauth import AuthorizationRequest
     from ports import Ports
 
 VERIFY: Final = "/auth/device/verify"
@@ -185,7 +185,7 @@ def shown(user_code: str) -> str:
 # The device
 
 
-async def begin(ports: Ports, caller: Caller, wanted: Wanted) -> Begun:
+async def begin(ports: Ports, caller: Caller, wanted: AuthorizationRequest) -> Begun:
     """A pair of codes for a device of the application that is wanted.
 
     Raises ApplicationNotNamed, ClientInvalid, OrganizationNotFound, OrganizationNotActive, ServiceNotFound, ClientNotThatService,

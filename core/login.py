@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from core import devices, events, guesses, mfa
-from core.access import OrganizationNotFound, OrganizationStatus, Person, PreAuthClaims
+from core import devices, events, guesses, mfa, services
+from core.access import OrganizationStatus, Person, PreAuthClaims
 from core.accounts import check_password_length
 from core.devices import Client
 from core.errors import Invalid, NotFound, OrganizationNotActive, Unauthenticated, refuse
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from core.sessions import Grant, TokenPair
     from core.subscriptions import Entitlement
     from ports import Ports
-    from ports.storage import Reading, Transaction
+    from ports.storage import Transaction
 
 # How many wrong codes end a pre-auth token (security.md J-8).
 TRIES = 5
@@ -304,7 +304,7 @@ async def service_to_sign_in_to(ports: Ports, org_slug: str, service_slug: str) 
     Raises OrganizationNotFound, OrganizationNotActive, ServiceNotFound, NeedsCodeFlow, in this order.
     """
     async with ports.storage.reading() as read:
-        service = await _open(read, org_slug, service_slug)
+        service = await services.check_open(read, org_slug, await read.services.context(org_slug, service_slug))
     if service.is_public:
         raise NeedsCodeFlow
     return service
@@ -448,11 +448,3 @@ async def _failed(ports: Ports, caller: Caller, reason: LoginFailure, provider: 
     if user_id is not None:
         async with ports.storage.counting() as count:
             await count.logins.failed(user_id, provider, ports.clock.now(), caller.address, caller.agent, place)
-
-
-async def _open(read: Reading | Transaction, org_slug: str, service_slug: str) -> ServiceContext:
-    service = await read.services.context(org_slug, service_slug)
-    status = service.status if service else await read.organizations.status(org_slug) or refuse(OrganizationNotFound)
-    if status is not OrganizationStatus.ACTIVE:
-        raise OrganizationNotActive
-    return service or refuse(ServiceNotFound)

@@ -16,8 +16,8 @@ from hmac import compare_digest
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlencode
 
-from core import access, login, sessions, uris
-from core.access import OrganizationNotFound, OrganizationStatus, Person
+from core import access, login, services, sessions, uris
+from core.access import OrganizationStatus, Person
 from core.errors import ClientInvalid, GrantInvalid, Invalid, NotFound, OrganizationNotActive, Refusal, refuse
 from core.login_failures import LoginFailure
 from core.services import ServiceNotFound
@@ -78,7 +78,7 @@ class StateInvalid(Invalid):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class AuthorizationRequest:
     """What an application asks for, as it came; `org` and `service` are slugs, None for the platform itself. Clients of OAuth that know
     nothing of these say the `client_id` instead."""
 
@@ -91,7 +91,7 @@ class Wanted:
     client_id: str | None = None
 
     @classmethod
-    def of(cls, fields: Mapping[str, str]) -> Wanted:
+    def of(cls, fields: Mapping[str, str]) -> AuthorizationRequest:
         """What these fields ask for; those that are empty are taken for left out, and others ignored (RFC 6749 section 3.1)."""
         return cls(**{name: fields[name] for name in cls.__slots__ if fields.get(name)})
 
@@ -111,7 +111,7 @@ class Authorization:
     """A request that is sound: where a code goes, and for whom. `redirect_uri` is the one that counts, chosen or the only one there is;
     `service` and `context` are None for the platform's own frontend."""
 
-    wanted: Wanted
+    wanted: AuthorizationRequest
     service: Service | None
     context: ServiceContext | None
     redirect_uri: str | None  # None: on the hosted pages, for the platform without a frontend
@@ -167,7 +167,7 @@ class Application:
         return Presenter(is_named=True, service_id=self.service_id, is_authenticated=self.authenticated)
 
 
-async def judge(ports: Ports, wanted: Wanted) -> Authorization:
+async def judge(ports: Ports, wanted: AuthorizationRequest) -> Authorization:
     """The request, if it is sound. Of one that is not, nobody but the person in the browser may hear: never the address that it names.
 
     Raises ServiceHalfNamed, OrganizationNotFound, OrganizationNotActive, ServiceNotFound, ClientNotThatService, RedirectUriMissing,
@@ -190,7 +190,7 @@ async def judge(ports: Ports, wanted: Wanted) -> Authorization:
     return Authorization(wanted, service, context, redirect_uri)
 
 
-async def application(read: Reading, wanted: Wanted) -> tuple[Service, ServiceContext] | None:
+async def application(read: Reading, wanted: AuthorizationRequest) -> tuple[Service, ServiceContext] | None:
     """The service that is wanted, which can be signed in to; None for the platform itself.
 
     Raises ServiceHalfNamed, OrganizationNotFound, OrganizationNotActive, ServiceNotFound, ClientNotThatService.
@@ -198,16 +198,14 @@ async def application(read: Reading, wanted: Wanted) -> tuple[Service, ServiceCo
     if (wanted.org is None) != (wanted.service is None):
         raise ServiceHalfNamed
     if wanted.org is not None and wanted.service is not None:
-        found = await read.services.named(wanted.org, wanted.service)
-        status = found[1].status if found else await read.organizations.status(wanted.org) or refuse(OrganizationNotFound)
+        org_slug, found = wanted.org, await read.services.named(wanted.org, wanted.service)
     elif wanted.client_id in (None, FRONTEND):
         return None
     else:
         client_id = parse_id(wanted.client_id or "") or refuse(ServiceNotFound)
         found = await read.services.of_client(client_id) or refuse(ServiceNotFound)
-        status = found[1].status
-    if status is not OrganizationStatus.ACTIVE:
-        raise OrganizationNotActive
+        org_slug = found[1].org_slug
+    await services.check_open(read, org_slug, found[1] if found else None)
     service, context = found or refuse(ServiceNotFound)
     if wanted.client_id not in (None, str(service.client_id)):
         raise ClientNotThatService
@@ -268,7 +266,7 @@ async def judge_path(ports: Ports, path: str) -> Authorization | None:
     if start != AUTHORIZE:
         return None
     try:
-        return await judge(ports, Wanted.of(dict(parse_qsl(query))))
+        return await judge(ports, AuthorizationRequest.of(dict(parse_qsl(query))))
     except Refusal:
         return None
 

@@ -32,7 +32,7 @@ class ProviderClient:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class AuthenticationRequest:
     """What a browser is sent to a provider with, and what it must come back with (RFC 6749 section 4.1.1, RFC 7636, OpenID Connect Core
     section 3.1.2.1). `scopes` are those beyond what identifies the person, None for the platform's default ones (decisions, point 102).
     """
@@ -56,7 +56,7 @@ class ProviderTokens:
 
 
 @dataclass(frozen=True, slots=True)
-class Vouched:
+class FederatedIdentity:
     """Whom a provider vouches for: the key of an identity is provider, issuer and subject, never an address (security.md O-5).
 
     `email` is None if it says none that can be one; `email_verified` only if it asserts that, which `officesuite` never does (decisions,

@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 from uuid import UUID
 
 from core import events, services, uris
-from core.access import Capability, OrganizationNotFound, OrganizationStatus
-from core.errors import Invalid, NotFound, OrganizationNotActive, refuse
+from core.access import Capability, OrganizationStatus
+from core.errors import Invalid, NotFound, refuse
 from core.services import ServiceNotFound
-from core.values import is_host_name, is_plain
+from core.values import is_plain
 
 if TYPE_CHECKING:
     from core.access import Member, ServiceContext
@@ -175,17 +174,6 @@ def address(base_url: str, service: ServiceContext, what: str = "") -> str:
     return base_url + path(service.org_slug, service.slug, what)
 
 
-def form_target(url: str) -> str:
-    """What a content security policy names so that a form may send to this address: its origin.
-
-    A policy can name neither addresses of IPv6 nor hosts with underscores, for which only the scheme is left.
-    """
-    parts = urlsplit(url)
-    if not is_host_name((parts.hostname or "").lower()):
-        return f"{parts.scheme}:"
-    return f"{parts.scheme}://{parts.netloc.lower()}"
-
-
 # What may be set up
 
 
@@ -300,9 +288,7 @@ async def find(read: Reading | Transaction, org_slug: str, service_slug: str, no
     """The identity provider of this service, if it is open: organization active, SAML enabled, certificate valid (decisions, point 179;
     security.md X-8). Raises OrganizationNotFound, OrganizationNotActive, ServiceNotFound, SamlOff."""
     setup = await read.saml.setup(org_slug, service_slug)
-    status = setup.service.status if setup else await read.organizations.status(org_slug) or refuse(OrganizationNotFound)
-    if status is not OrganizationStatus.ACTIVE:
-        raise OrganizationNotActive
+    await services.check_open(read, org_slug, setup.service if setup else None)
     return opened(setup or refuse(ServiceNotFound), now) or refuse(SamlOff)
 
 

@@ -134,7 +134,7 @@ async def receive_request(
         expires_at=now + LOGOUT_TTL,
     )
     async with ports.storage.transaction(by=caller) as tx:
-        if not await tx.saml.begin_logout(logout):
+        if not await tx.saml_logouts.begin(logout):
             raise saml.SamlOff
     return Started(saml.path(org_slug, service_slug, "slo"), cookie)
 
@@ -153,7 +153,7 @@ async def receive_response(
     saml_messages.check_said(response, provider, saml.address(base_url, provider.service, "slo"), now)
     async with ports.storage.transaction(by=caller) as tx:
         service = provider.service
-        taken = await tx.saml.take_logout_answer(
+        taken = await tx.saml_logouts.take_answer(
             digest(cookie or ""), service.org_id, service.id, response.in_response_to, now, is_success=response.is_success
         )
         if not taken:
@@ -188,7 +188,7 @@ async def sign_out(ports: Ports, visitor: Visitor, after: str) -> Started | None
         told = [found for found in there if found[1] is not None and found[1].slo_url is not None]
         if not told:
             return None
-        await tx.saml.begin_logout(logout)
+        await tx.saml_logouts.begin(logout)
         await _ask(tx, logout, there)
         first = told[0][1]
         assert first is not None, "who is told is there"
@@ -203,17 +203,17 @@ async def go_on(ports: Ports, cookie: str | None, visitor: Visitor | None, calle
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=visitor or caller) as tx:
-        logout = await tx.saml.lock_logout(digest(cookie or ""), now) or refuse(LogoutUnknown)
+        logout = await tx.saml_logouts.lock(digest(cookie or ""), now) or refuse(LogoutUnknown)
         if logout.begun_at is None:
             logout = await _begin(tx, logout, visitor, now)
-        while (asked := await tx.saml.next_logout_request(logout.id, now)) is not None:
+        while (asked := await tx.saml_logouts.next_request(logout.id, now)) is not None:
             request_id, to = asked
             provider = await _open(tx, to.service_id, now)
             if provider is not None and provider.slo_url is not None:
                 break
             # Its identity provider was closed meanwhile.
         else:
-            is_partial = await tx.saml.end_logout(logout.id)
+            is_partial = await tx.saml_logouts.end(logout.id)
             asker = None if logout.service_id is None else await _open(tx, logout.service_id, now)
     if asked is not None:
         assert provider is not None, "it is open"
@@ -228,7 +228,7 @@ async def go_on(ports: Ports, cookie: str | None, visitor: Visitor | None, calle
 async def give_way(ports: Ports, before: Visitor, session_id: UUID) -> None:
     """End a browser's session in whose place another one has come; if that is the same person's, it can still be signed out everywhere."""
     async with ports.storage.transaction(by=before) as tx:
-        await tx.saml.keep_participations(before.session_id, session_id)
+        await tx.saml_logouts.keep_participations(before.session_id, session_id)
         await tx.sessions.end(before.session_id, ports.clock.now())
 
 
@@ -236,7 +236,7 @@ async def _begin(tx: Transaction, logout: Logout, visitor: Visitor | None, now: 
     """End the browser's session if it is the one that the service means."""
     matched, meant = False, logout.name_id
     if visitor is not None and meant is not None:
-        there = await tx.saml.participations(visitor.session_id)
+        there = await tx.saml_logouts.participations(visitor.session_id)
         matched = any(
             part.service_id == logout.service_id
             and part.session_index in logout.session_indexes
@@ -247,14 +247,14 @@ async def _begin(tx: Transaction, logout: Logout, visitor: Visitor | None, now: 
     if visitor is not None and matched:
         others = [found for found in await _leave(tx, visitor, now) if found[0].service_id != logout.service_id]
         await _ask(tx, logout, others)
-    await tx.saml.mark_logout(logout.id, user_id, now, matched=matched)
+    await tx.saml_logouts.mark(logout.id, user_id, now, matched=matched)
     return replace(logout, matched=matched, begun_at=now)
 
 
 async def _leave(tx: Transaction, visitor: Visitor, now: datetime) -> Sequence[tuple[Participation, IdentityProvider | None]]:
     """End the browser's session; the services that it has signed the person in to, and their identity providers where these are open."""
-    there = await tx.saml.participations(visitor.session_id)
-    await tx.saml.end_participations(visitor.session_id)
+    there = await tx.saml_logouts.participations(visitor.session_id)
+    await tx.saml_logouts.end_participations(visitor.session_id)
     await tx.sessions.end(visitor.session_id, now)
     return [(part, await _open(tx, part.service_id, now)) for part in there]
 
@@ -263,8 +263,8 @@ async def _ask(tx: Transaction, logout: Logout, there: Sequence[tuple[Participat
     """Have these services told; those that cannot be make it a logout in part."""
     for part, provider in there:
         is_open = provider is not None and provider.slo_url is not None
-        if not (is_open and await tx.saml.add_logout_request(logout.id, saml_messages.new_id(), part)):
-            await tx.saml.mark_partial(logout.id)
+        if not (is_open and await tx.saml_logouts.add_request(logout.id, saml_messages.new_id(), part)):
+            await tx.saml_logouts.mark_partial(logout.id)
 
 
 async def _open(tx: Transaction, service_id: UUID, now: datetime) -> IdentityProvider | None:

@@ -150,7 +150,7 @@ async def begin(
         expires_at=now + STATE_TTL,
     )
     async with ports.storage.transaction(by=caller) as tx:
-        if not await tx.saml.begin_sign_on(sign_on):
+        if not await tx.saml_sign_ons.begin(sign_on):
             await saml.find(tx, org_slug, service_slug, now)  # it may have been deleted meanwhile
             raise RequestRepeated
     return Begun(_continuation(org_slug, service_slug, state), state, cookie)
@@ -182,7 +182,7 @@ async def go_on(
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         provider = await saml.find(read, org_slug, service_slug, now)
-        sign_on = await read.saml.sign_on(provider.service.id, digest(state), digest(cookie or ""), now) or refuse(StateUnknown)
+        sign_on = await read.saml_sign_ons.find(provider.service.id, digest(state), digest(cookie or ""), now) or refuse(StateUnknown)
     if sign_on.status is not None:
         return await _without_assertion(ports, caller, provider, sign_on, sign_on.status)
     try:
@@ -233,7 +233,7 @@ async def _answer(ports: Ports, person: Visitor, provider: IdentityProvider, sig
             session_id = login or person.session_id
             account, provider = await _admit(ports, tx, person, service.org_id, service.org_slug, service.slug, session_id)
             now = ports.clock.now()
-            if not await tx.saml.answer_sign_on(sign_on.service_id, sign_on.state_hash, now):
+            if not await tx.saml_sign_ons.answer(sign_on.service_id, sign_on.state_hash, now):
                 raise StateUnknown
             name_id = await _named(tx, sign_on.subject, provider, account, person.browser, now)
             if login is not None:
@@ -261,7 +261,7 @@ async def _answer(ports: Ports, person: Visitor, provider: IdentityProvider, sig
 async def _without_assertion(ports: Ports, caller: Caller, provider: IdentityProvider, sign_on: SignOn, status: Status) -> Answer:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        if not await tx.saml.answer_sign_on(sign_on.service_id, sign_on.state_hash, now):
+        if not await tx.saml_sign_ons.answer(sign_on.service_id, sign_on.state_hash, now):
             raise StateUnknown
     response = Response(id=saml_messages.new_id(), in_response_to=sign_on.request_id, issued_at=now, assertion=None, status=status)
     return await _signed(ports, caller, provider, sign_on, response)
@@ -281,7 +281,7 @@ async def _signed(
         document = await ports.saml.response(provider, response)
     except Limited:
         async with ports.storage.transaction(by=caller, in_session=False) as tx:
-            await tx.saml.reopen_sign_on(sign_on.service_id, sign_on.state_hash)
+            await tx.saml_sign_ons.reopen(sign_on.service_id, sign_on.state_hash)
             if signed_in is not None:
                 await tx.sessions.end(signed_in[0].id, ports.clock.now())
         raise
@@ -301,7 +301,7 @@ async def _admit(
     Raises NotAUser, AddressNotVerified, SessionEnded, and what saml.find raises.
     """
     now = ports.clock.now()
-    standing = tx.saml.lock_person(org_id, service_slug, person.user_id, session_id, now)
+    standing = tx.saml_sign_ons.lock_person(org_id, service_slug, person.user_id, session_id, now)
     enrolled = tx.end_users.enrol_at(org_id, service_slug, person.user_id, now)
     provider = await saml.find(tx, org_slug, service_slug, now)
     # Whatever held the account before may have ended the session (security.md Z-5).
@@ -336,7 +336,7 @@ async def _assert(
     service = provider.service
     session_index = saml_messages.new_id()
     if browser is not None:
-        session_index = await tx.saml.take_part(browser.id, service.org_id, service.id, session_index, name_id, now)
+        session_index = await tx.saml_sign_ons.take_part(browser.id, service.org_id, service.id, session_index, name_id, now)
     await tx.logins.succeeded(new_session(ports, account.id, person, service, now, id_=person.session_id), PROVIDER)
     tx.record(events.signed_in(account.id, PROVIDER, service))
     known = {Source.ID: str(account.id)} | ({} if account.email_verified_at is None else {Source.EMAIL: str(account.email)})
@@ -358,7 +358,12 @@ async def _named(
     name_id = NameId(await _name(tx, provider, account, now), provider.name_id_format)
     known = [name_id]
     if provider.name_id_format is NameIdFormat.TRANSIENT:  # a new one each time, so those of before are meant
-        known = [name for part in await tx.saml.participations(browser.id) if part.service_id == provider.service.id for name in part.names]
+        known = [
+            name
+            for part in await tx.saml_logouts.participations(browser.id)
+            if part.service_id == provider.service.id
+            for name in part.names
+        ]
     if subject is not None and not any(subject.means(name) for name in known):
         raise SomebodyElse
     return name_id
@@ -374,7 +379,7 @@ async def _name(tx: Transaction, provider: IdentityProvider, account: Account, n
         case NameIdFormat.TRANSIENT:
             return saml_messages.new_id()
         case NameIdFormat.PERSISTENT:
-            return await tx.saml.name_of(provider.service.org_id, provider.service.id, account.id, saml_messages.new_id(), now)
+            return await tx.saml_sign_ons.name_of(provider.service.org_id, provider.service.id, account.id, saml_messages.new_id(), now)
 
 
 # What nobody has asked for
@@ -401,7 +406,7 @@ async def check_state(ports: Ports, state: str) -> None:
     """Whether a sign-on with this state waits, and of an active organization (decisions, point 175; security.md T-5). Raises StateUnknown,
     OrganizationNotActive."""
     async with ports.storage.reading() as read:
-        _, service = await read.saml.waiting(digest(state), ports.clock.now()) or refuse(StateUnknown)
+        _, service = await read.saml_sign_ons.waiting(digest(state), ports.clock.now()) or refuse(StateUnknown)
     if service.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
 
@@ -413,7 +418,7 @@ async def service_at(ports: Ports, path: str) -> Service | None:
     if state is None:
         return None
     async with ports.storage.reading() as read:
-        found = await read.saml.waiting(digest(state), ports.clock.now())
+        found = await read.saml_sign_ons.waiting(digest(state), ports.clock.now())
     if found is None or start != saml.path(found[1].org_slug, found[1].slug, "authenticate"):
         return None
     return found[0]
@@ -427,5 +432,5 @@ async def complete(ports: Ports, caller: Caller, state: str, signed_in: SignedIn
     """
     ticket, session = new_secret(), signed_in.session
     async with ports.storage.transaction(by=caller) as tx:
-        service = await tx.saml.complete_sign_on(digest(state), session.user_id, session.id, digest(ticket), ports.clock.now())
+        service = await tx.saml_sign_ons.complete(digest(state), session.user_id, session.id, digest(ticket), ports.clock.now())
     return _continuation(*(service or refuse(StateUnknown)), state, ticket)

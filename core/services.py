@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from core import cancellations, events, organizations, uris
-from core.access import Capability, NotWhileImpersonating, OrganizationNotFound
-from core.errors import Invalid, NotFound, refuse
+from core.access import Capability, NotWhileImpersonating, OrganizationNotFound, OrganizationStatus
+from core.errors import Invalid, NotFound, OrganizationNotActive, refuse
 from core.values import KEEP, Batches, Keep, Slug, digest, given, new_id, new_secret
 
 if TYPE_CHECKING:
-    from core.access import Member
+    from core.access import Member, ServiceContext
     from core.organizations import Organization
     from ports import Ports
-    from ports.storage import Transaction
+    from ports.storage import Reading, Transaction
 
 # The plan of every new service; it is what users without a subscription have, for as long as there is one of this name (decisions, 37).
 FREE: Final = "Free"
@@ -240,6 +240,17 @@ async def enter(tx: Transaction, caller: Member, slug: str, capability: Capabili
     """
     organization, _ = await organizations.enter(tx, caller, capability)
     return organization, await tx.services.by_slug(organization.id, slug) or refuse(ServiceNotFound)
+
+
+async def check_open(read: Reading | Transaction, org_slug: str, found: ServiceContext | None) -> ServiceContext:
+    """The service that was found under this organization's slug, if anybody can sign in to it.
+
+    Raises OrganizationNotFound, OrganizationNotActive, ServiceNotFound, in this order.
+    """
+    status = found.status if found else await read.organizations.status(org_slug) or refuse(OrganizationNotFound)
+    if status is not OrganizationStatus.ACTIVE:
+        raise OrganizationNotActive
+    return found or refuse(ServiceNotFound)
 
 
 async def create(ports: Ports, caller: Member, slug: str, name: str, service_type: ServiceType, settings: Settings) -> Created:

@@ -24,7 +24,7 @@ from core.identities import AlreadyLinked, Identity
 from core.login_failures import LoginFailure
 from core.mails import MailKind, new_mail
 from core.oauth_credentials import ProviderUnknown, provider_named
-from core.providers import Asking, Provider
+from core.providers import AuthenticationRequest, Provider
 from core.services import ServiceNotFound
 from core.values import digest, new_id, new_secret
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from core.accounts import Account
     from core.devices import Client
     from core.login import PreAuth, SignedIn
-    from core.oauth import Authorization, Wanted
-    from core.providers import Vouched
+    from core.oauth import Authorization, AuthorizationRequest
+    from core.providers import FederatedIdentity
     from core.services import Service
     from ports import Ports
     from ports.storage import Transaction
@@ -74,7 +74,7 @@ class LinkedToAnother(Conflict):
 
 
 @dataclass(frozen=True, slots=True)
-class Trip:
+class ProviderState:
     """A browser that was sent to a provider: for a service, or the platform itself; with `user_id` to link an account in this session, and
     else to sign in. `scopes` are what the service asks for, None where it leaves that to the platform; `after` is where it goes on, a path
     of ours. State and browser are kept as SHA-256. Times are UTC.
@@ -121,7 +121,7 @@ async def begin(
     provider_name: str,
     browser: str,
     base_url: str,
-    wanted: Wanted,
+    wanted: AuthorizationRequest,
     *,
     user_code: str | None = None,
     after: str | None = None,
@@ -173,7 +173,7 @@ async def _send(
     now, state = ports.clock.now(), new_secret()
     org_id, service_id = (None, None) if service is None else (service.org_id, service.id)
     user_id, session_id = linking or (None, None)
-    trip = Trip(
+    pending = ProviderState(
         state_hash=digest(state),
         browser_hash=digest(browser),
         provider=provider,
@@ -186,9 +186,9 @@ async def _send(
         created_at=now,
         expires_at=now + STATE_TTL,
     )
-    asking = await _asking(ports, trip, state, browser, base_url)
+    asking = await _asking(ports, pending, state, browser, base_url)
     async with ports.storage.transaction(by=caller) as tx:
-        if not await tx.provider_states.add(trip):  # what it is for is gone at this moment
+        if not await tx.provider_states.add(pending):  # what it is for is gone at this moment
             raise ServiceNotFound if service is not None else LinkUnknown
     return ports.providers.address(provider, asking)
 
@@ -208,98 +208,106 @@ def _scopes(service: Service, provider: Provider) -> tuple[str, ...] | None:
     }[provider]
 
 
-async def _asking(ports: Ports, trip: Trip, state: str, browser: str, base_url: str) -> Asking:
+async def _asking(ports: Ports, pending: ProviderState, state: str, browser: str, base_url: str) -> AuthenticationRequest:
     """Nonce and verifier follow from the state and the cookie, each of which is kept as a hash alone: so nobody finds them in the database,
     and they are right in the browser alone that began it."""
 
     def derived(what: str) -> str:
         return urlsafe_b64encode(hmac.digest(browser.encode(), f"{what} {state}".encode(), "sha256")).rstrip(b"=").decode()
 
-    return Asking(
-        client=await oauth_credentials.client_at(ports, trip.provider, trip.org_id, trip.service_id),
-        redirect_uri=f"{base_url}/auth/{trip.provider.value}/callback",
+    return AuthenticationRequest(
+        client=await oauth_credentials.client_at(ports, pending.provider, pending.org_id, pending.service_id),
+        redirect_uri=f"{base_url}/auth/{pending.provider.value}/callback",
         state=state,
         nonce=derived("nonce"),
         code_verifier=derived("verifier"),
-        scopes=trip.scopes,
+        scopes=pending.scopes,
     )
 
 
 # On the way back
 
 
-async def returned(ports: Ports, provider_name: str, browser: str | None, state: str | None) -> Trip:
-    """The trip that ends now; one that was begun in this browser ends once. Raises ProviderUnknown, StateUnknown."""
+async def returned(ports: Ports, provider_name: str, browser: str | None, state: str | None) -> ProviderState:
+    """What ends now; a state that was begun in this browser ends once. Raises ProviderUnknown, StateUnknown."""
     provider = provider_named(provider_name)
     if browser is None or state is None or len(state) > STATE_LENGTH:
         ports.metrics.login_failed(LoginFailure.STATE)
         raise StateUnknown
     async with ports.storage.counting() as at_once:
-        trip = await at_once.provider_states.take(digest(state), digest(browser), provider, ports.clock.now())
-    if trip is None:
+        pending = await at_once.provider_states.take(digest(state), digest(browser), provider, ports.clock.now())
+    if pending is None:
         ports.metrics.login_failed(LoginFailure.STATE)
         raise StateUnknown
-    return trip
+    return pending
 
 
 async def vouched(
-    ports: Ports, trip: Trip, browser: str, state: str, base_url: str, *, code: str | None, error: str | None, issuer: str | None
-) -> Vouched:
+    ports: Ports,
+    pending: ProviderState,
+    browser: str,
+    state: str,
+    base_url: str,
+    *,
+    code: str | None,
+    error: str | None,
+    issuer: str | None,
+) -> FederatedIdentity:
     """Whom the provider vouches for; `code`, `error` and `issuer` are what it has sent along (RFC 6749 section 4.1.2, RFC 9207).
 
     Raises ConsentRefused where the person, or somebody for them, did not agree, ProviderFailed, ProviderUnknown.
     """
     try:
-        if issuer is not None and not ports.providers.is_issuer(trip.provider, issuer):
-            raise ProviderFailed(f"an answer came to {trip.provider.value} that another provider gave")
+        if issuer is not None and not ports.providers.is_issuer(pending.provider, issuer):
+            raise ProviderFailed(f"an answer came to {pending.provider.value} that another provider gave")
         if error == "access_denied":
             raise ConsentRefused
         if error is not None or not code:
-            raise ProviderFailed(f"{trip.provider.value} gave an error in the place of a code")
-        asking = await _asking(ports, trip, state, browser, base_url)
-        return await ports.providers.vouch(trip.provider, asking, code)
+            raise ProviderFailed(f"{pending.provider.value} gave an error in the place of a code")
+        asking = await _asking(ports, pending, state, browser, base_url)
+        return await ports.providers.vouch(pending.provider, asking, code)
     except (ConsentRefused, ProviderFailed):
         ports.metrics.login_failed(LoginFailure.PROVIDER)
         raise
 
 
-async def told(ports: Ports, trip: Trip, error: str, base_url: str) -> str | None:
+async def told(ports: Ports, pending: ProviderState, error: str, base_url: str) -> str | None:
     """Where an application hears that nothing comes of what it wanted, by a code of RFC 6749 section 4.1.2.1; None where there is none that
     would hear it."""
-    authorization = await oauth.judge_path(ports, trip.after)
+    authorization = await oauth.judge_path(ports, pending.after)
     return None if authorization is None or authorization.redirect_uri is None else oauth.failure(authorization, error, base_url)
 
 
-async def sign_in(ports: Ports, caller: Caller, trip: Trip, whom: Vouched, client: Client) -> SignedIn | PreAuth:
+async def sign_in(ports: Ports, caller: Caller, pending: ProviderState, whom: FederatedIdentity, client: Client) -> SignedIn | PreAuth:
     """What it gives to be vouched for: a session in this browser, or where the second factor is asked for, a pre-auth token.
 
     Raises AddressMissing, AddressTaken, StateUnknown, ServiceNotFound, OrganizationNotActive, and login.AccountClosed.
     """
     try:
-        return await login.with_identity(ports, caller, trip.provider, partial(_account_of, ports, trip, whom), client)
+        return await login.with_identity(ports, caller, pending.provider, partial(_account_of, ports, pending, whom), client)
     except (AddressMissing, AddressTaken):
         ports.metrics.login_failed(LoginFailure.ADDRESS)
         raise
 
 
-async def _account_of(ports: Ports, trip: Trip, whom: Vouched, tx: Transaction) -> Account:
+async def _account_of(ports: Ports, pending: ProviderState, whom: FederatedIdentity, tx: Transaction) -> Account:
     """The account that belongs to somebody at a provider, locked; one that is closed is returned as it is.
 
     An identity is found by provider, issuer and subject, in this context or in any other one, and never by its address (security.md O-5).
     """
     now = ports.clock.now()
-    if trip.service_id is not None:  # which may have been closed while the browser was away (decisions, point 48)
-        service = await tx.services.context_of(trip.service_id) or refuse(ServiceNotFound)
+    if pending.service_id is not None:  # which may have been closed while the browser was away (decisions, point 48)
+        service = await tx.services.context_of(pending.service_id) or refuse(ServiceNotFound)
         if service.status is not OrganizationStatus.ACTIVE:
             raise OrganizationNotActive
     # First of all locks, so that of two who come for the first time the second finds what the first has made.
-    await tx.identities.lock_subject(trip.provider, whom.issuer, whom.subject)
-    known = await tx.identities.known(trip.provider, whom.issuer, whom.subject, trip.service_id)
+    await tx.identities.lock_subject(pending.provider, whom.issuer, whom.subject)
+    known = await tx.identities.known(pending.provider, whom.issuer, whom.subject, pending.service_id)
     if known is None:
-        account = await _by_address(trip, whom, tx, now)
+        account = await _by_address(pending, whom, tx, now)
     else:
         account = await tx.accounts.lock(known.user_id) or refuse(StateUnknown)
-        known = await tx.identities.known(trip.provider, whom.issuer, whom.subject, trip.service_id)
+        known = await tx.identities.known(pending.provider, whom.issuer, whom.subject, pending.service_id)
         if known is None or known.user_id != account.id:  # unlinked at this moment
             raise StateUnknown
     if not account.is_usable:
@@ -307,34 +315,34 @@ async def _account_of(ports: Ports, trip: Trip, whom: Vouched, tx: Transaction) 
     if known is not None and known.is_here:
         await tx.identities.renew(known.id, whom.email, whom.tokens)
     else:
-        await tx.identities.add(_identity(trip, whom, account.id, now))
+        await tx.identities.add(_identity(pending, whom, account.id, now))
     return account
 
 
-def _identity(trip: Trip, whom: Vouched, user_id: UUID, now: datetime) -> Identity:
-    return Identity(new_id(), user_id, trip.service_id, trip.provider, whom.issuer, whom.subject, whom.email, now, whom.tokens)
+def _identity(pending: ProviderState, whom: FederatedIdentity, user_id: UUID, now: datetime) -> Identity:
+    return Identity(new_id(), user_id, pending.service_id, pending.provider, whom.issuer, whom.subject, whom.email, now, whom.tokens)
 
 
-async def _by_address(trip: Trip, whom: Vouched, tx: Transaction, now: datetime) -> Account:
+async def _by_address(pending: ProviderState, whom: FederatedIdentity, tx: Transaction, now: datetime) -> Account:
     """The account of somebody who comes for the first time, locked: a new one, or one whose address is proved on both sides.
 
     Raises AddressMissing, AddressTaken.
     """
     email = whom.email or refuse(AddressMissing)
-    origin = Origin.PLATFORM if trip.org_id is None else Origin.SIGN_UP
+    origin = Origin.PLATFORM if pending.org_id is None else Origin.SIGN_UP
     if not whom.email_verified:
-        account = accounts.new_account(email, None, now, origin=origin, org_id=trip.org_id)
+        account = accounts.new_account(email, None, now, origin=origin, org_id=pending.org_id)
         if not await tx.accounts.add_if_free(account):
             raise AddressTaken
         # As at a registration: until the person follows it, the address is worth little (A-4).
-        await tx.mails.queue(new_mail(MailKind.VERIFY_EMAIL, email, now, org_id=trip.org_id))
-        tx.record(events.signed_up(account.id, trip.org_id, trip.service_id))
+        await tx.mails.queue(new_mail(MailKind.VERIFY_EMAIL, email, now, org_id=pending.org_id))
+        tx.record(events.signed_up(account.id, pending.org_id, pending.service_id))
         return account
-    account, born = await accounts.find_or_add(tx, email, now, origin=origin, org_id=trip.org_id)
+    account, born = await accounts.find_or_add(tx, email, now, origin=origin, org_id=pending.org_id)
     if not account.is_usable or account.email_verified_at is not None:
         return account
     if born:
-        tx.record(events.signed_up(account.id, trip.org_id, trip.service_id))
+        tx.record(events.signed_up(account.id, pending.org_id, pending.service_id))
     elif account.first_verified_at is None:
         # Whoever gave this address before has not shown that the mailbox is theirs. Nothing they left behind may survive (A-7).
         await accounts.shut(tx, account, now)
@@ -347,26 +355,26 @@ async def _by_address(trip: Trip, whom: Vouched, tx: Transaction, now: datetime)
     return await tx.accounts.lock(account.id) or refuse(StateUnknown)
 
 
-async def link(ports: Ports, caller: Caller, trip: Trip, whom: Vouched, visitor_id: UUID | None) -> None:
+async def link(ports: Ports, caller: Caller, pending: ProviderState, whom: FederatedIdentity, visitor_id: UUID | None) -> None:
     """Link the account at the provider to that of whoever began this, while the session lives in which they did. `visitor_id` is who is
     signed in in the browser.
 
     Raises OfAnother, LinkedToAnother, AlreadyLinked, AccountGone, SessionEnded.
     """
-    assert trip.user_id is not None, "a trip to link has somebody who links"
-    assert trip.session_id is not None, "and a session"
-    if visitor_id not in (None, trip.user_id):
+    assert pending.user_id is not None, "one that is to link has somebody who links"
+    assert pending.session_id is not None, "and a session"
+    if visitor_id not in (None, pending.user_id):
         raise OfAnother
     now = ports.clock.now()
     async with ports.storage.reading() as read:
-        account = await read.accounts.by_id(trip.user_id) or refuse(AccountGone)
-    person = Person(user_id=account.id, email=account.email, session_id=trip.session_id, address=caller.address, agent=caller.agent)
+        account = await read.accounts.by_id(pending.user_id) or refuse(AccountGone)
+    person = Person(user_id=account.id, email=account.email, session_id=pending.session_id, address=caller.address, agent=caller.agent)
     async with ports.storage.transaction(by=person) as tx:
-        await tx.identities.lock_subject(trip.provider, whom.issuer, whom.subject)
+        await tx.identities.lock_subject(pending.provider, whom.issuer, whom.subject)
         await enter(tx, person, now)
-        known = await tx.identities.known(trip.provider, whom.issuer, whom.subject, None)
+        known = await tx.identities.known(pending.provider, whom.issuer, whom.subject, None)
         if known is not None and known.user_id != account.id:
             raise LinkedToAnother
-        if not await tx.identities.add(_identity(trip, whom, account.id, now)):
+        if not await tx.identities.add(_identity(pending, whom, account.id, now)):
             raise AlreadyLinked
-        tx.record(events.identity_linked(account.id, trip.provider))
+        tx.record(events.identity_linked(account.id, pending.provider))

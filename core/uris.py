@@ -5,6 +5,7 @@ could take differently. Asterisks are refused although URIs may have them: peopl
 import ipaddress
 import re
 from typing import Final
+from urllib.parse import urlsplit
 
 from core.values import is_host_name
 
@@ -51,6 +52,17 @@ def is_same_but_for_port(registered: str, asked: str) -> bool:
     time (RFC 8252 section 7.3)."""
     without_port = _without_loopback_port(registered)
     return without_port is not None and without_port == _without_loopback_port(asked)
+
+
+def form_target(uri: str) -> str:
+    """What a content security policy names so that a form may lead to this address: its origin.
+
+    Of applications' own schemes there is nothing more to name than the scheme, nor of IPv6 addresses and of hosts with underscores, which a
+    policy cannot name.
+    """
+    parts = urlsplit(uri)
+    named = parts.scheme in ("http", "https") and is_host_name(parts.hostname or "")
+    return f"{parts.scheme}:{f'//{parts.netloc.lower()}' if named else ''}"
 
 
 def _without_loopback_port(uri: str) -> tuple[str, str] | None:

@@ -18,7 +18,7 @@ from adapters.postgres.embedded import EmbeddedError
 from adapters.postgres.migrate import MigrationRefused, pending
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
-from adapters.saml import XmlLibrariesDisagree, check_libraries
+from adapters.saml.libraries import XmlLibrariesDisagree, check_libraries
 from core.domains import DnsFailed
 from core.errors import StorageDown
 from core.uris import is_web

@@ -18,7 +18,7 @@ import trio
 from adapters.postgres import embedded
 from adapters.postgres.migrate import MigrationRefused, migrate
 from adapters.prometheus import mark_dead, shared_directory
-from adapters.saml import XmlLibrariesDisagree
+from adapters.saml.libraries import XmlLibrariesDisagree
 from core import demo, governance, housekeeping, platform, signing_keys
 from core.demo import Demo
 from core.errors import Refusal, StorageDown
@@ -133,7 +133,7 @@ def _check_libraries() -> None:
 
     In a process of its own: nothing here needs the two yet, and they would take 13 MB from every worker.
     """
-    checked = subprocess.run([sys.executable, "-m", "adapters.saml"], capture_output=True, text=True, check=False)
+    checked = subprocess.run([sys.executable, "-m", "adapters.saml.libraries"], capture_output=True, text=True, check=False)
     if checked.returncode != 0:
         raise XmlLibrariesDisagree(checked.stderr.strip())
 

@@ -34,7 +34,7 @@ from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from adapters.prometheus import CONTENT_TYPE, PrometheusMetrics
 from adapters.providers import HttpProviders, ProviderSettings
-from adapters.saml_documents import XmlDocuments
+from adapters.saml.documents import XmlDocuments
 from adapters.smtp import Dispatch, FolderTransport, OwnServers, SmtpTransport, parse_sender
 from core import housekeeping, invitations, reconciliation, subscriptions
 from core.outbound import Reply

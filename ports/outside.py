@@ -11,7 +11,7 @@ from core.devices import ParsedAgent, Place
 from core.mails import Mail
 from core.outbound import Reply
 from core.payments import Begun, Seen
-from core.providers import Asking, Provider, ProviderClient, ProviderTokens, Vouched
+from core.providers import AuthenticationRequest, FederatedIdentity, Provider, ProviderClient, ProviderTokens
 from core.smtp import MailServer, Trial
 from core.values import Email
 
@@ -120,11 +120,11 @@ class IdentityProviders(Protocol):
         """Whether an `iss` that came back with a code (RFC 9207) names this provider."""
         ...
 
-    def address(self, provider: Provider, asking: Asking) -> str:
+    def address(self, provider: Provider, asking: AuthenticationRequest) -> str:
         """Where a browser is sent, to come back to `asking.redirect_uri` with a code."""
         ...
 
-    async def vouch(self, provider: Provider, asking: Asking, code: str) -> Vouched:
+    async def vouch(self, provider: Provider, asking: AuthenticationRequest, code: str) -> FederatedIdentity:
         """Whom the provider vouches for by this code. An ID token is verified for signature, `iss`, `aud`, `nonce` and `exp`.
 
         Raises ProviderFailed.

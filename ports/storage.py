@@ -66,7 +66,7 @@ from core.siem import Configuration as SiemConfiguration
 from core.siem import Standing as SiemStanding
 from core.signing_keys import SigningKey
 from core.smtp import MailServer, SmtpSettings
-from core.social import Trip
+from core.social import ProviderState
 from core.subscriptions import Entitlement, SubscribedPlan, Subscription, SubscriptionStatus
 from core.values import Domain, Email, Listed, Page
 from core.webhooks import Webhook
@@ -318,14 +318,6 @@ class SamlRead(Protocol):
         """All of it, whatever the status of the organization; None if there is no such service."""
         ...
 
-    async def sign_on(self, service_id: UUID, state_hash: bytes, browser_hash: bytes, now: datetime) -> SignOn | None:
-        """The sign-on that waits with this state, if it was begun for this service in the browser with this cookie."""
-        ...
-
-    async def waiting(self, state_hash: bytes, now: datetime) -> tuple[Service, ServiceContext] | None:
-        """The service of the sign-on that waits with this state, wherever it was begun and whatever the status of the organization."""
-        ...
-
 
 class Saml(SamlRead, Protocol):
     """The same, changed. The organization is locked before a configuration or a certificate is."""
@@ -346,21 +338,41 @@ class Saml(SamlRead, Protocol):
         """As the active one, when there is no other. The service is the organization's."""
         ...
 
-    async def begin_sign_on(self, sign_on: SignOn) -> bool:
+    async def setup_of(self, service_id: UUID) -> Setup | None:
+        """All of how a service is set up that somebody is being signed out of."""
+        ...
+
+
+class SamlSignOnsRead(Protocol):
+    """What services have asked browsers to sign in for, looked at."""
+
+    async def find(self, service_id: UUID, state_hash: bytes, browser_hash: bytes, now: datetime) -> SignOn | None:
+        """The sign-on that waits with this state, if it was begun for this service in the browser with this cookie."""
+        ...
+
+    async def waiting(self, state_hash: bytes, now: datetime) -> tuple[Service, ServiceContext] | None:
+        """The service of the sign-on that waits with this state, wherever it was begun and whatever the status of the organization."""
+        ...
+
+
+class SamlSignOns(SamlSignOnsRead, Protocol):
+    """The same, changed; and by what services know people."""
+
+    async def begin(self, sign_on: SignOn) -> bool:
         """Keep it, unless the service has used the id of its request before, or is not there any more; whether it was kept."""
         ...
 
-    async def complete_sign_on(
+    async def complete(
         self, state_hash: bytes, user_id: UUID, session_id: UUID, ticket_hash: bytes, now: datetime
     ) -> tuple[str, str] | None:
         """Somebody has signed in for the sign-on that waits with this state; the slugs of organization and service, if there is one."""
         ...
 
-    async def answer_sign_on(self, service_id: UUID, state_hash: bytes, now: datetime) -> bool:
+    async def answer(self, service_id: UUID, state_hash: bytes, now: datetime) -> bool:
         """Nobody gets another answer. Exactly one caller wins."""
         ...
 
-    async def reopen_sign_on(self, service_id: UUID, state_hash: bytes) -> None:
+    async def reopen(self, service_id: UUID, state_hash: bytes) -> None:
         """It waits again, since nobody got the answer."""
         ...
 
@@ -377,6 +389,10 @@ class Saml(SamlRead, Protocol):
         """A browser's session signs somebody in to the service; under which index, which is the one of the first time."""
         ...
 
+
+class SamlLogouts(Protocol):
+    """Where sessions of browsers have signed people in to, and logouts under way."""
+
     async def participations(self, session_id: UUID) -> list[Participation]:
         """Where a browser's session has signed somebody in to, the first service first."""
         ...
@@ -387,40 +403,36 @@ class Saml(SamlRead, Protocol):
         """What was the session's is this one's now, if both are the same person's."""
         ...
 
-    async def begin_logout(self, logout: Logout) -> bool:
+    async def begin(self, logout: Logout) -> bool:
         """Keep it, unless the service that asks is not there any more; whether it was kept."""
         ...
 
-    async def lock_logout(self, browser_hash: bytes, now: datetime) -> Logout | None:
+    async def lock(self, browser_hash: bytes, now: datetime) -> Logout | None:
         """The logout under way in the browser with this cookie, locked until the transaction ends."""
         ...
 
-    async def mark_logout(self, logout_id: UUID, user_id: UUID | None, now: datetime, *, matched: bool) -> None:
+    async def mark(self, logout_id: UUID, user_id: UUID | None, now: datetime, *, matched: bool) -> None:
         """It has been looked at whom a service means: this person's session, if it matched."""
         ...
 
     async def mark_partial(self, logout_id: UUID) -> None: ...
 
-    async def add_logout_request(self, logout_id: UUID, request_id: str, to: Participation) -> bool:
+    async def add_request(self, logout_id: UUID, request_id: str, to: Participation) -> bool:
         """Have that service told; False where it is not there any more."""
         ...
 
-    async def next_logout_request(self, logout_id: UUID, now: datetime) -> tuple[str, Participation] | None:
+    async def next_request(self, logout_id: UUID, now: datetime) -> tuple[str, Participation] | None:
         """The next one to send, with its id; each comes once."""
         ...
 
-    async def take_logout_answer(
+    async def take_answer(
         self, browser_hash: bytes, org_id: UUID, service_id: UUID, request_id: str, now: datetime, *, is_success: bool
     ) -> bool:
         """What the service says to a request that was sent with this browser; False where there is none that waits."""
         ...
 
-    async def end_logout(self, logout_id: UUID) -> bool:
+    async def end(self, logout_id: UUID) -> bool:
         """Forget it; whether not everybody said that it was done, or could be told."""
-        ...
-
-    async def setup_of(self, service_id: UUID) -> Setup | None:
-        """All of how a service is set up that somebody is being signed out of."""
         ...
 
 
@@ -1754,13 +1766,13 @@ class Guesses(RightAnswers, Protocol):
 class ProviderStates(Protocol):
     """Browsers that were sent to identity providers, by the hash of the state that they have to come back with."""
 
-    async def add(self, trip: Trip) -> bool:
+    async def add(self, pending: ProviderState) -> bool:
         """Whether the service, or the live session, is there that it is for; else nothing is added."""
         ...
 
 
 class Returns(Protocol):
-    async def take(self, state_hash: bytes, browser_hash: bytes, provider: Provider, now: datetime) -> Trip | None:
+    async def take(self, state_hash: bytes, browser_hash: bytes, provider: Provider, now: datetime) -> ProviderState | None:
         """Use the state up, in the browser in which it was made, and for this provider. Exactly one caller wins."""
         ...
 
@@ -1812,6 +1824,8 @@ class Reading(Protocol):
     def oauth_credentials(self) -> OAuthCredentialsRead: ...
     @property
     def saml(self) -> SamlRead: ...
+    @property
+    def saml_sign_ons(self) -> SamlSignOnsRead: ...
 
     @property
     def accounts(self) -> AccountsRead: ...
@@ -1886,6 +1900,10 @@ class Transaction(Protocol):
     def oauth_credentials(self) -> OAuthCredentials: ...
     @property
     def saml(self) -> Saml: ...
+    @property
+    def saml_sign_ons(self) -> SamlSignOns: ...
+    @property
+    def saml_logouts(self) -> SamlLogouts: ...
 
     @property
     def accounts(self) -> Accounts: ...

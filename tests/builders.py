@@ -29,7 +29,7 @@ from adapters.payments import HttpPayments
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from adapters.providers import HttpProviders
-from adapters.saml_documents import XmlDocuments
+from adapters.saml.documents import XmlDocuments
 from core import login, mails, signing_keys
 from core.access import SYSTEM, Caller, Claims, Role, ServiceContext
 from core.accounts import Account, Origin

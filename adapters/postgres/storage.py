@@ -11,11 +11,10 @@ from adapters.postgres.accounts import Accounts
 from adapters.postgres.analytics import Analytics
 from adapters.postgres.api_keys import ApiKeys
 from adapters.postgres.audit import Audit
-from adapters.postgres.authorization_codes import AuthorizationCodes
 from adapters.postgres.billing import Billing, Cancellations
 from adapters.postgres.branding import Branding
 from adapters.postgres.deliveries import Deliveries
-from adapters.postgres.device_codes import DeviceCodes
+from adapters.postgres.device_flow import DeviceCodes
 from adapters.postgres.devices import Devices
 from adapters.postgres.domains import Domains
 from adapters.postgres.driver import Connection
@@ -30,6 +29,7 @@ from adapters.postgres.logins import Logins
 from adapters.postgres.mails import Mails
 from adapters.postgres.members import Members
 from adapters.postgres.mfa import Mfa, MfaLog
+from adapters.postgres.oauth import AuthorizationCodes
 from adapters.postgres.oauth_credentials import OAuthCredentials
 from adapters.postgres.one_time_tokens import OneTimeTokens
 from adapters.postgres.organizations import Organizations
@@ -39,9 +39,10 @@ from adapters.postgres.platform_users import PlatformUsers
 from adapters.postgres.pool import Pool, translated
 from adapters.postgres.pre_auths import PreAuths
 from adapters.postgres.privacy import Privacy
-from adapters.postgres.provider_states import ProviderStates
 from adapters.postgres.records import Records
 from adapters.postgres.saml import Saml
+from adapters.postgres.saml_logout import SamlLogouts
+from adapters.postgres.saml_sign_on import SamlSignOns
 from adapters.postgres.sealed import Sealed
 from adapters.postgres.service_users import ServiceUsers
 from adapters.postgres.services import Services
@@ -49,6 +50,7 @@ from adapters.postgres.sessions import Sessions
 from adapters.postgres.siem import Siem
 from adapters.postgres.signing_keys import SigningKeys
 from adapters.postgres.smtp import Smtp
+from adapters.postgres.social import ProviderStates
 from adapters.postgres.subscriptions import Subscriptions
 from adapters.postgres.tiers import Tiers
 from adapters.postgres.webhooks import Webhooks
@@ -92,6 +94,7 @@ class Reading:
         "platform_users",
         "privacy",
         "saml",
+        "saml_sign_ons",
         "service_users",
         "services",
         "sessions",
@@ -135,6 +138,7 @@ class Reading:
         self.identities = Identities(connection, vault)
         self.oauth_credentials = OAuthCredentials(connection, vault)
         self.saml = Saml(connection, vault)
+        self.saml_sign_ons = SamlSignOns(connection)
         self.webhooks = Webhooks(connection, vault)
         self.deliveries = Deliveries(connection, vault)
 
@@ -176,6 +180,7 @@ class Transaction(Reading):
         "mails",
         "pre_auths",
         "provider_states",
+        "saml_logouts",
         "sealed",
     )
 
@@ -196,6 +201,7 @@ class Transaction(Reading):
         self.guesses = Guesses(connection)
         self.leases = Leases(connection)
         self.housekeeping = Housekeeping(connection)
+        self.saml_logouts = SamlLogouts(connection)
         self.sealed = Sealed(connection, vault)
 
     def acts_as(self, person: Person) -> None:

@@ -44,7 +44,8 @@ from entrypoints.http import (
     platform_users,
     privacy,
     saml,
-    saml_protocol,
+    saml_logout,
+    saml_sign_on,
     service_info,
     service_users,
     services,
@@ -63,7 +64,7 @@ from entrypoints.http.context import Served, exchange, serve
 from entrypoints.http.error_body import oauth_error_body, oauth_error_of
 from entrypoints.http.errors import error_page, handle_errors, prefers_page
 from entrypoints.http.limits import RateLimits
-from entrypoints.http.openapi import changes_state, describe_interface, interface_description, speaks_oauth
+from entrypoints.http.openapi import changes_state, describe_interface, interface_description, is_oauth
 from entrypoints.http.outer import Exchange, Headers, Outer, Refused, json_error
 from ports import Ports
 
@@ -185,7 +186,7 @@ def routed() -> Application:
         webhooks, smtp, branding, domains, oauth_credentials, saml, home_realm, siem,
         service_users, subscriptions, service_info,
         oauth, social,
-        governance, platform_users, impersonation, sign_in, account, saml_protocol, billing, operations,
+        governance, platform_users, impersonation, sign_in, account, saml_sign_on, saml_logout, billing, operations,
     ):  # fmt: skip
         app.register_blueprint(area.routes)
     app.before_request(_look_at_address)
@@ -226,7 +227,7 @@ class RouteTable:
 def _render_error(routes: RouteTable, refused: Refused, exchange: Exchange, accept: str | None) -> tuple[Headers, bytes]:
     """What the outer layer refuses looks as if the route had refused it."""
     view = routes.view(exchange.path, exchange.method)
-    if speaks_oauth(view):
+    if is_oauth(view):
         return [(b"content-type", b"application/json")], oauth_error_body(refused.sentence, refused.code, oauth_error_of(refused.status))
     if not prefers_page(view, exchange.path, accept):
         return json_error(refused, exchange, accept)

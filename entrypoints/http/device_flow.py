@@ -14,7 +14,7 @@ from core.access import Person, Visitor
 from core.device_flow import INTERVAL, TTL, VERIFY, RequestStatus, Verdict, Waiting
 from core.errors import Invalid, Limited, Refusal
 from core.limits import DEVICE
-from core.oauth import Wanted
+from core.oauth import AuthorizationRequest
 from core.oauth import identify as identify_application
 from core.words import moment
 from entrypoints.http import cookies
@@ -24,7 +24,7 @@ from entrypoints.http.client_address import limit_key
 from entrypoints.http.context import caller, exchange, page_response, ports, served, signed_in
 from entrypoints.http.forms import parameters, read_form
 from entrypoints.http.oauth import credentials
-from entrypoints.http.openapi import describes_page, oauth, refuses, serves_both, takes
+from entrypoints.http.openapi import describes_page, refuses, serves_both, speaks_oauth, takes
 from entrypoints.http.pages import render
 from entrypoints.http.sign_in import refused_page
 
@@ -62,7 +62,7 @@ class DeviceRequested(Shown):
 @routes.post("/auth/device/code")
 @anyone(limit=DEVICE)
 @refuses(400, 401, 403, 404)
-@oauth
+@speaks_oauth
 @takes(DeviceRequest)
 @validate_response(DeviceRequested)
 async def request_codes() -> tuple[DeviceRequested, int, dict[str, str]]:
@@ -71,7 +71,7 @@ async def request_codes() -> tuple[DeviceRequested, int, dict[str, str]]:
     client_id, client_secret = credentials(asked.client_id, asked.client_secret)
     if client_secret is not None:  # none is needed, but a wrong one is wrong (RFC 6749 section 5.2)
         await identify_application(ports(), client_id, client_secret)
-    wanted = Wanted(
+    wanted = AuthorizationRequest(
         org=asked.org,
         service=asked.service,
         client_id=client_id,

@@ -29,7 +29,7 @@ from core.errors import (
 )
 from entrypoints.http.context import exchange
 from entrypoints.http.error_body import SENTENCES, code_of, error_body, failed, oauth_error_body, oauth_error_of
-from entrypoints.http.openapi import is_page, speaks_oauth
+from entrypoints.http.openapi import is_oauth, is_page
 from entrypoints.http.pages import Page, render
 
 log = structlog.get_logger("http")
@@ -178,7 +178,7 @@ async def respond(error: Exception) -> Response:
         page = error_page(answer.status, answer.message, exchange().request_id)
         return Response(page.body, answer.status, {**page.headers, **answer.headers})
     body = error_body(answer.message, answer.code)
-    if speaks_oauth(_view()):
+    if is_oauth(_view()):
         body = oauth_error_body(answer.message, answer.code, answer.oauth_error)
     return Response(body, answer.status, answer.headers, content_type="application/json")
 

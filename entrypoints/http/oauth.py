@@ -13,7 +13,7 @@ from quart_schema import validate_response
 from core import branding, browser, device_flow, login, oauth
 from core.access import Visitor
 from core.errors import ClientInvalid, Forbidden, GrantInvalid, Invalid, NotFound, SessionEnded, refuse
-from core.oauth import AUTHORIZE, Application, Authorization, Wanted
+from core.oauth import AUTHORIZE, Application, Authorization, AuthorizationRequest
 from core.providers import Provider
 from core.sessions import TokenPair
 from entrypoints.http import cookies
@@ -22,8 +22,7 @@ from entrypoints.http.bodies import Body, Shown, Text
 from entrypoints.http.context import caller, exchange, page_response, ports, served
 from entrypoints.http.forms import parameters, read_form
 from entrypoints.http.limits import admit, admit_client, admit_poll
-from entrypoints.http.openapi import describes, describes_page, refuses, takes
-from entrypoints.http.openapi import oauth as speaks_oauth
+from entrypoints.http.openapi import describes, describes_page, refuses, speaks_oauth, takes
 from entrypoints.http.pages import render
 from entrypoints.http.sign_in import form_targets, redirect, visitor
 
@@ -151,7 +150,7 @@ async def answer() -> Response:
 async def _asked() -> Authorization:
     if any(len(values) > 1 for _, values in request.args.lists()):  # RFC 6749 section 3.1
         raise ParameterTwice
-    authorization = await oauth.judge(ports(), Wanted.of(request.args))
+    authorization = await oauth.judge(ports(), AuthorizationRequest.of(request.args))
     if authorization.context is not None:
         exchange().organization = authorization.context.org_slug
     return authorization

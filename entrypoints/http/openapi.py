@@ -100,13 +100,13 @@ def changes_state(view: Callable[..., Any]) -> bool:
     return description is not None and description.changes_state
 
 
-def oauth(view: V) -> V:
+def speaks_oauth(view: V) -> V:
     """Say that a route is called by clients of OAuth, to whom errors are told as these expect it (decisions, point 94)."""
     setattr(view, _OAUTH, True)
     return view
 
 
-def speaks_oauth(view: Callable[..., Any] | None) -> bool:
+def is_oauth(view: Callable[..., Any] | None) -> bool:
     """Whether clients of OAuth call this route; None is no route."""
     return getattr(view, _OAUTH, False)
 
@@ -233,7 +233,7 @@ def _errors(rule: Rule, method: str, access: Access, operation: dict[str, Any], 
         statuses.add(429)
     if rule.arguments:
         statuses.add(404)
-    body = "OAuthError" if speaks_oauth(view) else "Error"
+    body = "OAuthError" if is_oauth(view) else "Error"
     content: dict[str, Any] = {"application/json": {"schema": {"$ref": f"#/components/schemas/{body}"}}}
     if page:
         content = {PAGE: {"schema": {"type": "string"}}, **content}  # the latter for whoever asks for it

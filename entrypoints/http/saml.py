@@ -1,26 +1,25 @@
-"""How the identity provider of a service is set up (organizations.md section 4.3)."""
+"""How the identity provider of a service is set up, and what applications have to know of it (organizations.md section 4.3)."""
 
 from typing import Annotated
 
-from pydantic import Field, WithJsonSchema
-from quart import Blueprint, Response, request
-from quart_schema import document_response, validate_querystring, validate_request, validate_response
+from pydantic import WithJsonSchema
+from quart import Blueprint, Response
+from quart_schema import validate_request, validate_response
 
-from core import saml, saml_sign_on
+from core import saml
 from core.access import Capability
 from core.saml import Certificate, Configuration, NameIdFormat
-from core.saml_sign_on import Answer
-from entrypoints.http.access import member
+from entrypoints.http.access import anyone, member
 from entrypoints.http.bodies import Body, Shown, Text, Timestamp
-from entrypoints.http.context import acting_member, page_response, ports
-from entrypoints.http.openapi import refuses
-from entrypoints.http.pages import render
-from entrypoints.http.queries import Query
+from entrypoints.http.context import acting_member, ports
+from entrypoints.http.openapi import describes, refuses
+from entrypoints.http.saml_messages import PROVIDER
 from entrypoints.http.services import of_a_service
 
 routes = Blueprint("saml", __name__)
 
 SAML = "/api/organizations/<org_slug>/services/<service_slug>/saml"
+METADATA = "application/samlmetadata+xml"
 
 # Which there are is the use case's to say, which also knows their short names.
 Format = Annotated[Text, WithJsonSchema({"type": "string", "examples": ["emailAddress", "unspecified", "persistent", "transient"]})]
@@ -152,46 +151,11 @@ async def certificate(org_slug: str, service_slug: str) -> CertificateShown:
     return _show(await saml.certificate(ports(), acting_member(), service_slug))
 
 
-class Unasked(Query):
-    """`RelayState` is handed on to the application, which may take it for where to go."""
-
-    relay_state: Text | None = Field(default=None, alias="RelayState")
-
-
-class AnswerShown(Shown):
-    """What to post to the application, at `acs_url`: `SAMLResponse`, in base64, and `RelayState` where there is one."""
-
-    acs_url: str
-    saml_response: str
-    relay_state: str | None
-
-
-@routes.get(f"{SAML}/login")
-@member(Capability.ORGANIZATION_VIEW, impersonated=False)
-@refuses(400)
-@validate_querystring(Unasked)
-@document_response(AnswerShown)
-async def login(org_slug: str, service_slug: str, query_args: Unasked) -> Response | AnswerShown:
-    """Sign yourself in to the application, which has not asked for it.
-
-    The answer is a page that posts to the application, or what it would post as JSON, if you prefer that.
-    """
-    answer = await saml_sign_on.unasked(ports(), acting_member(), service_slug, query_args.relay_state)
-    if request.accept_mimetypes.best_match(["text/html", "application/json"]) != "application/json":
-        return answer_page(answer)
-    shown = AnswerShown(acs_url=answer.acs_url, saml_response=answer.saml_response, relay_state=answer.relay_state)
-    return Response(shown.model_dump_json(), 200, {"Cache-Control": "no-store"}, content_type="application/json")
-
-
-def answer_page(answer: Answer) -> Response:
-    """The page that posts an answer to the application: by itself, and by a button where there are no scripts."""
-    page = render(
-        "saml_answer.html",
-        form_action=saml.form_target(answer.acs_url),
-        scripted=True,
-        acs_url=answer.acs_url,
-        saml_response=answer.saml_response,
-        relay_state=answer.relay_state,
-        is_error=answer.is_error,
-    )
-    return page_response(page)
+@routes.get(f"{PROVIDER}/metadata")
+@anyone
+@refuses(403)
+@describes({200: "An EntityDescriptor."}, content_type=METADATA)
+async def metadata(org_slug: str, service_slug: str) -> Response:
+    """What an application has to know of its identity provider."""
+    document = await saml.metadata(ports(), org_slug, service_slug)
+    return Response(document, 200, {"Cache-Control": "no-cache"}, content_type=METADATA)

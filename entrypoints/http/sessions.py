@@ -11,6 +11,7 @@ from core import saml_sign_on, sessions
 from core.errors import Invalid
 from core.limits import LOGIN, MFA_VERIFICATION
 from core.login import PreAuth, SignedIn
+from core.oauth import ServiceHalfNamed
 from core.sessions import TokenPair
 from core.values import Email
 from entrypoints.http.access import anyone, person_anywhere, pre_auth
@@ -65,10 +66,6 @@ class SamlStateAndService(Invalid):
     """A SAML sign-on says itself which service it is for: send saml_state without org_slug and service_slug."""
 
 
-class ServiceHalfNamed(Invalid):
-    """To sign in to a service, send both org_slug and service_slug; to sign in to your account, neither."""
-
-
 @routes.post("/api/auth/login")
 @anyone(limit=LOGIN)
 @refuses(401, 403, 404)
@@ -83,7 +80,7 @@ async def login(data: Credentials) -> LoginAnswer:
     service = None
     if data.org_slug is not None or data.service_slug is not None:
         if data.org_slug is None or data.service_slug is None:
-            raise ServiceHalfNamed
+            raise ServiceHalfNamed("To sign in to a service, send both org_slug and service_slug; to sign in to your account, neither.")
         service = await signing_in.service_to_sign_in_to(ports(), data.org_slug, data.service_slug)
     email, device = Email(data.email), client(data.device_token)
     found = await signing_in.with_password(ports(), caller(), email, data.password, device, service, saml_state=data.saml_state)

@@ -2,11 +2,11 @@
 
 import re
 from typing import Any, Final
-from urllib.parse import unquote, urlencode, urlsplit
+from urllib.parse import unquote, urlencode
 
 from quart import Blueprint, Response, request
 
-from core import accounts, branding, browser, login, oauth, saml_logout, saml_sign_on, signing_keys, social
+from core import accounts, branding, browser, login, oauth, saml_logout, saml_sign_on, signing_keys, social, uris
 from core.access import Visitor
 from core.browser import FormTokenWrong
 from core.devices import Client
@@ -14,7 +14,7 @@ from core.errors import Invalid, Limited, Refusal, SessionEnded, Unauthenticated
 from core.limits import FORGOT_PASSWORD, LOGIN, MFA_VERIFICATION
 from core.login import PreAuth, PreAuthInvalid, SignedIn
 from core.mfa import CodeMalformed, CodeWrong
-from core.values import Email, is_host_name
+from core.values import Email
 from entrypoints.http import cookies
 from entrypoints.http.access import ACCOUNT, SIGN_IN, anyone
 from entrypoints.http.context import agent, caller, exchange, page_response, ports
@@ -45,9 +45,9 @@ def safe_next(text: str) -> str:
     return ACCOUNT if any(unquote(part) in _DOTS for part in path.split("/")) else text
 
 
-def redirect(target: str) -> Response:
-    """On to another page of ours, by GET."""
-    return Response(b"", 303, {"Location": target, "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
+def redirect(target: str, status: int = 303) -> Response:
+    """On to another page, by GET; where a protocol wants another status, with that."""
+    return Response(b"", status, {"Location": target, "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
 
 
 def refused_page(refusal: Refusal, name: str, *, form_action: str = "'self'", **values: Any) -> Response:
@@ -77,12 +77,7 @@ async def visitor() -> Visitor | None:
 def form_targets(redirect_uri: str | None) -> str:
     """Where the forms of a page may lead, as its policy says it. Browsers hold the policy against where an answer sends them on to as well,
     which is an application's redirect URI in the end."""
-    if redirect_uri is None:
-        return "'self'"
-    parts = urlsplit(redirect_uri)
-    # Of applications' own schemes there is nothing more to name, and a policy cannot name IPv6 addresses.
-    named = parts.scheme in ("http", "https") and is_host_name(parts.hostname or "")
-    return f"'self' {parts.scheme}:{f'//{parts.netloc.lower()}' if named else ''}"
+    return "'self'" if redirect_uri is None else f"'self' {uris.form_target(redirect_uri)}"
 
 
 async def purpose(after: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from werkzeug.routing import BaseConverter
 from core import social
 from core.devices import Client
 from core.errors import ProviderFailed, refuse
-from core.oauth import Wanted
+from core.oauth import AuthorizationRequest
 from core.providers import Provider
 from core.social import LINKED, ConsentRefused, StateUnknown
 from entrypoints.http import cookies
@@ -40,10 +40,6 @@ class ProviderConverter(BaseConverter):
     regex = "|".join(provider.value for provider in Provider)
 
 
-def _to(address: str) -> Response:
-    return Response(b"", 302, {"Location": address, "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
-
-
 @routes.get("/auth/<provider:provider>")
 @anyone
 @refuses(400, 403, 404)
@@ -56,9 +52,9 @@ async def start(provider: str) -> Response:
         address = await social.begin_link(*here, browser, served().base_url, ticket, None if me is None else me.user_id)
     else:
         after = safe_next(request.args["next"]) if ask("next") else None
-        wanted = Wanted.of(request.args)
+        wanted = AuthorizationRequest.of(request.args)
         address = await social.begin(*here, browser, served().base_url, wanted, user_code=ask("user_code") or None, after=after)
-    response = _to(address)
+    response = redirect(address, 302)
     cookies.keep_device_cookie(response, browser)
     return response
 
@@ -83,25 +79,25 @@ async def start(provider: str) -> Response:
 async def callback(provider: str) -> Response:
     """Where identity providers send browsers back to."""
     browser, state = cookies.device_cookie(), request.args.get("state")
-    trip = await social.returned(ports(), provider, browser, state)
+    pending = await social.returned(ports(), provider, browser, state)
     browser, state = browser or refuse(StateUnknown), state or refuse(StateUnknown)
     given: dict[str, Any] = {"code": request.args.get("code"), "error": request.args.get("error"), "issuer": request.args.get("iss")}
     try:
-        whom = await social.vouched(ports(), trip, browser, state, served().base_url, **given)
+        whom = await social.vouched(ports(), pending, browser, state, served().base_url, **given)
     except (ConsentRefused, ProviderFailed) as failed:
         error = "access_denied" if isinstance(failed, ConsentRefused) else "server_error"
-        address = await social.told(ports(), trip, error, served().base_url)
+        address = await social.told(ports(), pending, error, served().base_url)
         if address is None:
             raise
         exchange().error_code = failed.code
-        return _to(address)
-    if trip.user_id is None:
+        return redirect(address, 302)
+    if pending.user_id is None:
         client = Client(device_id=browser, token=cookies.trust_cookie())
-        return await go_on(await social.sign_in(ports(), caller(), trip, whom, client), trip.after)
+        return await go_on(await social.sign_in(ports(), caller(), pending, whom, client), pending.after)
     me = await visitor()
-    await social.link(ports(), caller(), trip, whom, None if me is None else me.user_id)
+    await social.link(ports(), caller(), pending, whom, None if me is None else me.user_id)
     if me is None:  # it was begun elsewhere, by a program that has the person's token
-        return page_response(render("linked.html", provider=trip.provider.value.title()))
+        return page_response(render("linked.html", provider=pending.provider.value.title()))
     response = redirect(LINKED)
     cookies.set_notice_cookie(response, "linked")
     return response

@@ -9,7 +9,8 @@ from quart_trio import QuartTrio
 
 from core.browser import form_token
 from core.oauth import AUTHORIZE
-from tests.access.world import HOME, World, saml_of
+from tests.access.saml import saml_of
+from tests.access.world import HOME, World
 from tests.builders import BASE_URL, Answer, Api
 from tests.fakes.outside import FakeClock
 from tests.http.visitor import ACCOUNT, Visitor

@@ -395,7 +395,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"PUT {SERVICE}/oauth-credentials/<provider>": Request({"client_id": "another", "client_secret": "and its secret"}),
     f"POST {SERVICE}/saml": Request({"enabled": True, "entity_id": "https://anywhere.example", "acs_url": "https://anywhere.example/acs"}),
     "POST /saml/<org_slug>/<service_slug>/sso": Request(form={"SAMLRequest": "made up"}),
-    "GET /saml/<org_slug>/<service_slug>/authenticate": Request(query={"saml_state": "made up"}),
+    "GET /saml/<org_slug>/<service_slug>/authenticate": Request(query={"saml_state": "{saml_state}"}),  # in another browser
     "POST /saml/<org_slug>/<service_slug>/slo": Request(form={"SAMLRequest": "made up"}),
     f"GET {ORG}/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     f"DELETE {ORG}/users/<user_id>/sessions": Request(things={"user_id": "{end_user_id}"}),

@@ -18,7 +18,8 @@ from core.values import new_id
 from ports import Ports
 from tests.access.belongings import backup_codes, begin_in_browser, password_of
 from tests.access.parties import Parties
-from tests.access.world import HOME, World, saml_of
+from tests.access.saml import saml_of
+from tests.access.world import HOME, World
 from tests.builders import Answer, Api, add_account, add_member, add_platform_owner, everyone, run_sql, sign_in
 from tests.fakes.outside import FakeClock
 from tests.mfa import STEP, Authenticator

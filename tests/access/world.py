@@ -28,12 +28,12 @@ from core.oauth_credentials import Credentials
 from core.one_time_tokens import Purpose
 from core.organizations import Membership, Organization
 from core.providers import Provider
-from core.saml import Configuration, NameIdFormat
 from core.services import Plan, Service, ServiceType
 from core.values import Domain, Email, Slug, digest, new_id, new_secret
 from core.webhooks import SUBSCRIBABLE, Webhook
 from ports import Ports
 from tests.access.belongings import COUNTRY, Belongings, add_code, backup_codes, begin_in_browser, password_of, wait_for_code
+from tests.access.saml import saml_of, sign_on_with_saml
 from tests.access.state import State, state
 from tests.builders import SignedIn, add_account, mail_server, run_sql, sign_in
 from tests.identities import add_identity
@@ -362,6 +362,7 @@ async def _add_tenant(
     # Whom both know signs in to services of either, so that what one of them is told of it must not be what happened at the other.
     for user in (people["end-user"], further, *([both] if both else [])):
         await _use(ports, pool, organization, services[0], user)
+        saml_state = await sign_on_with_saml(ports, pool, slug, org, services[0], user)
     ends = now + timedelta(days=30)
     plan = UUID(of_services["used_plan_id"])
     await add_subscription(ports, pool, services[0], people["end-user"].id, plan, ends=ends, provider=f"sub_{slug}")
@@ -373,6 +374,7 @@ async def _add_tenant(
         "webhook_id": str(webhook),
         "delivery_id": str(delivery),
         "user_code": user_code,
+        "saml_state": saml_state,
         "authorization_code": code,
         "code_verifier": verifier,
         "redirect_uri": f"https://shop.{slug}.example/callback",
@@ -526,19 +528,6 @@ async def _add_services(ports: Ports, organization: Organization, owner: Account
         "domain": f"{slug}.example",
     }
     return (shop.id, desk.id), things
-
-
-def saml_of(slug: str, service_slug: str) -> Configuration:
-    """How the identity provider of this service is set up."""
-    return Configuration(
-        enabled=True,
-        entity_id=f"https://{service_slug}.{slug}.example/metadata",
-        acs_url=f"https://{service_slug}.{slug}.example/acs",
-        slo_url=f"https://{service_slug}.{slug}.example/slo",
-        name_id_format=NameIdFormat.PERSISTENT,
-        attribute_mapping={"email": f"mail of {slug}"},
-        sign_response=False,
-    )
 
 
 async def _add_keys(ports: Ports, organization: Organization, services: tuple[UUID, UUID], owner: Account) -> Mapping[str, str]:

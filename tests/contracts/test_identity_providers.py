@@ -17,7 +17,7 @@ from joserfc import jws
 
 from adapters.providers import HttpProviders, ProviderSettings
 from core.errors import ProviderFailed
-from core.providers import Asking, Provider, ProviderClient, ProviderTokens, Vouched
+from core.providers import AuthenticationRequest, FederatedIdentity, Provider, ProviderClient, ProviderTokens
 from core.values import new_secret
 from tests.builders import everyone
 from tests.fakes.http_server import TRAP, Answer, in_form, in_json
@@ -28,8 +28,8 @@ BACK = "https://id.example.com/auth/somewhere/callback"
 OPENID = (Provider.WEBSUITE, Provider.OFFICESUITE)
 
 
-def asking(**changes: Any) -> Asking:
-    plain = Asking(CLIENT, BACK, state=new_secret(), nonce=new_secret(), code_verifier=new_secret(), scopes=None)
+def asking(**changes: Any) -> AuthenticationRequest:
+    plain = AuthenticationRequest(CLIENT, BACK, state=new_secret(), nonce=new_secret(), code_verifier=new_secret(), scopes=None)
     return replace(plain, **changes)
 
 
@@ -49,7 +49,7 @@ class Case:
         """Other settings."""
         self.providers = HttpProviders({self.provider: self.server.settings(**changes)}, self.clock, deadline=deadline)
 
-    def go(self, wanted: Asking) -> str:
+    def go(self, wanted: AuthenticationRequest) -> str:
         """What somebody comes back with who was sent there."""
         back = self.server.visit(self.providers.address(self.provider, wanted))
         address, _, query = back.partition("?")
@@ -59,7 +59,7 @@ class Case:
         assert self.providers.is_issuer(self.provider, found["iss"])
         return found["code"]
 
-    async def vouched(self, **changes: Any) -> Vouched:
+    async def vouched(self, **changes: Any) -> FederatedIdentity:
         wanted = asking(**changes)
         return await self.providers.vouch(self.provider, wanted, self.go(wanted))
 
@@ -156,7 +156,7 @@ async def test_somebody_is_vouched_for_with_every_field(case: Case) -> None:
     case.server.scope = "openid email calendar"
     vouched = await case.vouched()
     tokens = vouched.tokens
-    assert vouched == Vouched(
+    assert vouched == FederatedIdentity(
         issuer=case.server.address,
         subject="4711",
         email=vouched.email,

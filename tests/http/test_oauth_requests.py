@@ -10,7 +10,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.pool import Pool
 from core.access import Role
 from core.accounts import Account
-from core.oauth import Wanted
+from core.oauth import AuthorizationRequest
 from core.policy import Policy
 from core.values import digest
 from entrypoints.http.app import Edge
@@ -279,7 +279,7 @@ async def test_only_the_pages_own_form_is_described(party: Party) -> None:
         {field["name"] for field in described[method].get("parameters", ()) if field["in"] == "query"} for method in ("get", "post")
     )
     assert asked - said == {"response_type", "provider"}
-    assert said == set(Wanted.__slots__)
+    assert said == set(AuthorizationRequest.__slots__)
     [form] = described["post"]["requestBody"]["content"].values()
     assert form["schema"]["required"] == ["form_token", "answer"]
     assert "nobody else" in described["post"]["summary"] + described["post"].get("description", "")

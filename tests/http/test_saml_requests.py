@@ -262,8 +262,8 @@ async def test_an_id_is_good_once(visitor: Traveller, shop: Application, clock: 
     onward(await visitor.open(redirected(f"{blog.path}/sso", authn_request(blog, clock.now(), ID="_same"))))
 
 
-async def test_no_key_of_the_vault_is_asked_for_in_vain(visitor: Traveller, shop: Application, pool: Pool) -> None:
-    """What was sealed elsewhere does not open: that is our failure, and not told."""
+async def test_a_key_that_does_not_open_is_our_failure_and_is_not_told(visitor: Traveller, shop: Application, pool: Pool) -> None:
+    """As what was sealed elsewhere does not."""
     await run_sql(pool, "update saml_certificates set private_key = decode('00', 'hex')")
     answer = await visitor.open(f"{shop.path}/metadata")
     assert answer.status == 500

@@ -8,7 +8,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.pool import Pool
-from adapters.saml_documents import XmlDocuments
+from adapters.saml.documents import XmlDocuments
 from core.access import SYSTEM
 from core.accounts import Account
 from core.errors import Limited

@@ -1,4 +1,4 @@
-"""SAML documents, with lxml and xmlsec. They take megabytes, so adapters/saml_documents.py loads this with the first document.
+"""SAML documents, with lxml and xmlsec. They take megabytes, so documents.py loads this with the first document.
 
 Nothing here is put together from text: every value enters through the document's object model (security.md X-7).
 """

@@ -1,6 +1,6 @@
-"""XML for SAML: for now only the promise that the two libraries which will share documents share their libxml2.
+"""The promise that the two libraries which share documents share their libxml2.
 
-As a program, `python -m adapters.saml`, it keeps that promise or says in a sentence why it cannot.
+As a program, `python -m adapters.saml.libraries`, it keeps that promise or says in a sentence why it cannot.
 """
 
 import sys

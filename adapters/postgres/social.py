@@ -5,13 +5,13 @@ from typing import Final
 
 from adapters.postgres.statements import Repository, Row
 from core.providers import Provider
-from core.social import Trip
+from core.social import ProviderState
 
 COLUMNS: Final = "state_hash, browser_hash, provider, org_id, service_id, user_id, session_id, scopes, after, created_at, expires_at"
 
 
-def to_trip(row: Row) -> Trip:
-    return Trip(
+def to_provider_state(row: Row) -> ProviderState:
+    return ProviderState(
         state_hash=row[0],
         browser_hash=row[1],
         provider=Provider(row[2]),
@@ -29,7 +29,7 @@ def to_trip(row: Row) -> Trip:
 class ProviderStates(Repository):
     """ports.storage.ProviderStates and Returns."""
 
-    async def add(self, trip: Trip) -> bool:
+    async def add(self, pending: ProviderState) -> bool:
         # What it is for stays until the transaction ends, since the row refers to it: the service, or the session of whoever links.
         return await self._exists(
             f"""
@@ -42,23 +42,23 @@ class ProviderStates(Repository):
                    or exists (select 1 from sessions
                               where id = %(session_id)s and user_id = %(user_id)s and ended_at is null for key share))
             returning 1""",
-            state_hash=trip.state_hash,
-            browser_hash=trip.browser_hash,
-            provider=trip.provider,
-            org_id=trip.org_id,
-            service_id=trip.service_id,
-            user_id=trip.user_id,
-            session_id=trip.session_id,
-            scopes=None if trip.scopes is None else list(trip.scopes),
-            after=trip.after,
-            created_at=trip.created_at,
-            expires_at=trip.expires_at,
+            state_hash=pending.state_hash,
+            browser_hash=pending.browser_hash,
+            provider=pending.provider,
+            org_id=pending.org_id,
+            service_id=pending.service_id,
+            user_id=pending.user_id,
+            session_id=pending.session_id,
+            scopes=None if pending.scopes is None else list(pending.scopes),
+            after=pending.after,
+            created_at=pending.created_at,
+            expires_at=pending.expires_at,
         )
 
     # What comes back from a provider says nothing of an organization: the state is all that tells for which one the browser went.
-    async def take(self, state_hash: bytes, browser_hash: bytes, provider: Provider, now: datetime) -> Trip | None:
+    async def take(self, state_hash: bytes, browser_hash: bytes, provider: Provider, now: datetime) -> ProviderState | None:
         return await self._one(
-            to_trip,
+            to_provider_state,
             f"""
             delete from provider_states
             where state_hash = %(state_hash)s and browser_hash = %(browser_hash)s and provider = %(provider)s and expires_at > %(now)s

@@ -44,8 +44,8 @@ class XmlDocuments:
 
     async def _run(self, work: Callable[[Any], T]) -> T:
         def run() -> T:
-            from adapters import saml_xml
+            from adapters.saml import xml
 
-            return work(saml_xml)
+            return work(xml)
 
         return await self._threads.run(run)

@@ -1,0 +1,190 @@
+"""SAML: where browsers have signed people in to services, and who is being signed out there."""
+
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from adapters.postgres.statements import Repository, Row
+from core.saml import NameIdFormat
+from core.saml_logout import Logout, Participation
+from core.saml_messages import NameId
+
+PARTICIPATION: Final = "org_id, service_id, session_index, name_id, name_id_format"
+LOGOUT: Final = (
+    "id, browser_hash, org_id, service_id, request_id, relay_state, name_id, session_index, user_id, begun_at, matched, is_partial, "
+    "created_at, expires_at, after, name_id_format"
+)
+
+
+def to_participation(row: Row) -> Participation:
+    return Participation(
+        org_id=row[0],
+        service_id=row[1],
+        session_index=row[2],
+        name_id=NameId(row[3], NameIdFormat(row[4])),
+        former_names=tuple(row[5]) if len(row) > 5 else (),
+    )
+
+
+def to_logout(row: Row) -> Logout:
+    return Logout(
+        id=row[0],
+        browser_hash=row[1],
+        org_id=row[2],
+        service_id=row[3],
+        request_id=row[4],
+        relay_state=row[5],
+        name_id=None if row[6] is None else NameId(row[6], NameIdFormat(row[15])),
+        session_indexes=tuple(row[7] or ()),
+        user_id=row[8],
+        begun_at=row[9],
+        matched=row[10],
+        is_partial=row[11],
+        created_at=row[12],
+        expires_at=row[13],
+        after=row[14],
+    )
+
+
+class SamlLogouts(Repository):
+    """ports.storage.SamlLogouts."""
+
+    async def participations(self, session_id: UUID) -> list[Participation]:
+        return await self._all(
+            to_participation,
+            f"""
+            select {PARTICIPATION}, former_names from saml_sessions where session_id = %(session_id)s order by created_at, service_id""",
+            session_id=session_id,
+        )
+
+    async def end_participations(self, session_id: UUID) -> None:
+        await self._run("delete from saml_sessions where session_id = %(session_id)s", session_id=session_id)
+
+    async def keep_participations(self, before: UUID, now_in: UUID) -> None:
+        await self._run(
+            """
+            update saml_sessions p set session_id = %(now_in)s
+            from sessions was, sessions now_in
+            where p.session_id = %(before)s and was.id = %(before)s and now_in.id = %(now_in)s and now_in.user_id = was.user_id
+              and not exists (
+                select 1 from saml_sessions newer where newer.session_id = %(now_in)s and newer.service_id = p.service_id)""",
+            before=before,
+            now_in=now_in,
+        )
+
+    async def begin(self, logout: Logout) -> bool:
+        # The service stays until the transaction ends, since the row refers to it; so for the requests below.
+        return await self._exists(
+            f"""
+            insert into saml_logouts ({LOGOUT})
+            select %(id)s, %(browser_hash)s, %(org_id)s, %(service_id)s, %(request_id)s, %(relay_state)s, %(name_id)s, %(session_indexes)s,
+                   %(user_id)s, %(begun_at)s, %(matched)s, %(is_partial)s, %(created_at)s, %(expires_at)s, %(after)s, %(name_id_format)s
+            where %(service_id)s::uuid is null or exists (
+                select 1 from services v where v.org_id = %(org_id)s and v.id = %(service_id)s for key share)
+            returning 1""",
+            id=logout.id,
+            browser_hash=logout.browser_hash,
+            org_id=logout.org_id,
+            service_id=logout.service_id,
+            request_id=logout.request_id,
+            relay_state=logout.relay_state,
+            name_id=logout.name_id.value if logout.name_id else None,
+            name_id_format=logout.name_id.format if logout.name_id else None,
+            session_indexes=list(logout.session_indexes),
+            user_id=logout.user_id,
+            begun_at=logout.begun_at,
+            matched=logout.matched,
+            is_partial=logout.is_partial,
+            created_at=logout.created_at,
+            expires_at=logout.expires_at,
+            after=logout.after,
+        )
+
+    async def lock(self, browser_hash: bytes, now: datetime) -> Logout | None:
+        return await self._one(
+            to_logout,
+            f"select {LOGOUT} from saml_logouts where browser_hash = %(browser_hash)s and expires_at > %(now)s for update",
+            browser_hash=browser_hash,
+            now=now,
+        )
+
+    async def mark(self, logout_id: UUID, user_id: UUID | None, now: datetime, *, matched: bool) -> None:
+        await self._run(
+            """
+            update saml_logouts
+            set begun_at = %(now)s, user_id = %(user_id)s, matched = %(matched)s, name_id = null, name_id_format = null,
+                session_index = null
+            where id = %(logout_id)s""",
+            logout_id=logout_id,
+            user_id=user_id,
+            now=now,
+            matched=matched,
+        )
+
+    async def mark_partial(self, logout_id: UUID) -> None:
+        await self._run("update saml_logouts set is_partial = true where id = %(logout_id)s", logout_id=logout_id)
+
+    async def add_request(self, logout_id: UUID, request_id: str, to: Participation) -> bool:
+        return await self._exists(
+            """
+            insert into saml_logout_requests (request_id, logout_id, org_id, service_id, session_index, name_id, name_id_format)
+            select %(request_id)s, %(logout_id)s, v.org_id, v.id, %(session_index)s, %(name_id)s, %(format)s
+            from services v where v.org_id = %(org_id)s and v.id = %(service_id)s for key share
+            returning 1""",
+            request_id=request_id,
+            logout_id=logout_id,
+            org_id=to.org_id,
+            service_id=to.service_id,
+            session_index=to.session_index,
+            name_id=to.name_id.value,
+            format=to.name_id.format,
+        )
+
+    async def next_request(self, logout_id: UUID, now: datetime) -> tuple[str, Participation] | None:
+        return await self._one(
+            lambda row: (row[0], to_participation(row[1:])),
+            f"""
+            update saml_logout_requests set sent_at = %(now)s
+            where request_id = (
+                select request_id from saml_logout_requests where logout_id = %(logout_id)s and sent_at is null
+                order by request_id limit 1)
+            returning request_id, {PARTICIPATION}""",
+            logout_id=logout_id,
+            now=now,
+        )
+
+    async def take_answer(
+        self, browser_hash: bytes, org_id: UUID, service_id: UUID, request_id: str, now: datetime, *, is_success: bool
+    ) -> bool:
+        return await self._exists(
+            """
+            with answered as (
+                update saml_logout_requests r set answered_at = %(now)s
+                from saml_logouts l
+                where r.request_id = %(request_id)s and r.org_id = %(org_id)s and r.service_id = %(service_id)s
+                  and r.sent_at is not null and r.answered_at is null
+                  and l.id = r.logout_id and l.browser_hash = %(browser_hash)s and l.expires_at > %(now)s
+                returning r.logout_id),
+            marked as (
+                update saml_logouts l set is_partial = true from answered where l.id = answered.logout_id and not %(is_success)s)
+            select 1 from answered""",
+            browser_hash=browser_hash,
+            org_id=org_id,
+            service_id=service_id,
+            request_id=request_id,
+            now=now,
+            is_success=is_success,
+        )
+
+    async def end(self, logout_id: UUID) -> bool:
+        return (
+            await self._one(
+                lambda row: bool(row[0]),
+                """
+                delete from saml_logouts l where l.id = %(logout_id)s
+                returning l.is_partial or exists (
+                    select 1 from saml_logout_requests r where r.logout_id = l.id and r.answered_at is null)""",
+                logout_id=logout_id,
+            )
+            or False
+        )

@@ -1,0 +1,98 @@
+"""Single logout (organizations.md section 4.3; decisions, point 183)."""
+
+from urllib.parse import urlencode
+
+from quart import Blueprint, Response, request
+
+from core import saml, saml_logout, saml_messages
+from core.errors import NotFound, OrganizationNotActive, refuse
+from core.saml_logout import GoThere, LogoutUnknown
+from core.saml_messages import MessageInvalid
+from entrypoints.http import cookies
+from entrypoints.http.access import ACCOUNT, SIGN_IN, anyone
+from entrypoints.http.context import caller, page_response, ports, served
+from entrypoints.http.forms import FORM, FormInvalid, fields_of_form
+from entrypoints.http.openapi import describes_page, refuses
+from entrypoints.http.pages import render
+from entrypoints.http.saml_messages import PROVIDER, REFUSALS, onward, sent
+from entrypoints.http.sign_in import visitor, with_next
+
+routes = Blueprint("saml_logout", __name__)
+
+
+async def _logout(org_slug: str, service_slug: str) -> Response:
+    try:
+        await saml.check_open(ports(), org_slug, service_slug)
+    except (NotFound, OrganizationNotActive) as closed:
+        return await _pass_over(org_slug, service_slug) or refuse(closed)
+    message = await sent()
+    asked, answered = message.document("SAMLRequest"), message.document("SAMLResponse")
+    base_url = served().base_url
+    if asked is not None:
+        started = await saml_logout.receive_request(ports(), base_url, caller(), org_slug, service_slug, asked, message.relay_state)
+        response = onward(started.path)
+        cookies.set_logout_cookie(response, started.cookie)
+        return response
+    if answered is not None and request.method == "POST":
+        # A form of another site comes without our cookies, and only the browser that was sent there may bring an answer: so it brings it
+        # once more, by the other binding.
+        query = urlencode({"SAMLResponse": saml_messages.packed_for_redirect(answered)})
+        return onward(f"{saml.path(org_slug, service_slug, 'slo')}?{query}")
+    if answered is not None:
+        cookie = cookies.logout_cookie()
+        return onward(await saml_logout.receive_response(ports(), base_url, caller(), org_slug, service_slug, answered, cookie))
+    if request.method == "POST":
+        raise MessageInvalid
+    return await _step()
+
+
+async def _pass_over(org_slug: str, service_slug: str) -> Response | None:
+    """On with the sign-out under way in this browser, although the service that it comes back from has closed meanwhile: what that one says
+    does not count, but the others are still to be told. None where there is nothing to go on with."""
+    if request.method == "POST":  # without cookies, so that it cannot be known here
+        try:
+            came_back = request.mimetype == FORM and "SAMLResponse" in dict(await fields_of_form())
+        except FormInvalid:
+            return None
+        return onward(saml.path(org_slug, service_slug, "slo")) if came_back else None
+    if "SAMLRequest" in request.args:
+        return None
+    try:
+        return await _step()
+    except LogoutUnknown:
+        return None
+
+
+async def _step() -> Response:
+    """The next step of the sign-out under way in this browser. Raises LogoutUnknown."""
+    step = await saml_logout.go_on(ports(), cookies.logout_cookie(), await visitor(), caller())
+    if isinstance(step, GoThere):
+        response = onward(step.address)
+    else:
+        response = page_response(render("signed_out.html", is_partial=step.is_partial, onward=with_next(SIGN_IN, step.after or ACCOUNT)))
+    if not isinstance(step, GoThere) or step.is_last:
+        cookies.clear_logout_cookie(response)
+    if await visitor() is None:
+        cookies.clear_session_cookie(response)
+    return response
+
+
+@routes.get(f"{PROVIDER}/slo")
+@anyone
+@refuses(403)
+@describes_page({200: "Signed out.", 302: "On to the next application, or back to the one that asked.", **REFUSALS}, changes_state=True)
+async def slo_by_redirect(org_slug: str, service_slug: str) -> Response:
+    """An application asks to have somebody signed out everywhere, or says that it has done so, by HTTP-Redirect.
+
+    That is a `SAMLRequest` or a `SAMLResponse`; without either, the browser goes on with the sign-out that is under way in it.
+    """
+    return await _logout(org_slug, service_slug)
+
+
+@routes.post(f"{PROVIDER}/slo")
+@anyone
+@refuses(403)
+@describes_page({303: "On to the page that signs out.", **REFUSALS}, form=["SAMLRequest"])
+async def slo_by_post(org_slug: str, service_slug: str) -> Response:
+    """The same by HTTP-POST."""
+    return await _logout(org_slug, service_slug)
