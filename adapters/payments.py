@@ -20,7 +20,7 @@ from adapters.exchanges import LONGEST_ANSWER, ExchangeFailed, Exchanges, decode
 from core import payments
 from core.checkout import Checkout
 from core.errors import PaymentsFailed
-from core.payments import Begun, CustomerGone, Seen, Unreadable
+from core.payments import Begun, CustomerGone, ProviderFailed, Seen, Unreadable
 from core.values import is_plain
 from ports.observe import Clock
 
@@ -105,15 +105,16 @@ class HttpPayments:
                 query["starting_after"] = seen[-1].subscription.id
         return seen
 
-    async def cancel(self, id_: str) -> None:
+    async def cancel(self, id_: str) -> bool:
         async with self._conversation() as talk:
             found = await talk.ask("DELETE", f"subscriptions/{id_}")
-            if found.status == 200 or found.status == 404:
-                return
-            # Some say that about what is over; then it can be read.
+            if found.status == 200:
+                return True
+            # That is said of what is over, too; then it can be read.
             still = await talk.get(f"subscriptions/{id_}", {}) if 400 <= found.status < 500 else _fail("it failed")
             if still is not None and not self._seen(still, talk.date).subscription.is_over:
                 _fail("it refused")
+            return still is not None
 
     def _seen(self, found: Mapping[str, Any], date: datetime | None) -> Seen:
         try:
@@ -158,6 +159,9 @@ class _Conversation:
             error = made.body.get("error")
             if isinstance(error, dict) and (error.get("code"), error.get("param")) == ("resource_missing", "customer"):
                 raise CustomerGone("the customer is not there any more")
+            if made.status == 500:  # which it gives to this key from now on; others are of what stands before it
+                log.warning("payments_failed", reason="it failed")
+                raise ProviderFailed("it failed")
             if made.status not in (409, 429):  # the same is on its way, or there is too much on the way
                 _fail("it refused" if made.status < 500 else "it failed")
             await trio.sleep(PAUSE)

@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING, Any, Final
 from core import events, payments, subscriptions
 from core.access import SYSTEM
 from core.cancellations import Cancellation
-from core.errors import Invalid, Unauthenticated
+from core.errors import Invalid, PaymentsFailed, Unauthenticated
 from core.mails import MailKind, new_mail
-from core.payments import SOON, BillingNotConfigured, Facts, Meant, ProviderSubscription, Unreadable, next_check
+from core.payments import SOON, Facts, Meant, ProviderSubscription, Unreadable, next_check
 from core.subscriptions import Subscription, SubscriptionStatus
-from core.values import new_id, parse_id
+from core.values import KEEP, new_id, parse_id
 
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from core.accounts import Account
     from core.subscriptions import SubscribedPlan
     from ports import Ports
     from ports.storage import Transaction
@@ -42,8 +43,13 @@ class SignatureInvalid(Unauthenticated):
     """The signature of this event is not valid, or its time is more than five minutes away from ours."""
 
 
+class EventsNotConfigured(PaymentsFailed):
+    """Events of the payment provider are not taken: there is no SSO_BILLING_WEBHOOK_SECRET to check their signatures with."""
+
+
 class EventInvalid(Invalid):
-    """This is no event: it has id, type, created and data, and in data the object that it is about, which has an id."""
+    """This is no event: it has id, type, created and data, and in data the object that it is about, which has an id, and a status if it
+    is a subscription."""
 
 
 # Who sends it
@@ -53,13 +59,13 @@ _SIGNATURE = re.compile(r"[0-9A-Fa-f]{64}")
 
 
 def verify(secrets: Sequence[str], header: str, body: bytes, now: datetime) -> None:
-    """Raises BillingNotConfigured, SignatureInvalid unless the header signs exactly these bytes with one of the secrets, and recently.
+    """Raises EventsNotConfigured, SignatureInvalid unless the header signs exactly these bytes with one of the secrets, and recently.
 
     Parts of the header other than `t` and `v1` are for others to read.
     """
     known = [secret for secret in secrets if secret]
     if not known:
-        raise BillingNotConfigured
+        raise EventsNotConfigured
     parts = [(key, value) for key, _, value in (part.partition("=") for part in header.split(","))]
     times, signatures = [value for key, value in parts if key == "t"], [value for key, value in parts if key == "v1"]
     if len(times) != 1 or not _TIME.fullmatch(times[0]) or not signatures or not all(map(_SIGNATURE.fullmatch, signatures)):
@@ -125,7 +131,7 @@ async def receive(ports: Ports, event: BillingEvent) -> Effect:
     """Process an event, once. Raises EventInvalid."""
     if event.type not in HANDLED:
         return Effect.UNKNOWN_TYPE
-    if event.livemode is not None and ports.policy.billing_livemode not in (None, event.livemode):
+    if ports.policy.billing_livemode not in (None, event.livemode):
         return Effect.OTHER_MODE
     now = ports.clock.now()
     try:
@@ -150,7 +156,7 @@ async def _subscription(tx: Transaction, event: BillingEvent, now: datetime) -> 
 async def _trial_ends(tx: Transaction, event: BillingEvent, now: datetime) -> Effect:
     found = payments.read_subscription(event.about)
     effect = await learn(tx, found, event.created, now)
-    if effect in KNOWN:
+    if effect in KNOWN and (await tx.billing.lock_facts(found.id, now)).is_trial:  # nothing newer says otherwise
         await _notify(tx, found.id, MailKind.TRIAL_ENDS, now)
     return effect
 
@@ -169,10 +175,14 @@ async def learn(
 async def _attach(tx: Transaction, facts: Facts, found: ProviderSubscription, now: datetime) -> Effect:
     """A subscription of ours to one of the provider's that has none yet."""
     if found.meant is None:
-        await tx.billing.keep_facts(facts, now, check_at=None)
+        # Whoever changes it at the provider may take that away; what came of a checkout of ours is known all the same.
+        found = replace(found, meant=await tx.billing.bought(facts.id))
+    if found.meant is None:
+        await tx.billing.keep_facts(facts, now, check_at=KEEP)
         return Effect.NOT_OURS
     plan = await _agreed(tx, found.meant, found)
     if plan is None:
+        await tx.billing.keep_facts(facts, now, check_at=None)
         return await _end_if_orphaned(tx, facts, found.meant, found, now)
     if not await _is_price(tx, found.meant, found):
         # The plan may have been changed before we hear of it at all. Then this is what it is by now, once that is confirmed.
@@ -184,7 +194,7 @@ async def _attach(tx: Transaction, facts: Facts, found: ProviderSubscription, no
     await subscriptions.mark_run_out(tx, *whose, now)
     current = await tx.subscriptions.lock_of_user(*whose, now)
     if implied.status.is_live and current is not None and current.status.is_live:
-        # Asked about again, in case that other one ends first.
+        # Asked about again, in case that other one ends first, or is removed.
         await tx.billing.keep_facts(facts, now, check_at=now + payments.EVERY)
         return Effect.SECOND
     subscription = Subscription(
@@ -220,34 +230,43 @@ async def _agreed(tx: Transaction, meant: Meant, found: ProviderSubscription) ->
         return None
     if found.customer_id is not None and not await tx.billing.is_customer(meant.org_id, found.customer_id):
         return None
-    if await tx.billing.is_checkout(found.id, meant) is False:
+    checkout = await tx.billing.checkout_of(found.id, meant, found.price_id)
+    if checkout is not None and not checkout.is_meant:
         return None
-    return plan if await tx.accounts.lock(meant.user_id) is not None else None
+    return plan if _is_somebody(await tx.accounts.lock(meant.user_id)) else None
+
+
+def _is_somebody(account: Account | None) -> bool:
+    return account is not None and account.anonymized_at is None
 
 
 async def _end_if_orphaned(tx: Transaction, facts: Facts, meant: Meant, found: ProviderSubscription, now: datetime) -> Effect:
-    """What somebody has paid for after its service was deleted, or the organization, ends at the provider, too.
+    """What somebody has paid for after its service was deleted, or the organization, or they themselves, ends at the provider, too.
 
     That it is ours to end, a checkout must say: the same provider may serve another installation, whose services are not here either.
     """
     is_here = await tx.services.by_id(meant.org_id, meant.service_id) is not None  # without its organization it is not
-    if is_here or not await tx.billing.is_checkout(facts.id, meant):
+    if is_here and _is_somebody(await tx.accounts.by_id(meant.user_id)):
+        return Effect.DISAGREES
+    checkout = await tx.billing.checkout_of(facts.id, meant, found.price_id)
+    if checkout is None or not checkout.is_meant:
         return Effect.DISAGREES
     if found.customer_id is not None and not await tx.billing.is_customer(meant.org_id, found.customer_id):
         return Effect.DISAGREES
     implied = facts.implied
     if implied is None or implied.status in (SubscriptionStatus.CANCELLED, SubscriptionStatus.EXPIRED):
         return Effect.NOT_OURS
-    await tx.cancellations.ask_for(Cancellation(facts.id, new_id(), meant.org_id, meant.service_id), now)
+    await tx.cancellations.ask_for(Cancellation(facts.id, new_id(), meant.org_id, meant.service_id, now))
     return Effect.ORPHANED
 
 
 async def _is_price(tx: Transaction, meant: Meant, found: ProviderSubscription) -> bool:
-    """Whether the price is that of the plan that is meant. With a checkout it was, and may have been changed since."""
-    if await tx.billing.is_checkout(found.id, meant):
+    """Whether the price is that of the plan that is meant, or was when it was bought; or of one to which it was changed since."""
+    checkout = await tx.billing.checkout_of(found.id, meant, found.price_id)
+    if checkout is not None and checkout.is_price:
         return True
     plan = await tx.billing.plan_of_price(meant.org_id, meant.service_id, found.price_id, meant.plan_id)
-    return plan is not None and plan.id == meant.plan_id
+    return plan is not None and (plan.id == meant.plan_id or checkout is not None)
 
 
 async def _plan(tx: Transaction, whose: Meant | Subscription, price_id: str | None, current: SubscribedPlan) -> SubscribedPlan:
@@ -263,7 +282,7 @@ async def _change(tx: Transaction, old: Facts, new: Facts, found: ProviderSubscr
     if current is None:  # removed here, and so it stays
         await tx.billing.keep_facts(replace(new, ended=True), now, check_at=None)
         return Effect.NOT_OURS
-    if found is not None and not _is_of(current, old, found):
+    if found is not None and not await _is_of(tx, current, old, found):
         return Effect.DISAGREES
     implied = new.implied
     # Where nothing new follows, what an API key has made of it stays.
@@ -288,6 +307,8 @@ async def _change(tx: Transaction, old: Facts, new: Facts, found: ProviderSubscr
     if changed == current:
         return Effect.UNCHANGED
     await tx.subscriptions.save(changed, now)
+    if current.status.is_live and not changed.status.is_live and new.customer_id is not None:
+        await tx.billing.check_waiting_of(new.customer_id, now)  # a second one may take its place
     if changed.status is SubscriptionStatus.CANCELLED:
         tx.record(events.subscription_canceled(current))
     else:
@@ -295,14 +316,17 @@ async def _change(tx: Transaction, old: Facts, new: Facts, found: ProviderSubscr
     return Effect.DONE
 
 
-def _is_of(current: Subscription, facts: Facts, found: ProviderSubscription) -> bool:
-    """Whether what is said is about this subscription of ours. The plan may be another one by now."""
+async def _is_of(tx: Transaction, current: Subscription, facts: Facts, found: ProviderSubscription) -> bool:
+    """Whether what is said is about this subscription of ours. The plan may be another one of the service by now."""
     if None not in (facts.customer_id, found.customer_id) and facts.customer_id != found.customer_id:
         return False
     meant = found.meant
     if meant is None:
         return True
-    return (meant.org_id, meant.service_id, meant.user_id) == (current.org_id, current.service_id, current.user_id)
+    if (meant.org_id, meant.service_id, meant.user_id) != (current.org_id, current.service_id, current.user_id):
+        return False
+    plan = await tx.subscriptions.plan(meant.plan_id)
+    return plan is None or plan.service_id == current.service_id
 
 
 # Invoices
@@ -324,7 +348,7 @@ async def _invoice(tx: Transaction, event: BillingEvent, now: datetime) -> Effec
         case _:
             new = old.with_action(event.created)
     if old.org_id is None:
-        await tx.billing.keep_facts(new, now, check_at=None)
+        await tx.billing.keep_facts(new, now, check_at=KEEP)
         return Effect.NOT_OURS
     effect = await _change(tx, old, new, None, now)
     if effect in KNOWN and event.type == "invoice.payment_action_required" and new.waits_for_action:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import UUID
 
@@ -26,6 +26,8 @@ AT_ONCE: Final = 5  # that somebody waits for who deletes a service; the others 
 PATIENCE: Final = timedelta(seconds=10)
 BATCH: Final = 20
 TRIED_AGAIN: Final = timedelta(minutes=10)  # what failed, and nobody waits for
+# What the provider does not know is over, or the key is not the one that it was made with: until then somebody may notice.
+UNKNOWN_FOR: Final = timedelta(days=3)
 AWAY: Final = 3  # failures in a row, after which the provider is taken to be away
 
 T = TypeVar("T")
@@ -43,6 +45,7 @@ class Cancellation:
     subscription_id: UUID
     org_id: UUID
     service_id: UUID
+    asked_at: datetime
 
 
 async def at_once(ports: Ports, org_id: UUID, service_id: UUID) -> None:
@@ -57,8 +60,7 @@ async def at_once(ports: Ports, org_id: UUID, service_id: UUID) -> None:
         async with ports.storage.transaction(by=SYSTEM) as tx:
             due = await tx.cancellations.claim_of_service(org_id, service_id, started, started + LEASE, AT_ONCE)
         for each in due:
-            if ports.clock.now() < started + PATIENCE:
-                await ports.payments.cancel(each.provider_subscription_id)
+            if ports.clock.now() < started + PATIENCE and await ports.payments.cancel(each.provider_subscription_id):
                 await _record_at_once(ports, each)
     except (PaymentsFailed, StorageDown):
         pass  # what asked for it was done; adapters tell the log of the provider's failures
@@ -78,8 +80,11 @@ async def work_off(ports: Ports) -> int:
         due = await tx.cancellations.claim(now, now + TRIED_AGAIN, BATCH)
 
     async def cancel(each: Cancellation) -> None:
-        await ports.payments.cancel(each.provider_subscription_id)
-        await _record(ports, each)
+        if await ports.payments.cancel(each.provider_subscription_id):
+            await _record(ports, each)
+        elif each.asked_at < now - UNKNOWN_FOR:
+            async with ports.storage.transaction(by=SYSTEM) as tx:
+                await tx.cancellations.done(each)
 
     await one_by_one(due, cancel)
     return len(due)

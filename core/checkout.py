@@ -16,7 +16,7 @@ from uuid import UUID
 from core import services, subscriptions
 from core.access import SYSTEM, Capability
 from core.errors import Invalid, PaymentsFailed, refuse
-from core.payments import SOON, Begun, BillingNotConfigured, CustomerGone, Meant
+from core.payments import SOON, Begun, BillingNotConfigured, CustomerGone, Meant, ProviderFailed
 from core.values import new_id
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class PlanWithoutPrice(Invalid):
 
 
 class SubscribedAlready(Invalid):
-    """You have a subscription to this service that is active or past due."""
+    """You have a subscription to this service that is active or past due. It has to end before you can buy another one."""
 
 
 class AddressInvalid(Invalid):
@@ -120,7 +120,14 @@ async def begin(ports: Ports, caller: Member, slug: str, plan_id: UUID, success_
 
 async def _new_customer(ports: Ports, org_id: UUID, slug: str, key: UUID) -> str:
     """The organization's customer, made unless somebody else was faster. Raises PaymentsFailed."""
-    made = await ports.payments.create_customer(org_id, slug, key)
+    try:
+        made = await ports.payments.create_customer(org_id, slug, key)
+    except ProviderFailed:
+        # The provider answers to a key what it has answered before, for a day, failures included. Should it have made one after all, an
+        # event tells, or nobody ever uses it.
+        async with ports.storage.transaction(by=SYSTEM) as tx:
+            await tx.billing.renew_customer_key(org_id, key, new_id())
+        raise
     async with ports.storage.transaction(by=SYSTEM) as tx:
         kept = await tx.billing.keep_customer(org_id, key, made)
     if kept is None:  # the organization, or that customer, is gone by now

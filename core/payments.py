@@ -47,6 +47,10 @@ class BillingNotConfigured(PaymentsFailed):
     """Billing is not set up on this installation."""
 
 
+class ProviderFailed(PaymentsFailed):
+    """The payment provider failed. Try again."""
+
+
 class CustomerGone(PaymentsFailed):
     """The payment provider does not know the organization as its customer any more. Try again."""
 
@@ -96,6 +100,14 @@ class Seen:
 
     subscription: ProviderSubscription
     at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Bought:
+    """A checkout that a subscription came of, or might have: whether it was for just that, and at that price."""
+
+    is_meant: bool
+    is_price: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +180,10 @@ class Facts:
     def with_action(self, at: datetime) -> Facts:
         """With a payment that somebody has to complete."""
         return replace(self, action_at=at if self.action_at is None else max(at, self.action_at))
+
+    @property
+    def is_trial(self) -> bool:
+        return self.status == "trialing" and not self.ended
 
     @property
     def waits_for_action(self) -> bool:
@@ -312,6 +328,7 @@ def _first(listed: object) -> Mapping[str, Any]:
 
 EVERY: Final = timedelta(days=1)  # each that is ours, whether something was heard of it or not
 AFTER_PERIOD: Final = timedelta(hours=1)  # after the end of a period there should have been news
+UNHEARD: Final = timedelta(days=1)  # after the end of a period, where nobody can be asked: news come late at times
 SOON: Final = timedelta(minutes=5)  # after something that has more coming
 
 

@@ -245,7 +245,7 @@ async def _end_there(tx: Transaction, old: Subscription, now: datetime) -> bool:
     """Have it cancelled at the payment provider, too, if one looks after it and it was not cancelled yet; whether that is so."""
     if old.provider_subscription_id is None or old.status is SubscriptionStatus.CANCELLED:
         return False
-    await tx.cancellations.ask_for(Cancellation(old.provider_subscription_id, old.id, old.org_id, old.service_id), now)
+    await tx.cancellations.ask_for(Cancellation(old.provider_subscription_id, old.id, old.org_id, old.service_id, now))
     return True
 
 

@@ -163,6 +163,6 @@ class Payments(Protocol):
         """Those of the customer that were made since then, or a little before, whatever became of them; the newest few hundred."""
         ...
 
-    async def cancel(self, id_: str) -> None:
-        """End a subscription at once. It may be over already, or not be there."""
+    async def cancel(self, id_: str) -> bool:
+        """End a subscription at once; it may be over already. False where the provider does not know it, or not as ours."""
         ...

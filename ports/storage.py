@@ -48,7 +48,7 @@ from core.oauth_credentials import Credentials
 from core.one_time_tokens import Purpose
 from core.organizations import Membership, Organization, Tier
 from core.origins import Ties
-from core.payments import Facts, Meant
+from core.payments import Bought, Facts, Meant
 from core.platform import Figures
 from core.platform_users import Alert, FoundPerson, MfaFigures, MfaStanding
 from core.privacy import Belonging, KeptIdentity, KeptLogin, KeptMembership, KeptMfaEvent, KeptPasskey
@@ -68,7 +68,7 @@ from core.signing_keys import SigningKey
 from core.smtp import MailServer, SmtpSettings
 from core.social import ProviderState
 from core.subscriptions import Entitlement, SubscribedPlan, Subscription, SubscriptionStatus
-from core.values import Domain, Email, Listed, Page
+from core.values import Domain, Email, Keep, Listed, Page
 from core.webhooks import Webhook
 
 T_co = TypeVar("T_co", covariant=True)
@@ -1041,8 +1041,8 @@ class Billing(Protocol):
         """What is known of the subscription of this name at the provider, locked, before anything else is. It need not be known yet."""
         ...
 
-    async def keep_facts(self, facts: Facts, now: datetime, *, check_at: datetime | None) -> None:
-        """Write what is locked; and when to ask the provider about it."""
+    async def keep_facts(self, facts: Facts, now: datetime, *, check_at: datetime | Keep | None) -> None:
+        """Write what is locked; and when to ask the provider about it, None for not at all."""
         ...
 
     async def end(self, id_: str, now: datetime) -> None:
@@ -1057,6 +1057,10 @@ class Billing(Protocol):
         """Have the provider asked about all that are of this customer and not over; of that organization only, if one is named."""
         ...
 
+    async def check_waiting_of(self, customer_id: str, now: datetime) -> None:
+        """Have the provider asked about those of this customer that wait for another one to end."""
+        ...
+
     async def subscription(self, id_: str) -> Subscription | None:
         """The subscription of ours to that one of the provider's, in the organization that is known to have it."""
         ...
@@ -1067,6 +1071,10 @@ class Billing(Protocol):
 
     async def customer(self, org_id: UUID, key: UUID, now: datetime) -> Customer:
         """As whom the provider knows the organization; where nothing is known, `key` is from now on what it is made with."""
+        ...
+
+    async def renew_customer_key(self, org_id: UUID, key: UUID, new: UUID) -> None:
+        """What the customer is made with from now on, if it was to be made with this key and is not known yet."""
         ...
 
     async def keep_customer(self, org_id: UUID, key: UUID, customer_id: str) -> str | None:
@@ -1106,8 +1114,12 @@ class Billing(Protocol):
         """What came of a checkout; false if there is no such checkout, or what is given does not agree with it."""
         ...
 
-    async def is_checkout(self, id_: str, meant: Meant) -> bool | None:
-        """Whether this subscription came of a checkout of just that, or might have; None where no checkout tells."""
+    async def checkout_of(self, id_: str, meant: Meant, price_id: str | None) -> Bought | None:
+        """The checkout that this subscription came of, or might have, at that price if there is a choice; None where no checkout tells."""
+        ...
+
+    async def bought(self, id_: str) -> Meant | None:
+        """What the checkout was for that this subscription came of, if one is known."""
         ...
 
     async def checkout_done(self, subscription: Subscription, id_: str) -> None:
@@ -1122,7 +1134,7 @@ class Billing(Protocol):
 class Cancellations(Protocol):
     """What is to be cancelled at the payment provider. What is removed comes here by itself."""
 
-    async def ask_for(self, cancellation: Cancellation, now: datetime) -> None:
+    async def ask_for(self, cancellation: Cancellation) -> None:
         """One that stays here, or never came to be here."""
         ...
 

@@ -9,9 +9,10 @@ from adapters.postgres.subscriptions import PLAN, to_plan, to_subscription
 from adapters.postgres.subscriptions import STORED_COLUMNS as SUBSCRIPTION
 from core.cancellations import Cancellation
 from core.checkout import Checkout, Customer
-from core.payments import Facts, Latest, Meant
+from core.payments import Bought, Facts, Latest, Meant
 from core.reconciliation import OpenCheckout
 from core.subscriptions import SubscribedPlan, Subscription
+from core.values import KEEP, Keep
 
 # In the order in which `to_facts` reads them.
 FACTS: Final = """
@@ -27,7 +28,7 @@ OF_CUSTOMER: Final = "customer_id = %(customer_id)s and org_id = coalesce(%(org_
 CLAIMED: Final = """
     update billing_cancellations c set due_at = %(until)s
     from due where c.provider_subscription_id = due.provider_subscription_id
-    returning c.provider_subscription_id, c.subscription_id, c.org_id, c.service_id"""
+    returning c.provider_subscription_id, c.subscription_id, c.org_id, c.service_id, c.asked_at"""
 
 
 def to_facts(row: Row) -> Facts:
@@ -79,14 +80,14 @@ class Billing(Repository):
         assert found is not None, "there is one now"
         return found
 
-    async def keep_facts(self, facts: Facts, now: datetime, *, check_at: datetime | None) -> None:
+    async def keep_facts(self, facts: Facts, now: datetime, *, check_at: datetime | Keep | None) -> None:
         await self._write(
             """
             update billing_facts set
                 org_id = %(org_id)s, customer_id = %(customer_id)s, object_at = %(object_at)s, at_creation = %(at_creation)s,
                 status = %(status)s, price_id = %(price_id)s, period_end = %(period_end)s, paid_at = %(paid_at)s,
                 paid_until = %(paid_until)s, failed_at = %(failed_at)s, action_at = %(action_at)s, latest = %(latest)s, ended = %(ended)s,
-                heard_at = %(now)s, check_at = %(check_at)s
+                heard_at = %(now)s, check_at = case when %(keeps_check)s then check_at else %(check_at)s end
             where provider_subscription_id = %(id)s""",
             id=facts.id,
             org_id=facts.org_id,
@@ -103,7 +104,8 @@ class Billing(Repository):
             latest=facts.latest,
             ended=facts.ended,
             now=now,
-            check_at=check_at,
+            keeps_check=check_at is KEEP,
+            check_at=None if check_at is KEEP else check_at,
         )
 
     async def end(self, id_: str, now: datetime) -> None:
@@ -139,6 +141,17 @@ class Billing(Repository):
             update billing_facts f set check_at = %(now)s
             from held where f.provider_subscription_id = held.provider_subscription_id""",
             org_id=org_id,
+            customer_id=customer_id,
+            now=now,
+        )
+
+    async def check_waiting_of(self, customer_id: str, now: datetime) -> None:
+        # Whoever holds one of them is learning of it just now.
+        await self._write(
+            """
+            update billing_facts set check_at = %(now)s where provider_subscription_id = any(array(
+                select provider_subscription_id from billing_facts
+                where customer_id = %(customer_id)s and org_id is null and not ended and check_at is not null for update skip locked))""",
             customer_id=customer_id,
             now=now,
         )
@@ -183,6 +196,16 @@ class Billing(Repository):
         )
         assert found is not None, "there is one now"
         return found
+
+    async def renew_customer_key(self, org_id: UUID, key: UUID, new: UUID) -> None:
+        await self._run(
+            """
+            update billing_customers set idempotency_key = %(new)s
+            where org_id = %(org_id)s and idempotency_key = %(key)s and customer_id is null""",
+            org_id=org_id,
+            key=key,
+            new=new,
+        )
 
     async def keep_customer(self, org_id: UUID, key: UUID, customer_id: str) -> str | None:
         return await self._one(
@@ -317,24 +340,33 @@ class Billing(Repository):
             plan_id=meant and meant.plan_id,
         )
 
-    async def is_checkout(self, id_: str, meant: Meant) -> bool | None:
-        # What came of one checkout came of no other.
+    async def checkout_of(self, id_: str, meant: Meant, price_id: str | None) -> Bought | None:
+        # What came of one checkout came of no other, and one of which something else came is not it.
         return await self._one(
-            lambda row: bool(row[0]),
+            lambda row: Bought(row[0], row[1]),
             """
-            select c.is_meant from (
-                select provider_subscription_id = %(id)s as is_known,
+            select c.is_meant, c.is_price from (
+                select true as is_known, price_id = coalesce(%(price_id)s, price_id) as is_price,
                        (org_id, service_id, user_id, plan_id) = (%(org_id)s, %(service_id)s, %(user_id)s, %(plan_id)s) as is_meant
                 from billing_checkouts where provider_subscription_id = %(id)s
                 union all
-                select false, true from billing_checkouts
-                where org_id = %(org_id)s and service_id = %(service_id)s and user_id = %(user_id)s and plan_id = %(plan_id)s) c
-            order by c.is_known desc limit 1""",
+                select false, price_id = coalesce(%(price_id)s, price_id), true from billing_checkouts
+                where org_id = %(org_id)s and service_id = %(service_id)s and user_id = %(user_id)s and plan_id = %(plan_id)s
+                  and provider_subscription_id is null) c
+            order by c.is_known desc, c.is_price desc limit 1""",
             id=id_,
+            price_id=price_id,
             org_id=meant.org_id,
             service_id=meant.service_id,
             user_id=meant.user_id,
             plan_id=meant.plan_id,
+        )
+
+    async def bought(self, id_: str) -> Meant | None:
+        return await self._one(
+            lambda row: Meant(*row),
+            "select org_id, service_id, user_id, plan_id from billing_checkouts where provider_subscription_id = %(id)s",
+            id=id_,
         )
 
     async def checkout_done(self, subscription: Subscription, id_: str) -> None:
@@ -372,17 +404,17 @@ class Billing(Repository):
 class Cancellations(Repository):
     """ports.storage.Cancellations."""
 
-    async def ask_for(self, cancellation: Cancellation, now: datetime) -> None:
+    async def ask_for(self, cancellation: Cancellation) -> None:
         await self._run(
             """
-            insert into billing_cancellations (provider_subscription_id, subscription_id, org_id, service_id, due_at)
-            values (%(provider_subscription_id)s, %(subscription_id)s, %(org_id)s, %(service_id)s, %(now)s)
+            insert into billing_cancellations (provider_subscription_id, subscription_id, org_id, service_id, asked_at, due_at)
+            values (%(provider_subscription_id)s, %(subscription_id)s, %(org_id)s, %(service_id)s, %(asked_at)s, %(asked_at)s)
             on conflict do nothing""",
             provider_subscription_id=cancellation.provider_subscription_id,
             subscription_id=cancellation.subscription_id,
             org_id=cancellation.org_id,
             service_id=cancellation.service_id,
-            now=now,
+            asked_at=cancellation.asked_at,
         )
 
     async def claim(self, now: datetime, until: datetime, limit: int) -> list[Cancellation]:

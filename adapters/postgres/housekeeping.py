@@ -119,10 +119,12 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.CHECKOUTS: """
         delete from billing_checkouts where id = any(array(
             select id from billing_checkouts where created_at < %(before)s limit %(limit)s for update skip locked))""",
-    # Of those that are ours and live, what is known counts.
+    # What is known of those that we have counts: also of one that has ended, lest somebody who says it lives is believed.
     Sweep.BILLING_FACTS: """
         delete from billing_facts where provider_subscription_id = any(array(
-            select provider_subscription_id from billing_facts where (ended or org_id is null) and heard_at < %(before)s
+            select f.provider_subscription_id from billing_facts f
+            where (f.ended or f.org_id is null) and f.heard_at < %(before)s
+              and not exists (select 1 from subscriptions s where s.provider_subscription_id = f.provider_subscription_id)
             limit %(limit)s for update skip locked))""",
     # A range of years then costs an eighth. Whoever deletes a service waits for this, as it does for those who sign in to it, and whoever
     # counts out of a day that is over does that in the first shard, too, in this order: so nobody waits in a circle.

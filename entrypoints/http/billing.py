@@ -18,6 +18,7 @@ log = structlog.get_logger("billing")
 
 # What an operator has to look after: somebody may have paid and got nothing, or pays twice.
 TROUBLE = frozenset({Effect.DISAGREES, Effect.ORPHANED, Effect.SECOND})
+LONGEST_TYPE = 100
 
 
 class Received(Shown):
@@ -35,5 +36,5 @@ async def receive() -> Received:
     event = billing.read_event(await request.get_json())
     effect = await billing.receive(ports(), event)
     told = log.warning if effect in TROUBLE else log.info
-    told("billing_event", type=event.type if event.type in billing.HANDLED else "other", event_id=event.id, effect=effect.value)
+    told("billing_event", type=event.type[:LONGEST_TYPE], event_id=event.id, effect=effect.value)
     return Received(status="success")

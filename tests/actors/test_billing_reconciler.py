@@ -14,9 +14,9 @@ from actors.supervisor import Patience, supervise
 from actors.sweeper import sweeper
 from adapters.payments import HttpPayments
 from adapters.postgres.pool import Pool
-from core import reconciliation
-from core.access import Role
-from core.payments import AFTER_PERIOD, EVERY, SOON
+from core import billing, cancellations, reconciliation
+from core.access import SYSTEM, Role
+from core.payments import AFTER_PERIOD, EVERY, SOON, UNHEARD, read_subscription
 from core.values import new_id
 from entrypoints.http.app import create_app
 from ports import Ports
@@ -170,10 +170,118 @@ async def test_what_fails_holds_back_nothing_else(till: Till, provider: FakePaym
     assert await reconcile(ports) == {"subscriptions": 2}
 
 
-async def test_without_a_provider_it_does_nothing(ports: Ports, clock: FakeClock) -> None:
+async def test_where_nobody_can_be_asked_what_is_not_prolonged_ends_after_its_period(till: Till, ports: Ports, clock: FakeClock) -> None:
     object.__setattr__(ports, "payments", HttpPayments(None, clock))
+    for id_ in ("sub_1", "sub_else"):
+        metadata = till.metadata() if id_ == "sub_1" else {}
+        await till.tell("customer.subscription.created", till.subscription(id_, metadata=metadata))
+    for moment, status in ((timedelta(seconds=MONTH), "active"), (UNHEARD - timedelta(hours=1), "active"), (timedelta(hours=2), "expired")):
+        clock.advance(moment)
+        await reconcile(ports)
+        assert await till.status() == status
+    clock.advance(EVERY)
     assert await reconcile(ports) == {}
-    assert await reconciliation.reconcile(ports, new_id()) == {}, "nor does it take the lease"
+
+
+async def a_second_one(till: Till, provider: FakePayments) -> tuple[Object, Object]:
+    """Two checkouts that were begun by one person, both paid for; ours is the first."""
+    sessions = [(await till.begin()).json["session_id"] for _ in range(2)]
+    first, second = [provider.complete(session) for session in sessions]
+    await provider.deliver(till.sent)
+    assert await till.status() == "active"
+    provider.events.clear()
+    return first, second
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_one_that_is_paid_for_beside_another_takes_its_place_when_that_ends(
+    till: Till, provider: FakePayments, ports: Ports, pool: Pool, *, told: bool
+) -> None:
+    first, second = await a_second_one(till, provider)
+    bill = {"id": "in_2", "object": "invoice", "subscription": second["id"], "customer": second["customer"]}
+    await till.tell("invoice.paid", bill, till.now + 1)  # says nothing of whose it is
+    if told:
+        ended = provider.change(first["id"], status="canceled")
+        await till.tell("customer.subscription.deleted", ended, till.now + 2)
+    else:
+        provider.subscriptions[first["id"]]["status"] = "canceled"
+        till.clock.advance(EVERY + SOON)
+    for _ in range(2):
+        await reconcile(ports)
+    assert sorted(status for status, _, _ in await till.rows()) == ["active", "cancelled"]
+    ours = await run_sql(pool, "select provider_subscription_id from subscriptions where status = 'active'")
+    assert ours == [(second["id"],)]
+
+
+@pytest.mark.parametrize("what", ["service", "person", "use"])
+async def test_all_that_somebody_pays_for_ends_there_with_what_it_was_for(
+    till: Till, provider: FakePayments, ports: Ports, pool: Pool, what: str
+) -> None:
+    made = await a_second_one(till, provider)
+    if what == "service":
+        path = f"{till.tenant.path}/services/shop"
+        assert (await till.tenant.api.delete(path, token=till.tenant.token("owner"))).status == 204
+    else:
+        await run_sql(pool, "delete from subscriptions")
+    if what == "person":
+        await run_sql(pool, "delete from memberships where user_id = %s", till.tenant.id("member"))
+        await run_sql(pool, "delete from users where id = %s", till.tenant.id("member"))
+    for _ in range(2):
+        till.clock.advance(SOON)
+        await reconcile(ports)
+    assert [provider.subscriptions[one["id"]]["status"] for one in made] == ["canceled"] * 2
+    till.clock.advance(EVERY)
+    await reconcile(ports)
+    till.clock.advance(EVERY)
+    assert await reconcile(ports) == {}, "nobody asks for ever"
+
+
+async def test_an_event_of_the_same_second_counts_more_than_what_was_asked(till: Till, provider: FakePayments, ports: Ports) -> None:
+    made = await paid(till, provider, heard=True)
+    till.clock.advance(EVERY)
+    await till.tell("customer.subscription.updated", {**made, "status": "past_due"})
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        seen = read_subscription(made)
+        await billing.learn(tx, seen, till.clock.now().replace(microsecond=0), till.clock.now(), at_creation=True)
+    assert await till.status() == "past_due"
+
+
+async def test_many_checkouts_of_one_customer_are_one_question(till: Till, provider: FakePayments, ports: Ports) -> None:
+    for _ in range(5):
+        assert (await till.begin()).status == 200
+    provider.asked.clear()
+    till.clock.advance(SOON)
+    assert await reconcile(ports) == {"checkouts": 5}
+    assert len(provider.asked) == 1
+
+
+async def test_what_the_provider_does_not_know_is_not_taken_for_cancelled(
+    till: Till, provider: FakePayments, ports: Ports, pool: Pool
+) -> None:
+    """With a key of the other mode it knows nothing, and goes on charging."""
+    made = await paid(till, provider, heard=True)
+    hidden = provider.subscriptions.pop(made["id"])
+    assert (await till.tenant.api.delete(f"{till.tenant.path}/services/shop", token=till.tenant.token("owner"))).status == 204
+    recorded = "select 1 from audit_log where action = 'subscription.canceled'"
+    till.clock.advance(cancellations.LEASE)
+    await reconcile(ports)
+    assert await run_sql(pool, recorded) == []
+    provider.subscriptions[made["id"]] = hidden
+    till.clock.advance(cancellations.TRIED_AGAIN)
+    await reconcile(ports)
+    assert hidden["id"] == made["id"]
+    assert provider.subscriptions[made["id"]]["status"] == "canceled"
+    assert await run_sql(pool, recorded) == [(1,)]
+
+
+async def test_what_the_provider_goes_on_not_to_know_is_given_up(till: Till, provider: FakePayments, ports: Ports, pool: Pool) -> None:
+    made = await paid(till, provider, heard=True)
+    provider.subscriptions.pop(made["id"])
+    assert (await till.tenant.api.delete(f"{till.tenant.path}/services/shop", token=till.tenant.token("owner"))).status == 204
+    await run_sql(pool, "update billing_cancellations set asked_at = %s", till.clock.now())
+    till.clock.advance(cancellations.UNKNOWN_FOR + timedelta(hours=1))
+    await reconcile(ports)
+    assert await run_sql(pool, "select 1 from billing_cancellations") == []
 
 
 async def test_while_the_provider_is_away_it_is_waited_for(till: Till, provider: FakePayments, ports: Ports, pool: Pool) -> None:

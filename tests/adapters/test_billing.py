@@ -46,7 +46,7 @@ class Shop:
 
     @property
     def cancellation(self) -> Cancellation:
-        return Cancellation(self.name("gone"), self.subscription, self.org, self.meant.service_id)
+        return Cancellation(self.name("gone"), self.subscription, self.org, self.meant.service_id, NOW)
 
     @property
     def sold(self) -> Subscription:
@@ -79,7 +79,7 @@ async def open_shop(storage: Postgres, pool: Pool, slug: str, user: UUID) -> Sho
         await tx.subscriptions.add(shop.sold)
         facts = await tx.billing.lock_facts(shop.name("sub"), NOW)
         await tx.billing.keep_facts(replace(facts, org_id=org, customer_id=shop.name("cus")), NOW, check_at=NOW + DAY)
-        await tx.cancellations.ask_for(shop.cancellation, NOW)
+        await tx.cancellations.ask_for(shop.cancellation)
     return shop
 
 
@@ -118,7 +118,10 @@ MIXED: dict[str, tuple[Act, object]] = {
         lambda tx, shop, twin: tx.billing.complete_checkout(shop.checkout, shop.name("cs"), "sub_new", shop.meant, twin.name("cus")),
         False,
     ),
-    "whether it is a checkout": (lambda tx, shop, twin: tx.billing.is_checkout("sub_new", replace(shop.meant, org_id=twin.org)), None),
+    "whether it is a checkout": (
+        lambda tx, shop, twin: tx.billing.checkout_of("sub_new", replace(shop.meant, org_id=twin.org), PRICE),
+        None,
+    ),
     "the end of asking": (lambda tx, shop, twin: tx.billing.checkout_done(replace(shop.sold, org_id=twin.org), "sub_new"), None),
     "a subscription": (lambda tx, shop, twin: tx.subscriptions.lock_of_provider(twin.org, shop.name("sub")), None),
     "whether there is a subscription": (lambda tx, shop, twin: tx.subscriptions.exists(twin.org, shop.subscription), False),
@@ -205,7 +208,9 @@ HOT: dict[str, tuple[str, Read]] = {
     "whose customer it is": ("billing_customers", lambda c, shop: Billing(c).is_customer(shop.org, shop.name("cus"))),
     "a customer's payment method": ("billing_customers", lambda c, shop: Billing(c).attach_payment_method(shop.name("cus"), "pm_new", NOW)),
     "a payment method": ("billing_customers", lambda c, shop: Billing(c).detach_payment_method(shop.name("pm"), NOW)),
-    "a checkout": ("billing_checkouts", lambda c, shop: Billing(c).is_checkout("sub_7", shop.meant)),
+    "a checkout": ("billing_checkouts", lambda c, shop: Billing(c).checkout_of("sub_7", shop.meant, PRICE)),
+    "what was bought": ("billing_checkouts", lambda c, shop: Billing(c).bought("sub_7")),
+    "those that wait": ("billing_facts", lambda c, shop: Billing(c).check_waiting_of(shop.name("cus"), NOW)),
     "what came of it": (
         "billing_checkouts",
         lambda c, shop: Billing(c).complete_checkout(shop.checkout, shop.name("cs"), "sub_new", shop.meant, shop.name("cus")),

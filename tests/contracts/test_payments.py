@@ -101,10 +101,11 @@ async def test_a_list_is_read_page_by_page_but_not_for_ever(payments: HttpPaymen
     assert len(await payments.subscriptions_of("cus_1", clock.now())) == 2 * PAGES
 
 
-async def test_what_is_cancelled_twice_or_not_there_is_cancelled(payments: HttpPayments, provider: FakePayments) -> None:
+async def test_what_is_cancelled_twice_is_cancelled_and_what_is_not_known_there_is_not(
+    payments: HttpPayments, provider: FakePayments
+) -> None:
     provider.subscriptions["sub_1"] = subscription("sub_1")
-    for id_ in ("sub_1", "sub_1", "sub_2"):
-        await payments.cancel(id_)
+    assert [await payments.cancel(id_) for id_ in ("sub_1", "sub_1", "sub_2")] == [True, True, False]
     assert provider.subscriptions["sub_1"]["status"] == "canceled"
 
 

@@ -147,7 +147,7 @@ class FakePayments(FakeServer):
             self.asked.append((asked.method, path, asked.sent))
             self.headers.append(asked.headers)
             self.counted[f"{asked.method} {path}"] += 1
-        answer = self.answers.get(path) or self._once(asked, path)
+        answer = self._once(asked, path)
         if path in self.lost:
             answer = Answer(502, TRAP.encode(), {"Content-Type": "text/html"})
         return answer
@@ -158,7 +158,7 @@ class FakePayments(FakeServer):
             return error(401)
         if asked.method != "POST":
             with self._lock:
-                return self._answer(asked.method, path, sent)
+                return self.answers.get(path) or self._answer(asked.method, path, sent)
         if key is None:
             return error(400)
         with self._lock:
@@ -166,12 +166,12 @@ class FakePayments(FakeServer):
             if before is not None:
                 if before != {**sent, "_path": path}:
                     return error(400, code="idempotency_error")
-                return answer or error(409, code="idempotency_key_in_use")
+                return answer or error(409, code="idempotency_key_in_use")  # failures included
             self._answered[key] = ({**sent, "_path": path}, None)
         if self.gate is not None:
             self.gate.wait(10)
         with self._lock:
-            answer = self._answer("POST", path, sent)
+            answer = self.answers.get(path) or self._answer("POST", path, sent)
             self._answered[key] = ({**sent, "_path": path}, answer)
             return answer
 
@@ -235,8 +235,8 @@ class PaymentsAtHand:
     async def subscriptions_of(self, customer_id: str, since: datetime) -> list[Seen]:
         return []
 
-    async def cancel(self, id_: str) -> None:
-        pass
+    async def cancel(self, id_: str) -> bool:
+        return True
 
 
 def error(status: int, **fields: str) -> Answer:

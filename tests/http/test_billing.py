@@ -203,7 +203,8 @@ async def test_what_is_not_handled_is_acknowledged(till: Till) -> None:
         (True, False, False),
         (False, True, False),
         (False, False, True),
-        (True, None, True),
+        (True, None, False),
+        (None, None, True),
     ],
 )
 async def test_events_of_the_other_mode_are_acknowledged_and_ignored(
@@ -355,18 +356,49 @@ async def test_what_failed_leaves_nothing_so_that_it_can_come_again(till: Till, 
 # Whose it is
 
 
-@pytest.mark.parametrize("what", ["org_id", "service_id", "user_id", "plan_id"])
-@pytest.mark.parametrize("of", ["nobody", "another"])
+@pytest.mark.parametrize(
+    ("what", "of"),
+    # Whoever else there is can have bought it.
+    [
+        *((what, "nobody") for what in ("org_id", "service_id", "user_id", "plan_id")),
+        *((w, "another") for w in ("org_id", "service_id", "plan_id")),
+    ],
+)
 async def test_what_does_not_agree_in_itself_is_acknowledged_without_effect(
     till: Till, twin: Tenant, clock: FakeClock, what: str, of: str
 ) -> None:
     other = await open_till(twin, clock)
     wrong = str(uuid4()) if of == "nobody" else other.metadata()[what]
-    if what == "user_id" and of == "another":
-        return  # whoever it is can have bought it
     await till.tell(CREATED, till.subscription(metadata=till.metadata(**{what: wrong})))
     assert await till.rows() == []
     assert await till.recorded() == []
+
+
+async def test_an_update_that_names_the_plan_of_another_service_is_without_effect(till: Till, twin: Tenant, clock: FakeClock) -> None:
+    other = await open_till(twin, clock)
+    await till.tell(CREATED, till.subscription())
+    for plan, status in ((other.gold, "active"), (till.silver, "past_due")):
+        metadata = till.metadata(plan_id=plan)
+        await till.tell(UPDATED, till.subscription(metadata=metadata, status="past_due"), till.now + 1)
+        assert await till.status() == status
+
+
+async def test_a_trial_that_is_over_is_not_told_to_end_soon(till: Till, pool: Pool) -> None:
+    await till.tell(CREATED, till.subscription(status="trialing"))
+    await till.tell(UPDATED, till.subscription(), till.now + 10)
+    await till.tell("customer.subscription.trial_will_end", till.subscription(status="trialing"), till.now + 5)
+    assert await run_sql(pool, "select 1 from mails") == []
+
+
+async def test_a_checkout_that_nobody_has_paid_for_does_not_make_any_price_right(till: Till, pool: Pool) -> None:
+    checkout = """
+        insert into billing_checkouts (id, org_id, service_id, user_id, plan_id, price_id, created_at)
+        values (gen_random_uuid(), %(org_id)s, %(service_id)s, %(user_id)s, %(plan_id)s, 'price_before', now())"""
+    async with pool.connection() as connection:
+        await connection.execute(checkout, till.metadata())
+    for price, status in (("price_of_nothing", None), ("price_before", "active")):
+        await till.tell(CREATED, till.subscription(price=price))
+        assert await till.status() == status
 
 
 async def test_the_price_must_be_the_plans(till: Till) -> None:

@@ -109,6 +109,16 @@ async def test_any_member_may_and_the_organization_has_one_customer(till: Till, 
     ]
 
 
+async def test_after_a_failure_of_the_provider_a_customer_can_be_made(till: Till, provider: FakePayments) -> None:
+    """Which it repeats for a day to whoever comes with the same key."""
+    provider.answers["customers"] = Said(500)
+    assert refused(await till.begin()) == (500, "BILLING_ERROR")
+    del provider.answers["customers"]
+    await begun(till)
+    await begun(till)
+    assert len(provider.customers) == 1
+
+
 async def test_each_organization_has_a_customer_of_its_own(till: Till, twin: Tenant, clock: FakeClock, provider: FakePayments) -> None:
     other = await open_till(twin, clock)
     await begun(till)

@@ -16,13 +16,13 @@ create index billing_customers_of_user on billing_customers (user_id) where user
 create index billing_customers_of_payment_method on billing_customers (payment_method_id) where payment_method_id is not null;
 
 -- What somebody was sent to the provider to buy. Written before the provider is asked, so that it is there whatever comes back first. It
--- outlives service, plan and organization until it is swept: what is paid for after they were deleted is ours to end there, and only this says
+-- outlives service, plan, organization and person until it is swept: what is paid for after they were deleted is ours to end there, and only this says
 -- so.
 create table billing_checkouts (
     id                        uuid primary key,
     org_id                    uuid not null,
     service_id                uuid not null,
-    user_id                   uuid not null references users on delete cascade,
+    user_id                   uuid not null,
     plan_id                   uuid not null,
     price_id                  text not null,
     customer_id               text,
@@ -74,6 +74,7 @@ create table billing_cancellations (
     subscription_id           uuid not null,
     org_id                    uuid not null,
     service_id                uuid not null,
+    asked_at                  timestamptz not null default now(),
     due_at                    timestamptz not null
 );
 create index billing_cancellations_due on billing_cancellations (due_at);
@@ -86,6 +87,17 @@ begin
     insert into billing_cancellations (provider_subscription_id, subscription_id, org_id, service_id, due_at)
     values (old.provider_subscription_id, old.id, old.org_id, old.service_id, '-infinity')
     on conflict do nothing;
+    -- Others that they have bought there, and that wait for this one to end, go with it; of those that no checkout tells, it is asked at once
+    -- whether there is still somebody. Whoever holds one of them is learning of it just now.
+    insert into billing_cancellations (provider_subscription_id, subscription_id, org_id, service_id, due_at)
+    select w.provider_subscription_id, old.id, c.org_id, c.service_id, '-infinity'
+    from billing_checkouts c join billing_facts w on w.provider_subscription_id = c.provider_subscription_id
+    where c.org_id = old.org_id and c.service_id = old.service_id and c.user_id = old.user_id and w.org_id is null and not w.ended
+    on conflict do nothing;
+    update billing_facts set check_at = '-infinity' where provider_subscription_id = any(array(
+        select w.provider_subscription_id from billing_facts f join billing_facts w on w.customer_id = f.customer_id
+        where f.provider_subscription_id = old.provider_subscription_id and w.org_id is null and not w.ended and w.check_at is not null
+        for update of w skip locked));
     return null;
 end $$;
 create trigger subscriptions_removed after delete on subscriptions
