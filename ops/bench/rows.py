@@ -18,6 +18,8 @@ import psycopg
 
 from actors.webhook_dispatcher import SLOTS
 from ops.bench import end_users, people, service, tenants
+from ops.bench.billing import ORGANIZATIONS as SELLERS
+from ops.bench.billing import SECRET, Paying
 from ops.bench.end_users import DOMAIN, LIFE, LITTLE, Application, Applications, add_applications
 from ops.bench.events import ORGANIZATIONS, WEBHOOKS_OF_EACH, Receiving
 from ops.bench.filling import Say
@@ -344,6 +346,26 @@ class SamlResponses(Row):
 
     def ours(self, seconds: int) -> Sample:
         return measured(self.service, REQUESTS, self.requests, seconds)
+
+
+# -- billing ---------------------------------------------------------------------------------------------------------------
+
+
+class BillingEvents(AgainstBareApp):
+    name = "billing-events"
+    what = "POST /webhooks/billing with 1 worker / the same bare app"
+    goal = Goal(bar=0.15, aim=0.25)
+    setting = f"{AgainstBareApp.setting}, each event once, and each changes one of {ACCOUNTS} subscriptions in {SELLERS} organizations"
+
+    def prepare(self, seconds: int, rounds: int) -> None:
+        self.bare = start_bare(self, "hypercorn")
+        self.service = self.start_service(workers=1, SSO_BILLING_WEBHOOK_SECRET=SECRET)
+        add_accounts(self.service, ACCOUNTS)
+        self.per_second = round(0.6 * REQUESTS.drive(self.bare, [Request("GET", "/")], 1).rate)  # more than will be asked for
+        self.paying = Paying(self.service, REQUESTS)
+
+    def ours(self, seconds: int) -> Sample:
+        return measured(self.service, REQUESTS, self.paying.news(self.per_second * seconds), seconds)
 
 
 # -- deliveries -------------------------------------------------------------------------------------------------------------
@@ -862,7 +884,7 @@ def refreshes(tokens: Sequence[str]) -> list[Request]:
 # Those of the organizations come last, and then those of end users: what rows share runs from the first to the last that asks for it.
 ROWS: Final[Sequence[type[Row]]] = (
     LoginsOnWheel, LoginsOnBuild, Read, ServiceUserRead, DeviceList, Refresh, CodeExchange, MfaVerify, SamlResponses,
-    Deliveries, DeliveryDelay,
+    BillingEvents, Deliveries, DeliveryDelay,
     ReadsDuringLogins, Memory,
     MembersPage, AuditPage, AuditPageByTarget,
     ReadAmongMany, ServiceUsersPage, EndUsersPage, Search, SearchEverybody,

@@ -28,10 +28,12 @@ class Request:
     token: str = ""
     body: Mapping[str, Any] | None = None
     key: str = ""  # of a service
+    signature: str = ""  # of the payment provider, on exactly this body
 
     def line(self) -> str:
         """As requests.lua reads it."""
-        return "\t".join((self.method, self.path, self.token, self.key, "" if self.body is None else json.dumps(self.body))) + "\n"
+        body = "" if self.body is None else json.dumps(self.body)
+        return "\t".join((self.method, self.path, self.token, self.key, self.signature, body)) + "\n"
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ def test_a_load_with_failures_counts_for_nothing(changes: dict[str, int], senten
 
 def test_a_request_is_one_line_whatever_its_body_holds() -> None:
     line = Request("POST", "/api/auth/login", body={"password": "tab\tand\nline"}).line()
-    assert line == 'POST\t/api/auth/login\t\t\t{"password": "tab\\tand\\nline"}\n'
+    assert line == 'POST\t/api/auth/login\t\t\t\t{"password": "tab\\tand\\nline"}\n'
 
 
 def test_statements_and_their_values_are_read_from_the_log_of_the_server() -> None:
