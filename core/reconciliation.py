@@ -36,9 +36,8 @@ TOLD: Final = {Effect.DONE: "changed", Effect.ORPHANED: "orphaned", Effect.SECON
 
 @dataclass(frozen=True, slots=True)
 class OpenCheckout:
-    """A checkout of which nothing was heard, as the provider knows it."""
+    """A checkout of which nothing was heard, and whose the provider takes it to be."""
 
-    id: UUID
     customer_id: str
     created_at: datetime
 

@@ -230,13 +230,14 @@ def at_once(failures: int) -> int:
     return max(1, MOST_ENTRIES >> min(failures, 10))
 
 
-async def configure(ports: Ports, caller: Member, sink: Sink) -> Standing:
+async def configure(ports: Ports, caller: Member, *, provider: SiemProvider, endpoint_url: str, token: str, enabled: bool) -> Standing:
     """Forward what is recorded from now on, or not, as this says. What waits already goes where it says, too.
 
-    Raises what organizations.enter raises.
+    Raises outbound.TargetInvalid, TokenUnusable, and what organizations.enter raises.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        await organizations.enter(tx, caller, Capability.INTEGRATIONS_MANAGE)
+        organization, _ = await organizations.enter(tx, caller, Capability.INTEGRATIONS_MANAGE)
+        sink = new_sink(organization.id, provider=provider, endpoint_url=endpoint_url, token=token, enabled=enabled)
         await tx.siem.put(new_id(), sink, ports.clock.now())
         tx.record(events.siem_configured(sink))
         standing = await tx.siem.standing(sink.org_id)

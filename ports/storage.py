@@ -1123,7 +1123,7 @@ class Billing(Protocol):
         ...
 
     async def checkout_done(self, subscription: Subscription, id_: str) -> None:
-        """Nothing more has to be asked about checkouts of this plan by this person."""
+        """Nothing more has to be asked about checkouts of the service by this person, but for those that something else came of."""
         ...
 
     async def claim_checkouts(self, now: datetime, until: datetime, since: datetime, limit: int) -> list[OpenCheckout]:

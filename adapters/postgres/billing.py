@@ -390,8 +390,8 @@ class Billing(Repository):
                 select id from billing_checkouts where check_at <= %(now)s order by check_at limit %(limit)s for update skip locked),
             claimed as (
                 update billing_checkouts c set check_at = case when c.created_at < %(since)s then null else %(until)s end
-                from due where c.id = due.id returning c.id, c.org_id, c.customer_id, c.created_at)
-            select c.id, coalesce(c.customer_id, b.customer_id), c.created_at
+                from due where c.id = due.id returning c.org_id, c.customer_id, c.created_at)
+            select coalesce(c.customer_id, b.customer_id), c.created_at
             from claimed c left join billing_customers b on b.org_id = c.org_id
             where coalesce(c.customer_id, b.customer_id) is not null""",
             now=now,

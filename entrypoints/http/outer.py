@@ -37,7 +37,8 @@ BODY_WITHIN = 30.0  # seconds for the whole request body (N-3)
 LAST_WORDS_WITHIN = 1.0  # seconds that a request cancelled by shutdown gets for being told so
 
 # More than one of these is refused: two parts of the system might each believe another one (P-6, Hypercorn issue 280).
-_SINGLE = frozenset({b"authorization", b"content-type", b"x-api-key", b"billing-signature", b"transfer-encoding", b"content-length"})
+_SIGNATURES = frozenset({b"billing-signature", b"stripe-signature"})
+_SINGLE = _SIGNATURES | {b"authorization", b"content-type", b"x-api-key", b"transfer-encoding", b"content-length"}
 _READ = _SINGLE | {b"accept", b"host", b"origin", b"upgrade", b"x-forwarded-for", b"x-request-id", b"access-control-request-method"}
 
 _REQUEST_ID_ALPHABET = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"

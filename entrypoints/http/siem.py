@@ -69,9 +69,10 @@ def _show(standing: Standing) -> SiemShown:
 @validate_response(SiemShown)
 async def configure(org_slug: str, data: NewSiem) -> SiemShown:
     """Forward the audit log to a SIEM of your own: each entry from now on, at least once and in order."""
-    me = acting_member()
-    sink = siem.new_sink(me.acts_in.id, provider=data.provider, endpoint_url=data.endpoint_url, token=data.token, enabled=data.enabled)
-    return _show(await siem.configure(ports(), me, sink))
+    standing = await siem.configure(
+        ports(), acting_member(), provider=data.provider, endpoint_url=data.endpoint_url, token=data.token, enabled=data.enabled
+    )
+    return _show(standing)
 
 
 @routes.get("/api/organizations/<org_slug>/siem")

@@ -204,6 +204,7 @@ REFUSED: list[tuple[str, str, list[tuple[str, str]], tuple[int, str], bool]] = [
     ("two types", "1.1", [("content-type", "application/json"), ("content-type", "text/plain")], (400, "BAD_REQUEST"), False),
     ("two keys", "1.1", [("x-api-key", "a"), ("x-api-key", "a")], (400, "BAD_REQUEST"), False),
     ("two signatures", "1.1", [("billing-signature", "a"), ("billing-signature", "b")], (400, "BAD_REQUEST"), False),
+    ("two of the other name", "1.1", [("stripe-signature", "a"), ("stripe-signature", "b")], (400, "BAD_REQUEST"), False),
     ("HTTP/2", "2", [], (505, "HTTP_VERSION_NOT_SUPPORTED"), True),
     ("HTTP/2 with prior knowledge", "2.0", [], (505, "HTTP_VERSION_NOT_SUPPORTED"), True),
     ("HTTP/0.9", "0.9", [], (505, "HTTP_VERSION_NOT_SUPPORTED"), True),
