@@ -227,7 +227,9 @@ async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID
     challenge = None if code_verifier is None else oauth.challenge_of(code_verifier)
     async with ports.storage.counting() as count:
         poll = await count.device_codes.poll(device_code_hash, client_id, challenge, now) or refuse(DeviceCodeInvalid)
-    if poll.is_dead or not poll.fits or poll.status is RequestStatus.REDEEMED:
+    # The service may have come to be of a kind that keeps no secret since the code was asked for.
+    lacks_pkce = poll.service.is_public and challenge is None
+    if poll.is_dead or not poll.fits or lacks_pkce or poll.status is RequestStatus.REDEEMED:
         ports.metrics.login_failed(LoginFailure.DEVICE_CODE)
         raise DeviceCodeInvalid
     if poll.expires_at <= now:

@@ -40,7 +40,8 @@ class NotLinked(NotFound):
 
 
 class LastWayToSignIn(Invalid):
-    """You could not sign in any more. Set a password, or link an account at another identity provider, before you unlink this one."""
+    """You could not sign in any more. Set a password and verify your address, or link an account at another identity provider, before you
+    unlink this one."""
 
 
 class BeingRenewed(Limited):
@@ -147,7 +148,9 @@ async def unlink(ports: Ports, caller: Person, provider_name: str) -> None:
         there = {identity.provider for identity in await tx.identities.of_person(account.id, _context(caller))}
         if provider not in there:
             raise NotLinked
-        if account.password_hash is None and there == {provider}:
+        # A password opens nothing while the address is not verified (security.md A-4).
+        has_password = account.password_hash is not None and account.email_verified_at is not None
+        if not has_password and there == {provider}:
             raise LastWayToSignIn
         if not await tx.identities.remove(account.id, _context(caller), provider):
             raise NotLinked  # any more: its service was deleted at this moment

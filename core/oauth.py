@@ -22,7 +22,7 @@ from core.errors import ClientInvalid, GrantInvalid, Invalid, NotFound, Organiza
 from core.login_failures import LoginFailure
 from core.services import ServiceNotFound
 from core.sessions import SOMEBODY, Grant, Presenter, RefreshTokenInvalid, RefreshTokenNotYours
-from core.values import digest, new_id, new_secret, parse_id
+from core.values import digest, is_plain, new_id, new_secret, parse_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +74,7 @@ class ChallengeInvalid(Invalid):
 
 
 class StateInvalid(Invalid):
-    """The state is too long: 1024 characters at most."""
+    """The state is too long, or has control characters in it: 1024 characters at most, all of them printable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ async def judge(ports: Ports, wanted: AuthorizationRequest) -> Authorization:
     Raises ServiceHalfNamed, OrganizationNotFound, OrganizationNotActive, ServiceNotFound, ClientNotThatService, RedirectUriMissing,
     RedirectUriUnknown, ChallengeMissing, ChallengeInvalid, StateInvalid.
     """
-    if wanted.state is not None and len(wanted.state) > STATE_LENGTH:
+    if wanted.state is not None and (len(wanted.state) > STATE_LENGTH or not is_plain(wanted.state)):
         raise StateInvalid
     async with ports.storage.reading() as read:
         found = await application(read, wanted)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from core.oauth import Authorization, AuthorizationRequest
     from core.providers import FederatedIdentity
     from core.services import Service
+    from core.values import Email
     from ports import Ports
     from ports.storage import Transaction
 
@@ -145,18 +146,21 @@ async def begin(
 
 async def begin_link(
     ports: Ports, caller: Caller, provider_name: str, browser: str, base_url: str, ticket: str, visitor_id: UUID | None
-) -> str:
-    """Where the browser goes that has opened the address of a ticket (decisions, point 75). `visitor_id` is who is signed in in it.
+) -> tuple[str, Email]:
+    """Where the browser goes that has opened the address of a ticket (decisions, point 75), and whose account is to be linked.
+    `visitor_id` is who is signed in in it; where nobody is, a page must ask before it goes on (security.md O-6).
 
     Raises ProviderUnknown, LinkUnknown, OfAnother.
     """
     provider, now = _known(ports, provider_name), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         found = await tx.identities.take_ticket(digest(ticket), provider, now) or refuse(LinkUnknown)
+        account = await tx.accounts.by_id(found.user_id) or refuse(LinkUnknown)
     # Whoever is sent such an address by somebody else must not have their own account linked to that one's.
     if visitor_id not in (None, found.user_id):
         raise OfAnother
-    return await _send(ports, caller, provider, browser, base_url, LINKED, linking=(found.user_id, found.session_id))
+    address = await _send(ports, caller, provider, browser, base_url, LINKED, linking=(found.user_id, found.session_id))
+    return address, account.email
 
 
 async def _send(

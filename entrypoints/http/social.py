@@ -43,13 +43,21 @@ class ProviderConverter(BaseConverter):
 @routes.get("/auth/<provider:provider>")
 @anyone
 @refuses(400, 403, 404)
-@describes_page({302: "On to the identity provider."}, optional=PARAMETERS, changes_state=True)
+@describes_page(
+    {200: "A page that asks, where nobody is signed in in this browser, whether to link an account.", 302: "On to the identity provider."},
+    optional=PARAMETERS,
+    changes_state=True,
+)
 async def start(provider: str) -> Response:
     """Sign in through an identity provider, for an application or on our own pages; or link an account there."""
     browser, ask, here = cookies.device_cookie() or cookies.new_device_id(), request.args.get, (ports(), caller(), provider)
     if ticket := ask("link"):
         me = await visitor()
-        address = await social.begin_link(*here, browser, served().base_url, ticket, None if me is None else me.user_id)
+        address, email = await social.begin_link(*here, browser, served().base_url, ticket, None if me is None else me.user_id)
+        if me is None:  # anybody's page may have sent it here, with a ticket for an account of its own
+            response = page_response(render("link.html", provider=provider.title(), email=email, address=address))
+            cookies.keep_device_cookie(response, browser)
+            return response
     else:
         after = safe_next(request.args["next"]) if ask("next") else None
         wanted = AuthorizationRequest.of(request.args)

@@ -230,6 +230,11 @@ async def test_a_mobile_application_shows_its_verifier(telephone: Cli, session: 
     assert (await telephone.poll_in_time(code_verifier=VERIFIER)).status == 200
 
 
+async def test_a_code_without_a_challenge_is_nothing_for_an_application_that_keeps_no_secret_any_more(approved: Cli, pool: Pool) -> None:
+    await run_sql(pool, "update services set service_type = 'mobile', client_secret_hash = null")
+    assert told(await approved.poll()) == INVALID
+
+
 async def test_a_verifier_without_a_challenge_is_a_mistake(approved: Cli) -> None:
     assert told(await approved.poll(code_verifier=VERIFIER)) == INVALID
     assert (await approved.poll_in_time()).status == 200

@@ -61,6 +61,8 @@ async def app_on_a_telephone(acme: Tenant, visitor: Visitor) -> Party:
         ({"redirect_uri": "https://shop.example.com:443/callback"}, 400, "Nobody was sent there"),
         ({"redirect_uri": "https://evil.example/callback"}, 400, "Nobody was sent there"),
         ({"state": "s" * 1025}, 400, "1024 characters"),
+        ({"state": "a\0b"}, 400, "control characters"),
+        ({"state": "a\u202eb"}, 400, "control characters"),
         ({"code_challenge": "short", "code_challenge_method": "S256"}, 400, "43 characters"),
         ({"code_challenge": PKCE["code_challenge"]}, 400, "43 characters"),
         ({"code_challenge": PKCE["code_challenge"], "code_challenge_method": "plain"}, 400, "43 characters"),

@@ -65,6 +65,7 @@ PAGES: dict[str, dict[str, object]] = {
         "organization": "Acme & Sons",
         "email": "ada@example.org",
     },
+    "link.html": {"provider": "Codehost", "email": "ada@example.com", "address": "https://codehost.example/authorize"},
     "linked.html": {"provider": "Codehost"},
     "saml_answer.html": {"acs_url": "https://app.example/acs", "saml_response": "PHNhbWw+", "relay_state": "where", "is_error": False},
     "signed_out.html": {"is_partial": True, "onward": "/app/sign-in"},

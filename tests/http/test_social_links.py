@@ -1,9 +1,11 @@
 """Linking accounts at identity providers, on the account page and from a program, and the tokens that came with them (decisions, points 75
 and 77; security.md O-6, O-7)."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from html import unescape
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -82,9 +84,17 @@ async def program(api: Api, ports: Ports, ada: Account, provider: FakeProvider) 
 
 async def opens(street: Street, path: str) -> str:
     """Where the browser comes back to that has opened the address of a ticket."""
-    answer = await street.visitor.open(path)
-    assert answer.status == 302, answer.text
-    return street.provider.visit(answer.headers["Location"]).removeprefix("http://gatehouse.test")
+    page = await street.visitor.open(path)
+    address = page.headers["Location"] if page.status == 302 else onward(page)  # whoever is signed in goes on at once
+    return street.provider.visit(address).removeprefix("http://gatehouse.test")
+
+
+def onward(page: Answer) -> str:
+    """Where the page leads that asks whether to link."""
+    assert page.status == 200, page.text
+    assert EMAIL in page.text
+    [address] = re.findall(r'<a class="button" href="([^"]*)"', page.text)
+    return unescape(address)
 
 
 async def tell(pool: Pool) -> list[tuple[Any, ...]]:
@@ -153,6 +163,24 @@ async def test_nobody_links_their_own_account_to_somebody_elses(street: Street, 
     assert await street.identities() == []
 
 
+async def test_nobody_who_is_sent_there_by_a_stranger_has_anything_linked_unasked(street: Street, program: Program) -> None:
+    """Not even where the provider lets everybody pass without a word: without the page there is no way on."""
+    answer = await street.visitor.open(await program.starts())
+    assert "Location" not in answer.headers
+    assert "Refresh" not in answer.headers
+    assert f"<strong>{EMAIL}</strong>" in answer.text
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+
+
+async def test_who_is_signed_in_goes_on_at_once(street: Street, program: Program) -> None:
+    await street.visitor.sign_in(EMAIL)
+    answer = await street.visitor.open(await program.starts())
+    assert answer.status == 302
+    await street.visitor.open(street.provider.visit(answer.headers["Location"]).removeprefix("http://gatehouse.test"))
+    assert await program.linked() == ["4711"]
+
+
 async def test_what_belongs_to_somebody_else_is_not_linked(street: Street, program: Program, app: QuartTrio, acme: Tenant) -> None:
     """In whatever context it does."""
     shop = await add_service(street.pool, acme.org)
@@ -183,7 +211,7 @@ async def test_what_the_person_has_at_a_service_can_be_linked_to_the_account(
 async def test_of_twenty_who_open_one_ticket_one_goes_on(street: Street, program: Program) -> None:
     path = await program.starts()
     answers = await everyone(20, lambda _: street.visitor.open(path))
-    assert sorted(answer.status for answer in answers) == [302] + [400] * 19
+    assert sorted(answer.status for answer in answers) == [200] + [400] * 19
 
 
 async def test_a_provider_that_fails_links_nothing(street: Street, program: Program) -> None:
@@ -242,6 +270,14 @@ async def test_what_cannot_be_done_is_said_on_the_page(street: Street) -> None:
     assert "You have linked" in answer.text
     assert (await street.visitor.submit(f"{PAGE}/websuite/link", PAGE)).status == 404
     assert (await street.visitor.submit(f"{PAGE}/websuite/unlink", PAGE)).status == 404
+
+
+async def test_a_password_that_opens_nothing_is_no_way_to_sign_in(street: Street) -> None:
+    await street.comes_in()
+    await run_sql(street.pool, "update users set password_hash = 'of some password', email_verified_at = null")
+    assert (await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)).status == 400
+    await run_sql(street.pool, "update users set email_verified_at = now()")
+    assert (await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)).status == 303
 
 
 # The provider's token
