@@ -202,7 +202,8 @@ async def delete(org_slug: str, webhook_id: str) -> Nothing:
 async def rotate_secret(org_slug: str, webhook_id: str) -> WebhookWithSecret:
     """Replace the secret of a webhook.
 
-    For 24 hours deliveries have two signatures, with a space between them: of the new secret, and of the one that it replaced.
+    For 24 hours deliveries have two signatures, with a space between them: of the new secret, and of the one that it replaced. If it is
+    replaced again in that time, they have one of each, up to ten beside the newest.
     """
     rotated, secret = await webhooks.rotate_secret(ports(), acting_member(), path_id(webhook_id))
     return WebhookWithSecret(**dict(_show(rotated)), secret=secret)

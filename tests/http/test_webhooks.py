@@ -290,7 +290,7 @@ async def test_a_secret_is_replaced_and_the_one_before_it_stays_a_day(acme: Tena
     assert answer.json["secret"] != made["secret"]
     moment = answer.json["updated_at"]
     assert shown(answer.json) == {**shown(made), "updated_at": moment}
-    [(until,)] = await run_sql(pool, "select previous_until from webhooks")
+    [(until,)] = await run_sql(pool, "select until from former_webhook_secrets")
     assert until == clock.now() + OVERLAP
     entry = await acme.entry("webhook.secret.rotated")
     assert (entry["target_id"], entry["actor_id"]) == (made["id"], acme.people["admin"].id)
