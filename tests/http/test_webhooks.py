@@ -172,9 +172,13 @@ async def test_an_organization_has_fifty_at_most(acme: Tenant, twin: Tenant) -> 
 async def test_each_field_is_changed_alone_and_what_changed_is_recorded(acme: Tenant, clock: FakeClock) -> None:
     made = await make(acme)
     wanted: dict[str, Any] = {}
+    other, hidden = "http://other.example:8080", {"url_path": {"old": "(hidden)", "new": "(hidden)"}}
     changes: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({"name": "Sales"}, {"name": {"old": "Billing", "new": "Sales"}}),
-        ({"url": "http://other.example:8080/in"}, {"url": {"old": "https://hooks.acme.example", "new": "http://other.example:8080"}}),
+        ({"url": f"{other}/a?s3cr3t=1"}, {"url": {"old": "https://hooks.acme.example", "new": other}, **hidden}),
+        ({"url": f"{other}/b?s3cr3t=1"}, hidden),
+        ({"url": f"{other}/b?s3cr3t=2"}, hidden),
+        ({"url": "https://hooks.acme.example/b?s3cr3t=2"}, {"url": {"old": other, "new": "https://hooks.acme.example"}}),
         ({"events": ["user.joined"]}, {"events": {"old": FULL["events"], "new": ["user.joined"]}}),
         ({"is_active": False}, {"is_active": {"old": True, "new": False}}),
     ]
