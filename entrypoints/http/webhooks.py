@@ -17,7 +17,7 @@ from entrypoints.http.access import member
 from entrypoints.http.bodies import Body, Name, Nothing, Shown, Text, Timestamp, maybe
 from entrypoints.http.context import acting_member, ports
 from entrypoints.http.openapi import refuses
-from entrypoints.http.queries import PageQuery, Pagination, pagination, path_id
+from entrypoints.http.queries import Flag, PageQuery, Pagination, pagination, path_id
 
 routes = Blueprint("webhooks", __name__)
 
@@ -220,7 +220,7 @@ class DeliveriesQuery(PageQuery):
     """Which deliveries."""
 
     event_type: Text | None = None
-    delivered: bool | None = None
+    delivered: Flag | None = None
 
 
 @routes.get("/api/organizations/<org_slug>/webhooks/<webhook_id>/deliveries")

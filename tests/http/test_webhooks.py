@@ -394,6 +394,9 @@ async def test_deliveries_are_listed_by_page_type_and_outcome(acme: Tenant, pool
         assert (await history(acme, made, query))["pagination"]["total"] == total, query
     for query in ("?delivered=perhaps", "?page=x", "?limit=1.5"):
         assert refusal(await call(acme, "GET", f"/{made['id']}/deliveries{query}")) == BAD, query
+    for query in ("?delivered=maybe", "?delivered="):
+        answer = await call(acme, "GET", f"/{made['id']}/deliveries{query}")
+        assert answer.json["error"] == "The field \"delivered\" is not valid: it must be 'true' or 'false'."
     member = await call(acme, "GET", f"/{made['id']}/deliveries?limit=1000")
     assert member.json["pagination"]["limit"] == 100
 
