@@ -129,7 +129,7 @@ def keys_reencrypt() -> None:
 
 @main.command(epilog="Example: gatehouse doctor")
 def doctor() -> None:
-    """Check settings, database, mail, DNS, clock, libraries and password hashing, and say what is wrong."""
+    """Check settings, database, mail, DNS, billing, clock, libraries and password hashing, and say what is wrong."""
     from entrypoints.doctor import examine
 
     sys.exit(_told(examine, _settings(), click.echo))
