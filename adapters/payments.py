@@ -47,6 +47,10 @@ class PaymentSettings:
     api_key: str = field(repr=False)
 
 
+class KeyRefused(PaymentsFailed):
+    """The payment provider does not take the key, or not for reading subscriptions."""
+
+
 class HttpPayments:
     """ports.outside.Payments."""
 
@@ -87,7 +91,7 @@ class HttpPayments:
 
     async def subscription(self, id_: str) -> Seen | None:
         async with self._conversation() as talk:
-            found = await talk.get(f"subscriptions/{id_}", {})
+            found = await talk.get("subscriptions", {}, one=id_)
             return None if found is None else self._seen(found, talk.date)
 
     async def subscriptions_of(self, customer_id: str, since: datetime) -> list[Seen]:
@@ -107,14 +111,29 @@ class HttpPayments:
 
     async def cancel(self, id_: str) -> bool:
         async with self._conversation() as talk:
-            found = await talk.ask("DELETE", f"subscriptions/{id_}")
+            found = await talk.ask("DELETE", "subscriptions", one=id_)
             if found.status == 200:
                 return True
             # That is said of what is over, too; then it can be read.
-            still = await talk.get(f"subscriptions/{id_}", {}) if 400 <= found.status < 500 else _fail("it failed")
+            still = await talk.get("subscriptions", {}, one=id_) if 400 <= found.status < 500 else _fail(found.told)
             if still is not None and not self._seen(still, talk.date).subscription.is_over:
-                _fail("it refused")
+                _fail(found.told)
             return still is not None
+
+    async def check(self) -> None:
+        """Ask for as little as there is that takes the key. Raises KeyRefused, PaymentsFailed.
+
+        For somebody at a terminal, who is told: nothing is logged.
+        """
+        try:
+            async with self._exchange() as talk:
+                found = await talk.ask("GET", "subscriptions", query={"limit": "1"}, longest=LONGEST_PAGE)
+                if found.status in (401, 403):
+                    raise KeyRefused(found.told)
+                if found.status != 200:
+                    _fail(found.told)
+        except ExchangeFailed as failure:
+            raise PaymentsFailed(str(failure)) from None
 
     def _seen(self, found: Mapping[str, Any], date: datetime | None) -> Seen:
         try:
@@ -126,18 +145,24 @@ class HttpPayments:
     async def _conversation(self) -> AsyncIterator["_Conversation"]:
         """All that is asked at once, within the deadline. What goes wrong is PaymentsFailed, and told in the log."""
         try:
-            settings = self._settings or _fail("it is not set up")
-            async with self._exchanges.conversation() as client:
-                yield _Conversation(client, settings)
+            async with self._exchange() as talk:
+                yield talk
         except ExchangeFailed as failure:
             log.warning("payments_failed", reason=str(failure))
             raise PaymentsFailed(str(failure)) from None
+
+    @asynccontextmanager
+    async def _exchange(self) -> AsyncIterator["_Conversation"]:
+        settings = self._settings or _fail("it is not set up")
+        async with self._exchanges.conversation() as client:
+            yield _Conversation(client, settings)
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
     status: int
     body: Mapping[str, Any]
+    told: str  # for the operator's log, if it is not what was hoped for
 
 
 class _Conversation:
@@ -160,19 +185,21 @@ class _Conversation:
             if isinstance(error, dict) and (error.get("code"), error.get("param")) == ("resource_missing", "customer"):
                 raise CustomerGone("the customer is not there any more")
             if made.status == 500:  # which it gives to this key from now on; others are of what stands before it
-                log.warning("payments_failed", reason="it failed")
-                raise ProviderFailed("it failed")
+                log.warning("payments_failed", reason=made.told)
+                raise ProviderFailed(made.told)
             if made.status not in (409, 429):  # the same is on its way, or there is too much on the way
-                _fail("it refused" if made.status < 500 else "it failed")
+                _fail(made.told)
             await trio.sleep(PAUSE)
 
-    async def get(self, path: str, query: Mapping[str, str], *, longest: int = LONGEST_ANSWER) -> Mapping[str, Any] | None:
+    async def get(
+        self, path: str, query: Mapping[str, str], *, one: str | None = None, longest: int = LONGEST_ANSWER
+    ) -> Mapping[str, Any] | None:
         """What is there, None if nothing is."""
-        found = await self.ask("GET", path, query=query, longest=longest)
+        found = await self.ask("GET", path, one=one, query=query, longest=longest)
         if found.status == 404:
             return None
         if found.status != 200:
-            _fail("it refused" if found.status < 500 else "it failed")
+            _fail(found.told)
         return found.body
 
     async def ask(
@@ -180,13 +207,16 @@ class _Conversation:
         method: str,
         path: str,
         *,
+        one: str | None = None,
         fields: Mapping[str, str] | None = None,
         query: Mapping[str, str] | None = None,
         key: str | None = None,
         longest: int = LONGEST_ANSWER,
     ) -> _Answer:
+        """Whatever it answers. `one` is the id of what is asked about, which is nothing for the log."""
+        url = f"{self._base}/{path}" if one is None else f"{self._base}/{path}/{one}"
         headers = self._headers if key is None else {**self._headers, "Idempotency-Key": key}
-        async with self._client.stream(method, f"{self._base}/{path}", headers=headers, data=fields, params=query) as response:
+        async with self._client.stream(method, url, headers=headers, data=fields, params=query) as response:
             raw = await read(response, longest)
         self.date = _date(response.headers.get("Date"))
         try:
@@ -197,7 +227,7 @@ class _Conversation:
             body = {}  # of errors, some are in HTML
         if not isinstance(body, dict):
             _fail("its answer cannot be read")
-        return _Answer(response.status_code, body)
+        return _Answer(response.status_code, body, f"it answered {response.status_code} to {method} {path}")
 
 
 def _date(header: str | None) -> datetime | None:

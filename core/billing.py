@@ -48,8 +48,7 @@ class EventsNotConfigured(PaymentsFailed):
 
 
 class EventInvalid(Invalid):
-    """This is no event: it has id, type, created and data, and in data the object that it is about, which has an id, and a status if it
-    is a subscription."""
+    """This is no event: it has id, type, created and data, and in data an object with an id; a subscription has a status, too."""
 
 
 # Who sends it

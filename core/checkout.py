@@ -41,7 +41,7 @@ class SubscribedAlready(Invalid):
 
 
 class AddressInvalid(Invalid):
-    """Both success_url and cancel_url must be addresses that begin with https:// or http:// and name a host."""
+    """Both success_url and cancel_url must begin with http(s)://, name a host, and have no spaces, control characters and backslashes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -574,10 +574,12 @@ def webhook_created(webhook: Webhook) -> Event:
 
 
 def webhook_updated(old: Webhook, new: Webhook) -> Event:
-    """A webhook was changed: old and new value by the name of the field."""
+    """A webhook was changed: old and new value by the name of the field. Of the address the host is told, and whether the rest changed."""
     changes = _changes(old, new, "name", "events", "is_active")
-    if old.url != new.url:
+    if _host(old.url) != _host(new.url):
         changes["url"] = {"old": _host(old.url), "new": _host(new.url)}
+    if _path(old.url) != _path(new.url):
+        changes["url_path"] = {"old": "(hidden)", "new": "(hidden)"}
     return Event(CATALOGUE["webhook.updated"], str(new.id), org_id=new.org_id, details={**_webhook(new), "changes": changes})
 
 
@@ -599,6 +601,12 @@ def _host(url: str) -> str:
     # Of an address that is called no more than this: the rest of it is often what opens the door there (security.md L-3).
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}"
+
+
+def _path(url: str) -> tuple[str, str]:
+    # The rest of it, to be compared and never told.
+    parts = urlsplit(url)
+    return parts.path, parts.query
 
 
 def _changes(old: object, new: object, *fields: str) -> dict[str, dict[str, object]]:

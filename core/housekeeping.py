@@ -75,7 +75,7 @@ class Sweep(StrEnum):
     SIEM_BACKLOGS = "siem_backlogs"  # entries that no SIEM has taken in all that time
     BLANKINGS = "blankings"  # of the logs of people who are unknown, which stay (ops/decisions/0008)
     WEBHOOK_DELIVERIES = "webhook_deliveries"
-    PREVIOUS_WEBHOOK_SECRETS = "previous_webhook_secrets"
+    FORMER_WEBHOOK_SECRETS = "former_webhook_secrets"
     DELETED_WEBHOOKS = "deleted_webhooks"
     DELETED_SERVICES = "deleted_services"  # these two last, since a large one takes minutes
     DELETED_ORGANIZATIONS = "deleted_organizations"
@@ -94,7 +94,7 @@ class Sealed(StrEnum):
     SIEM_TOKENS = "siem_configurations.token"
     MFA_SECRETS = "mfa.secret"
     WEBHOOK_SECRETS = "webhooks.secret"
-    PREVIOUS_WEBHOOK_SECRETS = "webhooks.previous_secret"
+    FORMER_WEBHOOK_SECRETS = "former_webhook_secrets.secret"
 
 
 async def in_batches(

@@ -40,8 +40,7 @@ class NotLinked(NotFound):
 
 
 class LastWayToSignIn(Invalid):
-    """You could not sign in any more. Set a password and verify your address, or link an account at another identity provider, before you
-    unlink this one."""
+    """You could not sign in any more. Set a password and verify your address, or link another account, before you unlink this one."""
 
 
 class BeingRenewed(Limited):

@@ -13,7 +13,15 @@ LONGEST_URL: Final = 2048
 
 
 class TargetInvalid(Invalid):
-    """The URL must begin with http:// or https:// and name a host, without a user name or a fragment; a port is 80, 443, or above 1023."""
+    """The URL is nothing that we may be asked to send something to."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The URL must begin with http:// or https:// and name a host, without a user name or a fragment; a port is 80, 443, or above "
+            f"1023. It consists of ASCII characters that URLs can have, {LONGEST_URL} at most, without spaces and asterisks; all others, "
+            "and a percent sign itself, are percent-encoded. The host is an IP address, or a name without a dot at its end, in the xn-- "
+            "form if it is international."
+        )
 
 
 class Trouble(StrEnum):

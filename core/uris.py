@@ -12,8 +12,9 @@ from core.values import is_host_name
 _PARTS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<authority>[^/?]*))?(?P<rest>[A-Za-z0-9._~!$&'()+,;=:@/?%-]*)")
 _AUTHORITY = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::(?P<port>[1-9][0-9]{0,4}))?")
 _OF_AN_APPLICATION = re.compile(r"[A-Za-z][A-Za-z0-9+-]*(?:\.[A-Za-z0-9+-]+)+")
-# A percent sign that begins nothing, or a control character in disguise (RFC 3986 section 2.1; security.md O-2).
-_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|%[01]|%7[Ff]")
+# A percent sign that begins nothing (RFC 3986 section 2.1), and a control character in disguise (security.md O-2).
+_BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_ESCAPED_CONTROL = re.compile(r"%[01]|%7[Ff]")
 # Names of the machine that a program runs on (RFC 8252 sections 7.3 and 8.3).
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 # The other ports below 1024 are those of other protocols, which nobody shall make us speak to.
@@ -33,7 +34,8 @@ def is_web(uri: str) -> bool:
 
 def is_target(uri: str) -> bool:
     """Whether we may be asked to send something there, as far as that can be told without looking up the host (security.md W-3)."""
-    match _parts(uri):
+    # Escaped control characters stay escaped on their way there: only that receiver could make something of them.
+    match _parts(uri, controls=True):
         case ("http" | "https", str(), port, _):
             return port is None or port in WEB_PORTS or port >= FIRST_FREE_PORT
     return False
@@ -72,10 +74,10 @@ def _without_loopback_port(uri: str) -> tuple[str, str] | None:
     return None
 
 
-def _parts(uri: str) -> tuple[str, str | None, int | None, str] | None:
+def _parts(uri: str, *, controls: bool = False) -> tuple[str, str | None, int | None, str] | None:
     """Scheme, host, port and the rest; None if it is not sound."""
     found = _PARTS.fullmatch(uri)
-    if found is None or _BAD_ESCAPE.search(uri):
+    if found is None or _BROKEN_ESCAPE.search(uri) or (not controls and _ESCAPED_CONTROL.search(uri)):
         return None
     host = port = None
     if found["authority"]:

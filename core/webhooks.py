@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 # How long a secret that was replaced goes on signing beside the new one, so that nothing is lost while receivers learn that.
 OVERLAP: Final = timedelta(hours=24)
+# So that whoever rotates all day long does not have us sign, and send, without bounds.
+FORMER_SECRETS_KEPT: Final = 10
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105  (of Standard Webhooks)
 
 # What webhooks can be told of (decisions, points 216 and 226).
@@ -162,7 +164,8 @@ async def update(
 
 
 async def rotate_secret(ports: Ports, caller: Member, webhook_id: UUID) -> tuple[Webhook, str]:
-    """The webhook with another secret, which nobody gets to see again; the one that it had signs beside it for OVERLAP.
+    """The webhook with another secret, which nobody gets to see again; the one that it had signs beside it for OVERLAP, and so do
+    those before it for what is left of theirs.
 
     Raises WebhookNotFound, and what organizations.enter raises.
     """

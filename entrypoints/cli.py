@@ -45,14 +45,15 @@ def main() -> None:
 @main.command(epilog="Example: SSO_BIND=0.0.0.0:8080 gatehouse serve --workers 2")
 @click.option("--workers", type=click.IntRange(1, 64), help="How many processes serve on one socket (default: SSO_WORKERS).")
 @click.option("--welcome", is_flag=True, help="Print where everything is, and the first platform owner if it was made now.")
-def serve(workers: int | None, welcome: bool) -> None:
+@click.option("--show-password", is_flag=True, help="Print its password, too. For ./run, which makes one up that nobody knows yet.")
+def serve(workers: int | None, welcome: bool, show_password: bool) -> None:
     """Run the service until it is told to stop (SIGTERM or Ctrl-C)."""
     from entrypoints import main as service
 
     settings = _settings()
     if workers is not None:
         settings = settings.model_copy(update={"workers": workers})
-    sys.exit(_told(service.serve, settings, welcome=welcome))
+    sys.exit(_told(service.serve, settings, welcome=welcome, show_password=show_password))
 
 
 @main.command(hidden=True)
@@ -128,7 +129,7 @@ def keys_reencrypt() -> None:
 
 @main.command(epilog="Example: gatehouse doctor")
 def doctor() -> None:
-    """Check settings, database, mail, DNS, clock, libraries and password hashing, and say what is wrong."""
+    """Check settings, database, mail, DNS, billing, clock, libraries and password hashing, and say what is wrong."""
     from entrypoints.doctor import examine
 
     sys.exit(_told(examine, _settings(), click.echo))

@@ -14,13 +14,14 @@ import trio
 from adapters.clock import SystemClock
 from adapters.crypto import verifications_per_second
 from adapters.dns import Resolver, why
+from adapters.payments import HttpPayments, KeyRefused
 from adapters.postgres.embedded import EmbeddedError
 from adapters.postgres.migrate import MigrationRefused, pending
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from adapters.saml.libraries import XmlLibrariesDisagree, check_libraries
 from core.domains import DnsFailed
-from core.errors import StorageDown
+from core.errors import PaymentsFailed, StorageDown
 from core.uris import is_web
 from entrypoints.bind import show_server
 from entrypoints.main import base_url, running_database
@@ -31,6 +32,7 @@ from entrypoints.wiring import (
     hashes_at_once,
     mail_folder,
     openings,
+    payment_settings,
     places,
     provider_settings,
     smtp,
@@ -241,17 +243,23 @@ def providers(settings: Settings) -> Iterator[Finding]:
 
 
 def billing(settings: Settings) -> Finding:
-    """Whether plans can be bought, and whether we hear of what was. Nobody is asked, since that would be somebody else's business."""
+    """Whether plans can be bought, and whether we hear of what was."""
     url, hears = settings.billing_api_url, bool(settings.billing_secrets)
     if url is None:
         text = "events of the payment provider are taken; plans cannot be bought" if hears else "off: SSO_BILLING_API_URL is unset"
         return Finding("billing", Health.GOOD, text)
+    try:
+        trio.run(HttpPayments(payment_settings(settings), SystemClock()).check)
+    except KeyRefused:
+        return Finding("billing", Health.BAD, f"the payment provider at {url} refuses the key: see SSO_BILLING_API_KEY")
+    except PaymentsFailed as error:
+        return Finding("billing", Health.BAD, f"the payment provider at {url} is not usable: {error}")
     if not hears:
         text = "plans can be bought, but of events nothing is heard, so subscriptions are hours late. Set SSO_BILLING_WEBHOOK_SECRET"
         return Finding("billing", Health.WARNING, text)
     if not is_web(url):
         return Finding("billing", Health.WARNING, f"the payment provider is at {url}: the key to it travels in the clear")
-    return Finding("billing", Health.GOOD, f"through {url}; its events go to {base_url(settings)}/webhooks/billing")
+    return Finding("billing", Health.GOOD, f"through {url}, which answers; its events go to {base_url(settings)}/webhooks/billing")
 
 
 def storage(settings: Settings) -> Iterator[Finding]:

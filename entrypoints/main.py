@@ -84,7 +84,7 @@ def base_url(settings: Settings, listening: socket | None = None) -> str:
     return f"http://{host}:{port}"
 
 
-def serve(settings: Settings, *, welcome: bool) -> int:
+def serve(settings: Settings, *, welcome: bool, show_password: bool) -> int:
     """Run the service until it is told to stop; the exit code."""
     logs.configure(settings.log_format, settings.log_level)
     _check(settings)
@@ -104,7 +104,7 @@ def serve(settings: Settings, *, welcome: bool) -> int:
             own = stack.enter_context(embedded.start(_embedded_data(settings)))
             conninfo = own.conninfo
         owner_created = trio.run(prepare, settings, address, conninfo, own)
-        greet = partial(_greet, settings, address, owner_created=owner_created) if welcome else _quietly
+        greet = partial(_greet, settings, address, owner_created=owner_created, show_password=show_password) if welcome else _quietly
         if settings.workers == 1:
             return trio.run(partial(run, settings, address, conninfo, listening, own=own, on_started=greet))
         # Everything that a worker must not find out for itself goes into its environment.
@@ -148,14 +148,16 @@ def work(settings: Settings, descriptor: int, parent: int) -> int:
         return trio.run(partial(run, settings, base_url(settings, listening), conninfo, listening, parent=parent))
 
 
-def _greet(settings: Settings, address: str, *, owner_created: bool) -> None:
+def _greet(settings: Settings, address: str, *, owner_created: bool, show_password: bool) -> None:
     mails = "sent by your mail server" if settings.smtp_url is not None else f"written to {mail_folder(settings)}/"
     lines = [f"Gatehouse serves on  {address}", f"Try the interface    {address}/docs", f"Mails are            {mails}"]
     if owner_created and settings.platform_owner_password is not None:
+        # One that the operator has chosen is known already, and is never shown (security.md L-3).
+        password = settings.platform_owner_password.get_secret_value() if show_password else "the one in SSO_PLATFORM_OWNER_PASSWORD"
         lines += [
-            "The platform owner was created just now; this is shown once:",
+            f"The platform owner was created just now{'; this is shown once' if show_password else ''}:",
             f"  e-mail             {settings.platform_owner_email}",
-            f"  password           {settings.platform_owner_password.get_secret_value()}",
+            f"  password           {password}",
         ]
     lines.append("Ctrl-C stops everything.")
     sys.stdout.write("\n" + "\n".join(lines) + "\n\n")

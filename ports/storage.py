@@ -1576,8 +1576,9 @@ class Webhooks(WebhooksRead, Protocol):
         """Write what may change of it. Also wakes the dispatchers of all processes. Raises core.webhooks.NameTaken."""
         ...
 
-    async def rotate(self, webhook: Webhook, secret: str, previous_until: datetime) -> None:
-        """Sign with this secret, and until then with the one that it had as well."""
+    async def rotate(self, webhook: Webhook, secret: str, former_until: datetime) -> None:
+        """Sign with this secret, and until then with the one that it had as well, beside those before it whose time has not come; of all
+        former ones the newest core.webhooks.FORMER_SECRETS_KEPT are kept."""
         ...
 
     async def delete(self, org_id: UUID, webhook_id: UUID, now: datetime) -> None:

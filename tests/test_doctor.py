@@ -11,6 +11,8 @@ from entrypoints import doctor
 from entrypoints.doctor import Health
 from entrypoints.settings import Settings
 from tests.fakes.dns_server import DnsServer
+from tests.fakes.http_server import TRAP, Answer
+from tests.fakes.payments import API_KEY, FakePayments, error
 from tests.fakes.places import SHIPPED
 
 
@@ -89,14 +91,20 @@ def test_a_file_of_places_is_tried_out(tmp_path: Path) -> None:
     assert "missing.mmdb cannot be read" in bad.text
 
 
-def test_billing_is_told_and_what_is_missing_warned_of() -> None:
-    on = {"billing_api_url": "https://api.provider.example", "billing_api_key": "sk_test"}
+def test_billing_is_told_and_what_is_missing_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    with FakePayments() as provider:
+        look_at_billing(provider)
+    assert capsys.readouterr().out == "", "what is found is said once"
+
+
+def look_at_billing(provider: FakePayments) -> None:
+    on = {"billing_api_url": provider.address, "billing_api_key": API_KEY}
     secret = {"billing_webhook_secret": "whsec_one,whsec_two"}
 
     def found(**given: Any) -> tuple[Health, str]:
         finding = doctor.billing(Settings(**given))
-        assert "sk_test" not in finding.text
-        assert "whsec" not in finding.text
+        for secret in (API_KEY, "sk_wrong", "whsec", TRAP):
+            assert secret not in finding.text
         return finding.health, finding.text
 
     assert found() == (Health.GOOD, "off: SSO_BILLING_API_URL is unset")
@@ -104,9 +112,28 @@ def test_billing_is_told_and_what_is_missing_warned_of() -> None:
     assert found(**on)[0] is Health.WARNING
     assert found(**on, **secret) == (
         Health.GOOD,
-        "through https://api.provider.example; its events go to http://127.0.0.1:8080/webhooks/billing",
+        f"through {provider.address}, which answers; its events go to http://127.0.0.1:8080/webhooks/billing",
     )
-    assert found(**{**on, "billing_api_url": "http://provider.example"}, **secret)[0] is Health.WARNING
+    elsewhere = provider.address.replace("127.0.0.1", "127.1")  # which is the same, and not named among those that never leave the machine
+    assert found(**{**on, "billing_api_url": elsewhere}, **secret) == (
+        Health.WARNING,
+        f"the payment provider is at {elsewhere}: the key to it travels in the clear",
+    )
+    assert {(method, path, tuple(sent.items())) for method, path, sent in provider.asked} == {("GET", "subscriptions", (("limit", "1"),))}
+    refused = (Health.BAD, f"the payment provider at {provider.address} refuses the key: see SSO_BILLING_API_KEY")
+    assert found(**{**on, "billing_api_key": "sk_wrong"}) == refused
+    provider.answers["subscriptions"] = error(403)
+    assert found(**on, **secret) == refused
+    unusable = f"the payment provider at {provider.address} is not usable"
+    provider.answers["subscriptions"] = error(402)
+    assert found(**on, **secret) == (Health.BAD, f"{unusable}: it answered 402 to GET subscriptions")
+    provider.answers["subscriptions"] = Answer(200, TRAP.encode())
+    assert found(**on, **secret) == (Health.BAD, f"{unusable}: its answer is not JSON")
+    nobody = {**on, "billing_api_url": "http://127.0.0.1:9"}
+    assert found(**nobody, **secret) == (
+        Health.BAD,
+        "the payment provider at http://127.0.0.1:9 is not usable: it cannot be spoken to: ConnectError",
+    )
 
 
 def test_identity_providers_are_told_and_those_in_the_clear_warned_of() -> None:

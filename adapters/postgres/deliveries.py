@@ -76,7 +76,9 @@ CLAIM: Final = """
         update webhook_deliveries d set status = 'waiting', due_at = %(lease_until)s, claims = d.claims + 1
         from chosen where d.id = chosen.id
         returning d.id, d.webhook_id, d.payload, d.claims, d.attempt_count, d.created_at)
-    select c.id, w.org_id, c.webhook_id, w.url, w.secret, case when w.previous_until > %(now)s then w.previous_secret end,
+    select c.id, w.org_id, c.webhook_id, w.url,
+           w.secret || array(
+               select f.secret from former_webhook_secrets f where f.webhook_id = w.id and f.until > %(now)s order by f.position desc),
            c.payload::text, c.claims, c.attempt_count, c.created_at
     from claimed c join webhooks w on w.id = c.webhook_id order by c.created_at, c.id"""
 
@@ -108,11 +110,11 @@ class Deliveries(SealingRepository):
             org_id=row[1],
             webhook_id=row[2],
             url=row[3],
-            secrets=[secret for sealed in (row[4], row[5]) if sealed is not None and (secret := self._secret(row[2], sealed)) is not None],
-            body=row[6].encode(),
-            claims=row[7],
-            attempts=row[8],
-            created_at=row[9],
+            secrets=[secret for sealed in row[4] if (secret := self._secret(row[2], sealed)) is not None],
+            body=row[5].encode(),
+            claims=row[6],
+            attempts=row[7],
+            created_at=row[8],
         )
 
     def _secret(self, webhook_id: UUID, sealed: bytes) -> str | None:

@@ -145,9 +145,9 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.WEBHOOK_DELIVERIES: """
         delete from webhook_deliveries where id = any(array(
             select id from webhook_deliveries where created_at < %(before)s limit %(limit)s for update skip locked))""",
-    Sweep.PREVIOUS_WEBHOOK_SECRETS: """
-        update webhooks set previous_secret = null, previous_until = null where id = any(array(
-            select id from webhooks where previous_until < %(before)s limit %(limit)s for update skip locked))""",
+    Sweep.FORMER_WEBHOOK_SECRETS: """
+        delete from former_webhook_secrets where ctid = any(array(
+            select ctid from former_webhook_secrets where until < %(before)s limit %(limit)s for update skip locked))""",
     # What happened in the moment of the deletion may still have been told to it, so its tombstone stays for a while.
     Sweep.DELETED_WEBHOOKS: f"""
         {removing_deliveries("select id from deleted_webhooks")},

@@ -85,12 +85,14 @@ COLUMNS: Final[Mapping[SealedKind, Column]] = {
         "select id::text, secret from webhooks where id::text > %(after)s order by id::text limit %(limit)s for update",
         "update webhooks set secret = %(value)s where id = %(row)s::uuid",
     ),
-    SealedKind.PREVIOUS_WEBHOOK_SECRETS: Column(
-        lambda row: webhooks.place(UUID(row)),
+    SealedKind.FORMER_WEBHOOK_SECRETS: Column(
+        lambda row: webhooks.place(UUID(row.partition("/")[0])),
         """
-        select id::text, previous_secret from webhooks where previous_secret is not null and id::text > %(after)s
-        order by id::text limit %(limit)s for update""",
-        "update webhooks set previous_secret = %(value)s where id = %(row)s::uuid",
+        select webhook_id || '/' || position, secret from former_webhook_secrets where webhook_id || '/' || position > %(after)s
+        order by 1 limit %(limit)s for update""",
+        """
+        update former_webhook_secrets set secret = %(value)s
+        where webhook_id = split_part(%(row)s, '/', 1)::uuid and position = split_part(%(row)s, '/', 2)::bigint""",
     ),
 }
 

@@ -5,7 +5,7 @@ from typing import ClassVar, Final
 from uuid import UUID
 
 from adapters.postgres.statements import Row, SealingRepository
-from core.webhooks import NameTaken, Webhook
+from core.webhooks import FORMER_SECRETS_KEPT, NameTaken, Webhook
 from ports.crypto import Place
 
 # In the order in which `to_webhook` reads them.
@@ -13,7 +13,7 @@ COLUMNS: Final = "id, org_id, name, url, events, is_active, created_at, updated_
 
 
 def place(webhook_id: UUID) -> Place:
-    """Of the secret, and of the one before it, which was this one."""
+    """Of the secret, and of those before it, each of which was this one."""
     return Place("webhooks", str(webhook_id), "secret")
 
 
@@ -83,16 +83,23 @@ class Webhooks(SealingRepository):
             updated_at=webhook.updated_at,
         )
 
-    async def rotate(self, webhook: Webhook, secret: str, previous_until: datetime) -> None:
+    async def rotate(self, webhook: Webhook, secret: str, former_until: datetime) -> None:
+        # All of it sees what was there before: the secret that is replaced, and not yet among those that were.
         await self._run(
             """
-            update webhooks set
-                previous_secret = secret, previous_until = %(previous_until)s, secret = %(secret)s, updated_at = %(updated_at)s
-            where org_id = %(org_id)s and id = %(id)s""",
+            with kept as (
+                insert into former_webhook_secrets (org_id, webhook_id, secret, until)
+                select org_id, id, secret, %(former_until)s from webhooks where org_id = %(org_id)s and id = %(id)s),
+            forgotten as (
+                delete from former_webhook_secrets where (webhook_id, position) in (
+                    select webhook_id, position from former_webhook_secrets where webhook_id = %(id)s
+                    order by position desc offset %(before)s))
+            update webhooks set secret = %(secret)s, updated_at = %(updated_at)s where org_id = %(org_id)s and id = %(id)s""",
             id=webhook.id,
             org_id=webhook.org_id,
             secret=self._vault.seal(secret.encode(), place(webhook.id)),
-            previous_until=previous_until,
+            former_until=former_until,
+            before=FORMER_SECRETS_KEPT - 1,
             updated_at=webhook.updated_at,
         )
 

@@ -46,6 +46,17 @@ RecentLimit = Annotated[int, _clamped(1, LARGEST), _described(1, 10)]  # without
 AnyLimit = Annotated[int | None, _clamped(1, LARGEST), WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]})]
 
 
+def _read_flag(value: Any) -> bool:
+    # In any case, since Python's clients write True. More that libraries take for a truth (1, yes, on) would be more to name.
+    known = {"true": True, "false": False}
+    if not isinstance(value, str) or value.lower() not in known:
+        raise ValueError("it must be 'true' or 'false'")
+    return known[value.lower()]
+
+
+Flag = Annotated[bool, BeforeValidator(_read_flag)]
+
+
 class PageQuery(Query):
     """Which page of a list."""
 

@@ -17,7 +17,7 @@ from entrypoints.http.access import member
 from entrypoints.http.bodies import Body, Name, Nothing, Shown, Text, Timestamp, maybe
 from entrypoints.http.context import acting_member, ports
 from entrypoints.http.openapi import refuses
-from entrypoints.http.queries import PageQuery, Pagination, pagination, path_id
+from entrypoints.http.queries import Flag, PageQuery, Pagination, pagination, path_id
 
 routes = Blueprint("webhooks", __name__)
 
@@ -202,7 +202,8 @@ async def delete(org_slug: str, webhook_id: str) -> Nothing:
 async def rotate_secret(org_slug: str, webhook_id: str) -> WebhookWithSecret:
     """Replace the secret of a webhook.
 
-    For 24 hours deliveries have two signatures, with a space between them: of the new secret, and of the one that it replaced.
+    For 24 hours deliveries have two signatures, with a space between them: of the new secret, and of the one that it replaced. If it is
+    replaced again in that time, they have one of each, up to ten beside the newest.
     """
     rotated, secret = await webhooks.rotate_secret(ports(), acting_member(), path_id(webhook_id))
     return WebhookWithSecret(**dict(_show(rotated)), secret=secret)
@@ -219,7 +220,7 @@ class DeliveriesQuery(PageQuery):
     """Which deliveries."""
 
     event_type: Text | None = None
-    delivered: bool | None = None
+    delivered: Flag | None = None
 
 
 @routes.get("/api/organizations/<org_slug>/webhooks/<webhook_id>/deliveries")

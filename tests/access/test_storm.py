@@ -322,7 +322,7 @@ GOES_ALONG = (
     *("invitations", "services", "plans", "subscriptions", "api_keys", "audit_log", "audit_totals", "events"),
     *("authorization_codes", "device_codes", "saml_configurations", "saml_certificates", "saml_name_ids"),
     *("saml_sign_ons", "saml_sessions", "saml_logouts", "saml_logout_requests"),
-    *("webhooks", "webhook_deliveries", "siem_queue"),
+    *("webhooks", "former_webhook_secrets", "webhook_deliveries", "siem_queue"),
 )
 
 

@@ -30,7 +30,7 @@ from core.organizations import Membership, Organization
 from core.providers import Provider
 from core.services import Plan, Service, ServiceType
 from core.values import Domain, Email, Slug, digest, new_id, new_secret
-from core.webhooks import SUBSCRIBABLE, Webhook
+from core.webhooks import OVERLAP, SUBSCRIBABLE, Webhook
 from ports import Ports
 from tests.access.belongings import COUNTRY, Belongings, add_code, backup_codes, begin_in_browser, password_of, wait_for_code
 from tests.access.saml import saml_of, sign_on_with_saml
@@ -447,7 +447,8 @@ async def _add_settings(ports: Ports, organization: Organization, owner: Account
     )
     payload = json.dumps({"event": "user.invited", "data": {"note": f"told to {slug}"}})
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.webhooks.add(webhook, f"whsec_{digest(slug).hex()}")
+        await tx.webhooks.add(webhook, f"whsec_{digest(f'former {slug}').hex()}")
+        await tx.webhooks.rotate(webhook, f"whsec_{digest(slug).hex()}", now + OVERLAP)
         delivery = await tx.deliveries.add(new_id(), org, webhook.id, "user.invited", payload, owner.id, now)
         await tx.smtp.put(mailer, now)
         # At an address that nobody has, so that a test ends at once. What is recorded from now on waits.

@@ -136,7 +136,7 @@ async def test_two_secrets_sign_while_one_takes_the_place_of_the_other(ports: Po
         await happen(ports, acme)
         inbox.post()
         [first] = await receiver.arrived(1)
-        await run_sql(pool, "update webhooks set previous_until = %s", now)
+        await run_sql(pool, "update former_webhook_secrets set until = %s", now)
         await happen(ports, acme)
         inbox.post()
         second = (await receiver.arrived(2))[1]

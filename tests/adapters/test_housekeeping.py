@@ -168,7 +168,7 @@ SWEPT_TABLES = {
 
 def test_every_sweep_is_tested() -> None:
     # With the logins, privacy, webhooks, and SIEMs.
-    elsewhere = {Sweep.LOGIN_TOTALS, Sweep.BLANKINGS, Sweep.PREVIOUS_WEBHOOK_SECRETS, Sweep.SIEM_BACKLOGS}
+    elsewhere = {Sweep.LOGIN_TOTALS, Sweep.BLANKINGS, Sweep.FORMER_WEBHOOK_SECRETS, Sweep.SIEM_BACKLOGS}
     assert SWEPT_TABLES.keys() | elsewhere == SWEEPS.keys() | {Sweep.BLANKINGS} == set(Sweep)
 
 

@@ -91,11 +91,11 @@ async def trouble(post: Awaitable[Reply]) -> Trouble:
 
 async def test_what_is_posted_arrives_and_the_answer_comes_back() -> None:
     async with serving(b"HTTP/1.1 201 Created\r\nContent-Length: 4\r\n\r\nmade") as (server, port):
-        reply = await sender().post(f"http://127.0.0.1:{port}/hooks?a=b", b'{"x":1}', {"Content-Type": "application/json"}, 5)
+        reply = await sender().post(f"http://127.0.0.1:{port}/ho%0d%0aoks?a=b%20", b'{"x":1}', {"Content-Type": "application/json"}, 5)
     assert reply == Reply(201, b"made")
     assert reply.is_success
     assert server.got is not None
-    assert (server.got.method, server.got.path, server.got.body) == ("POST", "/hooks?a=b", b'{"x":1}')
+    assert (server.got.method, server.got.path, server.got.body) == ("POST", "/ho%0d%0aoks?a=b%20", b'{"x":1}')
     assert server.got.headers == {
         "host": f"127.0.0.1:{port}",
         "accept": "*/*",
@@ -254,6 +254,8 @@ async def test_many_at_once() -> None:
         "http://receiver.example:1024/",
         "https://10.0.0.1:65535/",
         "https://[2606:4700::1111]/",
+        "https://xn--bcher-kva.example/%C3%BC%20x",
+        "https://receiver.example/%0d%0aX?y=%00%7F",
     ],
 )
 def test_what_may_be_a_target(url: str) -> None:
@@ -276,9 +278,19 @@ def test_what_may_be_a_target(url: str) -> None:
         "http://receiver.example:65536/",
         "http://receiver example/",
         "http://receiver.example/\n",
+        " http://receiver.example/",
+        "http://receiver.example/ ",
+        "http://receiver.example/a b",
+        "http://receiver.example/a*b",
+        "http://receiver.example/100%",
+        "http://receiver.example/ü",
+        "http://bücher.example/",
+        "http://localhost./",
         "http://receiver.example/" + "a" * 2048,
     ],
 )
 def test_what_may_not(url: str) -> None:
-    with pytest.raises(TargetInvalid):
+    with pytest.raises(TargetInvalid) as raised:
         target(url)
+    for rule in ("http://", "host", "user name", "fragment", "port", "ASCII", "2048", "spaces", "asterisks", "percent", "dot", "xn--"):
+        assert rule in raised.value.message

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from adapters.crypto import AesVault
-from adapters.postgres import identities
+from adapters.postgres import identities, webhooks
 from adapters.postgres.oauth_credentials import name_of, place
 from adapters.postgres.pool import Pool
 from adapters.postgres.sealed import COLUMNS
@@ -24,6 +24,7 @@ from tests.fakes.outside import FakeClock
 from tests.saml import new_certificate
 from tests.services import add_service
 from tests.siem import make_sink
+from tests.webhooks import add_webhook
 
 TOKENS = {b"access": identities.access_place, b"refresh": identities.refresh_place}
 
@@ -38,6 +39,8 @@ async def test_every_sealed_value_comes_under_the_new_key(
     mails = [mail() for _ in range(8)]
     orgs = [await add_organization(pool, f"org-{number}") for number in range(5)]
     services, providers = [await add_service(pool, orgs[0], f"service-{number}") for number in range(2)], [*Provider] * 2
+    signing = [f"whsec_{number}" for number in range(5)]
+    hook = await add_webhook(before, orgs[0], "https://hooks.example/in", secret=signing[0])
     async with before.storage.transaction(by=SYSTEM) as tx:
         for number in range(4):
             await tx.signing_keys.add(SigningKey(f"key {number}", b"pem %d" % number, NOW + number * SECOND, None))
@@ -54,6 +57,8 @@ async def test_every_sealed_value_comes_under_the_new_key(
         certificates = [await new_certificate(NOW) for _ in services]
         for service, certificate in zip(services, certificates, strict=True):
             await tx.saml.add_certificate(orgs[0], service, certificate)
+        for secret in signing[1:]:
+            await tx.webhooks.rotate(hook, secret, NOW + DAY)
         people = [account(f"person-{number}@example.com") for number in range(4)]
         for number, person in enumerate(people):
             await tx.accounts.add(person)
@@ -67,7 +72,7 @@ async def test_every_sealed_value_comes_under_the_new_key(
         await run_sql(pool, insert, name, ada, provider, NOW, *sealed)
     async with both.storage.transaction(by=SYSTEM) as tx:
         await tx.mails.keep_token(mails[0], "already new", NOW)
-    assert await housekeeping.reencrypt(both) == 4 + 6 + 4 + 5 + 6 + 2 + 3 + 3 + 4
+    assert await housekeeping.reencrypt(both) == 4 + 6 + 4 + 5 + 6 + 2 + 3 + 3 + 4 + 5
     assert await housekeeping.reencrypt(both) == 0
     assert await housekeeping.reencrypt(after) == 0
     async with after.storage.reading() as read:
@@ -83,6 +88,10 @@ async def test_every_sealed_value_comes_under_the_new_key(
     rows = await run_sql(pool, "select service_id, provider, client_secret from oauth_credentials")
     secrets = {(row[0], row[1]): vault.open(row[2], place(name_of(row[0], Provider(row[1])))) for row in rows}
     assert secrets == {(services[number // 3], provider): b"secret %d" % number for number, provider in enumerate(providers)}
+    sealed_secrets = "select secret from webhooks union all select secret from former_webhook_secrets"
+    assert {vault.open(value, webhooks.place(hook.id)) for (value,) in await run_sql(pool, sealed_secrets)} == {
+        one.encode() for one in signing
+    }
     for row in await run_sql(pool, "select id, provider, access_token, refresh_token from identities"):
         opened = [vault.open(value, place(str(row[0]))) for value, place in zip(row[2:], TOKENS.values(), strict=True)]
         assert opened == [b"%s of %s" % (kind, row[1].encode()) for kind in TOKENS]

@@ -2,7 +2,7 @@
 forgotten."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID, uuid4
@@ -19,7 +19,7 @@ from core.deliveries import Claimed, Room
 from core.events import CATALOGUE, Event
 from core.housekeeping import DELIVERIES_KEPT, Sweep
 from core.values import Email, Page
-from core.webhooks import OVERLAP, new_signing_secret
+from core.webhooks import FORMER_SECRETS_KEPT, OVERLAP, new_signing_secret
 from ports import Ports
 from tests.adapters.rows import DAY, NOW, plan_nodes, rows_looked_at, rows_of
 from tests.builders import add_organization, make_vault, run_sql
@@ -137,8 +137,35 @@ async def test_a_secret_that_was_replaced_signs_until_its_time_and_is_swept_then
     assert SECRET not in repr(claimed)
     clock.advance(timedelta(seconds=1))
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        assert await tx.housekeeping.sweep(Sweep.PREVIOUS_WEBHOOK_SECRETS, clock.now(), 10) == 1
-    assert await run_sql(pool, "select previous_secret, previous_until from webhooks") == [(None, None)]
+        assert await tx.housekeeping.sweep(Sweep.FORMER_WEBHOOK_SECRETS, clock.now(), 10) == 1
+    assert await run_sql(pool, "select 1 from former_webhook_secrets") == []
+
+
+async def test_every_secret_that_was_replaced_signs_for_a_day_up_to_ten(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    """A second rotation does not take away what receivers that have not heard of the first one still know."""
+    org = await add_organization(pool, "acme")
+    webhook, other = [await add_webhook(ports, org, URL) for _ in range(2)]
+    secrets = [SECRET, *(new_signing_secret() for _ in range(FORMER_SECRETS_KEPT + 2))]
+
+    async def signing() -> Sequence[str]:
+        await happen(ports, org)
+        claimed = {each.webhook_id: each.secrets for each in await claim(ports, 10)}
+        assert claimed[other.id] == [SECRET]
+        await run_sql(pool, "delete from webhook_deliveries")
+        return claimed[webhook.id]
+
+    for number, secret in enumerate(secrets[1:], 1):
+        async with ports.storage.transaction(by=SYSTEM) as tx:
+            await tx.webhooks.rotate(webhook, secret, clock.now() + OVERLAP)
+        assert await signing() == secrets[max(number - FORMER_SECRETS_KEPT, 0) : number + 1][::-1]
+        clock.advance(timedelta(hours=1))
+    assert await run_sql(pool, "select count(*) from former_webhook_secrets") == [(FORMER_SECRETS_KEPT,)]
+    # Each has its own time: the oldest one that is kept was replaced this many hours ago.
+    clock.advance(OVERLAP - timedelta(hours=FORMER_SECRETS_KEPT))
+    assert await signing() == secrets[-FORMER_SECRETS_KEPT:][::-1]
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.webhooks.delete(org, webhook.id, clock.now())
+    assert await run_sql(pool, "select 1 from former_webhook_secrets") == []
 
 
 async def test_what_waited_for_a_webhook_is_looked_at_when_it_is_active_again(ports: Ports, pool: Pool, conninfo: str) -> None:

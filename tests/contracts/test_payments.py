@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import structlog
 
 from adapters.payments import PAGE, PAGES, HttpPayments, PaymentSettings
 from core.checkout import Checkout
@@ -130,13 +131,21 @@ async def test_what_goes_wrong_is_told_in_our_words(payments: HttpPayments, prov
 
 async def test_what_fails_is_neither_cancelled_nor_listed(payments: HttpPayments, provider: FakePayments) -> None:
     provider.answers["subscriptions/sub_1"] = provider.answers["subscriptions"] = WRONG["a failure"]
-    with pytest.raises(PaymentsFailed, match="it failed"):
+    with pytest.raises(PaymentsFailed, match=r"^it answered 500 to DELETE subscriptions$"):
         await payments.cancel("sub_1")
-    with pytest.raises(PaymentsFailed, match="it failed"):
+    with pytest.raises(PaymentsFailed, match=r"^it answered 500 to GET subscriptions$"):
         await payments.subscriptions_of("cus_1", datetime.now(UTC))
     provider.answers["subscriptions"] = in_json({"data": [TRAP]})
     with pytest.raises(PaymentsFailed, match="cannot be read"):
         await payments.subscriptions_of("cus_1", datetime.now(UTC))
+
+
+@pytest.mark.parametrize("status", [402, 500, 503])
+async def test_the_log_says_what_was_answered_to_what(payments: HttpPayments, provider: FakePayments, status: int) -> None:
+    provider.answers["customers"] = in_json({"error": {"message": TRAP, "code": TRAP}}, status)
+    with structlog.testing.capture_logs() as log, pytest.raises(PaymentsFailed):
+        await payments.create_customer(new_id(), "acme", new_id())
+    assert [(each["event"], each["reason"]) for each in log] == [("payments_failed", f"it answered {status} to POST customers")]
 
 
 @pytest.mark.slow
@@ -148,7 +157,7 @@ async def test_nobody_is_waited_for_longer_than_the_whole_takes(provider: FakePa
 
 async def test_whoever_is_not_there_or_does_not_know_us_cannot_be_asked(provider: FakePayments, clock: FakeClock) -> None:
     assert "cannot be spoken to" in await failure(HttpPayments(PaymentSettings("http://127.0.0.1:9", API_KEY), clock))
-    assert await failure(HttpPayments(PaymentSettings(provider.address, "sk_wrong"), clock)) == "it refused"
+    assert await failure(HttpPayments(PaymentSettings(provider.address, "sk_wrong"), clock)) == "it answered 401 to GET subscriptions"
     off = HttpPayments(None, clock)
     assert not off.is_on
     assert await failure(off) == "it is not set up"

@@ -183,6 +183,8 @@ class FakePayments(FakeServer):
                 return in_json(self.customers[id_])
             case "POST", ["checkout", "sessions"]:
                 return self._begin(sent)
+            case "GET", ["subscriptions"] if sent == {"limit": "1"}:
+                return in_json({"object": "list", "data": [*self.subscriptions.values()][-1:], "has_more": len(self.subscriptions) > 1})
             case "GET", ["subscriptions"]:
                 return self._list(sent)
             case "GET", ["subscriptions", id_] if id_ in self.subscriptions:

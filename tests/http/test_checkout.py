@@ -165,6 +165,10 @@ async def test_what_is_malformed_is_refused(till: Till, provider: FakePayments, 
     assert provider.asked == []
 
 
+async def test_an_address_with_a_space_is_told_why(till: Till) -> None:
+    assert "no spaces" in (await till.begin(cancel_url="https://shop.example.com/a b")).json["error"]
+
+
 async def test_all_fields_are_needed_and_nothing_else_counts(till: Till, provider: FakePayments) -> None:
     path, token = f"{till.tenant.path}/services/shop/checkout", till.tenant.token("member")
     good = {"plan_id": str(till.gold), "success_url": "http://localhost/a", "cancel_url": "http://localhost/b"}

@@ -1,5 +1,6 @@
 """Query strings and the ids in paths: clamped, or refused where nothing can be meant (decisions, points 8, 9, 11 and 13; N-6, T-4)."""
 
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -11,7 +12,7 @@ from quart_trio import QuartTrio
 from core.values import Page
 from entrypoints.http.access import anyone
 from entrypoints.http.bodies import Message
-from entrypoints.http.queries import LARGEST, Limit, Offset, PageNumber, PageQuery, Pagination, Query, pagination, path_id
+from entrypoints.http.queries import LARGEST, Flag, Limit, Offset, PageNumber, PageQuery, Pagination, Query, pagination, path_id
 from tests.http.direct import ask
 
 pytestmark = pytest.mark.adds_routes
@@ -23,6 +24,12 @@ class Sample(Query):
     page: PageNumber = 1
     limit: Limit = 50
     offset: Offset = 0
+
+
+class Flags(Query):
+    """One that says yes or no."""
+
+    flag: Flag | None = None
 
 
 @pytest.mark.parametrize(
@@ -64,6 +71,36 @@ NO_INTEGERS: list[Any] = [
 def test_anything_else_is_refused(name: str, given: Any) -> None:
     with pytest.raises(ValidationError):
         Sample.model_validate({name: given})
+
+
+@pytest.mark.parametrize(("given", "is_true"), [("true", True), ("false", False), ("True", True), ("FALSE", False)])
+def test_a_flag_is_true_or_false(given: str, is_true: bool) -> None:
+    assert Flags.model_validate({"flag": given}).flag is is_true
+    assert Flags().flag is None
+
+
+@pytest.mark.parametrize("given", ["", " ", "maybe", "1", "0", "yes", "on", "t", "null", " true", "true\n", ["true", "true"], ["true"]])
+def test_no_other_flag_is_and_those_are_named(given: Any) -> None:
+    with pytest.raises(ValidationError, match="it must be 'true' or 'false'"):
+        Flags.model_validate({"flag": given})
+
+
+async def test_every_flag_of_the_interface_names_its_values(app: QuartTrio) -> None:
+    """Also one that is written as a plain bool, which the library would refuse in words of its own."""
+    found = 0
+    for query in every(Query):
+        for name, schema in query.model_json_schema()["properties"].items():
+            if any(each.get("type") == "boolean" for each in (schema, *schema.get("anyOf", ()))):
+                found += 1
+                with pytest.raises(ValidationError, match="it must be 'true' or 'false'"):
+                    query.model_validate({name: "maybe"})
+    assert found > 1, "beside the one that is made for the tests here"
+
+
+def every(kind: type[Query]) -> Iterator[type[Query]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from every(each)
 
 
 def test_without_parameters_there_are_defaults() -> None:

@@ -172,9 +172,13 @@ async def test_an_organization_has_fifty_at_most(acme: Tenant, twin: Tenant) -> 
 async def test_each_field_is_changed_alone_and_what_changed_is_recorded(acme: Tenant, clock: FakeClock) -> None:
     made = await make(acme)
     wanted: dict[str, Any] = {}
+    other, hidden = "http://other.example:8080", {"url_path": {"old": "(hidden)", "new": "(hidden)"}}
     changes: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({"name": "Sales"}, {"name": {"old": "Billing", "new": "Sales"}}),
-        ({"url": "http://other.example:8080/in"}, {"url": {"old": "https://hooks.acme.example", "new": "http://other.example:8080"}}),
+        ({"url": f"{other}/a?s3cr3t=1"}, {"url": {"old": "https://hooks.acme.example", "new": other}, **hidden}),
+        ({"url": f"{other}/b?s3cr3t=1"}, hidden),
+        ({"url": f"{other}/b?s3cr3t=2"}, hidden),
+        ({"url": "https://hooks.acme.example/b?s3cr3t=2"}, {"url": {"old": other, "new": "https://hooks.acme.example"}}),
         ({"events": ["user.joined"]}, {"events": {"old": FULL["events"], "new": ["user.joined"]}}),
         ({"is_active": False}, {"is_active": {"old": True, "new": False}}),
     ]
@@ -290,7 +294,7 @@ async def test_a_secret_is_replaced_and_the_one_before_it_stays_a_day(acme: Tena
     assert answer.json["secret"] != made["secret"]
     moment = answer.json["updated_at"]
     assert shown(answer.json) == {**shown(made), "updated_at": moment}
-    [(until,)] = await run_sql(pool, "select previous_until from webhooks")
+    [(until,)] = await run_sql(pool, "select until from former_webhook_secrets")
     assert until == clock.now() + OVERLAP
     entry = await acme.entry("webhook.secret.rotated")
     assert (entry["target_id"], entry["actor_id"]) == (made["id"], acme.people["admin"].id)
@@ -390,6 +394,9 @@ async def test_deliveries_are_listed_by_page_type_and_outcome(acme: Tenant, pool
         assert (await history(acme, made, query))["pagination"]["total"] == total, query
     for query in ("?delivered=perhaps", "?page=x", "?limit=1.5"):
         assert refusal(await call(acme, "GET", f"/{made['id']}/deliveries{query}")) == BAD, query
+    for query in ("?delivered=maybe", "?delivered="):
+        answer = await call(acme, "GET", f"/{made['id']}/deliveries{query}")
+        assert answer.json["error"] == "The field \"delivered\" is not valid: it must be 'true' or 'false'."
     member = await call(acme, "GET", f"/{made['id']}/deliveries?limit=1000")
     assert member.json["pagination"]["limit"] == 100
 

@@ -74,12 +74,14 @@ def test_each_start_without_settings_offers_an_owner_with_a_new_password(run: Ru
     assert first["SSO_PLATFORM_OWNER_EMAIL"] == "owner@gatehouse.example"
     assert re.fullmatch(r"[0-9a-f]{20}", first["SSO_PLATFORM_OWNER_PASSWORD"])
     assert first != second
+    assert run().stdout.count("[--show-password]") == 1, "nobody else knows it"
 
 
 @pytest.mark.parametrize("setting", ["SSO_DATABASE_URL", "SSO_PLATFORM_OWNER_EMAIL", "SSO_PLATFORM_OWNER_PASSWORD"])
 def test_no_owner_is_made_up_where_the_caller_has_chosen(run: Run, setting: str) -> None:
     shown = run(**{setting: "chosen"})
     assert [line for line in shown.stdout.splitlines() if line.startswith("SSO_")] == [f"{setting}=chosen"]
+    assert "[--show-password]" not in shown.stdout
 
 
 def test_argon2_built_for_this_processor_goes_first_unless_the_wheel_is_asked_for(run: Run, project: Path) -> None:
