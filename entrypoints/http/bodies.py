@@ -19,6 +19,9 @@ from core.errors import Invalid
 from core.values import KEEP, Domain, Email, is_plain, parse_id, rfc3339
 
 MAX_BODY = 256 * 1024
+# Of SCIM, and of what changes its group, which may name very many members (security.md N-3).
+MAX_SCIM_BODY = 1024 * 1024
+MAX_SCIM_GROUP_BODY = 16 * 1024 * 1024
 MAX_DEPTH = 32
 MAX_INTEGER_DIGITS = 19  # as many as 2**63 - 1 has
 MAX_TEXT = 2048
@@ -50,6 +53,8 @@ def check_query() -> None:
 
 class BodyInvalid(Invalid):
     """The body is not valid JSON."""
+
+    scim_type = "invalidSyntax"
 
 
 class BodyNotAnObject(BodyInvalid):
