@@ -327,7 +327,7 @@ Operand: TypeAlias = str | bool | datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Test:
+class Comparison:
     """That a field compares so with a value, which is of the field's kind; in lower case where the field has none."""
 
     field: Field
@@ -363,7 +363,7 @@ class Neither:
     of: Filter
 
 
-Filter: TypeAlias = Test | Known | Every | Either | Neither
+Filter: TypeAlias = Comparison | Known | Every | Either | Neither
 
 _OPERATORS: Final[Mapping[Kind, frozenset[Operator]]] = MappingProxyType(
     {
@@ -384,21 +384,21 @@ def about_users(text: str) -> Filter:
 def about_groups(text: str) -> Filter:
     """The filter of groups that `text` is. Whether somebody is a member can only be asked with `eq`. Raises FilterInvalid."""
     found = _meant(parse(text), OF_GROUPS, "", "urn:ietf:params:scim:schemas:core:2.0:group:")
-    if any(each.operator is not Operator.EQ for each in tests(found) if each.field is Field.MEMBER):
+    if any(each.operator is not Operator.EQ for each in comparisons(found) if each.field is Field.MEMBER):
         raise FilterInvalid("members can only be compared with eq")
     return found
 
 
-def tests(found: Filter) -> Iterator[Test]:
+def comparisons(found: Filter) -> Iterator[Comparison]:
     """All comparisons in it."""
     match found:
-        case Test():
+        case Comparison():
             yield found
         case Every(of) | Either(of):
             for each in of:
-                yield from tests(each)
+                yield from comparisons(each)
         case Neither(each):
-            yield from tests(each)
+            yield from comparisons(each)
 
 
 def _meant(written: Written, names: Mapping[str, Field], outer: str, urn: str) -> Filter:
@@ -433,7 +433,7 @@ def _test(field: Field, operator: Operator, literal: Literal) -> Filter:
         return Neither(Known(field)) if operator is Operator.EQ else Known(field)
     if operator not in _OPERATORS[field.kind]:
         raise FilterInvalid(f"{field.value[0]} cannot be compared with {operator}")
-    return Test(field, operator, _operand(field, literal))
+    return Comparison(field, operator, _operand(field, literal))
 
 
 def _operand(field: Field, literal: Literal) -> Operand:
@@ -469,7 +469,7 @@ Value: TypeAlias = str | bool | datetime | frozenset[str] | None  # the last one
 def holds(found: Filter, value: Callable[[Field], Value]) -> bool:
     """Whether the filter holds of what has these values; those of fields without case are in lower case."""
     match found:
-        case Test(field, operator, operand):
+        case Comparison(field, operator, operand):
             return _compares(value(field), operator, operand)
         case Known(field):
             return value(field) is not None

@@ -12,7 +12,7 @@ from uuid import UUID
 from core import events, members, scim_tokens
 from core.access import Role
 from core.errors import Invalid, NotFound, Unsupported, refuse
-from core.scim_filters import Field, Value, holds, tests
+from core.scim_filters import Field, Value, comparisons, holds
 from core.scim_patches import MemberChanges, member_changes, member_ids
 from core.scim_schemas import GROUP
 from core.scim_users import Untouchable, make_room
@@ -71,7 +71,7 @@ async def listed(ports: Ports, caller: ScimClient, found: Filter | None) -> Grou
             return None
         if found is None:
             return to_group(organization)
-        asked = {test.operand for test in tests(found) if test.field is Field.MEMBER}
+        asked = {each.operand for each in comparisons(found) if each.field is Field.MEMBER}
         ids = [found_id for each in asked if isinstance(each, str) and (found_id := parse_id(each)) is not None]
         standings = await read.scim_users.standings(caller.org_id, ids) if ids else []
     there = frozenset(str(each.user_id) for each in standings if each.role is not None)

@@ -408,9 +408,13 @@ def _ids(place: _Place, value: Any, op: Op) -> set[str] | None:
 
 def member_ids(attribute: Attribute, value: Any) -> list[str]:
     """The ids in a value of the attribute `members`. Raises ValueInvalid."""
-    found = [each.get("value") for each in read(attribute, value) or []]
-    if None in found:
-        raise ValueInvalid("members", "a list of objects with a value each")
+    given = [] if value is None else value if isinstance(value, list) else [value]
+    found: list[str] = []
+    for each in given:
+        found_id = (_one(attribute, each) or {}).get("value")
+        if found_id is None:
+            raise ValueInvalid("members", "a list of objects with a value each")
+        found.append(found_id)
     return found
 
 

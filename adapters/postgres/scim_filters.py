@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from core.scim_filters import Either, Every, Field, Filter, Kind, Known, Neither, Operator, Test
+from core.scim_filters import Comparison, Either, Every, Field, Filter, Kind, Known, Neither, Operator
 from core.values import parse_id
 
 # What each field is, of `u` (users), `s` (scim_users) and `k` (whom the directory knows). As patches and answers say it.
@@ -52,7 +52,7 @@ def condition(found: Filter) -> tuple[str, dict[str, object]]:
 def _condition(found: Filter, values: dict[str, object], *, bare: bool) -> str:
     # `bare`: an unknown, where there is no value, may come out, since there it counts as false; and an index can be used.
     match found:
-        case Test():
+        case Comparison():
             text = _test(found, values)
             return text if bare else f"coalesce({text}, false)"
         case Known(field):
@@ -65,7 +65,7 @@ def _condition(found: Filter, values: dict[str, object], *, bare: bool) -> str:
             return f"(not {_condition(each, values, bare=False)})"
 
 
-def _test(test: Test, values: dict[str, object]) -> str:
+def _test(test: Comparison, values: dict[str, object]) -> str:
     column, kind, name = _COLUMNS[test.field], test.field.kind, f"value_{len(values)}"
     values[name] = test.operand
     value = f"%({name})s::{_TYPES.get(kind, 'text')}"

@@ -62,7 +62,7 @@ from entrypoints.http import (
     webhooks,
 )
 from entrypoints.http.access import check_every_route
-from entrypoints.http.bodies import MAX_BODY, MAX_SCIM_BODY, MAX_SCIM_GROUP_BODY, StrictRequest
+from entrypoints.http.bodies import StrictRequest, body_limit
 from entrypoints.http.connection import WholeBodyConnection
 from entrypoints.http.context import Served, exchange, serve
 from entrypoints.http.error_body import SCIM_JSON, oauth_error_body, oauth_error_of, scim_error_body, speaks_scim
@@ -184,7 +184,6 @@ def routed() -> Application:
     app.asgi_http_class = WholeBodyConnection
     app.url_map.converters["provider"] = social.ProviderConverter
     app.url_map.merge_slashes = False  # a doubled slash is an unknown address (decisions, point 7)
-    app.config["MAX_CONTENT_LENGTH"] = MAX_SCIM_GROUP_BODY  # the outer layer knows which body may have how much
     # The interface description lists them in this order.
     for area in (
         accounts, sessions, device_flow, mfa, devices, identities, privacy,
@@ -229,13 +228,6 @@ class RouteTable:
     def changes_state(self, path: str) -> bool:
         view = self.view(path, "GET")
         return view is not None and changes_state(view)
-
-
-def body_limit(path: str) -> int:
-    """How many bytes a body may have that is sent there (security.md N-3)."""
-    if not speaks_scim(path):
-        return MAX_BODY
-    return MAX_SCIM_GROUP_BODY if path.startswith("/scim/v2/Groups/") else MAX_SCIM_BODY
 
 
 def _render_error(

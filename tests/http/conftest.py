@@ -15,8 +15,8 @@ from tests.builders import Api, add_account, add_platform_owner, sign_in
 from tests.fakes.outside import FakeClock
 from tests.http.platform import Platform
 from tests.http.support import Support
-from tests.scim import Directory, directory_of
 from tests.mfa import Authenticator, add_mfa
+from tests.scim import Directory, directory_of
 from tests.tenants import CAST, Tenant, Tenants
 
 
