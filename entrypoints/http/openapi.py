@@ -46,6 +46,7 @@ class Description:
     form: tuple[str, ...] = ()
     changes_state: bool = False
     body: Mapping[str, Any] | None = None
+    shows: Mapping[str, Any] | None = None
 
 
 def describes(
@@ -57,15 +58,17 @@ def describes(
     form: Iterable[str] = (),
     changes_state: bool = False,
     body: Mapping[str, Any] | None = None,
+    shows: Mapping[str, Any] | None = None,
 ) -> Callable[[V], V]:
-    """Say what a route answers that has no model: sentences by status, the content type, query parameters, required and optional ones, form
-    fields, and the schema of a JSON body.
+    """Say what a route answers that has no model: sentences by status, the content type, query parameters, required and optional ones,
+    form fields, and the schemas of a JSON body and of a JSON answer.
 
     `changes_state` says that GET changes something, as following the link of a mail does: HEAD then must not (security.md G-2).
     """
 
     def decorate(view: V) -> V:
-        setattr(view, _DESCRIPTION, Description(answers, content_type, query or {}, optional or {}, tuple(form), changes_state, body))
+        described = Description(answers, content_type, query or {}, optional or {}, tuple(form), changes_state, body, shows)
+        setattr(view, _DESCRIPTION, described)
         return view
 
     return decorate
@@ -264,7 +267,8 @@ def _answers(description: Description) -> dict[int, Any]:
     def content(status: int) -> dict[str, Any]:
         if description.content_type is None or status in (204, 301, 302, 303):
             return {}
-        return {"content": {description.content_type: {"schema": {"type": "object" if "json" in description.content_type else "string"}}}}
+        schema = description.shows or {"type": "object" if "json" in description.content_type else "string"}
+        return {"content": {description.content_type: {"schema": dict(schema)}}}
 
     return {status: {"description": sentence, **content(status)} for status, sentence in description.answers.items()}
 

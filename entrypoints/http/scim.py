@@ -184,6 +184,18 @@ class Projection:
 # What goes out
 
 
+def shape(*names: str, lists: str = "") -> dict[str, Any]:
+    """The schema of an answer that always has these members; of what they are, `/Schemas` says more than could be said here."""
+    properties: dict[str, Any] = {name: {} for name in names}
+    properties["schemas"] = {"type": "array", "items": {"type": "string"}}
+    if lists:
+        properties[lists] = {"type": "array", "items": {"type": "object"}}
+    return {"type": "object", "required": list(properties), "properties": properties}
+
+
+LISTED: Final = shape("schemas", "totalResults", "startIndex", "itemsPerPage", lists="Resources")
+
+
 def location(endpoint: str, name: object | None = None) -> str:
     """The address of a resource, or of all of a kind."""
     address = f"{served().base_url}/scim/v2{endpoint}"

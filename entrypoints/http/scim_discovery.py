@@ -12,7 +12,7 @@ from core.scim_schemas import GROUP, USER, Attribute, Schema, Type
 from entrypoints.http.access import scim_client
 from entrypoints.http.error_body import SCIM_JSON
 from entrypoints.http.openapi import describes, refuses
-from entrypoints.http.scim import MAX_COUNT, answer, listing, location, refuse_filter
+from entrypoints.http.scim import LISTED, MAX_COUNT, answer, listing, location, refuse_filter, shape
 
 routes = Blueprint("scim_discovery", __name__)
 
@@ -20,6 +20,10 @@ PROVIDER: Final = "urn:ietf:params:scim:schemas:core:2.0:ServiceProviderConfig"
 RESOURCE_TYPE: Final = "urn:ietf:params:scim:schemas:core:2.0:ResourceType"
 SCHEMA: Final = "urn:ietf:params:scim:schemas:core:2.0:Schema"
 KINDS: Final = (USER, GROUP)
+
+A_RESOURCE_TYPE: Final = shape("schemas", "id", "name", "endpoint", "description", "schema", "meta", lists="schemaExtensions")
+A_SCHEMA: Final = shape("schemas", "id", "name", "description", "meta", lists="attributes")
+A_CONFIG: Final = shape(*("schemas", "patch", "bulk", "filter", "changePassword", "sort", "etag", "meta"), lists="authenticationSchemes")
 
 
 class ResourceTypeUnknown(NotFound):
@@ -40,7 +44,7 @@ class NoBulk(Unsupported):
 
 @routes.get("/scim/v2/ServiceProviderConfig")
 @scim_client
-@describes({200: "What is supported."}, content_type=SCIM_JSON)
+@describes({200: "What is supported."}, content_type=SCIM_JSON, shows=A_CONFIG)
 async def service_provider_config() -> Response:
     """What of SCIM is supported."""
     refuse_filter()
@@ -69,7 +73,7 @@ async def service_provider_config() -> Response:
 
 @routes.get("/scim/v2/ResourceTypes")
 @scim_client
-@describes({200: "A list response of resource types."}, content_type=SCIM_JSON)
+@describes({200: "A list response of resource types."}, content_type=SCIM_JSON, shows=LISTED)
 async def resource_types() -> Response:
     """Which kinds of resources there are: users and groups."""
     refuse_filter()
@@ -78,7 +82,7 @@ async def resource_types() -> Response:
 
 @routes.get("/scim/v2/ResourceTypes/<name>")
 @scim_client
-@describes({200: "The resource type."}, content_type=SCIM_JSON)
+@describes({200: "The resource type."}, content_type=SCIM_JSON, shows=A_RESOURCE_TYPE)
 async def resource_type(name: str) -> Response:
     """One of them."""
     for kind in KINDS:
@@ -89,7 +93,7 @@ async def resource_type(name: str) -> Response:
 
 @routes.get("/scim/v2/Schemas")
 @scim_client
-@describes({200: "A list response of schemas."}, content_type=SCIM_JSON)
+@describes({200: "A list response of schemas."}, content_type=SCIM_JSON, shows=LISTED)
 async def schemas() -> Response:
     """What users and groups have."""
     refuse_filter()
@@ -98,7 +102,7 @@ async def schemas() -> Response:
 
 @routes.get("/scim/v2/Schemas/<schema_id>")
 @scim_client
-@describes({200: "The schema."}, content_type=SCIM_JSON)
+@describes({200: "The schema."}, content_type=SCIM_JSON, shows=A_SCHEMA)
 async def schema(schema_id: str) -> Response:
     """One of them."""
     for kind in KINDS:

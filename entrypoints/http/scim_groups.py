@@ -16,6 +16,7 @@ from entrypoints.http.error_body import SCIM_JSON
 from entrypoints.http.openapi import describes, refuses
 from entrypoints.http.queries import path_id
 from entrypoints.http.scim import (
+    LISTED,
     Projection,
     answer,
     listing,
@@ -23,6 +24,7 @@ from entrypoints.http.scim import (
     meta,
     read_body,
     read_operations,
+    shape,
     streamed,
     wanted_filter,
     wanted_part,
@@ -30,6 +32,8 @@ from entrypoints.http.scim import (
 from entrypoints.http.scim_users import PATCH_SCHEMA, PROJECTION
 
 routes = Blueprint("scim_groups", __name__)
+
+SHOWN: Final = shape("schemas", "id", "meta", "displayName", lists="members")
 
 GROUP_SCHEMA: Final = {
     "type": "object",
@@ -54,6 +58,7 @@ class GroupNotDeleted(Forbidden):
 @describes(
     {200: "A list response of groups."},
     content_type=SCIM_JSON,
+    shows=LISTED,
     optional={
         "filter": 'Which groups: `displayName eq "Acme"`, `members eq "<user id>"`, or any other filter of RFC 7644 over what they have.',
         "startIndex": "The number of the first one, from 1 on.",
@@ -75,7 +80,7 @@ async def listed() -> Response:
 
 @routes.get("/scim/v2/Groups/<group_id>")
 @scim_client
-@describes({200: "The group, with all members."}, content_type=SCIM_JSON, optional=PROJECTION)
+@describes({200: "The group, with all members."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION)
 async def group(group_id: str) -> Response:
     """The group, with all its members unless they are excluded."""
     return await _shown(await scim_groups.find(ports(), acting_directory(), path_id(group_id)))
@@ -92,7 +97,7 @@ async def create() -> Response:
 
 @routes.put("/scim/v2/Groups/<group_id>")
 @scim_client
-@describes({200: "The group, with all members."}, content_type=SCIM_JSON, optional=PROJECTION, body=GROUP_SCHEMA)
+@describes({200: "The group, with all members."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION, body=GROUP_SCHEMA)
 async def replace(group_id: str) -> Response:
     """Replace the members; owners stay, and so does the name."""
     body = await read_body(GROUP_URN, required=False)
@@ -101,7 +106,7 @@ async def replace(group_id: str) -> Response:
 
 @routes.patch("/scim/v2/Groups/<group_id>")
 @scim_client
-@describes({200: "The group, with all members."}, content_type=SCIM_JSON, optional=PROJECTION, body=PATCH_SCHEMA)
+@describes({200: "The group, with all members."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION, body=PATCH_SCHEMA)
 async def patch(group_id: str) -> Response:
     """Add or remove members; all operations are done, or none is."""
     return await _shown(await scim_groups.patch(ports(), acting_directory(), path_id(group_id), await read_operations()))

@@ -13,6 +13,7 @@ from entrypoints.http.error_body import SCIM_JSON
 from entrypoints.http.openapi import describes, refuses
 from entrypoints.http.queries import path_id
 from entrypoints.http.scim import (
+    LISTED,
     PATCH,
     Projection,
     answer,
@@ -21,11 +22,14 @@ from entrypoints.http.scim import (
     meta,
     read_body,
     read_operations,
+    shape,
     wanted_filter,
     wanted_part,
 )
 
 routes = Blueprint("scim_users", __name__)
+
+SHOWN: Final = shape("schemas", "id", "externalId", "meta", "userName", "name", "displayName", "active", lists="emails")
 
 PROJECTION: Final = {
     "attributes": "Which attributes the answer shall have, with commas between them.",
@@ -85,6 +89,7 @@ def show(user: ScimUser) -> dict[str, Any]:
 @describes(
     {200: "A list response of users."},
     content_type=SCIM_JSON,
+    shows=LISTED,
     optional={
         "filter": 'Which users: `userName eq "ada@example.com"`, or any other filter of RFC 7644 over the attributes that there are.',
         "startIndex": "The number of the first one, from 1 on.",
@@ -104,7 +109,7 @@ async def listed() -> Response:
 
 @routes.get("/scim/v2/Users/<user_id>")
 @scim_client
-@describes({200: "The user."}, content_type=SCIM_JSON, optional=PROJECTION)
+@describes({200: "The user."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION)
 async def user(user_id: str) -> Response:
     """One of them."""
     return _answer(await scim_users.find(ports(), acting_directory(), path_id(user_id)))
@@ -113,7 +118,7 @@ async def user(user_id: str) -> Response:
 @routes.post("/scim/v2/Users")
 @scim_client
 @refuses(409)
-@describes({201: "The user, who is a member now."}, content_type=SCIM_JSON, optional=PROJECTION, body=USER_SCHEMA)
+@describes({201: "The user, who is a member now."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION, body=USER_SCHEMA)
 async def create() -> Response:
     """Make an account, which is a member of the organization. A mail welcomes its holder. An address that has an account is refused."""
     made = await scim_users.create(ports(), acting_directory(), await read_body(USER_URN))
@@ -123,7 +128,7 @@ async def create() -> Response:
 @routes.put("/scim/v2/Users/<user_id>")
 @scim_client
 @refuses(409)
-@describes({200: "The user."}, content_type=SCIM_JSON, optional=PROJECTION, body=USER_SCHEMA)
+@describes({200: "The user."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION, body=USER_SCHEMA)
 async def replace(user_id: str) -> Response:
     """Replace all that can be changed of a user; whether they are active stays if the body does not say."""
     found = await scim_users.replace_(ports(), acting_directory(), path_id(user_id), await read_body(USER_URN))
@@ -133,7 +138,7 @@ async def replace(user_id: str) -> Response:
 @routes.patch("/scim/v2/Users/<user_id>")
 @scim_client
 @refuses(409)
-@describes({200: "The user."}, content_type=SCIM_JSON, optional=PROJECTION, body=PATCH_SCHEMA)
+@describes({200: "The user."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION, body=PATCH_SCHEMA)
 async def patch(user_id: str) -> Response:
     """Change a user; all operations are done, or none is. `active` false blocks the person's sign-in."""
     return _answer(await scim_users.patch(ports(), acting_directory(), path_id(user_id), await read_operations()))

@@ -79,8 +79,12 @@ REFUSES_INSIDE = {
     "GET /app/account/devices/<device_id>": "the same",
     "POST /app/account/devices/<device_id>/revoke": "the same",
     "GET /api/privacy/export/<user_id>": "who it is of (security.md Y-1)",
+    "DELETE /scim/v2/Groups/<group_id>": "an organization is not deleted so (identity.md section 4.6)",
     "DELETE /api/privacy/forget/<user_id>": "who it is, and whose the organizations are (security.md Y-2)",
 }
+
+
+REFUSED_TO_ALL = {"DELETE /scim/v2/Groups/{}"}
 
 
 async def test_every_route_is_in_the_table(app: QuartTrio) -> None:
@@ -117,6 +121,10 @@ def refused_at_the_door(access: Access, caller: Caller) -> str | None:
         return None if caller.is_signed_in_browser else TO_SIGN_IN
     if access.or_cookie and caller.cookie is not None:
         return None if caller.is_signed_in_browser else "401"
+    if access.security == "scim_token":
+        if caller.directory_of is None:
+            return "401"
+        return None if caller.directory_of.organization.status is OrganizationStatus.ACTIVE else "403*"
     if access.permission is not None:
         if caller.permissions is None or caller.key_of is None:
             return "401"
@@ -126,7 +134,7 @@ def refused_at_the_door(access: Access, caller: Caller) -> str | None:
     if access.name == "pre_auth":
         return None if caller.pre_auth is not None else "401"
     if caller.session is None:  # what is sent must be good, even where nothing need be
-        return None if access.optional and caller.pre_auth is None else "401"
+        return None if access.optional and caller.pre_auth is None and caller.directory is None else "401"
     if caller.is_application and not access.applications:
         return "403"
     if access.name == "platform_owner":
@@ -161,6 +169,8 @@ def test_the_table_agrees_with_the_documents() -> None:
             want["anonymous"] = True
         elif documented["auth"] == "billing_signature":
             want |= dict.fromkeys(row, True)
+        elif documented["auth"] == "scim_token":
+            want = dict.fromkeys(row, False) | {"directory": name not in REFUSED_TO_ALL, "visiting-directory": name not in REFUSED_TO_ALL}
         elif documented["auth"] is not None:
             kind, _, permission = documented["auth"].partition(":")
             assert kind == "api_key", f"nobody knows what {kind} is"

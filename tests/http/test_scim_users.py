@@ -125,13 +125,16 @@ async def test_an_address_that_has_an_account_is_refused_whosesoever_it_is(acme:
 
 
 UNUSABLE: list[Any] = ["", "not an address", "a@b", None, 5, ["a@b.example", "c@d.example"], "a@b.example\x00"]
+UNTRUE: list[Any] = ["yes", 1, []]
+NAMELESS: list[Any] = ["Grace", 5, {"givenName": 5}, {"givenName": "x" * 101}]
+NO_ADDRESSES: list[Any] = [5, [5]]
 BAD_USERS: list[dict[str, Any]] = [
     *({"userName": value} for value in UNUSABLE),
-    *({"active": value} for value in ("yes", 1, [])),
-    *({"name": value} for value in ("Grace", 5, {"givenName": 5}, {"givenName": "x" * 101})),
+    *({"active": value} for value in ("yes", 1, ["x", "y"])),
+    *({"name": value} for value in NAMELESS),
     *({"displayName": value} for value in (5, "x" * 101, "a\x1bb")),
     *({"externalId": value} for value in (5, "x" * 257)),
-    *({"emails": value} for value in (5, [5])),
+    *({"emails": value} for value in NO_ADDRESSES),
 ]
 
 
