@@ -13,7 +13,7 @@ from core import events, members, scim_tokens
 from core.access import Role
 from core.errors import Invalid, NotFound, Unsupported, refuse
 from core.scim_filters import Field, Value, comparisons, holds
-from core.scim_patches import MemberChanges, member_changes, member_ids
+from core.scim_patches import MemberChanges, check_name, member_changes, member_ids
 from core.scim_schemas import GROUP
 from core.scim_users import Untouchable, make_room
 from core.values import Batches, parse_id
@@ -115,7 +115,9 @@ async def replace(ports: Ports, caller: ScimClient, group_id: UUID, given: Mappi
     """
     attribute = GROUP.attribute("members")
     assert attribute is not None, "the schema has it"
-    ids = next((value for name, value in given.items() if GROUP.without_urn(name).lower() == "members"), None)
+    by_name = {GROUP.without_urn(name).lower(): value for name, value in given.items()}
+    check_name(by_name.get("displayname"))
+    ids = by_name.get("members")
     return await _change(ports, caller, group_id, MemberChanges(afresh=True, added=frozenset(member_ids(attribute, ids))))
 
 

@@ -386,7 +386,7 @@ def _members(schema: Schema, operation: Operation) -> list[tuple[_Place, Any]]:
     if operation.op is not Op.REMOVE and operation.value is None:
         raise ValueMissing
     if place.attribute.name == "displayName" and operation.op is not Op.REMOVE:
-        read(place.attribute, operation.value)
+        check_name(read(place.attribute, operation.value))
         return []
     if place.attribute.mutability is Mutability.READ_ONLY:
         raise NotWritable(place.attribute.name)
@@ -404,6 +404,12 @@ def _ids(place: _Place, value: Any, op: Op) -> set[str] | None:
     if op is Op.REMOVE and not value:
         return None
     return set(member_ids(place.attribute, value))
+
+
+def check_name(value: Any) -> None:
+    """The name of a group is accepted, and not applied (decisions, point 136); what is none is refused all the same. Raises ValueInvalid."""
+    if value is not None and not isinstance(value, str):
+        raise ValueInvalid("displayName", "a text")
 
 
 def member_ids(attribute: Attribute, value: Any) -> list[str]:

@@ -70,13 +70,14 @@ USER_SCHEMA: Final = {
 def show(user: ScimUser) -> dict[str, Any]:
     """The resource; what has no value is null, so that the attributes are the same of everybody."""
     described = user.description
+    name = {"formatted": described.formatted, "familyName": described.family_name, "givenName": described.given_name}
     return {
         "schemas": [USER_URN],
         "id": str(user.id),
         "externalId": described.external_id,
         "meta": meta(USER, user.id, user.created_at, user.updated_at),
         "userName": user.email,
-        "name": {"formatted": described.formatted, "familyName": described.family_name, "givenName": described.given_name},
+        "name": name if any(name.values()) else None,
         "displayName": described.display_name,
         "emails": [{"value": user.email, "type": "work", "primary": True}],
         "active": user.active,

@@ -60,7 +60,8 @@ BROWSERS: Final = {
 
 # What stands in the tables where somebody is refused at the door, and which error code that is; a page sends them to sign in first.
 TO_SIGN_IN: Final = "303*"
-CODES: Final = {"401": "UNAUTHORIZED", "403": "FORBIDDEN", "403*": "ORGANIZATION_NOT_ACTIVE", TO_SIGN_IN: ""}
+NO_ACCESS_TOKEN: Final = "401!"
+CODES: Final = {"401": "UNAUTHORIZED", NO_ACCESS_TOKEN: "JWT_ERROR", "403": "FORBIDDEN", "403*": "ORGANIZATION_NOT_ACTIVE", TO_SIGN_IN: ""}
 
 # What `{org}` and the like stand for is said in SHORT. A route that is asked in several ways has a row for each,
 # with a `#` and the way's name.
@@ -546,7 +547,9 @@ def read_matrix() -> dict[str, dict[str, str]]:
     alike = _read(ALIKE, {**PEOPLE, **BROWSERS})
     rows |= {route: row | dict.fromkeys(KEYS.values(), row["anonymous"]) for route, row in alike.items()}
     for route, row in rows.items():
-        row |= dict.fromkeys(DIRECTORIES.values(), "401" if route in _SENT_IS_LOOKED_AT else row["anonymous"])
+        # Where an access token is looked at, this is none.
+        looks = route not in keys and (row["anonymous"] == "401" or route in _SENT_IS_LOOKED_AT)
+        row |= dict.fromkeys(DIRECTORIES.values(), NO_ACCESS_TOKEN if looks else row["anonymous"])
     directories = _read(SCIM, DIRECTORIES)
     others = [*PEOPLE.values(), *KEYS.values(), *BROWSERS.values()]
     rows |= {route: dict.fromkeys(others, "401") | row for route, row in directories.items()}

@@ -8,7 +8,7 @@ from core.access import OrganizationStatus, Permission, Role, may
 from entrypoints.http.access import SIGN_IN, Access, access_of
 from tests.access.calls import Request, call, in_any_way, prepare, routes
 from tests.access.state import put_back, state
-from tests.access.table import CODES, PEOPLE, REQUESTS, TO_SIGN_IN, read_matrix, worth_trying
+from tests.access.table import CODES, NO_ACCESS_TOKEN, PEOPLE, REQUESTS, TO_SIGN_IN, read_matrix, worth_trying
 from tests.access.world import KEYS, Caller, World
 from tests.builders import Answer, Api
 from tests.http.test_every_endpoint import EXISTING, needs_inventory, plain
@@ -131,10 +131,12 @@ def refused_at_the_door(access: Access, caller: Caller) -> str | None:
         if access.permission not in caller.permissions:
             return "403"
         return None if caller.key_of.organization.status is OrganizationStatus.ACTIVE else "403*"
+    if caller.directory is not None and access.security == "bearer":
+        return NO_ACCESS_TOKEN
     if access.name == "pre_auth":
         return None if caller.pre_auth is not None else "401"
     if caller.session is None:  # what is sent must be good, even where nothing need be
-        return None if access.optional and caller.pre_auth is None and caller.directory is None else "401"
+        return None if access.optional and caller.pre_auth is None else "401"
     if caller.is_application and not access.applications:
         return "403"
     if access.name == "platform_owner":

@@ -393,4 +393,4 @@ async def test_the_walk_tells_what_to_paste(seeded: Demo) -> None:
         assert named in walk
     assert "redirect_uri=http%3A%2F%2Flocalhost%3A3000%2Fcallback" in walk
     assert "/saml/demo/web-shop/metadata" in walk
-    assert "{" not in re.sub(r'\{ python3|\'\{"(email|code|user_code)"', "", walk)
+    assert "{" not in re.sub(r'\{ python3|\'\{"(email|code|user_code|schemas)"', "", walk)

@@ -16,6 +16,7 @@ from adapters.postgres.pool import Pool
 from core.policy import Policy
 from entrypoints.http import context
 from entrypoints.http.app import create_app
+from entrypoints.http.bodies import body_limit
 from ports import Ports
 from tests.background import Background
 from tests.builders import Answer, add_account, log_in, make_edge, make_ports
@@ -81,7 +82,8 @@ def what_is_wrong_with(answer: Answer) -> str | None:
         return None if '<html lang="en">' in page and "<script" not in page else "a page that is not ours"
     try:
         if answer.headers["Content-Type"] == SCIM_JSON:
-            return None if problem(answer) else "no problem"
+            problem(answer)
+            return None
         return None if answer.code else "no code"
     except (AssertionError, ValueError) as error:
         return f"not the standard body: {error}"
@@ -195,8 +197,8 @@ async def test_a_body_that_cannot_be_read(app: QuartTrio, send: Send, name: str)
 
 async def test_a_body_over_the_limit(app: QuartTrio, send: Send) -> None:
     findings = Findings()
-    body = b'{"x": "' + b"x" * (256 * 1024) + b'"}'
     for method, path in routes(app):
+        body = b'{"x": "' + b"x" * body_limit(path) + b'"}'
         for chunked in (False, True):
             if chunked and (method, path) not in reads_json(app):
                 continue  # nobody looks at it, so nobody counts it
@@ -255,6 +257,8 @@ def fields(app: QuartTrio) -> Iterator[tuple[str, str, str, dict[str, Any], dict
         return schema.get("enum", [values.get(schema.get("format", ""), "a good long text")])[0]
 
     for (method, path), body in sorted(bodies(app).items()):
+        if path.startswith("/scim/"):
+            continue  # whose values are read by rules of their own (test_scim_users.py, test_scim_groups.py)
         properties = body["properties"]
         good = {name: value(properties[name]) for name in body.get("required", ())}
         for name, schema in properties.items():

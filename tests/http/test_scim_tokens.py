@@ -190,7 +190,7 @@ async def test_what_is_supported(directory: Directory) -> None:
 
 
 async def test_the_schemas_name_what_resources_have(directory: Directory) -> None:
-    made = await directory.make()
+    made = await directory.make(name={"givenName": "Grace"})
     group = await directory.get(directory.group_path)
     listed = await directory.get("/Schemas")
     assert (listed["schemas"], listed["totalResults"], listed["itemsPerPage"]) == ([LIST_URN], 2, 2)
