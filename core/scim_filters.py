@@ -191,7 +191,14 @@ class _Reader:
             raise FilterInvalid(f"it has more than {MOST} comparisons")
         name = name.lower()
         if self._takes_mark("["):
-            return Within(name, self._until("]", depth))
+            within = Within(name, self._until("]", depth))
+            if self._text[self._at : self._at + 1] != ".":
+                return within
+            # `emails[type eq "work"].value eq "..."`, which no grammar has and Entra ID sends.
+            return All((within, self._compared(name + self._word().lower())))
+        return self._compared(name)
+
+    def _compared(self, name: str) -> Written:
         operator = self._word().lower()
         if operator == "pr":
             return Present(name)

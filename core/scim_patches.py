@@ -407,7 +407,7 @@ def _ids(place: _Place, value: Any, op: Op) -> set[str] | None:
 
 
 def check_name(value: Any) -> None:
-    """The name of a group is accepted, and not applied (decisions, point 136); what is none is refused all the same. Raises ValueInvalid."""
+    """The name of a group is accepted, and not applied (decisions, point 136); what is none is refused. Raises ValueInvalid."""
     if value is not None and not isinstance(value, str):
         raise ValueInvalid("displayName", "a text")
 
