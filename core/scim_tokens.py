@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from core.access import Member
     from core.organizations import Organization
     from ports import Ports
-    from ports.storage import Transaction
+    from ports.storage import Soon, Transaction
 
 MOST: Final = 100  # of one organization
 LONGEST: Final = 256  # characters; what is longer is none of our tokens, and is not hashed
@@ -153,3 +153,12 @@ async def enter(tx: Transaction, caller: ScimClient, now: datetime) -> Organizat
     if organization.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
     return organization
+
+
+async def enter_soon(tx: Transaction, caller: ScimClient, now: datetime) -> tuple[Organization, Soon[bool]]:
+    """The same, where whether the token is good still is known with the next statement, and the caller's to look at: the organization is
+    what all who provision wait for, so it is held for as few exchanges as can be. Raises ScimTokenInvalid, OrganizationNotActive."""
+    organization = await tx.organizations.lock(caller.org_id) or refuse(ScimTokenInvalid)
+    if organization.status is not OrganizationStatus.ACTIVE:
+        raise OrganizationNotActive
+    return organization, tx.scim_tokens.live_soon(organization.id, caller.token_id, now)

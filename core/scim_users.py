@@ -22,6 +22,7 @@ from core.mails import MailKind, new_mail
 from core.organizations import Membership
 from core.scim_patches import Resource, ValueInvalid, patched, read_resource
 from core.scim_schemas import USER
+from core.scim_tokens import ScimTokenInvalid
 from core.values import Email, is_plain, new_id
 
 if TYPE_CHECKING:
@@ -191,23 +192,40 @@ async def create(ports: Ports, caller: ScimClient, resource: Mapping[str, Any]) 
     """
     new, now = wanted(read_resource(USER, resource)), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization = await scim_tokens.enter(tx, caller, now)
+        organization, live = await scim_tokens.enter_soon(tx, caller, now)
         account = new_account(new.email, None, now, verified=True, origin=Origin.SCIM, org_id=organization.id)
-        await tx.accounts.add(account)
         make_room(organization, 1)
         # Born here, so the membership counts (the terms of security.md).
         membership = Membership(id=new_id(), org_id=organization.id, user_id=account.id, role=Role.MEMBER, created_at=now, confirmed_at=now)
-        await tx.members.add(membership)
-        await tx.scim_users.describe(organization.id, account.id, new.description, now, provisioned=True)
+        await tx.scim_users.provision(account, membership, new.description)
+        if live.value is None:
+            raise ScimTokenInvalid
         for event in events.provisioned(organization.id, account.id):
             tx.record(event)
         tx.record(events.joined(organization.id, account.id, Role.MEMBER))
-        user = await tx.scim_users.by_id(organization.id, account.id)
-        assert user is not None, "it was made just now"
+        user = _provisioned(account, new.description)
         if new.active is False:
             return await _deactivate(tx, user, organization, now)
         await _welcome(tx, account.email, organization.id, now)
     return user
+
+
+def _provisioned(account: Account, description: Description) -> ScimUser:
+    return ScimUser(
+        id=account.id,
+        email=account.email,
+        description=description,
+        active=True,
+        created_at=account.created_at,
+        updated_at=account.created_at,
+        role=Role.MEMBER,
+        is_member=True,
+        provisioned=True,
+        deactivated_here=False,
+        whole_account=False,
+        is_platform_owner=False,
+        is_anonymized=False,
+    )
 
 
 def make_room(organization: Organization, count: int) -> None:

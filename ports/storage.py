@@ -1201,6 +1201,10 @@ class ScimTokensRead(Protocol):
         """Whether the organization has this token and it has not expired."""
         ...
 
+    def live_soon(self, org_id: UUID, token_id: UUID, now: datetime) -> Soon[bool]:
+        """The same before the next statement; None where it is not so."""
+        ...
+
     async def of_org(self, org_id: UUID) -> list[ScimToken]:
         """Those of the organization, expired ones too, the oldest first."""
         ...
@@ -1244,6 +1248,10 @@ class ScimUsers(ScimUsersRead, Protocol):
 
     async def lock(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
         """Lock the memberships and then the accounts of these people."""
+        ...
+
+    async def provision(self, account: Account, membership: Membership, description: Description) -> None:
+        """A new account, which the directory has made, is a member from now on; counted. Raises EmailTaken."""
         ...
 
     async def describe(self, org_id: UUID, user_id: UUID, description: Description, now: datetime, *, provisioned: bool = False) -> None:

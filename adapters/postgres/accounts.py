@@ -62,7 +62,7 @@ def to_ties(row: Row) -> Ties:
     )
 
 
-def _columns(account: Account) -> dict[str, object]:
+def columns(account: Account) -> dict[str, object]:
     return {
         "id": account.id,
         "email": account.email,
@@ -102,11 +102,11 @@ class Accounts(Repository):
         return await self._exists("select 1 from users where is_platform_owner limit 1")
 
     async def add(self, account: Account) -> None:
-        await self._run(INSERT, **_columns(account))
+        await self._run(INSERT, **columns(account))
 
     async def add_if_free(self, account: Account) -> bool:
         # Waits for whoever is about to take the address, and for the outcome of that.
-        return await self._run(INSERT + "on conflict (email) do nothing", **_columns(account)) == 1
+        return await self._run(INSERT + "on conflict (email) do nothing", **columns(account)) == 1
 
     # "for no key update": the account's own writers wait, while rows that merely point to it (sessions, logins) still come in.
     async def lock(self, user_id: UUID) -> Account | None:

@@ -4,12 +4,16 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.statements import Repository, Row
+from adapters.postgres.statements import Repository, Row, Soon
 from core.access import OrganizationStatus
 from core.scim_tokens import ScimStanding, ScimToken
 
 # In the order in which `to_token` reads them.
 COLUMNS: Final = "id, org_id, name, prefix, expires_at, created_by, created_at"
+
+LIVE: Final = """
+    select 1 from scim_tokens
+    where org_id = %(org_id)s and id = %(token_id)s and (expires_at is null or expires_at > %(now)s)"""
 
 
 def to_token(row: Row) -> ScimToken:
@@ -35,14 +39,10 @@ class ScimTokens(Repository):
         )
 
     async def is_live(self, org_id: UUID, token_id: UUID, now: datetime) -> bool:
-        return await self._exists(
-            """
-            select 1 from scim_tokens
-            where org_id = %(org_id)s and id = %(token_id)s and (expires_at is null or expires_at > %(now)s)""",
-            org_id=org_id,
-            token_id=token_id,
-            now=now,
-        )
+        return await self._exists(LIVE, org_id=org_id, token_id=token_id, now=now)
+
+    def live_soon(self, org_id: UUID, token_id: UUID, now: datetime) -> Soon[bool]:
+        return self._one_soon(lambda _: True, LIVE, org_id=org_id, token_id=token_id, now=now)
 
     async def of_org(self, org_id: UUID) -> list[ScimToken]:
         return await self._all(

@@ -1,13 +1,17 @@
 """People as the directory of their organization knows them, and the group that they are in."""
 
 from collections.abc import Collection
+from dataclasses import asdict
 from datetime import datetime
-from typing import Final
+from typing import ClassVar, Final
 from uuid import UUID
 
+from adapters.postgres.accounts import INSERT, columns
 from adapters.postgres.scim_filters import ACTIVE, UPDATED, condition
 from adapters.postgres.statements import Repository, Row
 from core.access import Role
+from core.accounts import Account, EmailTaken
+from core.organizations import Membership
 from core.scim_filters import Filter
 from core.scim_groups import Standing
 from core.scim_users import Description, ScimUser
@@ -85,6 +89,8 @@ def to_user(row: Row) -> ScimUser:
 class ScimUsers(Repository):
     """ports.storage.ScimUsers."""
 
+    constraints: ClassVar = {"users_email_key": EmailTaken}
+
     async def page(self, org_id: UUID, found: Filter | None, offset: int, limit: int) -> Listed[ScimUser]:
         where, values = (None, {}) if found is None else condition(found)
         rows = await self._all(
@@ -136,6 +142,29 @@ class ScimUsers(Repository):
             where u.id = any(%(user_ids)s) order by u.id for no key update of u""",
             org_id=org_id,
             user_ids=list(user_ids),
+        )
+
+    async def provision(self, account: Account, membership: Membership, description: Description) -> None:
+        # One statement, because everybody whom a directory makes waits for it.
+        await self._run(
+            f"""
+            with born as ({INSERT} returning users.id),
+            joined as (
+                insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
+                select %(membership_id)s, %(org_id)s, id, %(role)s, %(created_at)s, %(confirmed_at)s from born
+                returning org_id),
+            counted as (
+                update organizations o set member_count = member_count + 1 from joined where o.id = joined.org_id)
+            insert into scim_users (org_id, user_id, external_id, formatted, given_name, family_name, display_name, provisioned,
+                                    updated_at)
+            select %(org_id)s, id, %(external_id)s, %(formatted)s, %(given_name)s, %(family_name)s, %(display_name)s, true, %(created_at)s
+            from born""",
+            **columns(account),
+            membership_id=membership.id,
+            org_id=membership.org_id,
+            role=membership.role,
+            confirmed_at=membership.confirmed_at,
+            **asdict(description),
         )
 
     async def describe(self, org_id: UUID, user_id: UUID, description: Description, now: datetime, *, provisioned: bool = False) -> None:
