@@ -5,15 +5,19 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from quart_trio import QuartTrio
 
 from core.access import SYSTEM, Role
 from core.mails import MailKind
 from core.one_time_tokens import Purpose
 from core.scim_schemas import USER_URN
 from core.values import Email, digest
-from tests.builders import PASSWORD, add_account, add_member, everyone, run_sql, sign_in
-from tests.fakes.outside import FakeClock
+from tests.builders import PASSWORD, Answer, add_account, add_member, deliver, everyone, link, run_sql, sign_in
+from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.http.saml import Traveller
+from tests.saml import add_application, posted
 from tests.scim import GRACE, LIST_URN, PATCH_URN, SCIM_JSON, Directory, directory_of, problem
+from tests.services import add_service
 from tests.tenants import Tenant
 
 FULL: dict[str, Any] = {
@@ -571,6 +575,74 @@ async def test_of_an_account_that_others_share_the_membership_alone_is_closed(
     assert (await acme.api.login("ada@example.com")).status == 200
     assert (await acme.entry("user.removed"))["details"] == {"permanently": False, "role": "member"}
     assert problem(await directory.add(user_id)) == (400, "invalidValue")
+
+
+async def test_whom_the_directory_has_deactivated_gets_into_no_service_of_the_organization(
+    acme: Tenant, twin: Tenant, directory: Directory
+) -> None:
+    """Not even as an end user, which they are besides (security.md C-5, T-5); those of others are open."""
+    user_id = (await directory.make("ada@example.com"))["id"]
+    await settle(acme, user_id, password=True)
+    await add_member(twin.pool, twin.org, UUID(user_id))
+    await add_service(acme.pool, acme.org, "shop")
+    await add_service(twin.pool, twin.org, "shop")
+
+    async def sign_in_to(org: str) -> Answer:
+        body = {"email": "ada@example.com", "password": PASSWORD, "org_slug": org, "service_slug": "shop"}
+        return await acme.api.post("/api/auth/login", body)
+
+    begun = (await sign_in_to("acme")).json
+    assert (await acme.api.get("/api/user", token=begun["access_token"])).json["service"] == "shop"
+    await directory.deactivate(user_id)
+    assert (await acme.api.get("/api/user", token=begun["access_token"])).status == 401
+    assert (await acme.api.post("/api/auth/refresh", {"refresh_token": begun["refresh_token"]})).status == 401
+    refused = await sign_in_to("acme")
+    assert (refused.status, refused.code) == (403, "FORBIDDEN")
+    assert (await sign_in_to("twin")).status == 200
+    await directory.activate(user_id)
+    assert (await sign_in_to("acme")).status == 200
+
+
+async def test_nothing_is_asserted_of_whom_the_directory_has_deactivated(
+    app: QuartTrio, clock: FakeClock, acme: Tenant, twin: Tenant, directory: Directory
+) -> None:
+    user_id = (await directory.make("ada@example.com"))["id"]
+    await settle(acme, user_id, password=True)
+    await add_member(twin.pool, twin.org, UUID(user_id))
+    application = await add_application(acme.ports, acme.pool, acme.org, "acme")
+    browser = Traveller(app, clock)
+    onward = await browser.sign_in_at(await browser.come_from(application), "ada@example.com", PASSWORD)
+    assert b"ada@example.com" in posted(await browser.open(onward)).document
+    await directory.deactivate(user_id)
+    refused = await browser.open(await browser.come_from(application))
+    assert refused.status == 403 or b"ada@example.com" not in posted(refused).document
+    await directory.activate(user_id)
+    assert b"ada@example.com" in posted(await browser.open(await browser.come_from(application))).document
+
+
+async def test_the_welcome_leads_to_a_password(acme: Tenant, directory: Directory, sent: FakeMailTransport) -> None:
+    await directory.make()
+    await deliver(acme.ports)
+    [letter] = sent.letters
+    assert (letter.to, letter.subject) == (GRACE, "Your new account - Acme")
+    token = link(letter)
+    answer = await acme.api.post("/api/auth/reset-password", {"token": token, "new_password": "another good password"})
+    assert answer.status == 200, answer.text
+    assert (await acme.api.login(GRACE, "another good password")).status == 200
+
+
+async def test_welcomes_are_limited_apart_from_what_people_need_to_get_in(
+    acme: Tenant, directory: Directory, sent: FakeMailTransport
+) -> None:
+    for _ in range(7):
+        made = await directory.make()
+        await deliver(acme.ports)
+        await directory.delete(made["id"])
+    assert len(sent.letters) == 5
+    await directory.make()
+    await acme.api.post("/api/auth/forgot-password", {"email": GRACE})
+    await deliver(acme.ports)
+    assert [letter.subject for letter in sent.letters[5:]] == ["Choose a new password - Gatehouse"]
 
 
 async def test_activating_counts_against_the_limit(acme: Tenant, directory: Directory) -> None:
