@@ -30,20 +30,33 @@ COLUMNS: Final = f"""
     k.is_member, coalesce(s.provisioned, false), s.deactivated_at is not null, coalesce(s.whole_account, false), u.is_platform_owner,
     u.anonymized_at is not null"""
 # Of the few on a page, each is looked up by itself, however a plan expects to find them.
+DESCRIPTION: Final = """
+    select external_id, formatted, given_name, family_name, display_name, provisioned, deactivated_at, whole_account, updated_at
+    from scim_users where org_id = %(org_id)s and user_id = k.user_id limit 1"""
 ACCOUNT: Final = "select id, email, is_platform_owner, deactivated_at, anonymized_at from users where id = k.user_id limit 1"
+SHOWN: Final = f"""
+    select {COLUMNS}, k.membership_id
+    from page k cross join lateral ({ACCOUNT}) u left join lateral ({DESCRIPTION}) s on true"""
 DESCRIBED: Final = "left join scim_users s on s.org_id = %(org_id)s and s.user_id = k.user_id"
 # How many the directory knows: members are counted as they come and go, and the others are few as a rule.
 TOTAL: Final = """
     coalesce((select member_count from organizations where id = %(org_id)s), 0)
     + (select count(*) from scim_users where org_id = %(org_id)s and membership_id is not null)"""
 ORDER: Final = "joined_at, membership_id"
+# Each of the two in the order of its index, and then both together: as one, they would be sorted whole for each page.
 PAGE: Final = f"""
-    with page as (select * from {KNOWN} known order by {ORDER} limit %(limit)s offset %(offset)s)
+    with page as (
+        select user_id, joined_at, membership_id, role, is_member from (
+            (select m.user_id, m.created_at as joined_at, m.id as membership_id, m.role, true as is_member
+             from memberships m where m.org_id = %(org_id)s
+             order by m.created_at, m.id limit %(limit)s::bigint + %(offset)s::bigint)
+            union all
+            (select o.user_id, o.joined_at, o.membership_id, o.role, false
+             from scim_users o where o.org_id = %(org_id)s and o.membership_id is not null
+             order by o.joined_at, o.membership_id limit %(limit)s::bigint + %(offset)s::bigint)) known
+        order by {ORDER} limit %(limit)s offset %(offset)s)
     select counted.total, p.*
-    from (select {TOTAL} as total) counted
-    left join (
-        select {COLUMNS}, k.membership_id
-        from page k cross join lateral ({ACCOUNT}) u {DESCRIBED}) p on true
+    from (select {TOTAL} as total) counted left join ({SHOWN}) p on true
     order by p.joined_at, p.membership_id"""
 BY_ID: Final = f"select {COLUMNS} from {KNOWN} k join users u on u.id = k.user_id {DESCRIBED} where k.user_id = %(user_id)s"
 # Who is in the group: the members, and those whose membership the directory has put away.
@@ -55,16 +68,22 @@ GROUP: Final = """
 
 
 def _found(where: str) -> str:
-    # All that match are put together once: they are counted, and a page is cut out.
+    # All that match are put together once: they are counted, and a page is cut out. The two kinds are asked apart, so that an index of what
+    # the filter names can be used for either.
     return f"""
         with found as materialized (
-            select k.* from {KNOWN} k join users u on u.id = k.user_id {DESCRIBED} where {where}),
-        page as (select * from found order by {ORDER} limit %(limit)s offset %(offset)s)
+            select m.user_id, k.joined_at, m.id as membership_id, m.role, true as is_member
+            from memberships m cross join lateral (select m.created_at as joined_at) k join users u on u.id = m.user_id
+            left join scim_users s on s.org_id = %(org_id)s and s.user_id = m.user_id
+            where m.org_id = %(org_id)s and {where}
+            union all
+            select s.user_id, k.joined_at, s.membership_id, s.role, false
+            from scim_users s cross join lateral (select s.joined_at as joined_at) k join users u on u.id = s.user_id
+            where s.org_id = %(org_id)s and s.membership_id is not null and {where}),
+        page as (
+            select user_id, joined_at, membership_id, role, is_member from found order by {ORDER} limit %(limit)s offset %(offset)s)
         select counted.total, p.*
-        from (select count(*) as total from found) counted
-        left join (
-            select {COLUMNS}, k.membership_id
-            from page k cross join lateral ({ACCOUNT}) u {DESCRIBED}) p on true
+        from (select count(*) as total from found) counted left join ({SHOWN}) p on true
         order by p.joined_at, p.membership_id"""
 
 
