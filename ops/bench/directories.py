@@ -15,6 +15,7 @@ from ops.bench.service import Service, tidy
 FULL: Final = 100_000  # users of the large one
 QUICK: Final = 2000
 SMALL: Final = 50
+PAGE: Final = 100
 GIGABYTES: Final = 2.0
 DOMAIN: Final = "people.example"
 
@@ -35,6 +36,7 @@ class Directories:
 
     large: Directory
     small: Directory
+    page: Directory  # with as many users as are on a page
     seconds: float
 
     def __str__(self) -> str:
@@ -44,10 +46,10 @@ class Directories:
 def add_directories(service: Service, users: int, say: Say) -> Directories:
     """Organizations with so many members each whom SCIM has made and described, and a token."""
     started = time.monotonic()
-    large, small = (add_directory(service, name, count) for name, count in (("large", users), ("small", SMALL)))
+    large, small, page = [add_directory(service, name, count) for name, count in (("large", users), ("small", SMALL), ("page", PAGE))]
     say(f"  {users:,} provisioned users after {time.monotonic() - started:.0f} s ...")
     tidy(service)
-    return Directories(large, small, time.monotonic() - started)
+    return Directories(large, small, page, time.monotonic() - started)
 
 
 def add_directory(service: Service, name: str, users: int) -> Directory:
