@@ -147,6 +147,15 @@ class ServiceKey(Caller):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScimClient(Caller):
+    """A directory that holds a SCIM token of an organization (identity.md section 4.6)."""
+
+    token_id: UUID
+    org_id: UUID
+    org_slug: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Person(Caller):
     """A person with a live session; every right is read from the database for this request (security.md J-5).
 
@@ -281,6 +290,10 @@ class PermissionMissing(Forbidden):
 
     def __init__(self, permission: Permission) -> None:
         super().__init__(f"This API key does not have the permission {permission.value}.")
+
+
+class DirectoryForbids(Forbidden):
+    """The organization has deactivated you, so that you cannot use its services. Ask those who look after its directory."""
 
 
 class NotAPlatformOwner(Forbidden):

@@ -40,7 +40,7 @@ NOBODY: Final = {nobody.id: nobody for nobody in (SYSTEM, ANONYMOUS)}  # there i
 
 
 # How a credential is shown that did it by itself, beside its id.
-CREDENTIALS: Final = {"api_key": "api-key@internal"}
+CREDENTIALS: Final = {"api_key": "api-key@internal", "scim_token": "scim-token@internal"}
 
 
 def actor(actor_id: UUID | None, kind: str | None, account: Actor | None, address: str | None) -> Actor:

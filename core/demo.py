@@ -24,6 +24,7 @@ from core import (
     organizations,
     plans,
     saml,
+    scim_tokens,
     services,
     sessions,
     subscriptions,
@@ -107,6 +108,7 @@ class Tenant:
     saml: Configuration
     plan: Plan
     api_key: str = field(repr=False)
+    scim_token: str = field(repr=False)
     webhook: Webhook
     webhook_secret: str = field(repr=False)
     end_users: Sequence[Credentials]
@@ -275,6 +277,7 @@ async def _furnished(seeding: _Seeding, steward: Credentials, slug: Slug, there:
     identity_provider = await _identity_provider(seeding, me, web.service)
     plan = await _plan(seeding, me, web.service, f"price_{slug}_professional")
     key_id, key = await _key(seeding, me, web.service)
+    directory = await _directory(seeding, me)
     end_users = [await _end_user(seeding, me, web.service, slug, name) for name in END_USERS]
     await _subscribe(seeding, me, web.service, key_id, end_users[0], plan)
     webhook, webhook_secret = await _webhook(seeding, me)
@@ -288,6 +291,7 @@ async def _furnished(seeding: _Seeding, steward: Credentials, slug: Slug, there:
         saml=identity_provider,
         plan=plan,
         api_key=key,
+        scim_token=directory,
         webhook=webhook,
         webhook_secret=webhook_secret,
         end_users=end_users,
@@ -359,6 +363,14 @@ async def _key(seeding: _Seeding, me: Member, service: Service) -> tuple[UUID, s
             await api_keys.delete(seeding.ports, me, service.slug, key.id)
     key, text = await api_keys.create(seeding.ports, me, service.slug, KEY, list(Permission), None)
     return key.id, text
+
+
+async def _directory(seeding: _Seeding, me: Member) -> str:
+    for token in await seeding.tx.scim_tokens.of_org(me.acts_in.id):
+        if token.name == KEY:
+            await scim_tokens.revoke(seeding.ports, me, token.id)
+    _, text = await scim_tokens.create(seeding.ports, me, KEY, None)
+    return text
 
 
 async def _webhook(seeding: _Seeding, me: Member) -> tuple[Webhook, str]:

@@ -32,6 +32,8 @@ class Refusal(Exception):
     code: ClassVar[str]
     # What OAuth calls it (RFC 6749 sections 4.1.2.1 and 5.2, RFC 8628 section 3.5), for those who speak that.
     oauth_error: ClassVar[str] = "invalid_request"
+    # And what SCIM calls it (RFC 7644 section 3.12), where it has a word for that.
+    scim_type: ClassVar[str | None] = None
 
     def __init__(self, message: str | None = None) -> None:
         self.message = message or (type(self).__doc__ or "").strip()
@@ -42,6 +44,7 @@ class Invalid(Refusal):
     """The request is not valid."""
 
     code = "BAD_REQUEST"
+    scim_type: ClassVar[str | None] = "invalidValue"
 
 
 class GrantInvalid(Invalid):
@@ -117,6 +120,7 @@ class Conflict(Refusal):
     """This is in conflict with something that exists."""
 
     code = "CONFLICT"
+    scim_type = "uniqueness"
 
 
 class Limited(Refusal):

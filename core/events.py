@@ -6,7 +6,7 @@ Sources: organizations.md sections 6.1 and 6.3; the added names are those of dec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from core.organizations import Organization
     from core.providers import Provider
     from core.saml import Certificate, Configuration
+    from core.scim_tokens import ScimToken
     from core.services import Plan, Service
     from core.sessions import Session
     from core.siem import Configuration as SiemConfiguration
@@ -83,6 +84,7 @@ CATALOGUE: Mapping[str, Kind] = MappingProxyType(
             *_kinds("User management", Target.USER, "user.invited", "user.joined", "user.removed", "user.role_updated"),
             *_kinds("User management", Target.USER, "user.anonymized", "user.sessions_revoked", "user.impersonated"),
             *_kinds("User management", Target.USER, "user.created", "user.email_changed"),
+            *_kinds("User management", Target.USER, "user.updated", "user.deactivated", "user.reactivated"),
             *_kinds("User management", Target.USER, "platform.owner.promoted", "platform.owner.demoted", platform_only=True),
             *_kinds("User management", Target.USER, "impersonation.request", platform_only=True),
             *_kinds("Service management", Target.SERVICE, "service.created", "service.updated", "service.deleted"),
@@ -156,6 +158,38 @@ def signed_up(user_id: UUID, org_id: UUID | None = None, service_id: UUID | None
 def user_created(user_id: UUID, service: Service) -> Event:
     """An API key of the service made an account."""
     return Event(CATALOGUE["user.created"], str(user_id), org_id=service.org_id, details={"service_slug": service.slug})
+
+
+def provisioned(org_id: UUID, user_id: UUID) -> tuple[Event, Event]:
+    """The directory of the organization made an account."""
+    up = Event(CATALOGUE["user.signup.success"], str(user_id), org_id=org_id, data={"service_id": None})
+    return up, Event(CATALOGUE["user.created"], str(user_id), org_id=org_id)
+
+
+def described(org_id: UUID, user_id: UUID, changed: Sequence[str]) -> Event:
+    """The directory of the organization says something else of somebody: of what, and not what it is."""
+    return Event(CATALOGUE["user.updated"], str(user_id), org_id=org_id, details={"changed": list(changed)})
+
+
+def readdressed(org_id: UUID, user_id: UUID) -> Event:
+    """The directory of the organization gave somebody another address."""
+    return Event(CATALOGUE["user.email_changed"], str(user_id), org_id=org_id)
+
+
+def deactivated(org_id: UUID, user_id: UUID, *, whole_account: bool) -> Event:
+    """The directory of the organization closed it to somebody, or the whole account where that is nobody else's."""
+    return Event(CATALOGUE["user.deactivated"], str(user_id), org_id=org_id, details={"whole_account": whole_account})
+
+
+def reactivated(org_id: UUID, user_id: UUID, *, whole_account: bool) -> Event:
+    """And opened it again."""
+    return Event(CATALOGUE["user.reactivated"], str(user_id), org_id=org_id, details={"whole_account": whole_account})
+
+
+def deprovisioned(org_id: UUID, user_id: UUID, role: Role | None, *, permanently: bool) -> Event:
+    """The directory of the organization removed somebody: the account for good, or from the organization."""
+    details: dict[str, Any] = {"permanently": permanently}
+    return Event(CATALOGUE["user.removed"], str(user_id), org_id=org_id, details=details | ({} if role is None else {"role": role.value}))
 
 
 def email_changed(user_id: UUID, service: Service | None = None) -> Event:
@@ -537,6 +571,21 @@ def api_key_deleted(key: ApiKey, service_slug: str) -> Event:
 
 def _api_key(key: ApiKey, service_slug: str) -> dict[str, Any]:
     return {"api_key_id": str(key.id), "service_id": str(key.service_id), "service_slug": service_slug, "name": key.name}
+
+
+def scim_token_created(token: ScimToken) -> Event:
+    """A directory can provision the people of the organization from now on."""
+    details = _scim_token(token) | {"expires_at": None if token.expires_at is None else rfc3339(token.expires_at)}
+    return Event(CATALOGUE["scim_token.created"], str(token.org_id), org_id=token.org_id, details=details)
+
+
+def scim_token_revoked(token: ScimToken) -> Event:
+    """A SCIM token opens nothing any more."""
+    return Event(CATALOGUE["scim_token.revoked"], str(token.org_id), org_id=token.org_id, details=_scim_token(token))
+
+
+def _scim_token(token: ScimToken) -> dict[str, Any]:
+    return {"scim_token_id": str(token.id), "name": token.name, "prefix": token.prefix}
 
 
 def domain_set(claim: Claim, replaced: Domain | None) -> Event:

@@ -364,7 +364,8 @@ async def _admit(
     # Somebody may have given a living account, with its sessions, this address and never shown that it is theirs: until they do, it gives
     # no invitations, or whoever squats on an address would be let in by the person who really has it.
     unproved = account.email_verified_at is None and account.first_verified_at is not None
-    if unproved or not account.is_usable:  # which of them is nothing that whoever knows the token should learn
+    kept_out = known is not None and await tx.scim_users.is_deactivated(organization.id, account.id)
+    if unproved or kept_out or not account.is_usable:  # which of them is nothing that whoever knows the token should learn
         raise InvitedCannotJoin
     if not await tx.invitations.end(organization.id, invitation.id, InvitationStatus.ACCEPTED, now):
         raise InvitationExpired

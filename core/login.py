@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core import devices, events, guesses, mfa, services
-from core.access import OrganizationStatus, Person, PreAuthClaims
+from core.access import DirectoryForbids, OrganizationStatus, Person, PreAuthClaims
 from core.accounts import check_password_length
 from core.devices import Client
 from core.errors import Invalid, NotFound, OrganizationNotActive, Unauthenticated, refuse
@@ -67,7 +67,7 @@ class PreAuthInvalid(Unauthenticated):
 
 
 # What service_to_sign_in_to raises.
-SERVICE_CLOSED = (NotFound, OrganizationNotActive, NeedsCodeFlow)
+SERVICE_CLOSED = (NotFound, OrganizationNotActive, NeedsCodeFlow, DirectoryForbids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,12 +365,12 @@ async def _take_in(tx: Transaction, service: ServiceContext, user_id: UUID, now:
     """Count somebody among the users of a service, if it is there, and that of an active organization, still: the service as it is by now,
     and what they have of it.
 
-    Raises ServiceNotFound, OrganizationNotActive.
+    Raises ServiceNotFound, OrganizationNotActive, DirectoryForbids.
     """
     enrolled = tx.end_users.enrol(service.id, user_id, now)
     found, entitlement = await tx.services.taken_in(service.id, user_id, now) or refuse(ServiceNotFound)
     if enrolled.value is None:
-        raise ServiceNotFound
+        raise DirectoryForbids if await tx.scim_users.is_deactivated(service.org_id, user_id) else ServiceNotFound
     if found.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
     return found, entitlement

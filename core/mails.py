@@ -45,14 +45,16 @@ class MailKind(StrEnum):
     BACKUP_CODES_REGENERATED = "backup_codes_regenerated"
     BACKUP_CODE_USED = "backup_code_used"
     INVITATION = "invitation"
+    WELCOME = "welcome"
     TRIAL_ENDS = "trial_ends"
     PAYMENT_ACTION = "payment_action"
 
 
-# Which mails are counted together against the limit per recipient (security.md E-5). Invitations are counted apart, so that no
-# organization can use up what somebody may need to get back into the own account.
+# Which mails are counted together against the limit per recipient (security.md E-5). Invitations, and the welcome to whom a directory has
+# provisioned, are counted apart, so that no organization can use up what somebody may need to get back into the own account.
 ACCOUNT_MAILS = frozenset({MailKind.VERIFY_EMAIL, MailKind.RESET_PASSWORD})
 INVITATIONS = frozenset({MailKind.INVITATION})
+WELCOMES = frozenset({MailKind.WELCOME})
 # What an organization writes itself, and sends through a server of its own if it has one. Never a mail of an account (security.md E-1).
 OF_ORGANIZATIONS = frozenset({MailKind.INVITATION})
 
@@ -154,7 +156,7 @@ async def _prepared(ports: Ports, tx: Transaction, mail: Mail, now: datetime) ->
     match mail.kind:
         case MailKind.VERIFY_EMAIL:
             purpose, ttl = Purpose.VERIFY_EMAIL, ports.policy.verification_ttl
-        case MailKind.RESET_PASSWORD:
+        case MailKind.RESET_PASSWORD | MailKind.WELCOME:
             purpose, ttl = Purpose.RESET_PASSWORD, ports.policy.reset_ttl
         case MailKind.INVITATION:
             return await _invitation(ports, tx, mail, now)
@@ -177,7 +179,7 @@ async def _with_token(ports: Ports, tx: Transaction, mail: Mail, purpose: Purpos
         return None
     if purpose is Purpose.VERIFY_EMAIL and account.email_verified_at is not None:
         return None
-    if await _has_enough(ports, tx, mail, ACCOUNT_MAILS, now):
+    if await _has_enough(ports, tx, mail, WELCOMES if mail.kind is MailKind.WELCOME else ACCOUNT_MAILS, now):
         return None
     if purpose is Purpose.RESET_PASSWORD:
         # A new reset link cancels earlier ones, by the time they were asked for: another process may be ahead of this one.

@@ -125,7 +125,7 @@ async def change_role(ports: Ports, caller: Member, user_id: UUID, role: str) ->
         if new_role is not target.role:
             await tx.members.set_role(organization.id, user_id, new_role)
             tx.record(events.role_updated(organization.id, user_id, target.role, new_role))
-            await _void_invitations(tx, organization.id, user_id, new_role, now)
+            await void_invitations(tx, organization.id, user_id, new_role, now)
     return ListedMember(user_id, account.email, account.is_platform_owner, replace(target, role=new_role))
 
 
@@ -154,8 +154,13 @@ async def end(tx: Transaction, membership: Membership, now: datetime) -> None:
     Whoever ends it says so, before this.
     """
     await tx.members.remove(membership.org_id, membership.user_id)
-    await tx.sessions.end_in(membership.org_id, membership.user_id, now)
-    await _void_invitations(tx, membership.org_id, membership.user_id, None, now)
+    await leave(tx, membership.org_id, membership.user_id, now)
+
+
+async def leave(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
+    """End what somebody has by a membership that is none any more: sessions in the organization, invitations."""
+    await tx.sessions.end_in(org_id, user_id, now)
+    await void_invitations(tx, org_id, user_id, None, now)
 
 
 async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID) -> None:
@@ -177,10 +182,10 @@ async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID) -
             await tx.members.set_role(organization.id, membership.user_id, role)
             tx.record(events.role_updated(organization.id, membership.user_id, membership.role, role))
         tx.record(events.owner_changed(organization.id, caller.user_id, new_owner_id))
-        await _void_invitations(tx, organization.id, caller.user_id, Role.ADMIN, now)
+        await void_invitations(tx, organization.id, caller.user_id, Role.ADMIN, now)
 
 
-async def _void_invitations(tx: Transaction, org_id: UUID, user_id: UUID, role: Role | None, now: datetime) -> None:
+async def void_invitations(tx: Transaction, org_id: UUID, user_id: UUID, role: Role | None, now: datetime) -> None:
     """Revoke what the person has invited to and could not any more, being of this role now, or of none (security.md R-4)."""
     for invitation in await tx.invitations.void(org_id, user_id, frozenset(Role) - grantable(role), now):
         tx.record(events.invitation_revoked(invitation))

@@ -23,8 +23,9 @@ class Ties:
     has_password: bool
     has_identity: bool  # of a provider, linked anywhere
     at_verified_domain: bool  # the address is at a domain that has been verified for the organization
-    role: Role | None  # in the organization
-    member_elsewhere: bool
+    role: Role | None  # in the organization, also of somebody whom its directory has deactivated
+    confirmed: bool  # that membership
+    member_elsewhere: bool  # or known to the directory of another organization
     end_user_elsewhere: bool  # of another organization that there is
 
     @property
@@ -52,6 +53,12 @@ class Ties:
         """Whether the person manages the organization. Who has the address has the account, and through it what its holder may do, which is
         more than any API key may."""
         return self.role in (Role.OWNER, Role.ADMIN)
+
+    @property
+    def directory_rules(self) -> bool:
+        """Whether the organization's directory deactivates and deletes the whole account, and not the membership alone (security.md
+        C-5)."""
+        return ((self.born_here and self.origin is Origin.SCIM) or self.confirmed) and not self.used_elsewhere
 
     @property
     def ends_with_its_use_here(self) -> bool:

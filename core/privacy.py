@@ -247,6 +247,7 @@ async def _forget(ports: Ports, caller: Person, user_id: UUID, attempt: int) -> 
             # Who did it is nothing to those who merely invited the person.
             ended = events.invitation_expired if invitation.status is InvitationStatus.EXPIRED else events.invitation_revoked
             tx.record(replace(ended(invitation), by_time=True))
+        await tx.privacy.forget_descriptions(account.id)
         await tx.privacy.remove_former_addresses(account.id)
         await tx.privacy.log(account.id, known_as, now)
     return True

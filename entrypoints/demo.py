@@ -35,6 +35,7 @@ def _tenant(tenant: Tenant, base_url: str) -> dict[str, Any]:
         },
         "plan": {"id": str(tenant.plan.id), "billing_price_id": tenant.plan.billing_price_id},
         "api_key": tenant.api_key,
+        "scim_token": tenant.scim_token,
         "webhook": {"id": str(tenant.webhook.id), "url": tenant.webhook.url, "secret": tenant.webhook_secret},
         "end_users": [_person(who) | {"totp_secret": who.totp_secret} for who in tenant.end_users],
     }
@@ -91,6 +92,14 @@ curl -s $api/api/service/users -H "$key"
 curl -s $api/api/service/users -H "$key" -H "$json" -d '{{"email": "new@customer.{slug}.example"}}'
 curl -s $api/api/service/subscriptions/{end_user_id} -H "$key"
 curl -s $api/api/service/analytics -H "$key"
+
+# A directory provisions the people of the organization over SCIM.
+scim='Authorization: Bearer {scim_token}'
+curl -s "$api/scim/v2/Users?count=2" -H "$scim"
+curl -s $api/scim/v2/Users -H "$scim" -H "$json" \\
+    -d '{{"schemas": ["urn:ietf:params:scim:schemas:core:2.0:User"], "userName": "hedy@{slug}.example", "displayName": "Hedy"}}'
+curl -sG $api/scim/v2/Users -H "$scim" --data-urlencode 'filter=userName eq "hedy@{slug}.example"'
+curl -s "$api/scim/v2/Groups?excludedAttributes=members" -H "$scim"
 
 # A person signs in to the service; the application gets tokens that say what the person has there.
 curl -s $api/api/auth/login -H "$json" -d '{{"email": "{end_user}", "password": "{end_user_password}",
@@ -169,6 +178,7 @@ def as_walk(demo: Demo, base_url: str) -> str:
         owner=tenant.owner.email,
         owner_password=tenant.owner.password,
         api_key=tenant.api_key,
+        scim_token=tenant.scim_token,
         webhook_id=tenant.webhook.id,
         webhook_secret=tenant.webhook_secret,
         end_user_id=tenant.end_users[0].id,

@@ -100,6 +100,7 @@ class Settings(BaseSettings):
     trusted_proxies: Annotated[tuple[Network, ...], NoDecode] = ()
     rate_limits: str = "on"
     client_rate: float = Field(20.0, gt=0, lt=1e6)
+    scim_string_status: bool = False
     account_guess_limit: int = Field(10, ge=1, le=1_000_000)
     mfa_guess_limit: int = Field(10, ge=1, le=1_000_000)
     mails_per_recipient: int = Field(5, ge=1, le=1_000_000)

@@ -58,6 +58,10 @@ from core.saml import Certificate, Configuration, Setup
 from core.saml_logout import Logout, Participation
 from core.saml_messages import NameId
 from core.saml_sign_on import Locked, SignOn
+from core.scim_filters import Filter as ScimFilter
+from core.scim_groups import Standing as ScimGroupStanding
+from core.scim_tokens import ScimStanding, ScimToken
+from core.scim_users import Description, ScimUser
 from core.service_users import ServiceUser
 from core.services import ListedService, Plan, Service, ServiceType
 from core.sessions import SOMEBODY, LiveSession, LiveSessions, Presented, Presenter, Refreshed, Session
@@ -145,6 +149,12 @@ class Accounts(AccountsRead, Protocol):
     async def change_email(self, user_id: UUID, email: Email, now: datetime) -> None:
         """The new address is unverified, and the old one kept among the former ones. The account is locked before. Raises EmailTaken."""
         ...
+
+    async def deactivate(self, user_id: UUID, now: datetime) -> None:
+        """Nobody can sign in to the account from now on. Its sessions are the caller's to end."""
+        ...
+
+    async def reactivate(self, user_id: UUID, now: datetime) -> None: ...
 
     async def promote(self, user_id: UUID, now: datetime) -> None:
         """Make the account a platform owner."""
@@ -1180,6 +1190,96 @@ class KeyUse(Protocol):
         ...
 
 
+class ScimTokensRead(Protocol):
+    """SCIM tokens, looked at; they are kept as SHA-256."""
+
+    async def standing(self, token_hash: bytes, now: datetime) -> ScimStanding | None:
+        """Everything a request with this token is judged by, or None unless there is such a token and it has not expired."""
+        ...
+
+    async def is_live(self, org_id: UUID, token_id: UUID, now: datetime) -> bool:
+        """Whether the organization has this token and it has not expired."""
+        ...
+
+    def live_soon(self, org_id: UUID, token_id: UUID, now: datetime) -> Soon[bool]:
+        """The same before the next statement; None where it is not so."""
+        ...
+
+    async def of_org(self, org_id: UUID) -> list[ScimToken]:
+        """Those of the organization, expired ones too, the oldest first."""
+        ...
+
+    async def by_id(self, org_id: UUID, token_id: UUID) -> ScimToken | None: ...
+
+
+class ScimTokens(ScimTokensRead, Protocol):
+    """SCIM tokens, changed. The organization is locked before any of these."""
+
+    async def add(self, token: ScimToken, token_hash: bytes) -> None: ...
+    async def remove(self, org_id: UUID, token_id: UUID) -> None: ...
+
+
+class ScimUsersRead(Protocol):
+    """Whom the directory of an organization knows, looked at: members, those whom it has deactivated, those whom it has made and taken out
+    of the group."""
+
+    async def page(self, org_id: UUID, found: ScimFilter | None, offset: int, limit: int) -> Listed[ScimUser]:
+        """Those of whom the filter holds, in the order in which they came."""
+        ...
+
+    async def by_id(self, org_id: UUID, user_id: UUID) -> ScimUser | None: ...
+
+    async def is_deactivated(self, org_id: UUID, user_id: UUID) -> bool:
+        """Whether the directory has deactivated this person, who then gets into nothing of the organization."""
+        ...
+
+    async def group(self, org_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
+        """Who is in the group, in the order of their ids, those after this one. That is the members, and whoever was one when the directory
+        deactivated them."""
+        ...
+
+    async def standings(self, org_id: UUID, user_ids: Collection[UUID] | None) -> list[ScimGroupStanding]:
+        """Of those of these people whom the directory knows, or of all of them, what they are to the group."""
+        ...
+
+
+class ScimUsers(ScimUsersRead, Protocol):
+    """The same, changed. The organization, and the accounts in question, are locked before any of these."""
+
+    async def lock(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
+        """Lock the memberships and then the accounts of these people."""
+        ...
+
+    async def provision(self, account: Account, membership: Membership, description: Description) -> None:
+        """A new account, which the directory has made, is a member from now on; counted. Raises EmailTaken."""
+        ...
+
+    async def describe(self, org_id: UUID, user_id: UUID, description: Description, now: datetime, *, provisioned: bool = False) -> None:
+        """What the directory says of this person from now on; whether it has made the account is said once."""
+        ...
+
+    async def deactivate(self, org_id: UUID, user_id: UUID, now: datetime, *, whole_account: bool) -> None:
+        """Put the person's membership away, if there is one, and count it out. `whole_account` is noted, and the caller's to see to."""
+        ...
+
+    async def reactivate(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
+        """Give the person the membership again that was put away, and count it."""
+        ...
+
+    async def forget(self, org_id: UUID, user_id: UUID) -> None:
+        """The directory knows the person no more, unless they are a member."""
+        ...
+
+    async def admit(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
+        """Make these people, who are known and not in the group, members of it, and count them; those who are deactivated, once they are
+        not any more. The membership of an account that the directory has made counts as confirmed."""
+        ...
+
+    async def dismiss(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
+        """End the memberships of these people, and count them out, and their sessions in the organization."""
+        ...
+
+
 class EndUsersRead(Protocol):
     """Who uses the services of an organization, looked at. Of a person, this is what belongs to that organization (security.md T-3)."""
 
@@ -1470,6 +1570,10 @@ class Privacy(PrivacyRead, Protocol):
     async def forget_deliveries(self, user_id: UUID) -> None:
         """Have what webhooks were told of the person's doing, or will be, not say the address. Those of invitations are for
         `end_invitations`."""
+        ...
+
+    async def forget_descriptions(self, user_id: UUID) -> None:
+        """What the directories of organizations have said of the person."""
         ...
 
     async def remove_former_addresses(self, user_id: UUID) -> None:
@@ -1814,6 +1918,10 @@ class Reading(Protocol):
     @property
     def api_keys(self) -> ApiKeysRead: ...
     @property
+    def scim_tokens(self) -> ScimTokensRead: ...
+    @property
+    def scim_users(self) -> ScimUsersRead: ...
+    @property
     def end_users(self) -> EndUsersRead: ...
     @property
     def service_users(self) -> ServiceUsersRead: ...
@@ -1887,6 +1995,10 @@ class Transaction(Protocol):
     def cancellations(self) -> Cancellations: ...
     @property
     def api_keys(self) -> ApiKeys: ...
+    @property
+    def scim_tokens(self) -> ScimTokens: ...
+    @property
+    def scim_users(self) -> ScimUsers: ...
     @property
     def end_users(self) -> EndUsers: ...
     @property

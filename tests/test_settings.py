@@ -99,6 +99,7 @@ def test_the_defaults_are_the_documented_ones(given: Given) -> None:
         "trusted_proxies": (),
         "rate_limits": "on",
         "client_rate": 20.0,
+        "scim_string_status": False,
         "account_guess_limit": 10,
         "mfa_guess_limit": 10,
         "mails_per_recipient": 5,

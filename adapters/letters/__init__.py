@@ -24,8 +24,10 @@ PATHS: Final = MappingProxyType(
         MailKind.VERIFY_EMAIL: "/auth/verify-email",
         MailKind.RESET_PASSWORD: "/auth/reset-password",
         MailKind.INVITATION: "/invitations/accept",
+        MailKind.WELCOME: "/auth/reset-password",
     }
 )
+SIGN_IN: Final = "/app/sign-in"
 SUBJECTS: Final = MappingProxyType(
     {
         MailKind.VERIFY_EMAIL: "Confirm your e-mail address",
@@ -39,6 +41,7 @@ SUBJECTS: Final = MappingProxyType(
         MailKind.BACKUP_CODES_REGENERATED: "You have new backup codes",
         MailKind.BACKUP_CODE_USED: "A backup code was used",
         MailKind.INVITATION: "You are invited to {organization}",
+        MailKind.WELCOME: "Your new account",
         MailKind.TRIAL_ENDS: "Your trial ends soon",
         MailKind.PAYMENT_ACTION: "A payment needs your confirmation",
     }
@@ -65,7 +68,11 @@ class Letters:
     def __init__(self, base_url: str, policy: Policy) -> None:
         """`policy` is whose lifetimes the mails tell. All templates are read now, so that a missing or broken one shows at start."""
         self._base_url = base_url.rstrip("/")
-        self._lifetimes = {MailKind.VERIFY_EMAIL: policy.verification_ttl, MailKind.RESET_PASSWORD: policy.reset_ttl}
+        self._lifetimes = {
+            MailKind.VERIFY_EMAIL: policy.verification_ttl,
+            MailKind.RESET_PASSWORD: policy.reset_ttl,
+            MailKind.WELCOME: policy.reset_ttl,
+        }
         host = urlsplit(self._base_url).hostname or "localhost"
         self._message_id_host = f"[{host}]" if ":" in host else host.encode("idna").decode("ascii")
         self._templates = _templates()
@@ -79,6 +86,8 @@ class Letters:
             words["link"] = mail.token
         if mail.kind in self._lifetimes:
             words["lifetime"] = spoken(self._lifetimes[mail.kind])
+        if mail.kind is MailKind.WELCOME:
+            words["sign_in"] = f"{self._base_url}{SIGN_IN}"
         if mail.offer is not None:
             words |= _invitation(mail.offer)
         about = SUBJECTS[mail.kind].format_map(words)

@@ -56,12 +56,13 @@ def to_ties(row: Row) -> Ties:
         has_identity=row[5],
         at_verified_domain=row[6],
         role=None if row[7] is None else Role(row[7]),
-        member_elsewhere=row[8],
-        end_user_elsewhere=row[9],
+        confirmed=row[8],
+        member_elsewhere=row[9],
+        end_user_elsewhere=row[10],
     )
 
 
-def _columns(account: Account) -> dict[str, object]:
+def columns(account: Account) -> dict[str, object]:
     return {
         "id": account.id,
         "email": account.email,
@@ -101,11 +102,11 @@ class Accounts(Repository):
         return await self._exists("select 1 from users where is_platform_owner limit 1")
 
     async def add(self, account: Account) -> None:
-        await self._run(INSERT, **_columns(account))
+        await self._run(INSERT, **columns(account))
 
     async def add_if_free(self, account: Account) -> bool:
         # Waits for whoever is about to take the address, and for the outcome of that.
-        return await self._run(INSERT + "on conflict (email) do nothing", **_columns(account)) == 1
+        return await self._run(INSERT + "on conflict (email) do nothing", **columns(account)) == 1
 
     # "for no key update": the account's own writers wait, while rows that merely point to it (sessions, logins) still come in.
     async def lock(self, user_id: UUID) -> Account | None:
@@ -199,6 +200,29 @@ class Accounts(Repository):
             now=now,
         )
 
+    async def deactivate(self, user_id: UUID, now: datetime) -> None:
+        # This goes on to the two relations by their foreign keys, as an address does.
+        await self._run(
+            """
+            with held as materialized (
+                select 1 from service_users where user_id = %(user_id)s order by service_id for no key update)
+            update users set deactivated_at = %(now)s, updated_at = %(now)s
+            from (select count(*) from held) before where id = %(user_id)s""",
+            user_id=user_id,
+            now=now,
+        )
+
+    async def reactivate(self, user_id: UUID, now: datetime) -> None:
+        await self._run(
+            """
+            with held as materialized (
+                select 1 from service_users where user_id = %(user_id)s order by service_id for no key update)
+            update users set deactivated_at = null, updated_at = %(now)s
+            from (select count(*) from held) before where id = %(user_id)s""",
+            user_id=user_id,
+            now=now,
+        )
+
     async def promote(self, user_id: UUID, now: datetime) -> None:
         await self._run("update users set is_platform_owner = true, updated_at = %(now)s where id = %(user_id)s", user_id=user_id, now=now)
 
@@ -220,11 +244,13 @@ class Accounts(Repository):
             select %(org_id)s::uuid, u.origin, u.origin_org_id, u.is_platform_owner, u.password_hash is not null,
                    exists (select 1 from identities i where i.user_id = u.id),
                    coalesce({proved_by("split_part(u.email, '@', 2)")} = %(org_id)s, false),
-                   m.role,
-                   exists (select 1 from memberships o where o.user_id = u.id and o.org_id <> %(org_id)s),
+                   coalesce(m.role, s.role), coalesce(m.confirmed_at, s.confirmed_at) is not null,
+                   exists (select 1 from memberships o where o.user_id = u.id and o.org_id <> %(org_id)s)
+                   or exists (select 1 from scim_users o where o.user_id = u.id and o.org_id <> %(org_id)s),
                    exists (select 1 from end_users e join organizations o on o.id = e.org_id
                            where e.user_id = u.id and e.org_id <> %(org_id)s)
             from users u left join memberships m on m.org_id = %(org_id)s and m.user_id = u.id
+            left join scim_users s on s.org_id = %(org_id)s and s.user_id = u.id
             where u.id = %(user_id)s""",
             user_id=user_id,
             org_id=org_id,

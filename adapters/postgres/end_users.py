@@ -72,10 +72,15 @@ def to_identity(row: Row) -> LinkedIdentity:
 # which are the account's; the counter of the service before that of the organization. A row that was inserted has no xmax yet. The
 # update that never happens locks its row, so that whoever removes it meets this. Only a deletion holds a service so that this would
 # wait, and that of a large one does for a while, in which all who sign in would take connections from everybody else. So the
-# service is gone for them, even if it comes back because the deletion fails.
+# service is gone for them, even if it comes back because the deletion fails. And so it is for whom the directory of the organization has
+# deactivated.
 def _add(which: LiteralString) -> LiteralString:
     return f"""
-        with held as (select id, org_id from services where {which} for key share skip locked),
+        with held as (
+            select id, org_id from services
+            where {which} and not exists (
+                select 1 from scim_users d where d.org_id = services.org_id and d.user_id = %(user_id)s and d.deactivated_at is not null)
+            for key share skip locked),
         used as (
             insert into service_users as u (service_id, user_id, org_id, email, deactivated, created_at, first_login_at, last_login_at)
             select held.id, a.id, held.org_id, a.email, a.deactivated, %(now)s, %(login_at)s, %(login_at)s

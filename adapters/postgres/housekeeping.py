@@ -22,6 +22,7 @@ NEVER_VERIFIED: Final = """
     u.first_verified_at is null and u.created_at < %(before)s and u.origin = 'platform' and u.password_hash is not null
     and u.deactivated_at is null and u.anonymized_at is null and not u.is_platform_owner
     and not exists (select 1 from memberships m where m.user_id = u.id)
+    and not exists (select 1 from scim_users s where s.user_id = u.id)
     and not exists (select 1 from identities i where i.user_id = u.id)
     and not exists (select 1 from service_users r where r.user_id = u.id)
     and not exists (select 1 from end_users e where e.user_id = u.id)

@@ -75,7 +75,10 @@ class Members(Repository):
             with added as (
                 insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
                 values (%(id)s, %(org_id)s, %(user_id)s, %(role)s, %(created_at)s, %(confirmed_at)s)
-                returning org_id)
+                returning org_id),
+            back as (
+                update scim_users set membership_id = null, joined_at = null, role = null, confirmed_at = null
+                where org_id = %(org_id)s and user_id = %(user_id)s)
             update organizations o set member_count = member_count + 1 from added where o.id = added.org_id""",
             id=membership.id,
             org_id=membership.org_id,
@@ -96,7 +99,13 @@ class Members(Repository):
     async def remove(self, org_id: UUID, user_id: UUID) -> None:
         await self._run(
             """
-            with removed as (delete from memberships where org_id = %(org_id)s and user_id = %(user_id)s returning org_id)
+            with removed as (
+                delete from memberships where org_id = %(org_id)s and user_id = %(user_id)s returning org_id, user_id, id, created_at),
+            known as (
+                update scim_users s set membership_id = r.id, joined_at = r.created_at
+                from removed r where s.org_id = r.org_id and s.user_id = r.user_id and s.provisioned),
+            unknown as (
+                delete from scim_users s using removed r where s.org_id = r.org_id and s.user_id = r.user_id and not s.provisioned)
             update organizations o set member_count = member_count - 1 from removed where o.id = removed.org_id""",
             org_id=org_id,
             user_id=user_id,

@@ -96,6 +96,8 @@ def addresses(now: LiteralString) -> LiteralString:
 CONCERNED: Final = f"""
     select org_id from memberships where user_id = %(user_id)s
     union
+    select org_id from scim_users where user_id = %(user_id)s
+    union
     select i.org_id from invitations i
     where i.email = any({addresses("u.email from users u where u.id = %(user_id)s")}) and i.status = 'pending'
     order by org_id"""
@@ -104,6 +106,8 @@ CONCERNED: Final = f"""
 BLANK_ARRIVALS: Final = f"""
     with places as materialized (
         select org_id from memberships where user_id = %(user_id)s
+        union
+        select org_id from scim_users where user_id = %(user_id)s
         union
         select i.org_id from invitations i
         where i.email = any(array(
@@ -202,7 +206,9 @@ class Privacy(Repository):
             """
             select m.org_id, m.confirmed_at is not null,
                    exists (select 1 from memberships o where o.org_id = m.org_id and o.user_id = %(owner_id)s and o.role = 'owner')
-            from memberships m where m.user_id = %(user_id)s order by m.org_id""",
+            from (select org_id, user_id, confirmed_at from memberships
+                  union all select org_id, user_id, confirmed_at from scim_users where role is not null) m
+            where m.user_id = %(user_id)s order by m.org_id""",
             user_id=user_id,
             owner_id=owner_id,
         )
@@ -383,6 +389,14 @@ class Privacy(Repository):
             update webhook_deliveries
             set payload = jsonb_set(payload::jsonb, '{actor_email}', 'null')::json, response_body = null
             where actor_id = %(user_id)s""",
+            user_id=user_id,
+        )
+
+    async def forget_descriptions(self, user_id: UUID) -> None:
+        await self._write(
+            """
+            update scim_users set external_id = null, formatted = null, given_name = null, family_name = null, display_name = null
+            where user_id = %(user_id)s""",
             user_id=user_id,
         )
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.statements import Repository
-from core.access import SYSTEM, Caller, Person, ServiceKey
+from core.access import SYSTEM, Caller, Person, ScimClient, ServiceKey
 from core.events import Event
 
 
@@ -101,13 +101,23 @@ def _actor(event: Event, caller: Caller) -> dict[str, object]:
     if event.by_time:
         caller = SYSTEM
     person = caller if isinstance(caller, Person) else None
-    key = caller if isinstance(caller, ServiceKey) else None
+    credential, kind = _credential(caller)
     impersonator_id = event.impersonator_id or (person.impersonator_id if person else None)
     return {
-        "actor_id": str(person.user_id) if person else str(key.key_id) if key else None,
-        "actor_kind": "api_key" if key else None,
+        "actor_id": str(person.user_id) if person else credential,
+        "actor_kind": kind,
         "actor_email": person.email if person else None,
         "impersonator_id": None if impersonator_id is None else str(impersonator_id),
         "address": caller.address,
         "agent": caller.agent,
     }
+
+
+def _credential(caller: Caller) -> tuple[str | None, str | None]:
+    """The id and the kind of the credential that acts by itself, if one does."""
+    match caller:
+        case ServiceKey():
+            return str(caller.key_id), "api_key"
+        case ScimClient():
+            return str(caller.token_id), "scim_token"
+    return None, None

@@ -43,6 +43,8 @@ from adapters.postgres.records import Records
 from adapters.postgres.saml import Saml
 from adapters.postgres.saml_logout import SamlLogouts
 from adapters.postgres.saml_sign_on import SamlSignOns
+from adapters.postgres.scim_tokens import ScimTokens
+from adapters.postgres.scim_users import ScimUsers
 from adapters.postgres.sealed import Sealed
 from adapters.postgres.service_users import ServiceUsers
 from adapters.postgres.services import Services
@@ -95,6 +97,8 @@ class Reading:
         "privacy",
         "saml",
         "saml_sign_ons",
+        "scim_tokens",
+        "scim_users",
         "service_users",
         "services",
         "sessions",
@@ -127,6 +131,8 @@ class Reading:
         self.analytics = Analytics(connection)
         self.subscriptions = Subscriptions(connection)
         self.api_keys = ApiKeys(connection)
+        self.scim_tokens = ScimTokens(connection)
+        self.scim_users = ScimUsers(connection)
         self.end_users = EndUsers(connection)
         self.service_users = ServiceUsers(connection)
         self.authorization_codes = AuthorizationCodes(connection)

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from quart import Quart, Response, g, request
 
 from core import access as rules
-from core import api_keys, billing, browser, impersonation, sessions, signing_keys
+from core import api_keys, billing, browser, impersonation, scim_tokens, sessions, signing_keys
 from core.access import Capability, NotAPlatformOwner, Permission, Person
 from core.errors import SessionEnded, Unauthenticated, refuse
 from core.limits import BILLING, Bucket
@@ -195,6 +195,12 @@ async def _as_service_key(access: Access) -> None:
     g.caller = found
 
 
+async def _as_scim_client(_: Access) -> None:
+    found = await scim_tokens.authenticate(ports(), bearer_token(), address=exchange().address, agent=agent())
+    exchange().caller, exchange().organization = str(found.token_id), found.org_slug
+    g.caller = found
+
+
 async def _as_billing(_: Access) -> None:
     headers = request.headers
     header = headers.get("billing-signature") or headers.get(SIGNATURE_OF_STRIPE) or refuse(billing.SignatureMissing)
@@ -239,6 +245,8 @@ person_or_browser = AccessDecorator(Access("person_or_browser", "bearer", or_coo
 pre_auth = AccessDecorator(Access("pre_auth", "bearer"), _as_pre_auth)
 # The payment provider, by the signature of the very bytes that it sends (security.md H-1).
 signed_by_billing = AccessDecorator(Access("signed_by_billing", "billing_signature", limit=BILLING), _as_billing)
+# A directory, with a SCIM token of its organization.
+scim_client = AccessDecorator(Access("scim_client", "scim_token"), _as_scim_client)
 # A browser that is signed in on our own pages; another one is sent to sign in.
 page_session = AccessDecorator(Access("page_session", "cookie"), _as_browser)
 

@@ -46,6 +46,10 @@ from entrypoints.http import (
     saml,
     saml_logout,
     saml_sign_on,
+    scim_discovery,
+    scim_groups,
+    scim_tokens,
+    scim_users,
     service_info,
     service_users,
     services,
@@ -58,10 +62,10 @@ from entrypoints.http import (
     webhooks,
 )
 from entrypoints.http.access import check_every_route
-from entrypoints.http.bodies import MAX_BODY, StrictRequest
+from entrypoints.http.bodies import StrictRequest, body_limit
 from entrypoints.http.connection import WholeBodyConnection
 from entrypoints.http.context import Served, exchange, serve
-from entrypoints.http.error_body import oauth_error_body, oauth_error_of
+from entrypoints.http.error_body import SCIM_JSON, oauth_error_body, oauth_error_of, scim_error_body, speaks_scim
 from entrypoints.http.errors import error_page, handle_errors, prefers_page
 from entrypoints.http.limits import RateLimits
 from entrypoints.http.openapi import changes_state, describe_interface, interface_description, is_oauth
@@ -95,6 +99,7 @@ class Edge:
     rate_limit_factor: float | None  # None: off
     client_rate: float  # exchanges a second that an application has which shows its client secret
     metrics_token: str | None
+    scim_string_status: bool = False  # of errors of SCIM (decisions, point 121)
     billing_secrets: Sequence[str] = ()  # with which the payment provider signs its events
 
 
@@ -126,6 +131,7 @@ def equip(
         acceptance_page=acceptance_page(edge.base_url, edge.frontend_url),
         metrics_token=edge.metrics_token,
         billing_secrets=edge.billing_secrets,
+        scim_string_status=edge.scim_string_status,
         exposition=exposition,
         exposition_type=exposition_type,
         description=app.description,
@@ -136,10 +142,10 @@ def equip(
         super(Application, app).asgi_app,  # type: ignore[arg-type]  # Hypercorn's names for the same three
         routes=routes,
         observe=observe,
-        body_limit=lambda _: MAX_BODY,
+        body_limit=body_limit,
         trusted_proxies=edge.trusted_proxies,
         cors_origin=origin(edge.frontend_url) if edge.frontend_url else None,
-        render_error=partial(_render_error, routes),
+        render_error=partial(_render_error, routes, edge.scim_string_status),
         https=base.scheme == "https",
     )
 
@@ -178,13 +184,13 @@ def routed() -> Application:
     app.asgi_http_class = WholeBodyConnection
     app.url_map.converters["provider"] = social.ProviderConverter
     app.url_map.merge_slashes = False  # a doubled slash is an unknown address (decisions, point 7)
-    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
     # The interface description lists them in this order.
     for area in (
         accounts, sessions, device_flow, mfa, devices, identities, privacy,
         organizations, members, invitations, services, plans, checkout, api_keys, end_users, analytics, audit,
         webhooks, smtp, branding, domains, oauth_credentials, saml, home_realm, siem,
         service_users, subscriptions, service_info,
+        scim_tokens, scim_users, scim_groups, scim_discovery,
         oauth, social,
         governance, platform_users, impersonation, sign_in, account, saml_sign_on, saml_logout, billing, operations,
     ):  # fmt: skip
@@ -224,11 +230,15 @@ class RouteTable:
         return view is not None and changes_state(view)
 
 
-def _render_error(routes: RouteTable, refused: Refused, exchange: Exchange, accept: str | None) -> tuple[Headers, bytes]:
+def _render_error(
+    routes: RouteTable, scim_string_status: bool, refused: Refused, exchange: Exchange, accept: str | None
+) -> tuple[Headers, bytes]:
     """What the outer layer refuses looks as if the route had refused it."""
     view = routes.view(exchange.path, exchange.method)
     if is_oauth(view):
         return [(b"content-type", b"application/json")], oauth_error_body(refused.sentence, refused.code, oauth_error_of(refused.status))
+    if speaks_scim(exchange.path):
+        return [(b"content-type", SCIM_JSON.encode())], scim_error_body(refused.status, refused.sentence, as_text=scim_string_status)
     if not prefers_page(view, exchange.path, accept):
         return json_error(refused, exchange, accept)
     page = error_page(refused.status, refused.sentence, exchange.request_id)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from quart import Quart, Response, current_app, g, request
 
-from core.access import Anonymous, Caller, Member, Person, PreAuthClaims, ServiceKey
+from core.access import Anonymous, Caller, Member, Person, PreAuthClaims, ScimClient, ServiceKey
 from core.devices import Client
 from core.values import plain
 
@@ -34,6 +34,7 @@ class Served:
     acceptance_page: str  # where the link of an invitation leads on to
     metrics_token: str | None
     billing_secrets: Sequence[str] = field(repr=False)
+    scim_string_status: bool  # of errors, which strict clients of SCIM expect (decisions, point 121)
     exposition: Callable[[], bytes]
     exposition_type: str
     description: bytes  # of the interface, as JSON
@@ -80,6 +81,13 @@ def acting_key() -> ServiceKey:
     """The caller of a route of the service interface."""
     found = caller()
     assert isinstance(found, ServiceKey), "only behind @service_key"
+    return found
+
+
+def acting_directory() -> ScimClient:
+    """The caller of a route of SCIM."""
+    found = caller()
+    assert isinstance(found, ScimClient), "only behind @scim_client"
     return found
 
 

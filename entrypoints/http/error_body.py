@@ -47,6 +47,23 @@ def oauth_error_body(message: str, code: str, oauth_error: str) -> bytes:
     return json.dumps(body).encode()
 
 
+SCIM_JSON = "application/scim+json"
+SCIM_ERROR = "urn:ietf:params:scim:api:messages:2.0:Error"
+
+
+def scim_error_body(status: int, detail: str, scim_type: str | None = None, *, as_text: bool = False) -> bytes:
+    """The same for directories (RFC 7644 section 3.12). The status is a number, as identity.md section 4.6 has, or a text."""
+    body: dict[str, object] = {"schemas": [SCIM_ERROR], "status": str(status) if as_text else status}
+    if scim_type is not None:
+        body["scimType"] = scim_type
+    return json.dumps({**body, "detail": detail}).encode()
+
+
+def speaks_scim(path: str) -> bool:
+    """Whether whoever asks at this path is told of errors as directories are (decisions, point 127)."""
+    return path == "/scim" or path.startswith("/scim/")
+
+
 def _as_described(message: str) -> str:
     """Without the characters that a description must not have: all but printable ASCII, quotation marks and backslashes."""
     return "".join(letter if " " <= letter <= "~" and letter != "\\" else "?" for letter in message.replace('"', "'"))

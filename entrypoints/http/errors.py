@@ -27,8 +27,18 @@ from core.errors import (
     Unauthenticated,
     Unsupported,
 )
-from entrypoints.http.context import exchange
-from entrypoints.http.error_body import SENTENCES, code_of, error_body, failed, oauth_error_body, oauth_error_of
+from entrypoints.http.context import exchange, served
+from entrypoints.http.error_body import (
+    SCIM_JSON,
+    SENTENCES,
+    code_of,
+    error_body,
+    failed,
+    oauth_error_body,
+    oauth_error_of,
+    scim_error_body,
+    speaks_scim,
+)
 from entrypoints.http.openapi import is_oauth, is_page
 from entrypoints.http.pages import Page, render
 
@@ -63,25 +73,32 @@ def status_of(error: Exception) -> int:
 
 
 class Answer:
-    """What will be said about an error: status, code, sentence, headers, and what OAuth calls it."""
+    """What will be said about an error: status, code, sentence, headers, and what OAuth and SCIM call it."""
 
-    __slots__ = ("code", "headers", "message", "oauth_error", "status")
+    __slots__ = ("code", "headers", "message", "oauth_error", "scim_type", "status")
 
     def __init__(
-        self, status: int, message: str, code: str | None = None, headers: dict[str, str] | None = None, oauth_error: str | None = None
+        self,
+        status: int,
+        message: str,
+        code: str | None = None,
+        headers: dict[str, str] | None = None,
+        oauth_error: str | None = None,
+        scim_type: str | None = None,
     ) -> None:
         self.status = status
         self.message = message
         self.code = code or code_of(status)
         self.headers = headers or {}
         self.oauth_error = oauth_error or oauth_error_of(status)
+        self.scim_type = scim_type
 
 
 def _answer(error: Exception) -> Answer:
     error = _innermost(error)
     match error:
         case Refusal():
-            return Answer(status_of(error), error.message, error.code, _headers(error), error.oauth_error)
+            return Answer(status_of(error), error.message, error.code, _headers(error), error.oauth_error, error.scim_type)
         case StorageDown():
             log.error("storage_down", request_id=exchange().request_id, error=str(error.__cause__ or error))
             return Answer(500, StorageDown.__doc__ or "", error.code, {"Retry-After": str(STORAGE_RETRY_AFTER)})
@@ -161,7 +178,7 @@ def prefers_page(view: Callable[..., Any] | None, path: str, accept: str | None)
 
 
 def _is_for_people(path: str) -> bool | None:
-    if path.startswith(("/api/", "/webhooks/", "/auth/token", "/auth/device/", "/health/", "/.well-known/")):
+    if speaks_scim(path) or path.startswith(("/api/", "/webhooks/", "/auth/token", "/auth/device/", "/health/", "/.well-known/")):
         return False
     return True if path.startswith(("/auth/", "/app/", "/invitations/", "/saml/")) else None
 
@@ -174,6 +191,9 @@ async def respond(error: Exception) -> Response:
     """The answer to an error, whatever it is."""
     answer = _answer(error)
     exchange().error_code = answer.code
+    if speaks_scim(request.path):
+        body = scim_error_body(answer.status, answer.message, answer.scim_type, as_text=served().scim_string_status)
+        return Response(body, answer.status, answer.headers, content_type=SCIM_JSON)
     if wants_page():
         page = error_page(answer.status, answer.message, exchange().request_id)
         return Response(page.body, answer.status, {**page.headers, **answer.headers})

@@ -16,6 +16,7 @@ from quart_schema.openapi import APIKeySecurityScheme, HttpSecurityScheme
 from werkzeug.routing.rules import Rule
 
 from entrypoints.http.access import Access, access_of
+from entrypoints.http.error_body import SCIM_ERROR, SCIM_JSON, speaks_scim
 from entrypoints.http.limits import RateLimits
 from entrypoints.version import VERSION
 
@@ -44,6 +45,8 @@ class Description:
     optional: Mapping[str, str] = field(default_factory=dict)
     form: tuple[str, ...] = ()
     changes_state: bool = False
+    body: Mapping[str, Any] | None = None
+    shows: Mapping[str, Any] | None = None
 
 
 def describes(
@@ -54,15 +57,18 @@ def describes(
     optional: Mapping[str, str] | None = None,
     form: Iterable[str] = (),
     changes_state: bool = False,
+    body: Mapping[str, Any] | None = None,
+    shows: Mapping[str, Any] | None = None,
 ) -> Callable[[V], V]:
-    """Say what a route answers that has no model: sentences by status, the content type, query parameters, required and optional ones, form
-    fields.
+    """Say what a route answers that has no model: sentences by status, the content type, query parameters, required and optional ones,
+    form fields, and the schemas of a JSON body and of a JSON answer.
 
     `changes_state` says that GET changes something, as following the link of a mail does: HEAD then must not (security.md G-2).
     """
 
     def decorate(view: V) -> V:
-        setattr(view, _DESCRIPTION, Description(answers, content_type, query or {}, optional or {}, tuple(form), changes_state))
+        described = Description(answers, content_type, query or {}, optional or {}, tuple(form), changes_state, body, shows)
+        setattr(view, _DESCRIPTION, described)
         return view
 
     return decorate
@@ -141,6 +147,7 @@ ERRORS = {
     415: "The body is not JSON.",
     429: "Too many requests; `Retry-After` says when to come back.",
     500: "Something failed on the server's side.",
+    501: "This is not supported.",
 }
 
 # What browsers are told that are not signed in.
@@ -169,6 +176,18 @@ OAUTH_ERROR_SCHEMA = {
     },
 }
 
+SCIM_ERROR_SCHEMA = {
+    "type": "object",
+    "title": "ScimError",
+    "required": ["schemas", "status", "detail"],
+    "properties": {
+        "schemas": {"type": "array", "items": {"type": "string"}, "examples": [[SCIM_ERROR]]},
+        "status": {"type": ["integer", "string"], "description": "The status of the answer."},
+        "scimType": {"type": "string", "description": "What went wrong, as RFC 7644 calls it.", "examples": ["invalidFilter"]},
+        "detail": {"type": "string", "description": "What went wrong, for people."},
+    },
+}
+
 # The description is that of the interface, whatever this installation has switched off.
 DOCUMENTED_LIMITS = RateLimits(1.0, 1.0)
 
@@ -180,6 +199,7 @@ class Provider(OpenAPIProvider):
         schema = super().schema()
         schema["components"]["schemas"]["Error"] = ERROR_SCHEMA
         schema["components"]["schemas"]["OAuthError"] = OAUTH_ERROR_SCHEMA
+        schema["components"]["schemas"]["ScimError"] = SCIM_ERROR_SCHEMA
         schema["components"]["schemas"] = dict(sorted(schema["components"]["schemas"].items()))
         schema["paths"] = dict(sorted(schema["paths"].items()))
         return schema
@@ -196,6 +216,8 @@ class Provider(OpenAPIProvider):
                 operation["tags"] = [rule.endpoint.partition(".")[0]]
                 if description and description.form:
                     operation["requestBody"] = _form(description)
+                if description and description.body is not None:
+                    operation["requestBody"] = _json(description.body)
                 if hasattr(view, _PARAMETERS):
                     operation["requestBody"] = _either(getattr(view, _PARAMETERS))
                 access = access_of(view)
@@ -233,8 +255,9 @@ def _errors(rule: Rule, method: str, access: Access, operation: dict[str, Any], 
         statuses.add(429)
     if rule.arguments:
         statuses.add(404)
-    body = "OAuthError" if is_oauth(view) else "Error"
-    content: dict[str, Any] = {"application/json": {"schema": {"$ref": f"#/components/schemas/{body}"}}}
+    body = "ScimError" if speaks_scim(rule.rule) else "OAuthError" if is_oauth(view) else "Error"
+    content_type = SCIM_JSON if speaks_scim(rule.rule) else "application/json"
+    content: dict[str, Any] = {content_type: {"schema": {"$ref": f"#/components/schemas/{body}"}}}
     if page:
         content = {PAGE: {"schema": {"type": "string"}}, **content}  # the latter for whoever asks for it
     return {status: {"description": ERRORS[status], "content": content} for status in statuses}
@@ -244,7 +267,8 @@ def _answers(description: Description) -> dict[int, Any]:
     def content(status: int) -> dict[str, Any]:
         if description.content_type is None or status in (204, 301, 302, 303):
             return {}
-        return {"content": {description.content_type: {"schema": {"type": "object" if "json" in description.content_type else "string"}}}}
+        schema = description.shows or {"type": "object" if "json" in description.content_type else "string"}
+        return {"content": {description.content_type: {"schema": dict(schema)}}}
 
     return {status: {"description": sentence, **content(status)} for status, sentence in description.answers.items()}
 
@@ -268,6 +292,10 @@ def _form(description: Description) -> dict[str, Any]:
     }
 
 
+def _json(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"content": {SCIM_JSON: {"schema": dict(schema)}, "application/json": {"schema": dict(schema)}}}
+
+
 def _either(model: type[BaseModel]) -> dict[str, Any]:
     schema = model.model_json_schema()
     return {"content": {"application/x-www-form-urlencoded": {"schema": schema}, "application/json": {"schema": schema}}}
@@ -286,6 +314,7 @@ def describe_interface(app: Quart) -> None:
         tags=[Tag(name=area) for area in app.blueprints],  # in the order in which the areas were registered
         security_schemes={
             "bearer": HttpSecurityScheme(scheme="bearer", bearer_format="JWT"),
+            "scim_token": HttpSecurityScheme(scheme="bearer"),
             "api_key": APIKeySecurityScheme(name="X-Api-Key", in_="header"),
             "billing_signature": APIKeySecurityScheme(name="billing-signature", in_="header"),
             # Under https its name begins with `__Host-` (security.md G-2); the description is the same for every installation.

@@ -20,16 +20,18 @@ class Query(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-def _clamped(least: int, most: int) -> BeforeValidator:
-    def clamp(value: Any) -> int:
-        if not isinstance(value, str) or not _INTEGER.fullmatch(value):
-            raise ValueError("it must be an integer")
-        # Of any size (security.md N-6), which may be more digits than Python would turn into a number.
-        digits = value.lstrip("+-").lstrip("0") or "0"
-        size = int(digits) if len(digits) <= len(str(LARGEST)) else LARGEST
-        return max(least, min(-size if value[0] == "-" else size, most))
+def clamped(value: Any, least: int, most: int) -> int:
+    """The integer that a text is, brought into range. Raises ValueError."""
+    if not isinstance(value, str) or not _INTEGER.fullmatch(value):
+        raise ValueError("it must be an integer")
+    # Of any size (security.md N-6), which may be more digits than Python would turn into a number.
+    digits = value.lstrip("+-").lstrip("0") or "0"
+    size = int(digits) if len(digits) <= len(str(LARGEST)) else LARGEST
+    return max(least, min(-size if value[0] == "-" else size, most))
 
-    return BeforeValidator(clamp)
+
+def _clamped(least: int, most: int) -> BeforeValidator:
+    return BeforeValidator(lambda value: clamped(value, least, most))
 
 
 def _described(least: int, default: int, most: int | None = None) -> WithJsonSchema:

@@ -17,9 +17,10 @@ from urllib.parse import urlencode, urlsplit
 import psycopg
 
 from actors.webhook_dispatcher import SLOTS
-from ops.bench import end_users, people, service, tenants
+from ops.bench import directories, end_users, people, service, tenants
 from ops.bench.billing import ORGANIZATIONS as SELLERS
 from ops.bench.billing import SECRET, Paying
+from ops.bench.directories import Directories, Directory
 from ops.bench.end_users import DOMAIN, LIFE, LITTLE, Application, Applications, add_applications
 from ops.bench.events import ORGANIZATIONS, WEBHOOKS_OF_EACH, Receiving
 from ops.bench.filling import Say
@@ -70,6 +71,11 @@ class Run:
         """The same with many end users of other services."""
         scale = end_users.QUICK if self._quick else end_users.FULL
         return self._get("end users", scale.gigabytes, lambda on: add_applications(on, scale, self._say))
+
+    def directories(self) -> tuple[Service, Directories]:
+        """The same with many users whom a directory has provisioned."""
+        users = directories.QUICK if self._quick else directories.FULL
+        return self._get("provisioned users", directories.GIGABYTES, lambda on: directories.add_directories(on, users, self._say))
 
     def _get(self, name: str, needed: float, fill: Callable[[Service], Any]) -> tuple[Service, Any]:
         if self._name != name:
@@ -683,6 +689,97 @@ class ReadAmongMany(Row):
         return one_by_one(self.among_many, self.many, seconds)
 
 
+class OfDirectory(Row):
+    """Something that the directory of the large organization asks over SCIM, against that of the small one, one request after the other."""
+
+    unit = "ms"
+    goal = Goal(bar=2, aim=1.2)
+
+    def prepare(self, seconds: int, rounds: int) -> None:
+        self.service, self.directories = self.run.directories()
+        self.setting = f"1 worker, 1 connection; {self.directories}; they took {self.directories.seconds:.0f} s to make"
+        for directory in (self.directories.small, self.directories.large):
+            self.check(directory, answer(self.service, self.request(directory)))
+
+    @abstractmethod
+    def check(self, directory: Directory, shown: Any) -> None:
+        """Raises Unfit unless this answer is right."""
+
+    @abstractmethod
+    def request(self, directory: Directory) -> Request: ...
+
+    def raw(self, seconds: int) -> Sample:
+        return one_by_one(self.service, self.request(self.directories.small), seconds)
+
+    def ours(self, seconds: int) -> Sample:
+        return one_by_one(self.service, self.request(self.directories.large), seconds)
+
+
+class ScimFilter(OfDirectory):
+    name = "scim-filter"
+    what = "p50 of GET /scim/v2/Users that finds one by the user name, in the large organization / in the small one"
+
+    def request(self, directory: Directory) -> Request:
+        return Request("GET", f"/scim/v2/Users?{urlencode({'filter': f'userName eq {json.dumps(directory.email)}'})}", directory.token)
+
+    def check(self, directory: Directory, shown: Any) -> None:
+        same("Who is found", [user["userName"] for user in shown["Resources"]], [directory.email])
+
+
+class ScimPage(OfDirectory):
+    name = "scim-page"
+    what = "p50 of GET /scim/v2/Users for the first page of 100 users, with their total, in the large organization / in one of 100 users"
+
+    def request(self, directory: Directory) -> Request:
+        return Request("GET", "/scim/v2/Users?startIndex=1&count=100", directory.token)
+
+    def check(self, directory: Directory, shown: Any) -> None:
+        same("The total", shown["totalResults"], directory.users)
+        same("The length of the page", len(shown["Resources"]), min(directories.PAGE, directory.users))
+
+    def raw(self, seconds: int) -> Sample:
+        return one_by_one(self.service, self.request(self.directories.page), seconds)
+
+
+class ScimGroup(OfDirectory):
+    name = "scim-group"
+    what = "p50 of GET /scim/v2/Groups/{id} without its members, in the large organization / in the small one"
+
+    def request(self, directory: Directory) -> Request:
+        return Request("GET", f"/scim/v2/Groups/{directory.org_id}?excludedAttributes=members", directory.token)
+
+    def check(self, directory: Directory, shown: Any) -> None:
+        same("The group", (shown["id"], "members" in shown), (directory.org_id, False))
+
+
+class ScimCreate(AgainstBareApp):
+    name = "scim-create"
+    what = "POST /scim/v2/Users with 1 worker / the same bare app"
+    goal = Goal(bar=0.08, aim=0.15)
+    setting = f"{AgainstBareApp.setting}, each request somebody new, of one organization"
+
+    def prepare(self, seconds: int, rounds: int) -> None:
+        super().prepare(seconds, rounds)
+        probe = REQUESTS.drive(self.bare, [Request("GET", "/")], 1)
+        self.per_second = round(0.6 * probe.rate)  # more than will be asked for; making one twice would fail, and be seen
+        self.provisioned = directories.add_directory(self.service, "acme", 1)
+        self.made = 0
+
+    def ours(self, seconds: int) -> Sample:
+        first, self.made = self.made, self.made + self.per_second * seconds
+        return measured(self.service, REQUESTS, [self.request(number) for number in range(first, self.made)], seconds)
+
+    def request(self, number: int) -> Request:
+        body = {
+            "schemas": ["urn:ietf:params:scim:schemas:core:2.0:User"],
+            "userName": f"newcomer-{number}@{directories.DOMAIN}",
+            "externalId": f"external-{number}",
+            "name": {"givenName": f"Given {number}", "familyName": f"Family {number}"},
+            "active": True,
+        }
+        return Request("POST", "/scim/v2/Users", self.provisioned.token, body)
+
+
 class Limited(AboutService):
     """What may grow with the service, up to a limit. Once is enough then, and what it costs in the small one is told beside it."""
 
@@ -886,6 +983,7 @@ ROWS: Final[Sequence[type[Row]]] = (
     LoginsOnWheel, LoginsOnBuild, Read, ServiceUserRead, DeviceList, Refresh, CodeExchange, MfaVerify, SamlResponses,
     BillingEvents, Deliveries, DeliveryDelay,
     ReadsDuringLogins, Memory,
+    ScimCreate, ScimFilter, ScimPage, ScimGroup,
     MembersPage, AuditPage, AuditPageByTarget,
     ReadAmongMany, ServiceUsersPage, EndUsersPage, Search, SearchEverybody,
     LoginTrends, LoginsByService, LoginsByProvider, RecentLogins, ServiceAnalytics,

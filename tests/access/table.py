@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from core.browser import form_token
+from core.scim_schemas import GROUP_URN, USER_URN
 from entrypoints.http.pages import asset_url
+from entrypoints.http.scim import PATCH
 from tests.access.calls import Request
 
 # The columns, and which caller of the world each of them is. The people of the suspended and of the pending organization call about
@@ -41,6 +43,13 @@ KEYS: Final = {
     "k-s": "suspended-key",  # of the suspended one
     "k-x": "expired-key",
 }
+# Directories, with a SCIM token.
+DIRECTORIES: Final = {
+    "dir": "directory",
+    "d-f": "visiting-directory",  # of another organization
+    "d-s": "suspended-directory",  # of the suspended one
+    "d-x": "expired-directory",
+}
 # Browsers on our own pages, with the cookie of a session.
 BROWSERS: Final = {
     "bro": "browser",  # of the owner
@@ -51,7 +60,8 @@ BROWSERS: Final = {
 
 # What stands in the tables where somebody is refused at the door, and which error code that is; a page sends them to sign in first.
 TO_SIGN_IN: Final = "303*"
-CODES: Final = {"401": "UNAUTHORIZED", "403": "FORBIDDEN", "403*": "ORGANIZATION_NOT_ACTIVE", TO_SIGN_IN: ""}
+NO_ACCESS_TOKEN: Final = "401!"
+CODES: Final = {"401": "UNAUTHORIZED", NO_ACCESS_TOKEN: "JWT_ERROR", "403": "FORBIDDEN", "403*": "ORGANIZATION_NOT_ACTIVE", TO_SIGN_IN: ""}
 
 # What `{org}` and the like stand for is said in SHORT. A route that is asked in several ways has a row for each,
 # with a `#` and the way's name.
@@ -192,6 +202,10 @@ POST   {webhook}/test                         401  403  403  403  403  200  200 
 GET    {webhook}/deliveries                   401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 POST   {webhook}/deliveries/<delivery_id>/replay 401 403 403 403 403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 
+POST   {org}/scim-tokens                      401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {org}/scim-tokens                      401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+DELETE {org}/scim-tokens/<token_id>           401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
+
 POST   {org}/smtp                             401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 GET    {org}/smtp                             401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 DELETE {org}/smtp                             401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
@@ -262,6 +276,31 @@ PATCH  /api/service/subscriptions/<user_id>   200  403  200  404  404  403* 401
 DELETE /api/service/subscriptions/<user_id>   204  403  204  404  404  403* 401
 """
 
+# SCIM, which looks at its own tokens alone: everybody else is refused with 401, and so are these everywhere else.
+SCIM: Final = """
+                                              dir  d-f  d-s  d-x
+
+GET    {scim}/Users                           200  200  403* 401
+POST   {scim}/Users                           201  201  403* 401
+GET    {scim}/Users/<user_id>                 200  404  403* 401
+PUT    {scim}/Users/<user_id>                 200  404  403* 401
+PATCH  {scim}/Users/<user_id>                 200  404  403* 401
+DELETE {scim}/Users/<user_id>                 204  404  403* 401
+GET    {scim}/Groups                          200  200  403* 401
+POST   {scim}/Groups                          501  501  403* 401
+GET    {scim}/Groups/<group_id>               200  404  403* 401
+PUT    {scim}/Groups/<group_id>               200  404  403* 401
+PATCH  {scim}/Groups/<group_id>               200  404  403* 401
+DELETE {scim}/Groups/<group_id>               403  403  403* 401
+GET    {scim}/ServiceProviderConfig           200  200  403* 401
+GET    {scim}/ResourceTypes                   200  200  403* 401
+GET    {scim}/ResourceTypes/<name>            200  200  403* 401
+GET    {scim}/Schemas                         200  200  403* 401
+GET    {scim}/Schemas/<schema_id>             200  200  403* 401
+GET    {scim}/Me                              501  501  403* 401
+POST   {scim}/Bulk                            501  501  403* 401
+"""
+
 # The pages that look at the cookie of a browser, and nothing else looks at that: what everybody else has is as good as nothing here.
 PAGES: Final = """
                                                      else bro  b-m  b-s  b-x
@@ -325,6 +364,7 @@ SHORT: Final = {
     "{invitation}": f"{ORG}/invitations/<invitation_id>",
     "{webhook}": f"{ORG}/webhooks/<webhook_id>",
     "{platform}": "/api/platform",
+    "{scim}": "/scim/v2",
     "{governed}": "/api/platform/organizations/<org_id>",
 }
 
@@ -402,6 +442,18 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {ORG}/siem": Request({"provider": "http", "endpoint_url": "https://siem.anywhere.example/collect", "token": "a-token"}),
     f"POST {ORG}/webhooks": Request({"name": "Another", "url": "https://hooks.anywhere.example/in", "events": ["user.invited"]}),
     f"PATCH {ORG}/webhooks/<webhook_id>": Request({"name": "A New Name"}),
+    f"POST {ORG}/scim-tokens": Request({"name": "Another"}),
+    "POST /scim/v2/Users": Request({"schemas": [USER_URN], "userName": "newcomer@anywhere.example", "displayName": "A New Name"}),
+    "PUT /scim/v2/Users/<user_id>": Request({"schemas": [USER_URN], "userName": "{own_email}", "displayName": "A New Name"}),
+    "PATCH /scim/v2/Users/<user_id>": Request(
+        {"schemas": [PATCH], "Operations": [{"op": "replace", "path": "displayName", "value": "A New Name"}]}
+    ),
+    "PUT /scim/v2/Groups/<group_id>": Request({"schemas": [GROUP_URN], "displayName": "A New Name", "members": [{"value": "{user_id}"}]}),
+    "PATCH /scim/v2/Groups/<group_id>": Request(
+        {"schemas": [PATCH], "Operations": [{"op": "remove", "path": "members", "value": [{"value": "{user_id}"}]}]}
+    ),
+    "GET /scim/v2/ResourceTypes/<name>": Request(things={"name": "User"}),
+    "GET /scim/v2/Schemas/<schema_id>": Request(things={"schema_id": USER_URN}),
     f"POST {ORG}/smtp": Request({"host": "mail.anywhere.example", "from_email": "post@anywhere.example"}),
     f"PATCH {ORG}/branding": Request({"product_name": "A New Name"}),
     f"POST {ORG}/domain": Request({"domain": "anywhere.example"}),
@@ -479,6 +531,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
 _OF_PEOPLE: Final = frozenset({"anonymous", "platform", "as-owner", "owner-application", "waiting"})
 _OF_KEYS: Final = frozenset({"key"})
 _OF_BROWSERS: Final = frozenset({"browser"})
+_OF_DIRECTORIES: Final = frozenset({"directory"})
+# Whoever sends no token is anybody here, but one that is sent must be good.
+_SENT_IS_LOOKED_AT: Final = frozenset({"POST /api/invitations/accept", "POST /api/invitations/decline"})
 
 
 def read_matrix() -> dict[str, dict[str, str]]:
@@ -487,11 +542,18 @@ def read_matrix() -> dict[str, dict[str, str]]:
     rows = {route: row | dict.fromkeys([*KEYS.values(), *BROWSERS.values()], row["anonymous"]) for route, row in people.items()}
     rows |= {route: dict.fromkeys([*PEOPLE.values(), *BROWSERS.values()], "401") | row for route, row in keys.items()}
     for route, row in pages.items():
-        others = row.pop("else")
-        rows[route] = dict.fromkeys([*PEOPLE.values(), *KEYS.values()], others) | row
+        everybody_else = row.pop("else")
+        rows[route] = dict.fromkeys([*PEOPLE.values(), *KEYS.values()], everybody_else) | row
     alike = _read(ALIKE, {**PEOPLE, **BROWSERS})
     rows |= {route: row | dict.fromkeys(KEYS.values(), row["anonymous"]) for route, row in alike.items()}
-    if len(rows) != len(people) + len(keys) + len(pages) + len(alike):
+    for route, row in rows.items():
+        # Where an access token is looked at, this is none.
+        looks = route not in keys and (row["anonymous"] == "401" or route in _SENT_IS_LOOKED_AT)
+        row |= dict.fromkeys(DIRECTORIES.values(), NO_ACCESS_TOKEN if looks else row["anonymous"])
+    directories = _read(SCIM, DIRECTORIES)
+    others = [*PEOPLE.values(), *KEYS.values(), *BROWSERS.values()]
+    rows |= {route: dict.fromkeys(others, "401") | row for route, row in directories.items()}
+    if len(rows) != len(people) + len(keys) + len(pages) + len(alike) + len(directories):
         raise ValueError("a route is in more than one table")
     return rows
 
@@ -499,11 +561,15 @@ def read_matrix() -> dict[str, dict[str, str]]:
 def worth_trying(route: str) -> frozenset[str]:
     """The callers of the route; but of those whose credentials it does not look at, only some."""
     people, keys, browsers = (frozenset(columns.values()) for columns in (PEOPLE, KEYS, BROWSERS))
+    if "/scim/" in route:
+        return _OF_PEOPLE | _OF_KEYS | _OF_BROWSERS | frozenset(DIRECTORIES.values())
     if route in _OF_A_PAGE:
-        return _OF_PEOPLE | _OF_KEYS | browsers
+        return _OF_PEOPLE | _OF_KEYS | browsers | _OF_DIRECTORIES
     if route in _OF_BOTH:
-        return people | _OF_KEYS | browsers
-    return _OF_PEOPLE | keys | _OF_BROWSERS if "/api/service/" in route else people | _OF_KEYS | _OF_BROWSERS
+        return people | _OF_KEYS | browsers | _OF_DIRECTORIES
+    if "/api/service/" in route:
+        return _OF_PEOPLE | keys | _OF_BROWSERS | _OF_DIRECTORIES
+    return people | _OF_KEYS | _OF_BROWSERS | _OF_DIRECTORIES
 
 
 def _read(table: str, columns: Mapping[str, str]) -> dict[str, dict[str, str]]:

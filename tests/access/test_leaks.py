@@ -20,6 +20,7 @@ from tests.access.state import State, put_back, state
 from tests.access.table import CODES, REQUESTS, read_matrix
 from tests.access.world import SLUGS, World, reason_of
 from tests.builders import Answer, Api
+from tests.scim import SCIM_JSON
 
 pytestmark = pytest.mark.slow
 
@@ -34,6 +35,7 @@ SPIES = {
     "foreign-anonymous": "anonymous",
     "foreign-application": "application",
     "foreign-key": "key",
+    "foreign-directory": "directory",
     "foreign-waiting": "waiting",
     "foreign-browser": "browser",
 }
@@ -42,7 +44,7 @@ TABLE = read_matrix()
 DESCRIPTION = describe()
 INTERFACE = DESCRIPTION["paths"]
 # Who tries everything there is,
-THOROUGH = ("foreign-owner", "foreign-key", "foreign-browser")
+THOROUGH = ("foreign-owner", "foreign-key", "foreign-browser", "foreign-directory")
 # and who is answered what they would be answered if there were no home organization, with the right to most, or with none.
 COMPARED = (*THOROUGH, "foreign-anonymous")
 # After all others what was changed is put back before the next attempt.
@@ -67,7 +69,7 @@ LEFT_BEHIND = {
 _ID = re.compile(r"[0-9a-f]{8}-.*")
 # What a request refers to things by. Other fields are not tried with everything: they hold what anybody may think of. The tokens of a form
 # and of a device refer to nothing but who it is that sends them.
-_REFERENCE = re.compile(r"(^|[_.])(id|slug|email|(?<!form_)(?<!device_)token|domain|domains)$")
+_REFERENCE = re.compile(r"(^|[_.])(id|slug|email|(?<!form_)(?<!device_)token|domain|domains|value|userName)$")
 _DRAWN = re.compile(r"&(state|nonce|code_challenge)=[A-Za-z0-9_-]{43}(?=&|$)")  # by lot, each time that a browser is sent to a provider
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d.*")
 _TOKEN = re.compile(r"eyJ[\w-]+\.(eyJ[\w-]+)\.[\w-]+")
@@ -283,6 +285,8 @@ TOLD_ON_PURPOSE = {
     "POST /api/service/subscriptions body.plan_id": "403, not 404, for another service's plan (identity.md section 4.5; security.md B-5)",
     "PATCH /api/service/subscriptions/<user_id> body.plan_id": "the same",
     "<device_id>": "403, not 404, for another user's device (identity.md section 4.3; security.md B-5)",
+    "POST /scim/v2/Users body.userName": "409 (security.md C-2)",
+    "PUT /scim/v2/Users/<user_id> body.userName": "an address belongs to one account",
     "GET /auth/<provider:provider> ?client_id=": "a client id that somebody has is one that a visitor of that application has seen",
     "GET /auth/<provider:provider> ?org=": "which of the two there is not (decisions, point 86)",
     "POST /auth/device/code body.org": "which of the two there is not (decisions, point 86)",
@@ -380,6 +384,8 @@ def is_of_the_platform(table: str, row: str) -> bool:
 
 def outcome(route: str, answer: Answer) -> tuple[object, ...]:
     """What an answer tells, without what is different every time."""
+    if answer.headers.get("Content-Type") == SCIM_JSON:
+        return answer.status, answer.text if answer.status >= 400 or route in LOOKS_ONLY else sorted(answer.json)
     if answer.headers.get("Content-Type") != "application/json":
         return answer.status, _DRAWN.sub("", answer.headers.get("Location", ""))
     if answer.status >= 400:

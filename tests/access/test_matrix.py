@@ -8,7 +8,7 @@ from core.access import OrganizationStatus, Permission, Role, may
 from entrypoints.http.access import SIGN_IN, Access, access_of
 from tests.access.calls import Request, call, in_any_way, prepare, routes
 from tests.access.state import put_back, state
-from tests.access.table import CODES, PEOPLE, REQUESTS, TO_SIGN_IN, read_matrix, worth_trying
+from tests.access.table import CODES, NO_ACCESS_TOKEN, PEOPLE, REQUESTS, TO_SIGN_IN, read_matrix, worth_trying
 from tests.access.world import KEYS, Caller, World
 from tests.builders import Answer, Api
 from tests.http.test_every_endpoint import EXISTING, needs_inventory, plain
@@ -79,8 +79,12 @@ REFUSES_INSIDE = {
     "GET /app/account/devices/<device_id>": "the same",
     "POST /app/account/devices/<device_id>/revoke": "the same",
     "GET /api/privacy/export/<user_id>": "who it is of (security.md Y-1)",
+    "DELETE /scim/v2/Groups/<group_id>": "an organization is not deleted so (identity.md section 4.6)",
     "DELETE /api/privacy/forget/<user_id>": "who it is, and whose the organizations are (security.md Y-2)",
 }
+
+
+REFUSED_TO_ALL = {"DELETE /scim/v2/Groups/{}"}
 
 
 async def test_every_route_is_in_the_table(app: QuartTrio) -> None:
@@ -117,12 +121,18 @@ def refused_at_the_door(access: Access, caller: Caller) -> str | None:
         return None if caller.is_signed_in_browser else TO_SIGN_IN
     if access.or_cookie and caller.cookie is not None:
         return None if caller.is_signed_in_browser else "401"
+    if access.security == "scim_token":
+        if caller.directory_of is None:
+            return "401"
+        return None if caller.directory_of.organization.status is OrganizationStatus.ACTIVE else "403*"
     if access.permission is not None:
         if caller.permissions is None or caller.key_of is None:
             return "401"
         if access.permission not in caller.permissions:
             return "403"
         return None if caller.key_of.organization.status is OrganizationStatus.ACTIVE else "403*"
+    if caller.directory is not None and access.security == "bearer":
+        return NO_ACCESS_TOKEN
     if access.name == "pre_auth":
         return None if caller.pre_auth is not None else "401"
     if caller.session is None:  # what is sent must be good, even where nothing need be
@@ -161,6 +171,8 @@ def test_the_table_agrees_with_the_documents() -> None:
             want["anonymous"] = True
         elif documented["auth"] == "billing_signature":
             want |= dict.fromkeys(row, True)
+        elif documented["auth"] == "scim_token":
+            want = dict.fromkeys(row, False) | {"directory": name not in REFUSED_TO_ALL, "visiting-directory": name not in REFUSED_TO_ALL}
         elif documented["auth"] is not None:
             kind, _, permission = documented["auth"].partition(":")
             assert kind == "api_key", f"nobody knows what {kind} is"

@@ -28,6 +28,8 @@ from core.oauth_credentials import Credentials
 from core.one_time_tokens import Purpose
 from core.organizations import Membership, Organization
 from core.providers import Provider
+from core.scim_tokens import ScimToken
+from core.scim_users import Description
 from core.services import Plan, Service, ServiceType
 from core.values import Domain, Email, Slug, digest, new_id, new_secret
 from core.webhooks import OVERLAP, SUBSCRIBABLE, Webhook
@@ -82,6 +84,8 @@ class Caller:
     impersonated: bool = False
     is_application: bool = False  # which has the session of a service of this person's
     pre_auth: str | None = None  # instead of a session
+    directory: str | None = None  # a SCIM token
+    directory_of: Tenant | None = None  # while it is good
     key: str | None = None
     permissions: frozenset[Permission] | None = None  # of the key, while it is good
     key_of: Tenant | None = None
@@ -97,6 +101,8 @@ class Caller:
     def headers(self) -> Mapping[str, str]:
         if self.key is not None:
             return {"X-Api-Key": self.key}
+        if self.directory is not None:
+            return {"Authorization": f"Bearer {self.directory}"}
         token = self.pre_auth if self.session is None else self.session.access_token
         return {} if token is None else {"Authorization": f"Bearer {token}"}
 
@@ -137,6 +143,7 @@ async def make_world(ports: Ports, pool: Pool) -> World:
         *await _people_of(ports, pool, rival, belongings, "foreign-", steward),
         await _application(ports, pool, rival, belongings, rival.people["end-user"], "foreign-application"),
         *_keys_of(rival, "foreign-"),
+        *_directories_of(rival, "foreign-"),
         replace((await _people_of(ports, pool, suspended, belongings))[0], name="suspended"),
         await _browser(ports, pool, suspended, belongings, suspended.people["owner"], "suspended-browser"),
         await _application(ports, pool, suspended, belongings, suspended.people["end-user"], "suspended-application"),
@@ -156,6 +163,7 @@ async def make_world(ports: Ports, pool: Pool) -> World:
     callers += [
         *await _people_of(ports, pool, home, belongings, "", steward),
         *_keys_of(home),
+        *_directories_of(home),
         await _application(ports, pool, home, belongings, home.people["end-user"], "application"),
         await _application(ports, pool, home, belongings, home.people["owner"], "owner-application"),
         await _application(ports, pool, home, belongings, steward, "platform-application"),
@@ -168,6 +176,8 @@ async def make_world(ports: Ports, pool: Pool) -> World:
         replace(there["foreign-application"], name="visiting-application", at=home),
         replace(there["foreign-key"], name="visiting-key", at=home),
         replace(_keys_of(suspended)[0], name="suspended-key", at=home),
+        replace(there["foreign-directory"], name="visiting-directory", at=home),
+        replace(_directories_of(suspended)[0], name="suspended-directory", at=home),
         await _browser(ports, pool, home, belongings, home.people["owner"], "ended-browser", ended=True),
         Caller(name="foreign-stranger", at=rival, account=stranger, session=stranger_session, own=stranger_has),
         Caller(name="foreign-anonymous", at=rival),
@@ -236,6 +246,14 @@ def _keys_of(tenant: Tenant, prefix: str = "") -> list[Caller]:
     ]
 
 
+def _directories_of(tenant: Tenant, prefix: str = "") -> list[Caller]:
+    """A directory that holds a SCIM token of the tenant, and one whose token has expired."""
+    return [
+        Caller(name=f"{prefix}directory", at=tenant, directory=tenant.things["scim_token"], directory_of=tenant),
+        Caller(name=f"{prefix}expired-directory", at=tenant, directory=tenant.things["expired_scim_token"]),
+    ]
+
+
 def _own(belongings: Mapping[str, str], session: SignedIn) -> Mapping[str, str]:
     """What is somebody's own."""
     return {**belongings, "refresh_token": session.refresh_token}
@@ -287,7 +305,8 @@ async def _add_tenant(
     """
     now = ports.clock.now()
     people = {name: await _add_person(ports, f"{name}@{slug}.example") for name in (*Role, "further", "guarded", "guest")}
-    members = (people["further"], people["guarded"], *([both] if both else []))
+    people["former"] = await _add_person(ports, f"former@{slug}.example", origin=Origin.SCIM)
+    members = (people["further"], people["guarded"], people["former"], *([both] if both else []))
     roles = {people[role]: role for role in Role} | dict.fromkeys(members, Role.MEMBER)
     sessions = {name: await sign_in(ports, people[name], agent=f"{slug} telephone") for name in ("further", "owner")}
     secrets = {name: str(new_id()) for name in ("invitation_token", "reset_token", "verification_token")}
@@ -354,6 +373,7 @@ async def _add_tenant(
     further_has = _own(await governing.belongings.of(further, slug), sessions["further"])
     # Managed, so that its own organization may do with it whatever an organization may: born there, with an address there.
     people["end-user"] = await _add_person(ports, f"end-user@{slug}.example", origin=Origin.API_KEY, origin_org_id=org)
+    directory = await _add_directory(ports, organization, owner, further, people["former"])
     webhook, delivery = await _add_settings(ports, organization, owner)
     services, of_services = await _add_services(ports, organization, owner)
     keys = await _add_keys(ports, organization, services, owner)
@@ -371,6 +391,8 @@ async def _add_tenant(
     things = {
         **secrets,
         **of_services,
+        **directory,
+        "group_id": str(org),
         "webhook_id": str(webhook),
         "delivery_id": str(delivery),
         "user_code": user_code,
@@ -420,6 +442,31 @@ async def _add_code(ports: Ports, pool: Pool, slug: str, service: UUID, user: Ac
     for name, challenge, session in ((code, challenge_of_verifier(verifier), None), (f"used code of {slug}", f"challenge of {slug}", used)):
         await add_code(ports, pool, digest(name), browser, f"https://shop.{slug}.example/callback", challenge, service, session)
     return code, verifier
+
+
+async def _add_directory(ports: Ports, organization: Organization, owner: Account, known: Account, former: Account) -> Mapping[str, str]:
+    """What a directory has said of one person, and another one, whom it has deactivated; and its tokens, which have names."""
+    org, slug, now = organization.id, organization.slug, ports.clock.now()
+    texts = {"scim_token": f"scim_live_{slug[:6]}_{new_secret()}", "expired_scim_token": f"scim_live_{slug[:6]}_{new_secret()}"}
+    ids = {name: new_id() for name in texts}
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        for name, text in texts.items():
+            token = ScimToken(
+                id=ids[name],
+                org_id=org,
+                name=f"{slug} {name}",
+                prefix=f"scim_live_{slug[:6]}",
+                expires_at=now if name.startswith("expired") else None,
+                created_by=owner.id,
+                created_at=now,
+            )
+            await tx.scim_tokens.add(token, digest(text))
+        for account in (known, former):
+            name = f"{slug} {account.email.partition('@')[0]}"
+            said = Description(f"{name} there", f"Dr. {name}", f"Given {name}", f"Family {name}", f"Shown {name}")
+            await tx.scim_users.describe(org, account.id, said, now, provisioned=account is former)
+        await tx.scim_users.deactivate(org, former.id, now, whole_account=False)
+    return {**texts, "token_id": str(ids["expired_scim_token"])}
 
 
 async def _add_settings(ports: Ports, organization: Organization, owner: Account) -> tuple[UUID, UUID]:

@@ -57,8 +57,9 @@ PATHS = {
     MailKind.VERIFY_EMAIL: "/auth/verify-email",
     MailKind.RESET_PASSWORD: "/auth/reset-password",
     MailKind.INVITATION: "/invitations/accept",
+    MailKind.WELCOME: "/auth/reset-password",
 }
-LIFETIMES = {MailKind.VERIFY_EMAIL: "90 minutes", MailKind.RESET_PASSWORD: "45 minutes"}
+LIFETIMES = {MailKind.VERIFY_EMAIL: "90 minutes", MailKind.RESET_PASSWORD: "45 minutes", MailKind.WELCOME: "45 minutes"}
 NOTICES = [kind for kind in MailKind if kind not in PATHS]
 
 

@@ -36,6 +36,7 @@ async def test_an_account_that_nothing_ties(storage: Postgres, acme: UUID, twin:
         has_identity=False,
         at_verified_domain=False,
         role=None,
+        confirmed=False,
         member_elsewhere=False,
         end_user_elsewhere=False,
     )

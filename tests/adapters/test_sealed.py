@@ -109,7 +109,7 @@ async def test_every_column_that_is_sealed_is_known(pool: Pool) -> None:
     )
     open_to_all = {
         *(("refresh_tokens", "token_hash"), ("one_time_tokens", "token_hash"), ("guesses", "subject"), ("invitations", "token_hash")),
-        *(("services", "client_secret_hash"), ("api_keys", "key_hash")),
+        *(("services", "client_secret_hash"), ("api_keys", "key_hash"), ("scim_tokens", "token_hash")),
         *(("link_tickets", "token_hash"), ("sessions", "browser_hash"), ("devices", "client_hash"), ("devices", "trust_hash")),
         *(("backup_codes", "code_hash"), ("mfa", "codes_salt"), ("passkeys", "credential_id"), ("passkeys", "public_key")),
         *(("saml_sign_ons", "state_hash"), ("saml_sign_ons", "browser_hash"), ("saml_sign_ons", "ticket_hash")),

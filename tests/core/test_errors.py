@@ -96,7 +96,10 @@ def test_who_guesses_too_often_is_told_what_helps() -> None:
 
 def test_only_where_a_token_came_in_is_it_called_invalid() -> None:
     with_token = {kind.__name__ for kind in REFUSALS if issubclass(kind, Unauthenticated) and kind.token_sent}
-    assert with_token == {"TokenExpired", "TokenInvalid", "SessionEnded", "UnknownKey", "PreAuthExpired", "PreAuthInvalid", "WrongToken"}
+    assert with_token == {
+        *("TokenExpired", "TokenInvalid", "SessionEnded", "UnknownKey", "PreAuthExpired", "PreAuthInvalid", "WrongToken"),
+        "ScimTokenInvalid",
+    }
 
 
 def test_refuse_raises_what_it_is_given() -> None:

@@ -21,6 +21,7 @@ FRESH = Ties(
     has_identity=False,
     at_verified_domain=False,
     role=None,
+    confirmed=False,
     member_elsewhere=False,
     end_user_elsewhere=False,
 )

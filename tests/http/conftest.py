@@ -16,6 +16,7 @@ from tests.fakes.outside import FakeClock
 from tests.http.platform import Platform
 from tests.http.support import Support
 from tests.mfa import Authenticator, add_mfa
+from tests.scim import Directory, directory_of
 from tests.tenants import CAST, Tenant, Tenants
 
 
@@ -50,6 +51,12 @@ async def acme(tenants: Tenants, cast: Mapping[str, Role]) -> Tenant:
 @pytest.fixture
 async def twin(tenants: Tenants, cast: Mapping[str, Role]) -> Tenant:
     return await tenants.add("twin", cast=cast)
+
+
+@pytest.fixture
+async def directory(acme: Tenant) -> Directory:
+    """What provisions the people of Acme."""
+    return await directory_of(acme)
 
 
 @pytest.fixture

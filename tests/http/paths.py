@@ -20,11 +20,14 @@ PATH_VALUES: Final = {
     "service_id": str(uuid4()),
     "plan_id": str(uuid4()),
     "api_key_id": str(uuid4()),
+    "token_id": str(uuid4()),
     "webhook_id": str(uuid4()),
     "device_id": str(uuid4()),
     "provider": "codehost",
 }
+PATH_VALUES["group_id"] = PATH_VALUES["org_id"]
 API_KEY: Final = f"sk_abcdef_{new_secret()}"  # the key of that id, which may do everything to the service
+SCIM_TOKEN: Final = f"scim_live_abcdef_{new_secret()}"  # of the organization
 NOTHING: Final = "nothing-there"
 
 
@@ -62,7 +65,12 @@ async def restore(pool: Pool, ruler: Account) -> None:
         known as (
             insert into users (id, email, origin, created_at, updated_at)
             values (%(user_id)s, 'member@acme.example', 'platform', now(), now())
-            on conflict (id) do update set email = excluded.email, anonymized_at = null),
+            on conflict (id) do update set email = excluded.email, anonymized_at = null, deactivated_at = null),
+        unprovisioned as (delete from scim_users where org_id = %(org_id)s),
+        provisioning as (
+            insert into scim_tokens (id, org_id, name, prefix, token_hash, created_by, created_at)
+            select %(token_id)s, id, 'Directory', 'scim_live_abcdef', %(scim_hash)s, %(ruler)s, now() from there
+            on conflict (id) do nothing),
         serving as (
             insert into services (id, org_id, slug, name, service_type, client_id, client_secret_hash, redirect_uris, created_at,
                                   updated_at)
@@ -104,4 +112,7 @@ async def restore(pool: Pool, ruler: Account) -> None:
         on conflict (org_id, user_id) do nothing"""
     async with pool.connection() as connection:
         permissions = [permission.value for permission in Permission]
-        await connection.execute(mend, {**PATH_VALUES, "ruler": ruler.id, "key_hash": digest(API_KEY), "permissions": permissions})
+        await connection.execute(
+            mend,
+            {**PATH_VALUES, "ruler": ruler.id, "key_hash": digest(API_KEY), "scim_hash": digest(SCIM_TOKEN), "permissions": permissions},
+        )

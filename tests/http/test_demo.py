@@ -29,7 +29,7 @@ from tests.saml import Application, new_certificate
 
 # What each run makes anew, or what is only ever added to.
 REPLACED = {"audit_log", "audit_totals", "events", "guesses", "rates"}
-SECRETS = ("password", "client_secret", "api_key", "totp_secret", "secret")
+SECRETS = ("password", "client_secret", "api_key", "scim_token", "totp_secret", "secret")
 
 
 async def counts(pool: Pool) -> dict[str, int]:
@@ -81,6 +81,8 @@ async def test_everybody_in_it_can_do_what_they_are_there_for(api: Api, seeded: 
         assert {each["id"] for each in users["users"]} == {each["id"] for each in tenant["end_users"]}
         subscription = (await api.get(f"/api/service/subscriptions/{tenant['end_users'][0]['id']}", headers=key)).json
         assert subscription["plan_id"] == tenant["plan"]["id"]
+        known = (await api.get("/scim/v2/Users", token=tenant["scim_token"])).json
+        assert {each["id"] for each in known["Resources"]} == {tenant[role]["id"] for role in ("owner", "admin", "member")}
         both = {"org_slug": org, "service_slug": service}
         end_user = tenant["end_users"][0]
         signed_in = await api.post("/api/auth/login", {"email": end_user["email"], "password": end_user["password"], **both})
@@ -192,6 +194,8 @@ async def test_a_second_time_adds_nothing_and_makes_new_secrets(api: Api, ports:
     old, new = ({"X-Api-Key": shown["api_key"]} for shown in (before, after))
     assert (await api.get("/api/service/info", headers=old)).status == 401
     assert (await api.get("/api/service/info", headers=new)).status == 200
+    assert (await api.get("/scim/v2/Groups", token=before["scim_token"])).status == 401
+    assert (await api.get("/scim/v2/Groups", token=after["scim_token"])).status == 200
 
 
 def without_secrets(value: Any) -> Any:
@@ -389,4 +393,4 @@ async def test_the_walk_tells_what_to_paste(seeded: Demo) -> None:
         assert named in walk
     assert "redirect_uri=http%3A%2F%2Flocalhost%3A3000%2Fcallback" in walk
     assert "/saml/demo/web-shop/metadata" in walk
-    assert "{" not in re.sub(r'\{ python3|\'\{"(email|code|user_code)"', "", walk)
+    assert "{" not in re.sub(r'\{ python3|\'\{"(email|code|user_code|schemas)"', "", walk)

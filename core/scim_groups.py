@@ -1,0 +1,184 @@
+"""Groups of SCIM: the one that there is, which is the organization, and its members (identity.md sections 2.7 and 4.6; decisions, points
+134 to 138; security.md C-6)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from core import events, members, scim_tokens
+from core.access import Role
+from core.errors import Invalid, NotFound, Unsupported, refuse
+from core.scim_filters import Field, Value, comparisons, holds
+from core.scim_patches import MemberChanges, check_name, member_changes, member_ids
+from core.scim_schemas import GROUP
+from core.scim_users import Untouchable, make_room
+from core.values import Batches, parse_id
+
+if TYPE_CHECKING:
+    from core.access import ScimClient
+    from core.organizations import Organization
+    from core.scim_filters import Filter
+    from core.scim_patches import Operation
+    from ports import Ports
+    from ports.storage import Transaction
+
+
+class GroupNotFound(NotFound):
+    """There is no such group. There is one, which is the organization of the token."""
+
+
+class GroupsNotMade(Unsupported):
+    """Groups are not made here: an organization is one, and is made through the organizations interface."""
+
+
+class MembersUnknown(Invalid):
+    """A member can be whom your directory has provisioned, or who is a member already. Nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The organization as a group. Times are UTC."""
+
+    id: UUID
+    name: str
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Of somebody whom the directory knows: whether they are in the group, and may be moved."""
+
+    user_id: UUID
+    role: Role | None  # None: not in the group
+    is_deactivated: bool  # so that it is put away what they are
+    is_platform_owner: bool
+
+
+def to_group(organization: Organization) -> Group:
+    return Group(organization.id, organization.name, organization.created_at, organization.updated_at)
+
+
+async def listed(ports: Ports, caller: ScimClient, found: Filter | None) -> Group | None:
+    """The one group, if the filter holds of it."""
+    async with ports.storage.reading() as read:
+        organization = await read.organizations.by_id(caller.org_id)
+        if organization is None:
+            return None
+        if found is None:
+            return to_group(organization)
+        asked = {each.operand for each in comparisons(found) if each.field is Field.MEMBER}
+        ids = [found_id for each in asked if isinstance(each, str) and (found_id := parse_id(each)) is not None]
+        standings = await read.scim_users.standings(caller.org_id, ids) if ids else []
+    there = frozenset(str(each.user_id) for each in standings if each.role is not None)
+    return to_group(organization) if _holds(found, organization, there) else None
+
+
+def _holds(found: Filter, organization: Organization, there: frozenset[str]) -> bool:
+    values: dict[Field, Value] = {
+        Field.ID: str(organization.id),
+        Field.DISPLAY_NAME: organization.name,
+        Field.RESOURCE_TYPE: "Group",
+        Field.CREATED: organization.created_at,
+        Field.LAST_MODIFIED: organization.updated_at,
+        Field.MEMBER: there,  # of those whom the filter names
+    }
+    return holds(found, values.__getitem__)
+
+
+async def find(ports: Ports, caller: ScimClient, group_id: UUID) -> Group:
+    """Raises GroupNotFound for every other one."""
+    async with ports.storage.reading() as read:
+        if group_id != caller.org_id:
+            raise GroupNotFound
+        return to_group(await read.organizations.by_id(group_id) or refuse(GroupNotFound))
+
+
+def member_list(ports: Ports, caller: ScimClient) -> Batches[UUID]:
+    """All who are in the group, those whom the directory has deactivated included, by their ids."""
+
+    async def read_on(last: UUID | None, count: int) -> Sequence[UUID]:
+        async with ports.storage.reading() as read:
+            return await read.scim_users.group(caller.org_id, last, count)
+
+    return Batches(read_on, size=5000)
+
+
+async def replace(ports: Ports, caller: ScimClient, group_id: UUID, given: Mapping[str, Any]) -> Group:
+    """The group with these members, and no others but owners; its name stays (decisions, points 134 to 136).
+
+    Raises ValueInvalid, and what `_change` raises.
+    """
+    attribute = GROUP.attribute("members")
+    assert attribute is not None, "the schema has it"
+    by_name = {GROUP.without_urn(name).lower(): value for name, value in given.items()}
+    check_name(by_name.get("displayname"))
+    ids = by_name.get("members")
+    return await _change(ports, caller, group_id, MemberChanges(afresh=True, added=frozenset(member_ids(attribute, ids))))
+
+
+async def patch(ports: Ports, caller: ScimClient, group_id: UUID, operations: Sequence[Operation]) -> Group:
+    """The group after all of the operations; if one cannot be done, none is. Raises what member_changes and `_change` raise."""
+    return await _change(ports, caller, group_id, member_changes(GROUP, operations))
+
+
+async def _change(ports: Ports, caller: ScimClient, group_id: UUID, changes: MemberChanges) -> Group:
+    """Raises GroupNotFound, MembersUnknown, Untouchable, MembersFull, and what scim_tokens.enter raises."""
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization = await scim_tokens.enter(tx, caller, now)
+        if group_id != organization.id:
+            raise GroupNotFound
+        named = _ids(changes.added)  # all of them, for what is no id is nobody's
+        removed = {found for each in changes.removed if (found := parse_id(each)) is not None}
+        asked = None if changes.afresh else [*named, *removed]
+        known = {each.user_id: each for each in await tx.scim_users.standings(organization.id, asked)}
+        if not named <= known.keys():
+            raise MembersUnknown
+        joining = [each for each in known.values() if each.user_id in named and each.role is None]
+        if changes.afresh:  # nobody is an owner no more because they are not named
+            leaving = [each for each in known.values() if each.user_id not in named and each.role is not None and not _stays(each)]
+        else:
+            leaving = [each for each in known.values() if each.user_id in removed and each.role is not None]
+            if any(_stays(each) for each in leaving):
+                raise Untouchable
+        make_room(organization, _counted(joining) - _counted(leaving))
+        await _move(tx, organization.id, joining, leaving, now)
+    return to_group(organization)
+
+
+def _stays(standing: Standing) -> bool:
+    return standing.role is Role.OWNER or standing.is_platform_owner
+
+
+def _counted(standings: Sequence[Standing]) -> int:
+    return sum(not each.is_deactivated for each in standings)
+
+
+def _ids(texts: Collection[str]) -> set[UUID]:
+    found = {parse_id(each) for each in texts}
+    if None in found:
+        raise MembersUnknown
+    return {each for each in found if each is not None}
+
+
+async def _move(tx: Transaction, org_id: UUID, joining: Sequence[Standing], leaving: Sequence[Standing], now: datetime) -> None:
+    """Let some in and others out, whose organization is locked."""
+    if not joining and not leaving:
+        return
+    await tx.scim_users.lock(org_id, [each.user_id for each in (*joining, *leaving)])
+    if leaving:
+        await tx.scim_users.dismiss(org_id, [each.user_id for each in leaving], now)
+        for each in leaving:
+            assert each.role is not None, "who is not in the group does not leave it"
+            tx.record(events.removed(org_id, each.user_id, each.role))
+            if each.role is not Role.MEMBER:  # nobody else may have invited anybody
+                await members.void_invitations(tx, org_id, each.user_id, None, now)
+    if joining:
+        await tx.scim_users.admit(org_id, [each.user_id for each in joining], now)
+        for each in joining:
+            tx.record(events.joined(org_id, each.user_id, Role.MEMBER))

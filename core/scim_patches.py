@@ -1,0 +1,433 @@
+"""Patches of SCIM (RFC 7644 section 3.5.2): what a resource is after the operations of one, all of them or none.
+
+Pure, over resources as JSON has them, with the names of the schema. The dialects of Okta and Entra ID are understood here and nowhere
+else: operations in capitals are the edge's to fold, but "False" as a text, names of paths as names of values, a list of one where there is
+one value, and values to remove beside a path instead of in its brackets, are what this knows.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from core.errors import Invalid
+from core.scim_filters import All, Compare, FilterInvalid, Not, Operator, Path, PathInvalid, Present, Some, Within, Written, parse_path
+from core.scim_schemas import Mutability, Type
+
+if TYPE_CHECKING:
+    from core.scim_schemas import Attribute, Schema
+
+Resource = dict[str, Any]
+
+
+class ValueInvalid(Invalid):
+    """A value is not what the attribute has."""
+
+    def __init__(self, name: str, wanted: str) -> None:
+        super().__init__(f"The value of {name} is not valid: it must be {wanted}.")
+
+
+class NotWritable(Invalid):
+    """An attribute cannot be changed."""
+
+    scim_type = "mutability"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"The attribute {name} cannot be changed.")
+
+
+class NoTarget(Invalid):
+    """There is nothing that the path leads to."""
+
+    scim_type = "noTarget"
+
+
+class ValueMissing(Invalid):
+    """An operation that adds or replaces needs a value."""
+
+
+class Op(StrEnum):
+    """What an operation does."""
+
+    ADD = "add"
+    REMOVE = "remove"
+    REPLACE = "replace"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation; `value` is None where there is none. Without a path, the value says what it is about."""
+
+    op: Op
+    path: str | None
+    value: Any
+
+
+# Values
+
+
+def read(attribute: Attribute, value: Any) -> Any:
+    """What `value` is as a value of the attribute, or of each value of one that has several: with the names of the schema, and nothing that
+    it does not name. None where it is nothing. Raises ValueInvalid."""
+    if attribute.multi_valued:
+        given = [] if value is None else value if isinstance(value, list) else [value]
+        return [one for each in given if (one := _one(attribute, each)) is not None] or None
+    if isinstance(value, list) and len(value) == 1:  # as Microsoft's clients send it, and with the value in an object of its own
+        value = value[0]
+        if attribute.type is not Type.COMPLEX and isinstance(value, Mapping):
+            value = value.get("value")
+    return _one(attribute, value)
+
+
+def _one(attribute: Attribute, value: Any) -> Any:
+    if value is None:
+        return None
+    match attribute.type:
+        case Type.COMPLEX:
+            if isinstance(value, str) and attribute.multi_valued:
+                value = {"value": value}
+            if not isinstance(value, Mapping):
+                raise ValueInvalid(attribute.name, "an object")
+            found = {}
+            for name, each in value.items():
+                if (sub := attribute.sub(name)) is not None and (one := read(sub, each)) is not None:
+                    found[sub.name] = one
+            return found or None
+        case Type.BOOLEAN:
+            if isinstance(value, str) and value.lower() in ("true", "false"):
+                return value.lower() == "true"
+            if not isinstance(value, bool):
+                raise ValueInvalid(attribute.name, "true or false")
+            return value
+    if not isinstance(value, str):
+        raise ValueInvalid(attribute.name, "a text")
+    return value or None
+
+
+def read_resource(schema: Schema, given: Mapping[str, Any]) -> Resource:
+    """The attributes of a resource that a client may set, as it gave them. Raises ValueInvalid."""
+    found = {}
+    for name, value in given.items():
+        attribute = schema.attribute(schema.without_urn(name))
+        if attribute is not None and attribute.mutability is not Mutability.READ_ONLY and (one := read(attribute, value)) is not None:
+            found[attribute.name] = one
+    return found
+
+
+# Users
+
+
+def patched(schema: Schema, resource: Mapping[str, Any], operations: Sequence[Operation]) -> Resource:
+    """The resource after all operations. Raises ValueInvalid, ValueMissing, NotWritable, NoTarget, PathInvalid, FilterInvalid."""
+    changed = copy.deepcopy(dict(resource))
+    for operation in operations:
+        if operation.path is None:
+            for name, value in _named(schema, operation):
+                _apply(changed, schema, operation.op, name, value)
+        else:
+            found = _located(schema, parse_path(operation.path))
+            if found is None:
+                raise PathInvalid
+            if operation.op is not Op.REMOVE and operation.value is None:
+                raise ValueMissing
+            _apply(changed, schema, operation.op, found, operation.value)
+    return changed
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where in a resource something changes."""
+
+    attribute: Attribute
+    filter: Written | None = None
+    sub: Attribute | None = None
+
+
+def _located(schema: Schema, path: Path) -> _Place | None:
+    """What the path leads to; None where the schema has no such thing."""
+    attribute = schema.attribute(schema.without_urn(path.attribute))
+    if attribute is None:
+        return None
+    sub = None if path.sub is None else attribute.sub(path.sub)
+    if path.sub is not None and sub is None:
+        return None
+    if path.filter is not None and not (attribute.multi_valued and attribute.type is Type.COMPLEX):
+        return None
+    return _Place(attribute, path.filter, sub)
+
+
+def _named(schema: Schema, operation: Operation) -> list[tuple[_Place, Any]]:
+    """What an operation without a path is about, value by value; what we do not have is passed over, as in whole resources."""
+    if operation.op is Op.REMOVE:
+        raise NoTarget("Say with a path what to remove.")
+    if not isinstance(operation.value, Mapping):
+        raise ValueInvalid("value", "an object where there is no path")
+    found = []
+    for name, value in operation.value.items():
+        try:
+            place = _located(schema, parse_path(name))
+        except (PathInvalid, FilterInvalid):
+            continue
+        if place is not None and not (place.attribute.common and place.attribute.mutability is Mutability.READ_ONLY):
+            found.append((place, value))
+    return found
+
+
+def _apply(resource: Resource, schema: Schema, op: Op, place: _Place, value: Any) -> None:
+    attribute, sub = place.attribute, place.sub
+    if attribute.mutability is Mutability.READ_ONLY:
+        raise NotWritable(attribute.name)
+    if not attribute.multi_valued:
+        _apply_to_one(resource, op, attribute, sub, value)
+    elif place.filter is not None or sub is not None:
+        _apply_to_some(resource, op, place, value)
+    else:
+        _apply_to_all(resource, op, attribute, value)
+    if attribute.required and not resource.get(attribute.name):
+        raise NotWritable(attribute.name)
+
+
+def _put(resource: Resource, name: str, value: Any) -> None:
+    if value is None or value == {} or value == []:
+        resource.pop(name, None)
+    else:
+        resource[name] = value
+
+
+def _apply_to_one(resource: Resource, op: Op, attribute: Attribute, sub: Attribute | None, value: Any) -> None:
+    if sub is not None:
+        whole = resource.get(attribute.name) or {}
+        _put(whole, sub.name, None if op is Op.REMOVE else read(sub, value))
+        _put(resource, attribute.name, whole)
+    elif op is Op.REMOVE:
+        resource.pop(attribute.name, None)
+    elif attribute.type is Type.COMPLEX:
+        # What is named is set, and the rest stays, whether it is added or replaced (RFC 7644 section 3.5.2.3); null takes away.
+        whole = {**(resource.get(attribute.name) or {}), **(read(attribute, value) or {})}
+        if isinstance(value, Mapping):
+            cleared = {name.lower() for name, each in value.items() if each is None or each == ""}
+            whole = {name: each for name, each in whole.items() if name.lower() not in cleared}
+        _put(resource, attribute.name, whole)
+    else:
+        _put(resource, attribute.name, read(attribute, value))
+
+
+def _apply_to_all(resource: Resource, op: Op, attribute: Attribute, value: Any) -> None:
+    there: list[Any] = resource.get(attribute.name) or []
+    given = read(attribute, value) or []
+    match op:
+        case Op.ADD:
+            there = [*there, *(each for each in given if each not in there)]
+        case Op.REPLACE:
+            there = given
+        case Op.REMOVE:  # with values beside the path, these alone
+            there = [each for each in there if not any(_contains(each, one) for one in given)] if given else []
+    _put(resource, attribute.name, _one_primary(there, given))
+
+
+def _contains(value: Any, part: Any) -> bool:
+    if not isinstance(value, Mapping):
+        return bool(value == part)
+    return all(value.get(name) == each for name, each in part.items())
+
+
+def _apply_to_some(resource: Resource, op: Op, place: _Place, value: Any) -> None:
+    attribute, sub = place.attribute, place.sub
+    there: list[Any] = resource.get(attribute.name) or []
+    chosen = [place.filter is None or _holds(place.filter, attribute, each) for each in there]
+    given = None if op is Op.REMOVE else read(sub, value) if sub is not None else _whole(attribute, value)
+    if not any(chosen):
+        if op is Op.REMOVE:
+            return
+        if op is Op.REPLACE and place.filter is not None:
+            raise NoTarget("There is no value that the path leads to.")
+        # What the brackets say, the new value is: so clients add an address of a type that there is none of yet.
+        there = [*there, _described(place.filter, attribute)]
+        chosen = [*chosen[: len(there) - 1], True]
+    if op is Op.REMOVE and sub is None:
+        _put(resource, attribute.name, [each for each, is_chosen in zip(there, chosen, strict=True) if not is_chosen])
+        return
+    changed = [_with(each, sub, given) if is_chosen else each for each, is_chosen in zip(there, chosen, strict=True)]
+    new = [each for each, is_chosen in zip(changed, chosen, strict=True) if is_chosen]
+    _put(resource, attribute.name, _one_primary([each for each in changed if each], new))
+
+
+def _whole(attribute: Attribute, value: Any) -> dict[str, Any]:
+    given = read(attribute, value) or []
+    if len(given) > 1:
+        raise ValueInvalid(attribute.name, "one value, for what the brackets choose")
+    return given[0] if given else {}
+
+
+def _with(value: Mapping[str, Any], sub: Attribute | None, given: Any) -> Resource:
+    changed = dict(value)
+    if sub is None:
+        return {**changed, **given}
+    _put(changed, sub.name, given)
+    return changed
+
+
+def _one_primary(values: Sequence[Any], new: Sequence[Any]) -> list[Any]:
+    """At most one value is primary; one that has become so takes that from the others (RFC 7644 section 3.5.2)."""
+    made = [each for each in new if isinstance(each, Mapping) and each.get("primary") is True]
+    if not made:
+        return list(values)
+    return [
+        {**each, "primary": False} if isinstance(each, Mapping) and each.get("primary") and each != made[-1] else each for each in values
+    ]
+
+
+def _described(written: Written | None, attribute: Attribute) -> Resource:
+    """A value of which the filter says all there is to say: that its sub-attributes equal something. Raises NoTarget."""
+    match written:
+        case None:
+            return {}
+        case Compare(name, Operator.EQ, literal) if (sub := attribute.sub(name)) is not None:
+            return {sub.name: read(sub, literal)}
+        case All(of):
+            found: Resource = {}
+            for each in of:
+                found |= _described(each, attribute)
+            return found
+    raise NoTarget("There is no value that the path leads to.")
+
+
+def _holds(written: Written, attribute: Attribute, value: Mapping[str, Any]) -> bool:
+    """Whether the filter in the brackets of a path holds of this value. Raises FilterInvalid."""
+    match written:
+        case Present(name):
+            return value.get(_sub(attribute, name).name) is not None
+        case Compare(name, operator, literal):
+            sub = _sub(attribute, name)
+            return _compares(sub, operator, value.get(sub.name), literal)
+        case All(of):
+            return False not in [_holds(each, attribute, value) for each in of]  # each of them is looked at, for mistakes
+        case Some(of):
+            return True in [_holds(each, attribute, value) for each in of]
+        case Not(each):
+            return not _holds(each, attribute, value)
+        case Within():
+            raise FilterInvalid("brackets stand in brackets")
+
+
+def _sub(attribute: Attribute, name: str) -> Attribute:
+    found = attribute.sub(name)
+    if found is None:
+        raise FilterInvalid("it names an attribute that there is not")
+    return found
+
+
+_COMPARISONS: Final[Mapping[Operator, Callable[[str, str], bool]]] = {
+    Operator.CO: lambda value, part: part in value,
+    Operator.SW: str.startswith,
+    Operator.EW: str.endswith,
+    Operator.GT: str.__gt__,
+    Operator.GE: str.__ge__,
+    Operator.LT: str.__lt__,
+    Operator.LE: str.__le__,
+}
+
+
+def _compares(sub: Attribute, operator: Operator, value: Any, literal: Any) -> bool:
+    if sub.type is Type.BOOLEAN and isinstance(literal, str) and literal.lower() in ("true", "false"):
+        literal = literal.lower() == "true"
+    if sub.type is not Type.BOOLEAN and not sub.case_exact:
+        value, literal = (each.lower() if isinstance(each, str) else each for each in (value, literal))
+    if operator in (Operator.EQ, Operator.NE):
+        return bool(value == literal) is (operator is Operator.EQ)
+    if not isinstance(literal, str) or sub.type is Type.BOOLEAN:
+        raise FilterInvalid(f"{sub.name} cannot be compared so")
+    return isinstance(value, str) and _COMPARISONS[operator](value, literal)
+
+
+# Groups, whose members are too many to be put together first and changed then
+
+
+@dataclass(frozen=True, slots=True)
+class MemberChanges:
+    """What operations come to: of those who are members, or of nobody where `afresh` is true, less `removed`, and `added` besides."""
+
+    afresh: bool = False
+    added: frozenset[str] = field(default_factory=frozenset)
+    removed: frozenset[str] = field(default_factory=frozenset)
+
+
+def member_changes(schema: Schema, operations: Sequence[Operation]) -> MemberChanges:
+    """What the operations change of the members of a group; other attributes are left as they are (decisions, point 136).
+
+    Raises ValueInvalid, ValueMissing, NotWritable, NoTarget, PathInvalid, FilterInvalid.
+    """
+    afresh, added, removed = False, set[str](), set[str]()
+    for operation in operations:
+        for place, value in _members(schema, operation):
+            ids = _ids(place, value, operation.op)
+            match operation.op:
+                case Op.ADD:
+                    added |= ids or set()
+                    removed -= ids or set()
+                case Op.REMOVE if ids is not None:
+                    added -= ids
+                    removed |= ids
+                case _:
+                    afresh, added, removed = True, set(ids or ()), set()
+    return MemberChanges(afresh, frozenset(added), frozenset(removed))
+
+
+def _members(schema: Schema, operation: Operation) -> list[tuple[_Place, Any]]:
+    if operation.path is None:
+        named = _named(schema, operation)
+        return [(place, value) for place, value in named if place.attribute.name == "members"]
+    place = _located(schema, parse_path(operation.path))
+    if place is None:
+        raise PathInvalid
+    if operation.op is not Op.REMOVE and operation.value is None:
+        raise ValueMissing
+    if place.attribute.name == "displayName" and operation.op is not Op.REMOVE:
+        check_name(read(place.attribute, operation.value))
+        return []
+    if place.attribute.mutability is Mutability.READ_ONLY:
+        raise NotWritable(place.attribute.name)
+    return [(place, operation.value)]
+
+
+def _ids(place: _Place, value: Any, op: Op) -> set[str] | None:
+    """Whom an operation is about; None is everybody."""
+    if place.sub is not None:
+        raise NotWritable(f"members.{place.sub.name}")
+    if place.filter is not None:
+        if op is not Op.REMOVE:
+            raise NoTarget("Name those to add in the value, not in the path.")
+        return _chosen(place.filter)
+    if op is Op.REMOVE and not value:
+        return None
+    return set(member_ids(place.attribute, value))
+
+
+def check_name(value: Any) -> None:
+    """The name of a group is accepted, and not applied (decisions, point 136); what is none is refused. Raises ValueInvalid."""
+    if value is not None and not isinstance(value, str):
+        raise ValueInvalid("displayName", "a text")
+
+
+def member_ids(attribute: Attribute, value: Any) -> list[str]:
+    """The ids in a value of the attribute `members`. Raises ValueInvalid."""
+    given = [] if value is None else value if isinstance(value, list) else [value]
+    found: list[str] = []
+    for each in given:
+        found_id = (_one(attribute, each) or {}).get("value")
+        if found_id is None:
+            raise ValueInvalid("members", "a list of objects with a value each")
+        found.append(found_id)
+    return found
+
+
+def _chosen(written: Written) -> set[str]:
+    match written:
+        case Compare("value", Operator.EQ, str() as literal):
+            return {literal}
+        case Some(of):
+            return set[str]().union(*(_chosen(each) for each in of))
+    raise FilterInvalid("members are chosen with value eq, and or between several")

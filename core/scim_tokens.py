@@ -1,0 +1,164 @@
+"""SCIM tokens, with which an organization's directory provisions its people (identity.md sections 2.6 and 4.6; decisions, point 141;
+security.md C-1 and C-8)."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from core import events, organizations
+from core.access import Capability, OrganizationStatus, ScimClient
+from core.errors import Invalid, NotFound, OrganizationNotActive, Unauthenticated, refuse
+from core.values import digest, new_id, new_secret
+
+if TYPE_CHECKING:
+    from core.access import Member
+    from core.organizations import Organization
+    from ports import Ports
+    from ports.storage import Soon, Transaction
+
+MOST: Final = 100  # of one organization
+LONGEST: Final = 256  # characters; what is longer is none of our tokens, and is not hashed
+START: Final = "scim_live_"
+LABEL: Final = 6  # how many characters of a token tell it from others in a list
+_ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"  # of base32, in lower case
+
+
+class ScimTokenInvalid(Unauthenticated):
+    """The SCIM token is unknown, expired or revoked. Send one that is valid in the header Authorization."""
+
+    token_sent = True
+
+
+class ScimTokenNotFound(NotFound):
+    """There is no such SCIM token."""
+
+
+class ExpiryPast(Invalid):
+    """A token expires at a time that is still to come."""
+
+
+class TooManyTokens(Invalid):
+    """The organization has as many SCIM tokens as it can have, which is 100. Revoke one that is not needed any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScimToken:
+    """A token of an organization, without its text, which nobody has but its holder. Times are UTC; `expires_at` None is never."""
+
+    id: UUID
+    org_id: UUID
+    name: str
+    prefix: str
+    expires_at: datetime | None
+    created_by: UUID  # the account may be gone by now
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ScimStanding:
+    """What one statement knows of a token that has not expired, and of its organization."""
+
+    token_id: UUID
+    token_hash: bytes = field(repr=False)
+    org_id: UUID
+    org_slug: str
+    status: OrganizationStatus
+
+
+def new_token() -> tuple[str, str]:
+    """A token of 256 random bits, and its prefix, by which lists show it."""
+    prefix = START + "".join(secrets.choice(_ALPHABET) for _ in range(LABEL))
+    return f"{prefix}_{new_secret()}", prefix
+
+
+# What members do with them
+
+
+async def create(ports: Ports, caller: Member, name: str, expires_at: datetime | None) -> tuple[ScimToken, str]:
+    """A token of the organization, and its text, which nobody gets to see again.
+
+    Raises ExpiryPast, TooManyTokens, and what organizations.enter raises.
+    """
+    now = ports.clock.now()
+    if expires_at is not None and expires_at <= now:
+        raise ExpiryPast
+    text, prefix = new_token()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.enter(tx, caller, Capability.INTEGRATIONS_MANAGE)
+        if len(await tx.scim_tokens.of_org(organization.id)) >= MOST:
+            raise TooManyTokens
+        token = ScimToken(
+            id=new_id(),
+            org_id=organization.id,
+            name=name,
+            prefix=prefix,
+            expires_at=expires_at,
+            created_by=caller.user_id,
+            created_at=now,
+        )
+        await tx.scim_tokens.add(token, digest(text))
+        tx.record(events.scim_token_created(token))
+    return token, text
+
+
+async def listed(ports: Ports, caller: Member) -> list[ScimToken]:
+    """All tokens of the organization, expired ones too, the oldest first."""
+    async with ports.storage.reading() as read:
+        return await read.scim_tokens.of_org(caller.acts_in.id)
+
+
+async def revoke(ports: Ports, caller: Member, token_id: UUID) -> None:
+    """Remove a token, whose next request is refused. Raises ScimTokenNotFound, and what organizations.enter raises."""
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.enter(tx, caller, Capability.INTEGRATIONS_MANAGE)
+        token = await tx.scim_tokens.by_id(organization.id, token_id) or refuse(ScimTokenNotFound)
+        await tx.scim_tokens.remove(organization.id, token.id)
+        tx.record(events.scim_token_revoked(token))
+
+
+# What tokens do
+
+
+async def authenticate(ports: Ports, token: str, *, address: str | None, agent: str | None) -> ScimClient:
+    """Who presents this token. It is looked up and compared as an API key is (security.md K-1).
+
+    Raises ScimTokenInvalid, OrganizationNotActive.
+    """
+    if len(token) > LONGEST or not token.startswith(START):
+        raise ScimTokenInvalid
+    token_hash = digest(token)
+    async with ports.storage.reading() as read:
+        standing = await read.scim_tokens.standing(token_hash, ports.clock.now())
+    if standing is None or not hmac.compare_digest(standing.token_hash, token_hash):
+        raise ScimTokenInvalid
+    if standing.status is not OrganizationStatus.ACTIVE:
+        raise OrganizationNotActive
+    return ScimClient(token_id=standing.token_id, org_id=standing.org_id, org_slug=standing.org_slug, address=address, agent=agent)
+
+
+async def enter(tx: Transaction, caller: ScimClient, now: datetime) -> Organization:
+    """The organization of the token, locked, if the token still opens it (security.md Z-5).
+
+    With this begins every change that a directory makes; whoever revokes the token holds the organization, too.
+    Raises ScimTokenInvalid, OrganizationNotActive.
+    """
+    organization = await tx.organizations.lock(caller.org_id) or refuse(ScimTokenInvalid)
+    if not await tx.scim_tokens.is_live(organization.id, caller.token_id, now):
+        raise ScimTokenInvalid
+    if organization.status is not OrganizationStatus.ACTIVE:
+        raise OrganizationNotActive
+    return organization
+
+
+async def enter_soon(tx: Transaction, caller: ScimClient, now: datetime) -> tuple[Organization, Soon[bool]]:
+    """The same, where whether the token is good still is known with the next statement, and the caller's to look at: the organization is
+    what all who provision wait for, so it is held for as few exchanges as can be. Raises ScimTokenInvalid, OrganizationNotActive."""
+    organization = await tx.organizations.lock(caller.org_id) or refuse(ScimTokenInvalid)
+    if organization.status is not OrganizationStatus.ACTIVE:
+        raise OrganizationNotActive
+    return organization, tx.scim_tokens.live_soon(organization.id, caller.token_id, now)

@@ -1,0 +1,400 @@
+"""Users of SCIM: the people of an organization, as its directory sees and changes them (identity.md sections 2.7, 3 and 4.6; decisions,
+points 121 to 142; security.md section 10).
+
+A directory knows the members of its organization, those whom it has deactivated, and those whom it has made and taken out of the group.
+What it may do to an account that others share follows from where the account was born (core/origins.py); what it says of a person's names
+is its organization's alone, and nothing to anybody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from core import accounts, events, members, scim_tokens
+from core.access import Role
+from core.accounts import EmailNotFree, EmailTaken, Origin, new_account
+from core.errors import Forbidden, Invalid, NotFound, refuse
+from core.mails import MailKind, new_mail
+from core.organizations import Membership
+from core.scim_patches import Resource, ValueInvalid, patched, read_resource
+from core.scim_schemas import USER
+from core.scim_tokens import ScimTokenInvalid
+from core.values import Email, is_plain, new_id
+
+if TYPE_CHECKING:
+    from core.access import ScimClient
+    from core.accounts import Account
+    from core.organizations import Organization
+    from core.scim_filters import Filter
+    from core.scim_patches import Operation
+    from core.values import Listed
+    from ports import Ports
+    from ports.storage import Transaction
+
+LONGEST_NAME: Final = 100
+LONGEST_ID: Final = 256
+
+
+class ScimUserNotFound(NotFound):
+    """The organization's directory knows nobody of this id."""
+
+
+class Untouchable(Forbidden):
+    """The owner of the organization, and platform owners, cannot be changed, deactivated or removed by SCIM."""
+
+
+class Unknowable(Forbidden):
+    """This person was anonymized. They can be removed, and nothing else."""
+
+
+class AddressNotManaged(Forbidden):
+    """This account is not your organization's alone, or its holder manages it, so only they can change the address."""
+
+
+class MembersFull(Invalid):
+    """The organization has as many members as it may have."""
+
+    code = "TEAM_LIMIT_EXCEEDED"
+    scim_type = None
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"The organization may have {limit} members, and there is no room for more.")
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a directory says of a person, and nobody else."""
+
+    external_id: str | None = None
+    formatted: str | None = None
+    given_name: str | None = None
+    family_name: str | None = None
+    display_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScimUser:
+    """A person whom the directory knows. Times are UTC; `created_at` is when the last membership began."""
+
+    id: UUID
+    email: Email
+    description: Description
+    active: bool
+    created_at: datetime
+    updated_at: datetime
+    role: Role | None  # of the membership; or of the one that activating gives back, None for none
+    is_member: bool
+    provisioned: bool  # the directory made the account
+    deactivated_here: bool
+    whole_account: bool  # was deactivated here
+    is_platform_owner: bool
+    is_anonymized: bool
+
+    @property
+    def is_untouchable(self) -> bool:
+        """Whether SCIM can do nothing to the person (security.md C-3)."""
+        return self.role is Role.OWNER or self.is_platform_owner
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a resource says somebody should be; `active` None says nothing of that."""
+
+    email: Email
+    description: Description
+    active: bool | None
+
+
+# Resources
+
+
+def to_resource(user: ScimUser) -> Resource:
+    """What of a person a directory can change, as patches see it."""
+    described = user.description
+    names = {"formatted": described.formatted, "familyName": described.family_name, "givenName": described.given_name}
+    return {
+        name: value
+        for name, value in {
+            "externalId": described.external_id,
+            "userName": user.email,
+            "name": {part: value for part, value in names.items() if value is not None} or None,
+            "displayName": described.display_name,
+            "emails": [{"value": user.email, "type": "work", "primary": True}],
+            "active": user.active,
+        }.items()
+        if value is not None
+    }
+
+
+def wanted(resource: Mapping[str, Any]) -> Wanted:
+    """What a resource, with the names of the schema, wants. Raises ValueInvalid, EmailInvalid."""
+    if "userName" not in resource:
+        raise ValueInvalid("userName", "there: an e-mail address")
+    name = resource.get("name") or {}
+    return Wanted(
+        email=Email.parse(resource["userName"]),
+        description=Description(
+            external_id=_text(resource, "externalId", LONGEST_ID),
+            formatted=_text(name, "formatted", LONGEST_NAME),
+            given_name=_text(name, "givenName", LONGEST_NAME),
+            family_name=_text(name, "familyName", LONGEST_NAME),
+            display_name=_text(resource, "displayName", LONGEST_NAME),
+        ),
+        active=resource.get("active"),
+    )
+
+
+def _text(resource: Mapping[str, Any], name: str, longest: int) -> str | None:
+    found: str | None = resource.get(name)
+    if found is None:
+        return None
+    trimmed = found.strip()
+    if len(trimmed) > longest or not is_plain(trimmed):
+        raise ValueInvalid(name, f"a text of at most {longest} characters, all of which can be seen")
+    return trimmed or None
+
+
+def _readdressed(before: Mapping[str, Any], after: Resource) -> Resource:
+    """A patch that makes another of the emails the primary one, and says nothing of the userName, means both (decisions, point 130)."""
+    emails: Sequence[Mapping[str, Any]] = after.get("emails") or []
+    if after.get("userName") != before.get("userName") or emails == before.get("emails"):
+        return after
+    primary = [each for each in emails if each.get("primary")] or emails[:1]
+    return {**after, "userName": primary[0]["value"]} if primary and "value" in primary[0] else after
+
+
+# What directories do
+
+
+async def listed(ports: Ports, caller: ScimClient, found: Filter | None, start: int, count: int) -> Listed[ScimUser]:
+    """Whom the directory knows, if the filter holds of them, in the order in which they came: `count` of them, from the one with the number
+    `start`, which begins at 1."""
+    async with ports.storage.reading() as read:
+        return await read.scim_users.page(caller.org_id, found, start - 1, count)
+
+
+async def find(ports: Ports, caller: ScimClient, user_id: UUID) -> ScimUser:
+    """One of them. Raises ScimUserNotFound."""
+    async with ports.storage.reading() as read:
+        return await read.scim_users.by_id(caller.org_id, user_id) or refuse(ScimUserNotFound)
+
+
+async def create(ports: Ports, caller: ScimClient, resource: Mapping[str, Any]) -> ScimUser:
+    """A new account with this address, verified and without a password, which is a member of the organization; unless it is not active yet.
+    A mail welcomes its holder.
+
+    An account that there is stays as it is, whosesoever it is (security.md C-2). Raises ValueInvalid, EmailInvalid, EmailTaken,
+    MembersFull, and what scim_tokens.enter raises.
+    """
+    new, now = wanted(read_resource(USER, resource)), ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, live = await scim_tokens.enter_soon(tx, caller, now)
+        account = new_account(new.email, None, now, verified=True, origin=Origin.SCIM, org_id=organization.id)
+        make_room(organization, 1)
+        # Born here, so the membership counts (the terms of security.md).
+        membership = Membership(id=new_id(), org_id=organization.id, user_id=account.id, role=Role.MEMBER, created_at=now, confirmed_at=now)
+        await tx.scim_users.provision(account, membership, new.description)
+        if live.value is None:
+            raise ScimTokenInvalid
+        for event in events.provisioned(organization.id, account.id):
+            tx.record(event)
+        tx.record(events.joined(organization.id, account.id, Role.MEMBER))
+        user = _provisioned(account, new.description)
+        if new.active is False:
+            return await _deactivate(tx, user, organization, now)
+        await _welcome(tx, account.email, organization.id, now)
+    return user
+
+
+def _provisioned(account: Account, description: Description) -> ScimUser:
+    return ScimUser(
+        id=account.id,
+        email=account.email,
+        description=description,
+        active=True,
+        created_at=account.created_at,
+        updated_at=account.created_at,
+        role=Role.MEMBER,
+        is_member=True,
+        provisioned=True,
+        deactivated_here=False,
+        whole_account=False,
+        is_platform_owner=False,
+        is_anonymized=False,
+    )
+
+
+def make_room(organization: Organization, count: int) -> None:
+    """Raises MembersFull unless so many more may be members of the locked organization."""
+    limit = organization.user_limit.value
+    if count > 0 and organization.member_count + count > limit:
+        raise MembersFull(limit)
+
+
+async def _welcome(tx: Transaction, email: Email, org_id: UUID, now: datetime) -> None:
+    await tx.mails.queue(new_mail(MailKind.WELCOME, email, now, org_id=org_id))
+
+
+async def replace_(ports: Ports, caller: ScimClient, user_id: UUID, resource: Mapping[str, Any]) -> ScimUser:
+    """The person as a whole resource says; of what it does not say nothing is kept, but whether they are active (decisions, point 129).
+
+    Raises ValueInvalid, EmailInvalid, and what `_change` raises.
+    """
+    new = wanted(read_resource(USER, resource))
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        user, account, organization = await _enter(tx, caller, user_id, now)
+        return await _change(tx, user, account, organization, new, now)
+
+
+async def patch(ports: Ports, caller: ScimClient, user_id: UUID, operations: Sequence[Operation]) -> ScimUser:
+    """The person after all of the operations; if one cannot be done, none is.
+
+    Raises what scim_patches.patched raises, ValueInvalid, EmailInvalid, and what `_change` raises.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        user, account, organization = await _enter(tx, caller, user_id, now)
+        before = to_resource(user)
+        after = _readdressed(before, patched(USER, before, operations))
+        return await _change(tx, user, account, organization, wanted(after), now)
+
+
+async def delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
+    """Remove the person: the account for good where it is nobody's but the organization's, and else the membership (decisions, point 132).
+
+    Raises ScimUserNotFound, Untouchable, and what scim_tokens.enter raises.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        user, account, organization = await _enter(tx, caller, user_id, now)
+        if user.is_untouchable:
+            raise Untouchable
+        ties = await tx.accounts.ties(account.id, organization.id)
+        permanently = ties.directory_rules and not user.is_anonymized
+        tx.record(events.deprovisioned(organization.id, account.id, user.role, permanently=permanently))
+        if user.is_member:
+            await tx.members.remove(organization.id, account.id)
+        await members.leave(tx, organization.id, account.id, now)
+        if permanently:
+            await accounts.erase(tx, account.id)
+            return
+        if user.whole_account:  # it may be others' by now, who shall not find it closed
+            await tx.accounts.reactivate(account.id, now)
+        await tx.scim_users.forget(organization.id, account.id)
+
+
+async def _enter(tx: Transaction, caller: ScimClient, user_id: UUID, now: datetime) -> tuple[ScimUser, Account, Organization]:
+    """The person and their account, both locked, and before them the organization.
+
+    Who is known is asked first, so that a directory locks no account that it has no say about; and again, as the account is locked by now.
+    Raises ScimUserNotFound, and what scim_tokens.enter raises.
+    """
+    organization = await scim_tokens.enter(tx, caller, now)
+    await tx.scim_users.by_id(organization.id, user_id) or refuse(ScimUserNotFound)
+    await tx.members.lock(organization.id, user_id)
+    account = await tx.accounts.lock(user_id) or refuse(ScimUserNotFound)
+    user = await tx.scim_users.by_id(organization.id, user_id) or refuse(ScimUserNotFound)
+    return user, account, organization
+
+
+async def _change(tx: Transaction, user: ScimUser, account: Account, organization: Organization, new: Wanted, now: datetime) -> ScimUser:
+    """The person as `new` says. Nothing happens where it says nothing new.
+
+    Raises Untouchable, Unknowable, AddressNotManaged, EmailTaken, MembersFull.
+    """
+    email_changes = new.email != user.email
+    active_changes = new.active is not None and new.active != user.active
+    if not email_changes and not active_changes and new.description == user.description:
+        return user
+    if user.is_untouchable:
+        raise Untouchable
+    if user.is_anonymized:
+        raise Unknowable
+    if email_changes:
+        await _readdress(tx, user, account, organization.id, new.email, now)
+        user = replace(user, email=new.email, updated_at=now)
+    if new.description != user.description:
+        await tx.scim_users.describe(organization.id, user.id, new.description, now)
+        tx.record(events.described(organization.id, user.id, _changed(user.description, new.description)))
+        user = replace(user, description=new.description, updated_at=now)
+    elif email_changes:
+        await tx.scim_users.describe(organization.id, user.id, user.description, now)  # the time of the change
+    if active_changes:
+        user = await (_activate if new.active else _deactivate)(tx, user, organization, now)
+    return user
+
+
+_CALLED: Final = {
+    "external_id": "externalId",
+    "formatted": "name.formatted",
+    "given_name": "name.givenName",
+    "family_name": "name.familyName",
+    "display_name": "displayName",
+}
+
+
+def _changed(old: Description, new: Description) -> list[str]:
+    return [_CALLED[field.name] for field in fields(Description) if getattr(old, field.name) != getattr(new, field.name)]
+
+
+async def _readdress(tx: Transaction, user: ScimUser, account: Account, org_id: UUID, email: Email, now: datetime) -> None:
+    """Give a locked account another address (security.md C-4, A-9).
+
+    It counts as verified, as that of a new account does, where nobody can sign in with what they have from before, or the organization has
+    proved that the domain is its own; else somebody would come to have, by their directory's word, an address that is another person's.
+    Raises AddressNotManaged, EmailTaken.
+    """
+    ties = await tx.accounts.ties(account.id, org_id)
+    if not ties.is_managed or ties.manages_here:
+        raise AddressNotManaged
+    try:
+        await accounts.readdress(tx, account, email, now)
+    except EmailNotFree:
+        raise EmailTaken from None
+    await tx.sessions.end_all(account.id, now)
+    if account.email_verified_at is not None:
+        await tx.mails.queue(new_mail(MailKind.EMAIL_CHANGED, account.email, now))
+    vouched = not (ties.has_password or ties.has_identity) or (await tx.accounts.ties(account.id, org_id)).at_verified_domain
+    if vouched:
+        await tx.accounts.mark_verified(account.id, now)
+    else:
+        await tx.mails.queue(new_mail(MailKind.VERIFY_EMAIL, email, now))
+    tx.record(events.readdressed(org_id, user.id))
+
+
+async def _deactivate(tx: Transaction, user: ScimUser, organization: Organization, now: datetime) -> ScimUser:
+    """Close the account to its holder where it is nobody's but the organization's, and else the organization (security.md C-5).
+
+    The membership is put away: nothing counts it, and nothing lets the person in by it.
+    """
+    ties = await tx.accounts.ties(user.id, organization.id)
+    whole = ties.directory_rules
+    await tx.scim_users.deactivate(organization.id, user.id, now, whole_account=whole)
+    await members.leave(tx, organization.id, user.id, now)
+    if whole:
+        await tx.accounts.deactivate(user.id, now)
+        await tx.sessions.end_all(user.id, now)
+        await tx.pre_auths.remove_all(user.id)
+    tx.record(events.deactivated(organization.id, user.id, whole_account=whole))
+    return replace(user, active=False, updated_at=now, is_member=False, deactivated_here=True, whole_account=whole)
+
+
+async def _activate(tx: Transaction, user: ScimUser, organization: Organization, now: datetime) -> ScimUser:
+    """Undo what this organization's SCIM did, and nothing else (decisions, point 132). Raises MembersFull."""
+    if not user.deactivated_here:
+        return user
+    if user.role is not None:
+        make_room(organization, 1)
+    await tx.scim_users.reactivate(organization.id, user.id, now)
+    if user.whole_account:
+        await tx.accounts.reactivate(user.id, now)
+        ties = await tx.accounts.ties(user.id, organization.id)
+        if not ties.has_password and not ties.has_identity:  # whoever was not active from the beginning has had no mail yet
+            await _welcome(tx, user.email, organization.id, now)
+    tx.record(events.reactivated(organization.id, user.id, whole_account=user.whole_account))
+    return replace(user, active=True, updated_at=now, is_member=user.role is not None, deactivated_here=False, whole_account=False)

@@ -1,0 +1,247 @@
+"""What all routes of SCIM have in common: bodies, queries, answers (RFC 7644 section 3). Everything is read here; the core gets plain
+values.
+
+Names of attributes have no case (RFC 7643 section 2.1), so bodies are not read by models, which know theirs by one spelling only.
+"""
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Final
+
+from quart import Response, request
+
+from core.errors import Forbidden, Invalid
+from core.scim_patches import Op, Operation
+from core.scim_schemas import Returned, Schema
+from core.values import Batches, T, is_plain, rfc3339
+from entrypoints.http.bodies import BodyInvalid
+from entrypoints.http.context import served
+from entrypoints.http.error_body import SCIM_JSON
+from entrypoints.http.queries import clamped
+
+LIST: Final = "urn:ietf:params:scim:api:messages:2.0:ListResponse"
+PATCH: Final = "urn:ietf:params:scim:api:messages:2.0:PatchOp"
+DEFAULT_COUNT: Final = 100
+MAX_COUNT: Final = 1000
+
+
+class SchemasWrong(BodyInvalid):
+    """The body does not say what it is."""
+
+    def __init__(self, urn: str) -> None:
+        super().__init__(f'The body must say what it is: "schemas" is a list with "{urn}" in it.')
+
+
+class OperationsInvalid(BodyInvalid):
+    """The operations are not valid: "Operations" is a list of objects, each with an "op" of add, remove or replace, and what that needs."""
+
+
+class NumberInvalid(Invalid):
+    """A number is not one."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"The parameter {name} must be an integer.")
+
+
+class TextInvalid(Invalid):
+    """The body holds characters that are not allowed."""
+
+
+class NotFiltered(Forbidden):
+    """This cannot be filtered."""
+
+
+# What comes in
+
+
+async def read_body(urn: str, *, required: bool = True) -> dict[str, Any]:
+    """The body, which says that it follows the schema, with each name as it came. Raises BodyInvalid, SchemasWrong, TextInvalid."""
+    found: dict[str, Any] = await request.get_json()
+    names = [name.lower() for name in found]
+    if len(set(names)) < len(names):
+        raise BodyInvalid  # one attribute twice, in two spellings
+    schemas = named(found, "schemas")
+    if schemas is not None or required:
+        said = [each.lower() for each in schemas if isinstance(each, str)] if isinstance(schemas, list) else []
+        if urn.lower() not in said:
+            raise SchemasWrong(urn)
+    _check_texts(found)
+    return found
+
+
+def named(found: Mapping[str, Any], name: str) -> Any:
+    """The value of this name, whatever its case; None where there is none."""
+    return next((value for each, value in found.items() if each.lower() == name.lower()), None)
+
+
+def _check_texts(value: Any) -> None:
+    match value:
+        case str():
+            if not is_plain(value):
+                raise TextInvalid
+        case dict():
+            for name, each in value.items():
+                _check_texts(name)
+                _check_texts(each)
+        case list():
+            for each in value:
+                _check_texts(each)
+
+
+async def read_operations() -> list[Operation]:
+    """The operations of a patch (RFC 7644 section 3.5.2), in whatever case. Raises BodyInvalid, SchemasWrong, OperationsInvalid."""
+    given = named(await read_body(PATCH), "Operations")
+    if not isinstance(given, list) or not given:
+        raise OperationsInvalid
+    return [_operation(each) for each in given]
+
+
+def _operation(given: Any) -> Operation:
+    if not isinstance(given, dict):
+        raise OperationsInvalid
+    op, path = named(given, "op"), named(given, "path")
+    if not isinstance(op, str) or op.lower() not in list(Op) or not (path is None or isinstance(path, str)):
+        raise OperationsInvalid
+    return Operation(Op(op.lower()), path or None, named(given, "value"))
+
+
+def wanted_part() -> tuple[int, int]:
+    """From which number on, beginning at 1, and how many (decisions, point 124). Raises NumberInvalid."""
+    return _number("startIndex", 1, 1, 2**31 - 1), _number("count", DEFAULT_COUNT, 0, MAX_COUNT)
+
+
+def _number(name: str, default: int, least: int, most: int) -> int:
+    text = request.args.get(name)
+    if text is None:
+        return default
+    try:
+        return clamped(text, least, most)
+    except ValueError:
+        raise NumberInvalid(name) from None
+
+
+def wanted_filter() -> str | None:
+    """The filter that is asked for, if one is."""
+    return request.args.get("filter")
+
+
+def refuse_filter() -> None:
+    """What describes us cannot be filtered, and must not pretend to be (RFC 7644 section 4). Raises NotFiltered."""
+    if wanted_filter() is not None:
+        raise NotFiltered
+
+
+class Projection:
+    """Which attributes of a resource are wanted (RFC 7644 section 3.9)."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._only = self._listed(request.args.get("attributes"))
+        self._without = self._listed(request.args.get("excludedAttributes")) if self._only is None else None
+        self._always = {each.name.lower() for each in schema.attributes if each.returned is Returned.ALWAYS}
+
+    def _listed(self, text: str | None) -> dict[str, set[str] | None] | None:
+        """By the name of each attribute which of its parts; None is all of them."""
+        if not text or not text.strip(" ,"):
+            return None
+        found: dict[str, set[str] | None] = {}
+        for each in text.split(","):
+            name, _, sub = self._schema.without_urn(each.strip()).lower().partition(".")
+            parts = found.setdefault(name, set())
+            if not sub:
+                found[name] = None
+            elif parts is not None:
+                parts.add(sub)
+        return found
+
+    def has(self, name: str) -> bool:
+        """Whether the attribute is wanted at all."""
+        if self._only is not None:
+            return name.lower() in self._only
+        return self._without is None or self._without.get(name.lower(), set()) is not None
+
+    def of(self, resource: Mapping[str, Any]) -> dict[str, Any]:
+        """The resource with what is wanted of it."""
+        if self._only is None and self._without is None:
+            return dict(resource)
+        return {name: self._part(name.lower(), value) for name, value in resource.items() if name.lower() in self._always or self.has(name)}
+
+    def _part(self, name: str, value: Any) -> Any:
+        chosen = (self._only or self._without or {}).get(name)
+        if not chosen or name in self._always:
+            return value
+        if isinstance(value, list):
+            return [self._parts_of(each, chosen) for each in value]
+        return self._parts_of(value, chosen)
+
+    def _parts_of(self, value: Any, chosen: set[str]) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        wanted = self._only is not None
+        return {name: each for name, each in value.items() if (name.lower() in chosen) is wanted}
+
+
+# What goes out
+
+
+def shape(*names: str, lists: str = "") -> dict[str, Any]:
+    """The schema of an answer that always has these members; of what they are, `/Schemas` says more than could be said here."""
+    properties: dict[str, Any] = {name: {} for name in names}
+    properties["schemas"] = {"type": "array", "items": {"type": "string"}}
+    if lists:
+        properties[lists] = {"type": "array", "items": {"type": "object"}}
+    return {"type": "object", "required": list(properties), "properties": properties}
+
+
+LISTED: Final = shape("schemas", "totalResults", "startIndex", "itemsPerPage", lists="Resources")
+
+
+def location(endpoint: str, name: object | None = None) -> str:
+    """The address of a resource, or of all of a kind."""
+    address = f"{served().base_url}/scim/v2{endpoint}"
+    return address if name is None else f"{address}/{name}"
+
+
+def meta(schema: Schema, id_: object, created: Any, updated: Any) -> dict[str, Any]:
+    return {
+        "resourceType": schema.name,
+        "created": rfc3339(created),
+        "lastModified": rfc3339(updated),
+        "location": location(schema.endpoint, id_),
+    }
+
+
+def answer(body: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(json.dumps(body), status, dict(headers or {}), content_type=SCIM_JSON)
+
+
+def listing(resources: Sequence[Mapping[str, Any]], total: int, start: int) -> dict[str, Any]:
+    """A list response (RFC 7644 section 3.4.2)."""
+    return {
+        "schemas": [LIST],
+        "totalResults": total,
+        "startIndex": start,
+        "itemsPerPage": len(resources),
+        "Resources": list(resources),
+    }
+
+
+async def streamed(
+    before: Mapping[str, Any], named: str, batches: Batches[T], show: Callable[[T], object], around: tuple[str, str] = ("", "")
+) -> Response:
+    """An object whose last member is a list, which goes out while it is read: `before`, the list under its name, and `around` it two texts.
+
+    The first batch is read before anything goes out, so that an outage is told as ever.
+    """
+    first = await batches.following()
+    if request.method == "HEAD":
+        return Response(b"", 200, content_type=SCIM_JSON)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        items, waiting = first, f'{around[0]}{json.dumps(before)[:-1]}, "{named}": ['
+        while items:
+            yield (waiting + json.dumps([show(each) for each in items])[1:-1]).encode()
+            items, waiting = await batches.following(), ", "
+        yield f"{'' if first else waiting}]}}{around[1]}".encode()
+
+    return Response(pieces(), content_type=SCIM_JSON)

@@ -1,0 +1,159 @@
+"""SCIM: users (identity.md section 4.6; RFC 7643 section 4.1, RFC 7644 section 3)."""
+
+from typing import Any, Final
+
+from quart import Blueprint, Response
+
+from core import scim_filters, scim_users
+from core.scim_schemas import USER, USER_URN
+from core.scim_users import ScimUser
+from entrypoints.http.access import scim_client
+from entrypoints.http.context import acting_directory, no_content, ports
+from entrypoints.http.error_body import SCIM_JSON
+from entrypoints.http.openapi import describes, refuses
+from entrypoints.http.queries import path_id
+from entrypoints.http.scim import (
+    LISTED,
+    PATCH,
+    Projection,
+    answer,
+    listing,
+    location,
+    meta,
+    read_body,
+    read_operations,
+    shape,
+    wanted_filter,
+    wanted_part,
+)
+
+routes = Blueprint("scim_users", __name__)
+
+SHOWN: Final = shape("schemas", "id", "externalId", "meta", "userName", "name", "displayName", "active", lists="emails")
+
+PROJECTION: Final = {
+    "attributes": "Which attributes the answer shall have, with commas between them.",
+    "excludedAttributes": "Which it need not have.",
+}
+_SCHEMAS: Final = {"type": "array", "items": {"type": "string"}}
+PATCH_SCHEMA: Final = {
+    "type": "object",
+    "required": ["schemas", "Operations"],
+    "properties": {
+        "schemas": {**_SCHEMAS, "examples": [[PATCH]]},
+        "Operations": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "required": ["op"],
+                "properties": {"op": {"type": "string", "examples": ["replace"]}, "path": {"type": "string"}, "value": {}},
+            },
+        },
+    },
+}
+USER_SCHEMA: Final = {
+    "type": "object",
+    "required": ["schemas", "userName"],
+    "properties": {
+        "schemas": {**_SCHEMAS, "examples": [[USER_URN]]},
+        "userName": {"type": "string", "format": "email"},
+        "externalId": {"type": ["string", "null"]},
+        "name": {"type": "object", "properties": {part: {"type": "string"} for part in ("formatted", "familyName", "givenName")}},
+        "displayName": {"type": ["string", "null"]},
+        "emails": {"type": "array", "items": {"type": "object"}},
+        "active": {"type": "boolean"},
+    },
+}
+
+
+def show(user: ScimUser) -> dict[str, Any]:
+    """The resource; what has no value is null, so that the attributes are the same of everybody."""
+    described = user.description
+    name = {"formatted": described.formatted, "familyName": described.family_name, "givenName": described.given_name}
+    return {
+        "schemas": [USER_URN],
+        "id": str(user.id),
+        "externalId": described.external_id,
+        "meta": meta(USER, user.id, user.created_at, user.updated_at),
+        "userName": user.email,
+        "name": name if any(name.values()) else None,
+        "displayName": described.display_name,
+        "emails": [{"value": user.email, "type": "work", "primary": True}],
+        "active": user.active,
+    }
+
+
+@routes.get("/scim/v2/Users")
+@scim_client
+@refuses(400)
+@describes(
+    {200: "A list response of users."},
+    content_type=SCIM_JSON,
+    shows=LISTED,
+    optional={
+        "filter": 'Which users: `userName eq "ada@example.com"`, or any other filter of RFC 7644 over the attributes that there are.',
+        "startIndex": "The number of the first one, from 1 on.",
+        "count": "How many, 100 unless it is given, 1000 at most.",
+        **PROJECTION,
+    },
+)
+async def listed() -> Response:
+    """List the people whom your directory knows: the members, and those whom it has deactivated."""
+    start, count = wanted_part()
+    text = wanted_filter()
+    found = None if text is None else scim_filters.about_users(text)
+    shown = Projection(USER)
+    page = await scim_users.listed(ports(), acting_directory(), found, start, count)
+    return answer(listing([shown.of(show(user)) for user in page.items], page.total, start))
+
+
+@routes.get("/scim/v2/Users/<user_id>")
+@scim_client
+@describes({200: "The user."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION)
+async def user(user_id: str) -> Response:
+    """One of them."""
+    return _answer(await scim_users.find(ports(), acting_directory(), path_id(user_id)))
+
+
+@routes.post("/scim/v2/Users")
+@scim_client
+@refuses(409)
+@describes({201: "The user, who is a member now."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION, body=USER_SCHEMA)
+async def create() -> Response:
+    """Make an account, which is a member of the organization. A mail welcomes its holder. An address that has an account is refused."""
+    made = await scim_users.create(ports(), acting_directory(), await read_body(USER_URN))
+    return _answer(made, 201)
+
+
+@routes.put("/scim/v2/Users/<user_id>")
+@scim_client
+@refuses(409)
+@describes({200: "The user."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION, body=USER_SCHEMA)
+async def replace(user_id: str) -> Response:
+    """Replace all that can be changed of a user; whether they are active stays if the body does not say."""
+    found = await scim_users.replace_(ports(), acting_directory(), path_id(user_id), await read_body(USER_URN))
+    return _answer(found)
+
+
+@routes.patch("/scim/v2/Users/<user_id>")
+@scim_client
+@refuses(409)
+@describes({200: "The user."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION, body=PATCH_SCHEMA)
+async def patch(user_id: str) -> Response:
+    """Change a user; all operations are done, or none is. `active` false blocks the person's sign-in."""
+    return _answer(await scim_users.patch(ports(), acting_directory(), path_id(user_id), await read_operations()))
+
+
+@routes.delete("/scim/v2/Users/<user_id>")
+@scim_client
+@describes({204: "The user is gone."})
+async def delete(user_id: str) -> Response:
+    """Delete a user for good; of an account that is others', too, the membership."""
+    await scim_users.delete(ports(), acting_directory(), path_id(user_id))
+    return no_content()
+
+
+def _answer(found: ScimUser, status: int = 200) -> Response:
+    headers = {"Location": location(USER.endpoint, found.id)} if status == 201 else None
+    return answer(Projection(USER).of(show(found)), status, headers)

@@ -1,0 +1,85 @@
+"""Two organizations whose directories provision their people, a large one and a small one: what reads over SCIM are measured on."""
+
+import time
+import uuid
+from dataclasses import dataclass
+from typing import Final
+
+import psycopg
+
+from core.scim_tokens import new_token
+from core.values import digest
+from ops.bench.filling import FREE_TIER, Say
+from ops.bench.service import Service, tidy
+
+FULL: Final = 100_000  # users of the large one
+QUICK: Final = 2000
+SMALL: Final = 50
+PAGE: Final = 100
+GIGABYTES: Final = 2.0
+DOMAIN: Final = "people.example"
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """What provisions an organization."""
+
+    org_id: str
+    token: str
+    users: int
+    email: str  # of one of them
+
+
+@dataclass(frozen=True, slots=True)
+class Directories:
+    """What there is now, and how long it took."""
+
+    large: Directory
+    small: Directory
+    page: Directory  # with as many users as are on a page
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.large.users:,} users in the large organization, {self.small.users} in the small one"
+
+
+def add_directories(service: Service, users: int, say: Say) -> Directories:
+    """Organizations with so many members each whom SCIM has made and described, and a token."""
+    started = time.monotonic()
+    large, small, page = [add_directory(service, name, count) for name, count in (("large", users), ("small", SMALL), ("page", PAGE))]
+    say(f"  {users:,} provisioned users after {time.monotonic() - started:.0f} s ...")
+    tidy(service)
+    return Directories(large, small, page, time.monotonic() - started)
+
+
+def add_directory(service: Service, name: str, users: int) -> Directory:
+    """One of them; there is room for a million more."""
+    org_id, (text, prefix) = uuid.uuid4(), new_token()
+    with psycopg.connect(service.conninfo) as connection:
+        connection.execute(
+            """
+            insert into organizations (id, slug, name, status, tier_id, member_count, max_users, created_at, updated_at, approved_at)
+            values (%s, %s, %s, 'active', %s, %s, 10000000, now(), now(), now())""",
+            [org_id, name, name.title(), FREE_TIER, users],
+        )
+        connection.execute(
+            """
+            insert into scim_tokens (id, org_id, name, prefix, token_hash, created_by, created_at)
+            values (gen_random_uuid(), %s, 'Directory', %s, %s, gen_random_uuid(), now())""",
+            [org_id, prefix, digest(text)],
+        )
+        connection.execute(_PEOPLE, {"org_id": org_id, "name": name, "users": users, "domain": DOMAIN})
+    return Directory(str(org_id), text, users, f"{name}-{users // 2}@{DOMAIN}")
+
+
+_PEOPLE: Final = """
+    with people as (
+        select gen_random_uuid() as id, n, now() - (%(users)s - n) * interval '1 minute' as at from generate_series(1, %(users)s) n),
+    known as (
+        insert into users (id, email, email_verified_at, first_verified_at, origin, origin_org_id, created_at, updated_at)
+        select id, %(name)s || '-' || n || '@' || %(domain)s, at, at, 'scim', %(org_id)s, at, at from people),
+    joined as (
+        insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
+        select gen_random_uuid(), %(org_id)s, id, case when n = 1 then 'owner' else 'member' end, at, at from people)
+    insert into scim_users (org_id, user_id, external_id, given_name, family_name, display_name, provisioned, updated_at)
+    select %(org_id)s, id, 'external-' || n, 'Given ' || n, 'Family ' || n, 'Person ' || n, true, at from people"""

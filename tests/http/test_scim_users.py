@@ -1,0 +1,713 @@
+"""Users of SCIM over HTTP (identity.md sections 2.7, 3 and 4.6; decisions, points 121 to 140; security.md section 10)."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from quart_trio import QuartTrio
+
+from core.access import SYSTEM, Role
+from core.mails import MailKind
+from core.one_time_tokens import Purpose
+from core.scim_schemas import USER_URN
+from core.values import Email, digest
+from tests.builders import PASSWORD, Answer, add_account, add_member, deliver, everyone, link, run_sql, sign_in
+from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.http.saml import Traveller
+from tests.saml import add_application, posted
+from tests.scim import GRACE, LIST_URN, PATCH_URN, SCIM_JSON, Directory, directory_of, problem
+from tests.services import add_service
+from tests.tenants import Tenant
+
+FULL: dict[str, Any] = {
+    "externalId": "00u1",
+    "name": {"formatted": "Grace Brewster Hopper", "givenName": "Grace", "familyName": "Hopper"},
+    "displayName": "Amazing Grace",
+}
+
+
+async def people(acme: Tenant, email: str = GRACE) -> list[tuple[Any, ...]]:
+    return await run_sql(
+        acme.pool,
+        """
+        select u.id, u.origin, u.origin_org_id, u.email_verified_at is not null, u.deactivated_at is not null, m.role,
+               m.confirmed_at is not null
+        from users u left join memberships m on m.user_id = u.id where u.email = %s""",
+        email,
+    )
+
+
+async def settle(acme: Tenant, user_id: object, *, password: bool = False) -> None:
+    """Let somebody have come to sign in."""
+    if password:
+        hashed = await acme.ports.passwords.hash(PASSWORD)
+        await run_sql(acme.pool, "update users set password_hash = %s where id = %s", hashed, UUID(str(user_id)))
+
+
+async def member(acme: Tenant, email: str = "ada@example.com", *, confirmed: bool = True, password: str | None = PASSWORD) -> str:
+    """Somebody with an account of their own, who is a member."""
+    account = await add_account(acme.ports, email, password)
+    await add_member(acme.pool, acme.org, account.id, confirmed=confirmed)
+    return str(account.id)
+
+
+# Creating
+
+
+async def test_a_user_is_made_verified_and_a_member_and_is_welcomed(acme: Tenant, directory: Directory) -> None:
+    made = await directory.make(GRACE.upper(), **FULL)
+    now = made["meta"]["created"]
+    assert made == {
+        "schemas": [USER_URN],
+        "id": made["id"],
+        "externalId": "00u1",
+        "meta": {
+            "resourceType": "User",
+            "created": now,
+            "lastModified": now,
+            "location": f"http://gatehouse.test/scim/v2/Users/{made['id']}",
+        },
+        "userName": GRACE,
+        "name": {"formatted": "Grace Brewster Hopper", "familyName": "Hopper", "givenName": "Grace"},
+        "displayName": "Amazing Grace",
+        "emails": [{"value": GRACE, "type": "work", "primary": True}],
+        "active": True,
+    }
+    assert await directory.get(f"/Users/{made['id']}") == made
+    assert await people(acme) == [(UUID(made["id"]), "scim", acme.org, True, False, "member", True)]
+    assert await run_sql(acme.pool, "select kind, address, org_id from mails") == [(MailKind.WELCOME, GRACE, acme.org)]
+    recorded = [(action, target, actor) for action, _, target, actor, _ in await acme.recorded()][1:]
+    [token] = await run_sql(acme.pool, "select id from scim_tokens")
+    assert recorded == [("user.created", made["id"], token[0]), ("user.joined", made["id"], token[0])]
+    assert [name for name, *_ in await acme.told()][1:] == ["user.signup.success", "user.created", "user.joined"]
+    shown = (await acme.api.get(f"{acme.path}/audit-log", token=acme.token("owner"))).json["logs"][0]
+    assert shown["actor"] == {"id": str(token[0]), "email": "scim-token@internal", "is_platform_owner": False}
+
+
+async def test_the_answer_says_where_the_user_is(directory: Directory) -> None:
+    answer = await directory.try_make()
+    assert (answer.status, answer.headers["Location"]) == (201, answer.json["meta"]["location"])
+
+
+@pytest.mark.parametrize("content_type", [SCIM_JSON, "application/json", "application/scim+json; charset=utf-8"])
+async def test_bodies_are_json_of_either_name(directory: Directory, content_type: str) -> None:
+    body = {"schemas": [USER_URN], "userName": GRACE}
+    assert (await directory.call("POST", "/Users", body, content_type=content_type)).status == 201
+
+
+async def test_names_of_attributes_have_no_case(directory: Directory) -> None:
+    body = {
+        "SCHEMAS": ["URN:ietf:params:scim:schemas:core:2.0:USER"],
+        "USERNAME": GRACE,
+        "Name": {"GIVENNAME": "Grace"},
+        "urn:ietf:params:scim:schemas:core:2.0:User:DisplayName": "G",
+    }
+    made = (await directory.call("POST", "/Users", body)).json
+    assert (made["userName"], made["name"]["givenName"], made["displayName"]) == (GRACE, "Grace", "G")
+
+
+async def test_nothing_in_a_body_selects_an_account_or_a_privilege(acme: Tenant, directory: Directory) -> None:
+    owner = acme.id("owner")
+    made = await directory.make(
+        id=owner, externalId=owner, meta={"location": "x"}, password="s3cret s3cret", roles=[{"value": "owner"}], groups=[{"value": "x"}],
+        role="owner", is_platform_owner=True, entitlements=["x"],
+    )  # fmt: skip
+    assert made["id"] != owner
+    assert not {"password", "roles", "groups"} & set(made)
+    [(_, origin, _, _, _, role, _)] = await people(acme)
+    assert (origin, role) == ("scim", "member")
+    [(password, powerful)] = await run_sql(acme.pool, "select password_hash, is_platform_owner from users where email = %s", GRACE)
+    assert (password, powerful) == (None, False)
+
+
+async def test_an_address_that_has_an_account_is_refused_whosesoever_it_is(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+    await directory.make()
+    for email in (GRACE, GRACE.upper(), "owner@acme.example", "owner@twin.example"):
+        assert problem(await directory.try_make(email, active=False)) == (409, "uniqueness")
+    assert await run_sql(acme.pool, "select count(*) from users where deactivated_at is not null") == [(0,)]
+
+
+UNUSABLE: list[Any] = ["", "not an address", "a@b", None, 5, ["a@b.example", "c@d.example"], "a@b.example\x00"]
+UNTRUE: list[Any] = ["yes", 1, []]
+NAMELESS: list[Any] = ["Grace", 5, {"givenName": 5}, {"givenName": "x" * 101}]
+NO_ADDRESSES: list[Any] = [5, [5]]
+BAD_USERS: list[dict[str, Any]] = [
+    *({"userName": value} for value in UNUSABLE),
+    *({"active": value} for value in ("yes", 1, ["x", "y"])),
+    *({"name": value} for value in NAMELESS),
+    *({"displayName": value} for value in (5, "x" * 101, "a\x1bb")),
+    *({"externalId": value} for value in (5, "x" * 257)),
+    *({"emails": value} for value in NO_ADDRESSES),
+]
+
+
+async def test_what_cannot_be_used_is_refused(acme: Tenant, directory: Directory) -> None:
+    for fields in BAD_USERS:
+        answer = await directory.call("POST", "/Users", {"schemas": [USER_URN], "userName": GRACE, **fields})
+        assert (answer.status, *problem(answer)) == (400, 400, "invalidValue"), fields
+    bodies: list[Any] = [
+        {},
+        {"userName": GRACE},
+        {"schemas": "x", "userName": GRACE},
+        {"schemas": ["x"], "userName": GRACE},
+        [],
+        "x",
+        {"a": 1, "A": 2},
+    ]
+    for body in bodies:
+        assert problem(await directory.call("POST", "/Users", body)) == (400, "invalidSyntax"), body
+    assert await people(acme) == []
+
+
+async def test_the_limit_of_members_holds(acme: Tenant, directory: Directory) -> None:
+    await acme.allow(4)
+    await directory.make()
+    answer = await directory.try_make("next@acme.example")
+    assert problem(answer) == (400, None)
+    assert "4 members" in answer.json["detail"]
+    assert await people(acme, "next@acme.example") == []
+
+
+async def test_of_many_at_once_as_many_are_made_as_there_is_room_for(acme: Tenant, directory: Directory) -> None:
+    await acme.allow(5)
+    answers = await everyone(5, lambda n: directory.try_make(f"p{n}@acme.example"))
+    assert sorted(answer.status for answer in answers) == [201, 201, 400, 400, 400]
+    assert await run_sql(acme.pool, "select member_count from organizations where id = %s", acme.org) == [(5,)]
+
+
+async def test_of_many_at_once_with_one_address_one_is_made(acme: Tenant, directory: Directory) -> None:
+    answers = await everyone(4, lambda _: directory.try_make())
+    assert sorted(answer.status for answer in answers) == [201, 409, 409, 409]
+
+
+# Reading
+
+
+async def test_the_directory_knows_the_members_of_its_organization_alone(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+    made = await directory.make()
+    other = await directory_of(twin)
+    listed = await directory.list_users()
+    assert {name: listed[name] for name in ("schemas", "totalResults", "startIndex", "itemsPerPage")} == {
+        "schemas": [LIST_URN],
+        "totalResults": 4,
+        "startIndex": 1,
+        "itemsPerPage": 4,
+    }
+    shown = {user["userName"] for user in listed["Resources"]}
+    assert shown == {"owner@acme.example", "admin@acme.example", "member@acme.example", GRACE}
+    for user_id in (made["id"], acme.id("owner"), str(uuid4()), "x", made["id"].upper()):
+        assert problem(await other.call("GET", f"/Users/{user_id}")) == (404, None)
+    for call in (other.put(made["id"], userName=GRACE), other.deactivate(made["id"]), other.delete(made["id"])):
+        assert problem(await call) == (404, None)
+    assert await directory.get(f"/Users/{made['id']}") == made
+
+
+async def test_pages(directory: Directory, clock: FakeClock) -> None:
+    made = []
+    for n in range(4):
+        made.append((await directory.make(f"p{n}@acme.example"))["userName"])
+        clock.advance(timedelta(seconds=1))
+    addresses = [user["userName"] for user in (await directory.list_users())["Resources"]]
+    assert [address for address in addresses if address in made] == made  # as they came
+    for start, count, expected in [
+        (1, 3, addresses[:3]), (4, 2, addresses[3:5]), (7, 100, addresses[6:]), (8, 10, []), (0, 2, addresses[:2]), (-5, 2, addresses[:2]),
+        (1, 0, []), (1, -1, []), (1, 10**30, addresses), (10**30, 5, []),
+    ]:  # fmt: skip
+        listed = await directory.list_users(startIndex=start, count=count)
+        assert [user["userName"] for user in listed["Resources"]] == expected
+        assert (listed["totalResults"], listed["itemsPerPage"]) == (7, len(expected))
+    for query in ({"startIndex": "x"}, {"count": "1.5"}, {"count": ""}):
+        assert problem(await directory.try_list(**query)) == (400, "invalidValue")
+
+
+async def test_attributes_that_are_wanted(directory: Directory) -> None:
+    made = await directory.make(**FULL)
+    path = f"/Users/{made['id']}"
+    always = {"schemas": made["schemas"], "id": made["id"]}
+    for query, expected in {
+        "attributes=userName": {**always, "userName": GRACE},
+        "attributes=USERNAME,name.givenName": {**always, "userName": GRACE, "name": {"givenName": "Grace"}},
+        "attributes=emails.value": {**always, "emails": [{"value": GRACE}]},
+        "attributes=nothing": always,
+        "attributes=urn:ietf:params:scim:schemas:core:2.0:User:active": {**always, "active": True},
+        "excludedAttributes=meta,name,displayName,emails,externalId,id": {**always, "userName": GRACE, "active": True},
+        "excludedAttributes=name.formatted": {**made, "name": {"familyName": "Hopper", "givenName": "Grace"}},
+        "attributes=": made,
+    }.items():
+        assert await directory.get(f"{path}?{query}") == expected, query
+    listed = await directory.list_users(filter=f'userName eq "{GRACE}"', attributes="userName")
+    assert listed["Resources"] == [{**always, "userName": GRACE}]
+    answer = await directory.call("PATCH", f"{path}?attributes=active", {
+        "schemas": [PATCH_URN], "Operations": [{"op": "remove", "path": "displayName"}],
+    })  # fmt: skip
+    assert answer.json == {**always, "active": True}
+
+
+async def test_filters(acme: Tenant, directory: Directory) -> None:
+    made = await directory.make(**FULL)
+    await directory.make("b%d@acme.example", displayName="50% _off_")
+    await directory.deactivate((await directory.make("gone@acme.example"))["id"])
+    everybody = {"owner@acme.example", "admin@acme.example", "member@acme.example", GRACE, "b%d@acme.example", "gone@acme.example"}
+    for filter_, expected in {
+        f'userName eq "{GRACE}"': {GRACE},
+        f'USERNAME EQ "{GRACE.upper()}"': {GRACE},
+        'userName eq "owner@twin.example"': set(),
+        'userName co "RAC"': {GRACE},
+        'userName sw "gr"': {GRACE},
+        'userName ew "ce@acme.example"': {GRACE},
+        'userName co "%"': {"b%d@acme.example"},
+        'userName co "_"': set(),
+        f'emails.value eq "{GRACE}"': {GRACE},
+        f'emails eq "{GRACE}"': {GRACE},
+        f'emails[type eq "work" and value eq "{GRACE}"]': {GRACE},
+        f'emails[type eq "home" and value eq "{GRACE}"]': set(),
+        'externalId eq "00u1"': {GRACE},
+        'externalId eq "00U1"': set(),
+        f'id eq "{made["id"]}"': {GRACE},
+        'id eq "x"': set(),
+        'displayName eq "Amazing Grace"': {GRACE},
+        'displayName eq "amazing grace"': set(),
+        'displayName co "% _"': {"b%d@acme.example"},
+        'name.familyName eq "hopper"': {GRACE},
+        "name.givenName pr": {GRACE},
+        "externalId eq null": everybody - {GRACE},
+        "active eq false": {"gone@acme.example"},
+        'active eq "True" and externalId pr': {GRACE},
+        "not (active eq true)": {"gone@acme.example"},
+        'not (externalId eq "00u1")': everybody - {GRACE},
+        'externalId ne "00u1"': everybody - {GRACE},
+        f'userName eq "{GRACE}" or userName sw "own" and active eq true': {GRACE, "owner@acme.example"},
+        f'(userName eq "{GRACE}" or userName sw "own") and externalId pr': {GRACE},
+        'meta.created gt "2001-01-01T00:00:00Z"': everybody,
+        'meta.lastModified lt "2001-01-01T00:00:00Z"': set(),
+        'urn:ietf:params:scim:schemas:core:2.0:User:userName sw "own"': {"owner@acme.example"},
+        'userName eq "\'; drop table users; --"': set(),
+    }.items():
+        assert set(await directory.found(filter_)) == expected, filter_
+
+
+async def test_filters_that_are_none_are_refused(directory: Directory) -> None:
+    for filter_ in (
+        "", " ", "userName", "userName eq", 'userName is "x"', 'userName eq "x', "userName eq x", 'userName eq "x" and', '(userName eq "x"',
+        'userName eq "x")', 'title eq "x"', "active gt true", "active eq 5", 'active eq "yes"', "userName eq 5", 'password eq "x"',
+        'meta.created gt "yesterday"', 'meta.created co "2"', f'userName eq "{"x" * 257}"', "(" * 40 + 'id eq "x"' + ")" * 40,
+        'emails[type eq "work"', 'name[givenName eq "x"]', 'emails[value[type eq "x"]]', " or ".join(["id pr"] * 101), "not active pr",
+        'userName eq "\ud800"'.encode("utf-8", "surrogatepass").decode("latin-1") + "\x00", "x" * 9000,
+    ):  # fmt: skip
+        assert problem(await directory.try_list(filter=filter_)) == (400, "invalidFilter"), filter_
+
+
+# Changing
+
+
+async def test_a_user_is_replaced_with_what_the_body_says(acme: Tenant, directory: Directory, clock: FakeClock) -> None:
+    made = await directory.make(**FULL)
+    clock.advance(timedelta(seconds=1))
+    answer = await directory.put(made["id"], userName=GRACE, externalId="00u2", name={"givenName": "G"}, id="x", meta={"created": "x"})
+    assert answer.status == 200
+    changed = answer.json
+    assert (changed["id"], changed["externalId"], changed["active"], changed["displayName"]) == (made["id"], "00u2", True, None)
+    assert changed["name"] == {"formatted": None, "familyName": None, "givenName": "G"}
+    assert changed["meta"]["lastModified"] > made["meta"]["lastModified"]
+    assert changed["meta"]["created"] == made["meta"]["created"]
+    fields = ["externalId", "name.formatted", "name.givenName", "name.familyName", "displayName"]
+    assert (await acme.entry("user.updated"))["details"] == {"changed": fields}
+    clock.advance(timedelta(seconds=1))
+    assert (await directory.put(made["id"], userName=GRACE, externalId="00u2", name={"givenName": "G"})).json == changed
+    assert "userName" in problem_of(await directory.put(made["id"]))
+
+
+def problem_of(answer: Any) -> str:
+    assert problem(answer)[0] == 400
+    return str(answer.json["detail"])
+
+
+PATCHES: list[tuple[list[dict[str, Any]], dict[str, Any]]] = [
+    ([{"op": "replace", "path": "displayName", "value": "G"}], {"displayName": "G"}),
+    ([{"op": "Replace", "value": {"displayName": "G", "name": {"givenName": "Gr"}}}], {"displayName": "G", "name.givenName": "Gr"}),
+    ([{"op": "Add", "path": "name.familyName", "value": "H"}], {"name.familyName": "H"}),
+    ([{"op": "replace", "value": {"name.familyName": "H", "unknown": 5}}], {"name.familyName": "H"}),
+    ([{"op": "remove", "path": "name.familyName"}], {"name.familyName": None}),
+    ([{"op": "remove", "path": "name"}], {"name.familyName": None, "name.givenName": None, "name.formatted": None}),
+    ([{"op": "Replace", "path": "active", "value": "False"}], {"active": False}),
+    ([{"op": "replace", "value": {"active": False}}], {"active": False}),
+    ([{"op": "add", "path": "externalId", "value": "x"}], {"externalId": "x"}),
+    ([{"op": "replace", "path": "userName", "value": "G@new.example"}], {"userName": "g@new.example"}),
+    ([{"op": "replace", "path": 'emails[type eq "work"].value', "value": "g@new.example"}], {"userName": "g@new.example"}),
+    ([{"op": "replace", "path": "emails", "value": [{"value": "g@new.example", "primary": True}]}], {"userName": "g@new.example"}),
+    ([{"op": "replace", "path": "emails.value", "value": "g@new.example"}], {"userName": "g@new.example"}),
+    ([{"op": "replace", "value": {"emails": [{"value": "h@x.example"}], "userName": "g@new.example"}}], {"userName": "g@new.example"}),
+    ([{"op": "add", "path": "emails", "value": [{"value": "h@x.example", "type": "home"}]}], {"userName": GRACE}),
+    ([{"op": "remove", "path": "emails"}], {"userName": GRACE}),
+    ([{"op": "replace", "path": "displayName", "value": [{"$ref": None, "value": "G"}]}], {"displayName": "G"}),
+    ([{"op": "replace", "path": "displayName", "value": ""}], {"displayName": None}),
+    ([{"op": "replace", "path": "urn:ietf:params:scim:schemas:core:2.0:User:displayName", "value": "G"}], {"displayName": "G"}),
+    ([{"op": "add", "path": "displayName", "value": "A"}, {"op": "remove", "path": "DISPLAYNAME"}], {"displayName": None}),
+]
+
+
+async def test_patches(directory: Directory) -> None:
+    for number, (operations, expected) in enumerate(PATCHES):
+        email = f"p{number}@acme.example"
+        made = await directory.make(email, **FULL)
+        answer = await directory.patch(made["id"], *operations)
+        assert answer.status == 200, answer.text
+        parts = answer.json["name"] or dict.fromkeys(("formatted", "familyName", "givenName"))
+        flat = {**answer.json, **{f"name.{part}": value for part, value in parts.items()}}
+        wanted = {name: email if value == GRACE else value for name, value in expected.items()}
+        assert {name: flat[name] for name in wanted} == wanted, operations
+        assert answer.json == await directory.get(f"/Users/{made['id']}")
+        await directory.delete(made["id"])
+
+
+async def test_patches_that_are_none_change_nothing(directory: Directory) -> None:
+    made = await directory.make(**FULL)
+    first = {"op": "replace", "path": "displayName", "value": "changed"}
+    for operation, kind in [
+        ({"op": "move", "path": "displayName", "value": "x"}, "invalidSyntax"),
+        ({"path": "displayName", "value": "x"}, "invalidSyntax"),
+        ({"op": "replace", "path": 5, "value": "x"}, "invalidSyntax"),
+        ("x", "invalidSyntax"),
+        ({"op": "replace", "path": "title", "value": "x"}, "invalidPath"),
+        ({"op": "replace", "path": "name.middleName", "value": "x"}, "invalidPath"),
+        ({"op": "replace", "path": 'name[givenName eq "x"]', "value": "x"}, "invalidPath"),
+        ({"op": "replace", "path": "a b", "value": "x"}, "invalidPath"),
+        ({"op": "replace", "path": "roles", "value": ["owner"]}, "invalidPath"),
+        ({"op": "replace", "path": "password", "value": "x"}, "invalidPath"),
+        ({"op": "replace", "path": 'emails[type eq "work"', "value": "x"}, "invalidFilter"),
+        ({"op": "replace", "path": 'emails[kind eq "work"]', "value": "x"}, "invalidFilter"),
+        ({"op": "replace", "path": 'emails[type eq "home"].value', "value": "x@y.example"}, "noTarget"),
+        ({"op": "remove"}, "noTarget"),
+        ({"op": "replace", "path": "id", "value": str(uuid4())}, "mutability"),
+        ({"op": "replace", "path": "meta.created", "value": "x"}, "mutability"),
+        ({"op": "remove", "path": "userName"}, "mutability"),
+        ({"op": "replace", "path": "displayName"}, "invalidValue"),
+        ({"op": "replace", "path": "active", "value": "maybe"}, "invalidValue"),
+        ({"op": "replace", "path": "userName", "value": "x"}, "invalidValue"),
+        ({"op": "replace", "value": "x"}, "invalidValue"),
+        ({"op": "replace", "path": "userName", "value": "owner@acme.example"}, "uniqueness"),
+    ]:  # fmt: skip
+        answer = await directory.call(
+            "PATCH",
+            f"/Users/{made['id']}",
+            {"schemas": [PATCH_URN], "Operations": [first, operation]},
+        )
+        assert problem(answer) == (409 if kind == "uniqueness" else 400, kind), operation
+    bodies: list[Any] = [{"Operations": [first]}, {"schemas": [PATCH_URN]}, {"schemas": [], "Operations": []}]
+    for body in bodies:
+        assert problem(await directory.call("PATCH", f"/Users/{made['id']}", body)) == (400, "invalidSyntax")
+    assert await directory.get(f"/Users/{made['id']}") == made
+
+
+# The address (security.md C-4)
+
+
+async def test_a_managed_account_gets_another_address(acme: Tenant, directory: Directory) -> None:
+    made = await directory.make()
+    session = await sign_in(acme.ports, await account_of(acme, made["id"]))
+    async with acme.ports.storage.transaction(by=SYSTEM) as tx:
+        now = acme.ports.clock.now()
+        for purpose in Purpose:
+            await tx.one_time_tokens.add(
+                digest(purpose), purpose, UUID(made["id"]), Email(GRACE), created_at=now, expires_at=now + timedelta(hours=1)
+            )
+    answer = await directory.patch(made["id"], {"op": "replace", "path": "userName", "value": "hopper@acme.example"})
+    assert (answer.status, answer.json["userName"], answer.json["emails"][0]["value"]) == (
+        200,
+        "hopper@acme.example",
+        "hopper@acme.example",
+    )
+    assert (await acme.api.get("/api/user", token=session.access_token)).status == 401
+    assert await run_sql(acme.pool, "select count(*) from one_time_tokens where used_at is null") == [(0,)]
+    assert await run_sql(acme.pool, "select kind, address from mails where kind = 'email_changed'") == [("email_changed", GRACE)]
+    [(_, _, _, verified, *_)] = await people(acme, "hopper@acme.example")
+    assert verified
+    assert (await acme.entry("user.email_changed"))["target_id"] == made["id"]
+
+
+async def account_of(acme: Tenant, user_id: object) -> Any:
+    async with acme.ports.storage.reading() as read:
+        return await read.accounts.by_id(UUID(str(user_id)))
+
+
+async def test_whoever_can_sign_in_has_to_prove_an_address_that_is_not_of_the_organizations_own_domain(
+    acme: Tenant, directory: Directory
+) -> None:
+    made = await directory.make()
+    await settle(acme, made["id"], password=True)
+    await run_sql(
+        acme.pool,
+        "insert into domains (org_id, domain, challenge, verified_at, created_at) values (%s, 'acme.example', 'x', now(), now())",
+        acme.org,
+    )
+    await directory.patch(made["id"], {"op": "replace", "path": "userName", "value": "hopper@acme.example"})
+    assert (await people(acme, "hopper@acme.example"))[0][3]
+    await directory.patch(made["id"], {"op": "replace", "path": "userName", "value": "victim@elsewhere.example"})
+    assert not (await people(acme, "victim@elsewhere.example"))[0][3]
+    assert await run_sql(acme.pool, "select address from mails where kind = 'verify_email'") == [("victim@elsewhere.example",)]
+
+
+async def test_the_address_of_an_account_that_is_not_managed_stays(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+    own = await member(acme)
+    settled = (await directory.make("settled@acme.example"))["id"]
+    await settle(acme, settled, password=True)
+    shared = (await directory.make("shared@acme.example"))["id"]
+    await add_member(twin.pool, twin.org, UUID(shared))
+    powerful = (await directory.make("powerful@acme.example"))["id"]
+    await run_sql(acme.pool, "update memberships set role = 'admin' where user_id = %s", UUID(powerful))
+    for user_id in (own, settled, shared, powerful, acme.id("admin")):
+        before = await directory.get(f"/Users/{user_id}")
+        answer = await directory.patch(
+            user_id,
+            {"op": "replace", "path": "displayName", "value": "changed"},
+            {"op": "replace", "path": "userName", "value": "mallory@acme.example"},
+        )
+        assert problem(answer) == (403, None)
+        assert await directory.get(f"/Users/{user_id}") == before
+        assert (await directory.patch(user_id, {"op": "replace", "path": "displayName", "value": "changed"})).status == 200
+
+
+async def test_names_are_the_organizations_alone(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+    shared = await member(acme)
+    await add_member(twin.pool, twin.org, UUID(shared))
+    await directory.put(shared, userName="ada@example.com", **FULL)
+    other = await directory_of(twin)
+    assert (await other.get(f"/Users/{shared}"))["displayName"] is None
+    assert await other.found('externalId eq "00u1"') == []
+    assert await directory.found('externalId eq "00u1"') == ["ada@example.com"]
+
+
+async def test_owners_cannot_be_touched(acme: Tenant, directory: Directory) -> None:
+    promoted = (await directory.make())["id"]
+    await run_sql(acme.pool, "update users set is_platform_owner = true where id = %s", UUID(promoted))
+    for user_id in (acme.id("owner"), promoted):
+        before = await directory.get(f"/Users/{user_id}")
+        for answer in (
+            await directory.deactivate(user_id),
+            await directory.delete(user_id),
+            await directory.put(user_id, userName=before["userName"], displayName="x"),
+            await directory.patch(user_id, {"op": "replace", "path": "userName", "value": "x@acme.example"}),
+        ):
+            assert problem(answer) == (403, None)
+        assert await directory.get(f"/Users/{user_id}") == before
+        assert (await directory.put(user_id, userName=before["userName"])).status == 200  # which is what they are
+
+
+# Deactivating and deleting (security.md C-5)
+
+
+async def test_an_account_that_is_the_organizations_is_closed_and_opened_again(acme: Tenant, directory: Directory) -> None:
+    made = await directory.make()
+    await settle(acme, made["id"], password=True)
+    session = await sign_in(acme.ports, await account_of(acme, made["id"]))
+    answer = await directory.deactivate(made["id"])
+    assert (answer.status, answer.json["active"]) == (200, False)
+    assert (await acme.api.get("/api/user", token=session.access_token)).status == 401
+    assert (await acme.api.login(GRACE)).status == 401
+    assert [(row[4], row[5]) for row in await people(acme)] == [(True, None)]
+    assert await run_sql(acme.pool, "select member_count from organizations where id = %s", acme.org) == [(3,)]
+    assert (await acme.entry("user.deactivated"))["details"] == {"whole_account": True}
+    assert (await directory.list_users())["totalResults"] == 4
+    assert await directory.found("active eq false") == [GRACE]
+    assert made["id"] in await directory.group()
+    await directory.deactivate(made["id"])
+    answer = await directory.activate(made["id"], "True")
+    assert (answer.status, answer.json["active"], answer.json["meta"]["created"]) == (200, True, made["meta"]["created"])
+    assert (await acme.api.login(GRACE)).status == 200
+    assert [(row[4], row[5], row[6]) for row in await people(acme)] == [(False, "member", True)]
+    assert await run_sql(acme.pool, "select member_count from organizations where id = %s", acme.org) == [(4,)]
+    assert (await acme.entry("user.reactivated"))["details"] == {"whole_account": True}
+    assert [row[0] for row in await run_sql(acme.pool, "select kind from mails")] == ["welcome"]
+
+
+async def test_a_member_who_took_part_and_is_nowhere_else_is_closed_out_as_a_whole(acme: Tenant, directory: Directory) -> None:
+    ada = await member(acme)
+    await directory.deactivate(ada)
+    assert (await acme.api.login("ada@example.com")).status == 401
+
+
+@pytest.mark.parametrize("why", ["not confirmed", "member elsewhere", "end user elsewhere", "known elsewhere"])
+async def test_of_an_account_that_others_share_the_membership_alone_is_closed(
+    acme: Tenant, twin: Tenant, directory: Directory, why: str
+) -> None:
+    if why == "not confirmed":
+        user_id = await member(acme, confirmed=False)
+    else:
+        user_id = (await directory.make("ada@example.com"))["id"]
+        await settle(acme, user_id, password=True)
+    match why:
+        case "member elsewhere":
+            await add_member(twin.pool, twin.org, UUID(user_id))
+        case "end user elsewhere":
+            await run_sql(
+                acme.pool,
+                """insert into end_users (org_id, user_id, email, deactivated, created_at)
+                   select %s, id, email, deactivated, now() from users where id = %s""",
+                twin.org,
+                UUID(user_id),
+            )
+        case "known elsewhere":
+            await run_sql(
+                acme.pool,
+                """insert into scim_users (org_id, user_id, provisioned, membership_id, joined_at, updated_at)
+                   values (%s, %s, true, gen_random_uuid(), now(), now())""",
+                twin.org,
+                UUID(user_id),
+            )
+    session = await sign_in(acme.ports, await account_of(acme, user_id), acme.org)
+    outside = await sign_in(acme.ports, await account_of(acme, user_id))
+    assert (await directory.deactivate(user_id)).json["active"] is False
+    assert (await acme.api.get("/api/user", token=session.access_token)).status == 401
+    assert (await acme.api.get("/api/user", token=outside.access_token)).status == 200
+    assert (await acme.api.get(acme.path, token=outside.access_token)).status == 403
+    assert (await acme.api.login("ada@example.com")).status == 200
+    assert (await acme.entry("user.deactivated"))["details"] == {"whole_account": False}
+    answer = await acme.api.post(acme.invitations, {"email": "ada@example.com", "role": "member"}, token=acme.token("owner"))
+    accepted = await acme.api.post("/api/invitations/accept", {"token": answer.json["token"]})
+    assert accepted.status == 400
+    assert (await directory.activate(user_id)).json["active"] is True
+    if why != "not confirmed":  # which it would be from now on
+        assert (await acme.api.get(acme.path, token=outside.access_token)).status == 200
+    await directory.deactivate(user_id)
+    assert (await directory.delete(user_id)).status == 204
+    assert problem(await directory.call("GET", f"/Users/{user_id}")) == (404, None)
+    assert (await acme.api.login("ada@example.com")).status == 200
+    assert (await acme.entry("user.removed"))["details"] == {"permanently": False, "role": "member"}
+    assert problem(await directory.add(user_id)) == (400, "invalidValue")
+
+
+async def test_whom_the_directory_has_deactivated_gets_into_no_service_of_the_organization(
+    acme: Tenant, twin: Tenant, directory: Directory
+) -> None:
+    """Not even as an end user, which they are besides (security.md C-5, T-5); those of others are open."""
+    user_id = (await directory.make("ada@example.com"))["id"]
+    await settle(acme, user_id, password=True)
+    await add_member(twin.pool, twin.org, UUID(user_id))
+    await add_service(acme.pool, acme.org, "shop")
+    await add_service(twin.pool, twin.org, "shop")
+
+    async def sign_in_to(org: str) -> Answer:
+        body = {"email": "ada@example.com", "password": PASSWORD, "org_slug": org, "service_slug": "shop"}
+        return await acme.api.post("/api/auth/login", body)
+
+    begun = (await sign_in_to("acme")).json
+    assert (await acme.api.get("/api/user", token=begun["access_token"])).json["service"] == "shop"
+    await directory.deactivate(user_id)
+    assert (await acme.api.get("/api/user", token=begun["access_token"])).status == 401
+    assert (await acme.api.post("/api/auth/refresh", {"refresh_token": begun["refresh_token"]})).status == 401
+    refused = await sign_in_to("acme")
+    assert (refused.status, refused.code) == (403, "FORBIDDEN")
+    assert (await sign_in_to("twin")).status == 200
+    await directory.activate(user_id)
+    assert (await sign_in_to("acme")).status == 200
+
+
+async def test_nothing_is_asserted_of_whom_the_directory_has_deactivated(
+    app: QuartTrio, clock: FakeClock, acme: Tenant, twin: Tenant, directory: Directory
+) -> None:
+    user_id = (await directory.make("ada@example.com"))["id"]
+    await settle(acme, user_id, password=True)
+    await add_member(twin.pool, twin.org, UUID(user_id))
+    application = await add_application(acme.ports, acme.pool, acme.org, "acme")
+    browser = Traveller(app, clock)
+    onward = await browser.sign_in_at(await browser.come_from(application), "ada@example.com", PASSWORD)
+    assert b"ada@example.com" in posted(await browser.open(onward)).document
+    await directory.deactivate(user_id)
+    refused = await browser.open(await browser.come_from(application))
+    assert refused.status == 403 or b"ada@example.com" not in posted(refused).document
+    await directory.activate(user_id)
+    assert b"ada@example.com" in posted(await browser.open(await browser.come_from(application))).document
+
+
+async def test_the_welcome_leads_to_a_password(acme: Tenant, directory: Directory, sent: FakeMailTransport) -> None:
+    await directory.make()
+    await deliver(acme.ports)
+    [letter] = sent.letters
+    assert (letter.to, letter.subject) == (GRACE, "Your new account - Acme")
+    token = link(letter)
+    answer = await acme.api.post("/api/auth/reset-password", {"token": token, "new_password": "another good password"})
+    assert answer.status == 200, answer.text
+    assert (await acme.api.login(GRACE, "another good password")).status == 200
+
+
+async def test_welcomes_are_limited_apart_from_what_people_need_to_get_in(
+    acme: Tenant, directory: Directory, sent: FakeMailTransport
+) -> None:
+    for _ in range(7):
+        made = await directory.make()
+        await deliver(acme.ports)
+        await directory.delete(made["id"])
+    assert len(sent.letters) == 5
+    await directory.make()
+    await acme.api.post("/api/auth/forgot-password", {"email": GRACE})
+    await deliver(acme.ports)
+    assert [letter.subject for letter in sent.letters[5:]] == ["Choose a new password - Gatehouse"]
+
+
+async def test_activating_counts_against_the_limit(acme: Tenant, directory: Directory) -> None:
+    made = await directory.make()
+    await directory.deactivate(made["id"])
+    await acme.allow(4)
+    await directory.make("next@acme.example")
+    assert problem(await directory.activate(made["id"])) == (400, None)
+    assert (await directory.get(f"/Users/{made['id']}"))["active"] is False
+
+
+async def test_whoever_is_made_inactive_is_welcomed_when_they_are_activated(acme: Tenant, directory: Directory) -> None:
+    made = await directory.make(active=False)
+    assert made["active"] is False
+    assert [(row[4], row[5]) for row in await people(acme)] == [(True, None)]
+    assert await run_sql(acme.pool, "select kind from mails") == []
+    await directory.activate(made["id"])
+    assert await run_sql(acme.pool, "select kind from mails") == [("welcome",)]
+
+
+async def test_an_account_that_is_the_organizations_is_deleted_for_good(acme: Tenant, directory: Directory) -> None:
+    made = await directory.make()
+    session = await sign_in(acme.ports, await account_of(acme, made["id"]))
+    assert (await directory.delete(made["id"])).status == 204
+    assert problem(await directory.delete(made["id"])) == (404, None)
+    assert (await acme.api.get("/api/user", token=session.access_token)).status == 401
+    assert await people(acme) == []
+    assert await run_sql(acme.pool, "select member_count from organizations where id = %s", acme.org) == [(3,)]
+    assert (await acme.entry("user.removed"))["details"] == {"permanently": True, "role": "member"}
+    assert (await directory.make())["id"] != made["id"]
+
+
+async def test_of_many_at_once_one_deletes(acme: Tenant, directory: Directory) -> None:
+    made = await directory.make()
+    answers = await everyone(5, lambda n: directory.delete(made["id"]) if n % 2 else directory.deactivate(made["id"]))
+    assert [answer.status for answer in answers].count(204) == 1
+    assert {answer.status for answer in answers} <= {200, 204, 404}
+    await acme.check()
+
+
+async def test_who_was_anonymized_can_only_be_removed(acme: Tenant, directory: Directory) -> None:
+    made = await directory.make(**FULL)
+    answer = await acme.api.delete(f"/api/privacy/forget/{made['id']}", token=acme.token("owner"))
+    assert answer.status == 200, answer.text
+    shown = await directory.get(f"/Users/{made['id']}")
+    assert (shown["active"], shown["displayName"], shown["externalId"], shown["name"]) == (False, None, None, None)
+    assert shown["userName"].startswith("anonymized-")
+    assert problem(await directory.activate(made["id"])) == (403, None)
+    assert problem(await directory.patch(made["id"], {"op": "replace", "path": "displayName", "value": "G"})) == (403, None)
+    assert (await directory.delete(made["id"])).status == 204
+    assert await run_sql(acme.pool, "select count(*) from users where id = %s", UUID(made["id"])) == [(1,)]
+
+
+async def test_the_privacy_of_whom_the_directory_deactivated_is_still_the_organizations_to_see_to(
+    acme: Tenant, twin: Tenant, directory: Directory
+) -> None:
+    shared = (await directory.make())["id"]
+    await add_member(twin.pool, twin.org, UUID(shared), confirmed=True)
+    await directory.deactivate(shared)
+    answer = await twin.api.delete(f"/api/privacy/forget/{shared}", token=twin.token("owner"))
+    assert answer.status == 403
+
+
+async def test_roles_stay_over_a_deactivation(acme: Tenant, directory: Directory) -> None:
+    admin = acme.id("admin")
+    await directory.deactivate(admin)
+    await directory.activate(admin)
+    assert (await acme.check())["admin"] == Role.ADMIN
