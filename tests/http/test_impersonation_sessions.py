@@ -181,6 +181,7 @@ REFUSED = {
     ("POST", "/api/organizations/<org_slug>/services/<service_slug>/api-keys"),
     ("POST", "/api/organizations/<org_slug>/services/<service_slug>/rotate-secret"),
     ("POST", "/api/organizations/<org_slug>/services/<service_slug>/saml/certificate"),
+    ("POST", "/api/organizations/<org_slug>/scim-tokens"),
     ("POST", "/api/organizations/<org_slug>/webhooks"),
     ("POST", "/api/organizations/<org_slug>/webhooks/<webhook_id>/rotate-secret"),
     # the organization itself
@@ -233,6 +234,8 @@ ALLOWED = {
             ("GET", "audit-log/event-types"),
             ("GET POST DELETE", "smtp"),
             ("POST", "smtp/test"),
+            ("GET", "scim-tokens"),
+            ("DELETE", "scim-tokens/<token_id>"),
             ("GET POST DELETE", "siem"),
             ("POST", "siem/test"),
             ("GET", "webhooks"),
