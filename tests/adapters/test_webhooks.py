@@ -287,7 +287,7 @@ async def test_nobody_reads_all_that_was_ever_delivered(ports: Ports, pool: Pool
         _, rows = await rows_looked_at(pool, "webhook_deliveries", mode, lambda connection: act(Deliveries(connection, make_vault())))
         return rows
 
-    # Counting the deliveries of the webhook, which are all that it was told in a month, and showing some: of none but these, by whatever plan.
+    # All that the webhook was told in a month is counted, and some of it shown: nothing else is read, whatever the plan.
     assert await looked_at(lambda of: of.page(org, hook.id, page, event_type="user.removed", delivered=None)) <= 2 * 300
     assert await looked_at(lambda of: of.page(org, hook.id, page, event_type=None, delivered=False)) <= 2 * 300
     assert await looked_at(lambda of: of.page(org, hook.id, page, event_type=None, delivered=None)) <= 2 * 300
