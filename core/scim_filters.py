@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from core.errors import Invalid
 from core.values import Email, is_plain, parse_id
@@ -262,7 +262,8 @@ class _Reader:
             raise FilterInvalid("a value is neither a text in quotation marks nor a number, true, false or null") from None
         if isinstance(found, str) and (len(found) > LONGEST_VALUE or not is_plain(found)):
             raise FilterInvalid(f"a value is longer than {LONGEST_VALUE} characters, or has some that are not allowed")
-        assert found is None or isinstance(found, str | int | float | bool), "no brackets or braces came in"
+        if not (found is None or isinstance(found, str | int | float | bool)):
+            raise FilterInvalid("a value is neither a text in quotation marks nor a number, true, false or null")
         return found
 
     def _quoted(self) -> str:
@@ -448,7 +449,7 @@ def _operand(field: Field, literal: Literal) -> Operand:
         case Kind.EXACT, str():
             return literal
         case Kind.TEXT, str():
-            return literal.lower()
+            return literal  # whoever compares takes the case away, from both in one way
         case Kind.ADDRESS, str():
             return Email.parse_part(literal)
         case Kind.FLAG, bool():
@@ -474,8 +475,10 @@ Value: TypeAlias = str | bool | datetime | frozenset[str] | None  # the last one
 
 
 def holds(found: Filter, value: Callable[[Field], Value]) -> bool:
-    """Whether the filter holds of what has these values; those of fields without case are in lower case."""
+    """Whether the filter holds of what has these values."""
     match found:
+        case Comparison(field, operator, operand) if field.kind is Kind.TEXT:
+            return _compares(_lower(value(field)), operator, _lower(operand))
         case Comparison(field, operator, operand):
             return _compares(value(field), operator, operand)
         case Known(field):
@@ -488,6 +491,10 @@ def holds(found: Filter, value: Callable[[Field], Value]) -> bool:
             return not holds(of, value)
 
 
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
 def _compares(value: Value, operator: Operator, operand: Operand) -> bool:
     match operator:
         case Operator.EQ:
@@ -496,13 +503,13 @@ def _compares(value: Value, operator: Operator, operand: Operand) -> bool:
             return value != operand
     match value, operand:
         case str(), str():
-            return _TEXTS[operator](value, operand)
+            return TEXTS[operator](value, operand)
         case datetime(), datetime():
             return _TIMES[operator](value, operand)
     return False
 
 
-_TEXTS: Final[Mapping[Operator, Callable[[str, str], bool]]] = {
+TEXTS: Final[Mapping[Operator, Callable[[str, str], bool]]] = {
     Operator.CO: lambda value, part: part in value,
     Operator.SW: str.startswith,
     Operator.EW: str.endswith,

@@ -109,7 +109,8 @@ def member_list(ports: Ports, caller: ScimClient) -> Batches[UUID]:
 
 
 async def replace(ports: Ports, caller: ScimClient, group_id: UUID, given: Mapping[str, Any]) -> Group:
-    """The group with these members, and no others but owners; its name stays (decisions, points 134 to 136).
+    """The group with these members, and no others but owners; its name stays (decisions, points 134 to 136). Where nothing is said of
+    members, they stay as well: whoever renames a group does not mean to empty the organization.
 
     Raises ValueInvalid, and what `_change` raises.
     """
@@ -117,8 +118,10 @@ async def replace(ports: Ports, caller: ScimClient, group_id: UUID, given: Mappi
     assert attribute is not None, "the schema has it"
     by_name = {GROUP.without_urn(name).lower(): value for name, value in given.items()}
     check_name(by_name.get("displayname"))
-    ids = by_name.get("members")
-    return await _change(ports, caller, group_id, MemberChanges(afresh=True, added=frozenset(member_ids(attribute, ids))))
+    if "members" not in by_name:
+        return await _change(ports, caller, group_id, MemberChanges())
+    named = frozenset(member_ids(attribute, by_name["members"]))
+    return await _change(ports, caller, group_id, MemberChanges(afresh=True, added=named))
 
 
 async def patch(ports: Ports, caller: ScimClient, group_id: UUID, operations: Sequence[Operation]) -> Group:
@@ -144,8 +147,13 @@ async def _change(ports: Ports, caller: ScimClient, group_id: UUID, changes: Mem
             leaving = [each for each in known.values() if each.user_id not in named and each.role is not None and not _stays(each)]
         else:
             leaving = [each for each in known.values() if each.user_id in removed and each.role is not None]
-            if any(_stays(each) for each in leaving):
+        if joining or leaving:
+            await tx.scim_users.lock(organization.id, [each.user_id for each in (*joining, *leaving)])
+        if leaving:  # somebody may have become a platform owner meanwhile, for which nobody holds the organization
+            leaving = list(await tx.scim_users.standings(organization.id, [each.user_id for each in leaving]))
+            if not changes.afresh and any(_stays(each) for each in leaving):
                 raise Untouchable
+            leaving = [each for each in leaving if not _stays(each)]
         make_room(organization, _counted(joining) - _counted(leaving))
         await _move(tx, organization.id, joining, leaving, now)
     return to_group(organization)
@@ -167,10 +175,7 @@ def _ids(texts: Collection[str]) -> set[UUID]:
 
 
 async def _move(tx: Transaction, org_id: UUID, joining: Sequence[Standing], leaving: Sequence[Standing], now: datetime) -> None:
-    """Let some in and others out, whose organization is locked."""
-    if not joining and not leaving:
-        return
-    await tx.scim_users.lock(org_id, [each.user_id for each in (*joining, *leaving)])
+    """Let some in and others out, who are locked, and their organization before them."""
     if leaving:
         await tx.scim_users.dismiss(org_id, [each.user_id for each in leaving], now)
         for each in leaving:

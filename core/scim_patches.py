@@ -8,19 +8,37 @@ one value, and values to remove beside a path instead of in its brackets, are wh
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from core.errors import Invalid
-from core.scim_filters import All, Compare, FilterInvalid, Not, Operator, Path, PathInvalid, Present, Some, Within, Written, parse_path
+from core.scim_filters import (
+    TEXTS,
+    All,
+    Compare,
+    FilterInvalid,
+    Not,
+    Operator,
+    Path,
+    PathInvalid,
+    Present,
+    Some,
+    Within,
+    Written,
+    parse_path,
+)
 from core.scim_schemas import Mutability, Type
 
 if TYPE_CHECKING:
     from core.scim_schemas import Attribute, Schema
 
 Resource = dict[str, Any]
+
+# Of an attribute of a user, and in one patch of one. Members are counted by nobody.
+MOST_VALUES: Final = 10
+MOST_OPERATIONS: Final = 1000
 
 
 class ValueInvalid(Invalid):
@@ -74,12 +92,19 @@ def read(attribute: Attribute, value: Any) -> Any:
     it does not name. None where it is nothing. Raises ValueInvalid."""
     if attribute.multi_valued:
         given = [] if value is None else value if isinstance(value, list) else [value]
+        _check_count(attribute, given)
         return [one for each in given if (one := _one(attribute, each)) is not None] or None
     if isinstance(value, list) and len(value) == 1:  # as Microsoft's clients send it, and with the value in an object of its own
         value = value[0]
         if attribute.type is not Type.COMPLEX and isinstance(value, Mapping):
             value = value.get("value")
     return _one(attribute, value)
+
+
+def _check_count(attribute: Attribute, values: Sequence[Any]) -> None:
+    # Each value is compared with each other one, and whoever sends a million has all others wait.
+    if len(values) > MOST_VALUES:
+        raise ValueInvalid(attribute.name, f"a list of at most {MOST_VALUES}")
 
 
 def _one(attribute: Attribute, value: Any) -> Any:
@@ -122,6 +147,8 @@ def read_resource(schema: Schema, given: Mapping[str, Any]) -> Resource:
 
 def patched(schema: Schema, resource: Mapping[str, Any], operations: Sequence[Operation]) -> Resource:
     """The resource after all operations. Raises ValueInvalid, ValueMissing, NotWritable, NoTarget, PathInvalid, FilterInvalid."""
+    if len(operations) > MOST_OPERATIONS:
+        raise ValueInvalid("Operations", f"a list of at most {MOST_OPERATIONS}")
     changed = copy.deepcopy(dict(resource))
     for operation in operations:
         if operation.path is None:
@@ -186,6 +213,8 @@ def _apply(resource: Resource, schema: Schema, op: Op, place: _Place, value: Any
         _apply_to_some(resource, op, place, value)
     else:
         _apply_to_all(resource, op, attribute, value)
+    if attribute.multi_valued:
+        _check_count(attribute, resource.get(attribute.name) or [])
     if attribute.required and not resource.get(attribute.name):
         raise NotWritable(attribute.name)
 
@@ -224,7 +253,7 @@ def _apply_to_all(resource: Resource, op: Op, attribute: Attribute, value: Any) 
         case Op.REPLACE:
             there = given
         case Op.REMOVE:  # with values beside the path, these alone
-            there = [each for each in there if not any(_contains(each, one) for one in given)] if given else []
+            there = [] if value is None else [each for each in there if not any(_contains(each, one) for one in given)]
     _put(resource, attribute.name, _one_primary(there, given))
 
 
@@ -286,12 +315,13 @@ def _described(written: Written | None, attribute: Attribute) -> Resource:
         case None:
             return {}
         case Compare(name, Operator.EQ, literal) if (sub := attribute.sub(name)) is not None:
-            return {sub.name: read(sub, literal)}
+            found = read(sub, literal)
+            return {} if found is None else {sub.name: found}
         case All(of):
-            found: Resource = {}
+            whole: Resource = {}
             for each in of:
-                found |= _described(each, attribute)
-            return found
+                whole |= _described(each, attribute)
+            return whole
     raise NoTarget("There is no value that the path leads to.")
 
 
@@ -320,17 +350,6 @@ def _sub(attribute: Attribute, name: str) -> Attribute:
     return found
 
 
-_COMPARISONS: Final[Mapping[Operator, Callable[[str, str], bool]]] = {
-    Operator.CO: lambda value, part: part in value,
-    Operator.SW: str.startswith,
-    Operator.EW: str.endswith,
-    Operator.GT: str.__gt__,
-    Operator.GE: str.__ge__,
-    Operator.LT: str.__lt__,
-    Operator.LE: str.__le__,
-}
-
-
 def _compares(sub: Attribute, operator: Operator, value: Any, literal: Any) -> bool:
     if sub.type is Type.BOOLEAN and isinstance(literal, str) and literal.lower() in ("true", "false"):
         literal = literal.lower() == "true"
@@ -340,7 +359,7 @@ def _compares(sub: Attribute, operator: Operator, value: Any, literal: Any) -> b
         return bool(value == literal) is (operator is Operator.EQ)
     if not isinstance(literal, str) or sub.type is Type.BOOLEAN:
         raise FilterInvalid(f"{sub.name} cannot be compared so")
-    return isinstance(value, str) and _COMPARISONS[operator](value, literal)
+    return isinstance(value, str) and TEXTS[operator](value, literal)
 
 
 # Groups, whose members are too many to be put together first and changed then
@@ -401,7 +420,7 @@ def _ids(place: _Place, value: Any, op: Op) -> set[str] | None:
         if op is not Op.REMOVE:
             raise NoTarget("Name those to add in the value, not in the path.")
         return _chosen(place.filter)
-    if op is Op.REMOVE and not value:
+    if op is Op.REMOVE and value is None:
         return None
     return set(member_ids(place.attribute, value))
 

@@ -164,7 +164,7 @@ def _readdressed(before: Mapping[str, Any], after: Resource) -> Resource:
     if after.get("userName") != before.get("userName") or emails == before.get("emails"):
         return after
     primary = [each for each in emails if each.get("primary")] or emails[:1]
-    return {**after, "userName": primary[0]["value"]} if primary and "value" in primary[0] else after
+    return {**after, "userName": primary[0]["value"]} if primary and primary[0].get("value") else after
 
 
 # What directories do

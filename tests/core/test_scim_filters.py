@@ -111,8 +111,8 @@ def test_depth_and_length_are_bounded() -> None:
 def test_what_a_filter_of_users_means() -> None:
     for text, meant in (
         ('userName eq "Ada@EXAMPLE.com"', Comparison(Field.ADDRESS, Operator.EQ, "ada@example.com")),
-        ('emails[type eq "WORK"]', Comparison(Field.ADDRESS_TYPE, Operator.EQ, "work")),
-        ('name.givenName co "AD"', Comparison(Field.GIVEN_NAME, Operator.CO, "ad")),
+        ('emails[type eq "WORK"]', Comparison(Field.ADDRESS_TYPE, Operator.EQ, "WORK")),
+        ('name.givenName co "AD"', Comparison(Field.GIVEN_NAME, Operator.CO, "AD")),
         ('displayName eq "Ada"', Comparison(Field.DISPLAY_NAME, Operator.EQ, "Ada")),
         ('active ne "FALSE"', Comparison(Field.ACTIVE, Operator.NE, False)),
         ("externalId eq null", Neither(Known(Field.EXTERNAL_ID))),
@@ -157,3 +157,9 @@ def test_paths() -> None:
     for text in ("a[", "a[]", "a[id pr", "a[id]"):
         with pytest.raises(FilterInvalid):
             parse_path(text)
+
+
+def test_what_is_no_literal_is_refused() -> None:
+    for text in ("userName eq {}", "userName eq {x", "userName eq }", "active eq nan", "userName eq []"):
+        with pytest.raises(FilterInvalid):
+            parse(text)

@@ -1,11 +1,14 @@
 """Groups of SCIM over HTTP (identity.md sections 2.7 and 4.6; decisions, points 134 to 138; security.md C-1, C-3 and C-6)."""
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
+from adapters.postgres.scim_users import ScimUsers
 from core.scim_schemas import GROUP_URN
+from tests.adapters.rows import in_another_task
 from tests.builders import add_account, add_member, everyone, run_sql, sign_in
 from tests.scim import GRACE, Directory, directory_of, problem
 from tests.tenants import Tenant
@@ -300,3 +303,34 @@ async def test_an_admitted_member_whom_others_share_has_not_taken_part(acme: Ten
     await directory.add(first)
     assert (await acme.members())["first@acme.example"] == ("member", False)
     await add_member(twin.pool, twin.org, UUID(first))
+
+
+async def test_whoever_says_nothing_of_members_removes_none(acme: Tenant, directory: Directory) -> None:
+    await provisioned(directory, "grace", "ada")
+    before = await directory.group()
+    renamed = {"schemas": [GROUP_URN], "displayName": "Acme"}
+    for answer in (
+        await directory.call("PUT", directory.group_path, renamed),
+        await directory.call("PUT", directory.group_path, {}),
+        await directory.patch_group({"op": "remove", "path": "members", "value": []}),
+    ):
+        assert answer.status == 200, answer.text
+        assert await directory.group() == before
+    assert (await directory.put_group()).status == 200
+    assert await directory.group() == {acme.id("owner")}
+
+
+async def test_whoever_becomes_a_platform_owner_meanwhile_stays(
+    acme: Tenant, directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [one] = await provisioned(directory, "grace")
+    lock = ScimUsers.lock
+
+    async def promoted_first(self: ScimUsers, org_id: UUID, user_ids: Sequence[UUID]) -> None:
+        await in_another_task(lambda: run_sql(acme.pool, "update users set is_platform_owner = true where id = %s", UUID(one)))
+        await lock(self, org_id, user_ids)
+
+    monkeypatch.setattr(ScimUsers, "lock", promoted_first)
+    assert (await directory.remove(one)).status == 403
+    assert (await directory.put_group(acme.id("owner"))).status == 200
+    assert one in await directory.group()
