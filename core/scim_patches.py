@@ -36,9 +36,11 @@ if TYPE_CHECKING:
 
 Resource = dict[str, Any]
 
-# Of an attribute of a user, and in one patch of one. Members are counted by nobody.
+# Of an attribute of a user; members are counted by nobody. And of one patch: each operation takes its time, and whoever sends as many as a
+# body holds has all others wait.
 MOST_VALUES: Final = 10
 MOST_OPERATIONS: Final = 1000
+MOST_OPERATIONS_ON_MEMBERS: Final = 10_000
 
 
 class ValueInvalid(Invalid):
@@ -147,8 +149,7 @@ def read_resource(schema: Schema, given: Mapping[str, Any]) -> Resource:
 
 def patched(schema: Schema, resource: Mapping[str, Any], operations: Sequence[Operation]) -> Resource:
     """The resource after all operations. Raises ValueInvalid, ValueMissing, NotWritable, NoTarget, PathInvalid, FilterInvalid."""
-    if len(operations) > MOST_OPERATIONS:
-        raise ValueInvalid("Operations", f"a list of at most {MOST_OPERATIONS}")
+    _check_operations(operations, MOST_OPERATIONS)
     changed = copy.deepcopy(dict(resource))
     for operation in operations:
         if operation.path is None:
@@ -162,6 +163,11 @@ def patched(schema: Schema, resource: Mapping[str, Any], operations: Sequence[Op
                 raise ValueMissing
             _apply(changed, schema, operation.op, found, operation.value)
     return changed
+
+
+def _check_operations(operations: Sequence[Operation], most: int) -> None:
+    if len(operations) > most:
+        raise ValueInvalid("Operations", f"a list of at most {most}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,6 +385,7 @@ def member_changes(schema: Schema, operations: Sequence[Operation]) -> MemberCha
 
     Raises ValueInvalid, ValueMissing, NotWritable, NoTarget, PathInvalid, FilterInvalid.
     """
+    _check_operations(operations, MOST_OPERATIONS_ON_MEMBERS)
     afresh, added, removed = False, set[str](), set[str]()
     for operation in operations:
         for place, value in _members(schema, operation):

@@ -320,6 +320,13 @@ async def test_whoever_says_nothing_of_members_removes_none(acme: Tenant, direct
     assert await directory.group() == {acme.id("owner")}
 
 
+async def test_a_patch_of_the_group_has_ten_thousand_operations_at_most(directory: Directory) -> None:
+    """One operation may name as many members as a body holds."""
+    remove = {"op": "remove", "path": 'members[value eq "x"]'}
+    assert (await directory.patch_group(*[remove] * 10_000)).status == 200
+    assert problem(await directory.patch_group(*[remove] * 10_001)) == (400, "invalidValue")
+
+
 async def test_whoever_becomes_a_platform_owner_meanwhile_stays(
     acme: Tenant, directory: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
