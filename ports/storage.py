@@ -1266,6 +1266,10 @@ class ScimUsers(ScimUsersRead, Protocol):
         """Give the person the membership again that was put away, and count it."""
         ...
 
+    async def release(self, org_id: UUID, now: datetime) -> None:
+        """Open all accounts again that the directory has closed as a whole; they are locked for that."""
+        ...
+
     async def forget(self, org_id: UUID, user_id: UUID) -> None:
         """The directory knows the person no more, unless they are a member."""
         ...

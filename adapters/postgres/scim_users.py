@@ -259,6 +259,27 @@ class ScimUsers(Repository):
             now=now,
         )
 
+    async def release(self, org_id: UUID, now: datetime) -> None:
+        # The accounts first, and then their relations, each in one order, as whoever opens a single one locks them.
+        closed = await self._all(
+            lambda row: row[0],
+            """
+            select u.id from users u
+            where u.id in (select user_id from scim_users where org_id = %(org_id)s and whole_account)
+            order by u.id for no key update""",
+            org_id=org_id,
+        )
+        if closed:
+            await self._run(
+                """
+                with held as materialized (
+                    select 1 from service_users where user_id = any(%(user_ids)s) order by user_id, service_id for no key update)
+                update users set deactivated_at = null, updated_at = %(now)s
+                from (select count(*) from held) before where id = any(%(user_ids)s)""",
+                user_ids=closed,
+                now=now,
+            )
+
     async def forget(self, org_id: UUID, user_id: UUID) -> None:
         await self._run("delete from scim_users where org_id = %(org_id)s and user_id = %(user_id)s", org_id=org_id, user_id=user_id)
 

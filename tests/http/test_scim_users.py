@@ -520,6 +520,21 @@ async def test_an_account_that_is_the_organizations_is_closed_and_opened_again(a
     assert [row[0] for row in await run_sql(acme.pool, "select kind from mails")] == ["welcome"]
 
 
+async def test_with_the_organization_goes_what_its_directory_has_closed(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+    ids = {}
+    for tenant in (acme, twin):
+        here = await directory_of(tenant)
+        made = await here.make(f"{tenant.slug}@example.com")
+        ids[tenant.slug] = made["id"]
+        await settle(tenant, made["id"], password=True)
+        await here.deactivate(made["id"])
+        assert (await tenant.api.login(f"{tenant.slug}@example.com")).status == 401
+    assert (await acme.api.delete(acme.path, token=acme.token("owner"))).status == 204
+    assert (await acme.api.login(f"{acme.slug}@example.com")).status == 200
+    assert (await twin.api.login(f"{twin.slug}@example.com")).status == 401
+    assert await run_sql(acme.pool, "select user_id from scim_users where whole_account") == [(UUID(ids[twin.slug]),)]
+
+
 async def test_a_member_who_took_part_and_is_nowhere_else_is_closed_out_as_a_whole(acme: Tenant, directory: Directory) -> None:
     ada = await member(acme)
     await directory.deactivate(ada)
