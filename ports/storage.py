@@ -1250,6 +1250,10 @@ class ScimUsers(ScimUsersRead, Protocol):
         """Lock the memberships and then the accounts of these people."""
         ...
 
+    def outside_soon(self, org_id: UUID) -> Soon[int]:
+        """How many the directory knows who are no members, known with the next statement."""
+        ...
+
     async def provision(self, account: Account, membership: Membership, description: Description) -> None:
         """A new account, which the directory has made, is a member from now on; counted. Raises EmailTaken."""
         ...

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from adapters.postgres.accounts import INSERT, columns
 from adapters.postgres.scim_filters import ACTIVE, UPDATED, condition
-from adapters.postgres.statements import Repository, Row
+from adapters.postgres.statements import Repository, Row, Soon
 from core.access import Role
 from core.accounts import Account, EmailTaken
 from core.organizations import Membership
@@ -39,9 +39,8 @@ SHOWN: Final = f"""
     from page k cross join lateral ({ACCOUNT}) u left join lateral ({DESCRIPTION}) s on true"""
 DESCRIBED: Final = "left join scim_users s on s.org_id = %(org_id)s and s.user_id = k.user_id"
 # How many the directory knows: members are counted as they come and go, and the others are few as a rule.
-TOTAL: Final = """
-    coalesce((select member_count from organizations where id = %(org_id)s), 0)
-    + (select count(*) from scim_users where org_id = %(org_id)s and membership_id is not null)"""
+OUTSIDE: Final = "(select count(*) from scim_users where org_id = %(org_id)s and membership_id is not null)"
+TOTAL: Final = f"coalesce((select member_count from organizations where id = %(org_id)s), 0) + {OUTSIDE}"
 ORDER: Final = "joined_at, membership_id"
 # Each of the two in the order of its index, and then both together: as one, they would be sorted whole for each page.
 PAGE: Final = f"""
@@ -162,6 +161,9 @@ class ScimUsers(Repository):
             org_id=org_id,
             user_ids=list(user_ids),
         )
+
+    def outside_soon(self, org_id: UUID) -> Soon[int]:
+        return self._one_soon(lambda row: int(row[0]), f"select {OUTSIDE}", org_id=org_id)
 
     async def provision(self, account: Account, membership: Membership, description: Description) -> None:
         # One statement, because everybody whom a directory makes waits for it.

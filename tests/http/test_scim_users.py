@@ -168,6 +168,20 @@ async def test_the_limit_of_members_holds(acme: Tenant, directory: Directory) ->
     assert await people(acme, "next@acme.example") == []
 
 
+async def test_who_is_put_away_counts_apart_and_is_limited_too(acme: Tenant, directory: Directory) -> None:
+    await acme.allow(5)
+    made = [await directory.make(f"p{n}@acme.example", active=False) for n in range(4)]
+    left = await directory.make("left@acme.example")
+    assert (await directory.remove(left["id"])).status == 200
+    for active in (True, False):
+        answer = await directory.try_make(active=active)
+        assert problem(answer) == (400, None)
+        assert "5 people" in answer.json["detail"]
+        assert await people(acme) == []
+    assert (await directory.delete(made[0]["id"])).status == 204
+    await directory.make()
+
+
 async def test_of_many_at_once_as_many_are_made_as_there_is_room_for(acme: Tenant, directory: Directory) -> None:
     await acme.allow(5)
     answers = await everyone(5, lambda n: directory.try_make(f"p{n}@acme.example"))
