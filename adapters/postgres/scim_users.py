@@ -142,10 +142,13 @@ class ScimUsers(Repository):
         )
 
     async def standings(self, org_id: UUID, user_ids: Collection[UUID] | None) -> list[Standing]:
-        those = "" if user_ids is None else "where g.user_id = any(%(user_ids)s)"
+        # Who was anonymized and is out of the group cannot come back to it.
+        those = "" if user_ids is None else "and g.user_id = any(%(user_ids)s)"
         return await self._all(
             lambda row: Standing(row[0], None if row[1] is None else Role(row[1]), row[2], row[3]),
-            f"select g.user_id, g.role, g.is_deactivated, u.is_platform_owner from {GROUP} g join users u on u.id = g.user_id {those}",
+            f"""
+            select g.user_id, g.role, g.is_deactivated, u.is_platform_owner from {GROUP} g join users u on u.id = g.user_id
+            where (g.role is not null or u.anonymized_at is null) {those}""",
             org_id=org_id,
             user_ids=None if user_ids is None else list(user_ids),
         )
@@ -292,7 +295,7 @@ class ScimUsers(Repository):
                 select s.org_id, s.user_id, s.deactivated_at is not null as waits,
                        case when u.origin = 'scim' and u.origin_org_id = s.org_id then %(now)s::timestamptz end as confirmed_at
                 from scim_users s join users u on u.id = s.user_id
-                where s.org_id = %(org_id)s and s.user_id = any(%(user_ids)s)),
+                where s.org_id = %(org_id)s and s.user_id = any(%(user_ids)s) and u.anonymized_at is null),
             added as (
                 insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
                 select gen_random_uuid(), org_id, user_id, 'member', %(now)s, confirmed_at from coming where not waits

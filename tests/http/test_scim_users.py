@@ -723,6 +723,18 @@ async def test_who_was_anonymized_can_only_be_removed(acme: Tenant, directory: D
     assert await run_sql(acme.pool, "select count(*) from users where id = %s", UUID(made["id"])) == [(1,)]
 
 
+async def test_who_was_anonymized_does_not_come_back_to_the_group(acme: Tenant, directory: Directory) -> None:
+    gone, other = (await directory.make())["id"], (await directory.make("other@acme.example"))["id"]
+    answer = await acme.api.delete(f"/api/privacy/forget/{gone}", token=acme.token("owner"))
+    assert answer.status == 200, answer.text
+    for each in (gone, other):
+        assert (await directory.remove(each)).status == 200
+    assert problem(await directory.add(gone, other)) == (400, "invalidValue")
+    assert problem(await directory.put_group(gone)) == (400, "invalidValue")
+    assert (await directory.add(other)).status == 200
+    assert await directory.group() == {*(acme.id(name) for name in acme.people), other}
+
+
 async def test_the_privacy_of_whom_the_directory_deactivated_is_still_the_organizations_to_see_to(
     acme: Tenant, twin: Tenant, directory: Directory
 ) -> None:
