@@ -745,6 +745,30 @@ async def test_the_privacy_of_whom_the_directory_deactivated_is_still_the_organi
     assert answer.status == 403
 
 
+async def test_whom_the_directory_put_away_can_be_demoted(acme: Tenant, directory: Directory) -> None:
+    admin = acme.id("admin")
+    await directory.deactivate(admin)
+    answer = await acme.set_role("owner", "admin", "member")
+    assert (answer.status, answer.json["membership"]["role"]) == (200, "member")
+    assert "admin" not in await acme.check()
+    assert (await acme.entry("user.role_updated"))["details"] == {"old_role": "admin", "new_role": "member"}
+    await directory.activate(admin)
+    assert (await acme.check())["admin"] == Role.MEMBER
+
+
+async def test_whom_the_directory_put_away_can_be_removed(acme: Tenant, directory: Directory) -> None:
+    admin = acme.id("admin")
+    await directory.deactivate(admin)
+    assert (await acme.remove("owner", "admin")).status == 200
+    assert (await acme.entry("user.removed"))["details"] == {"role": "admin"}
+    assert admin not in await directory.group()
+    assert (await acme.remove("owner", "admin")).status == 404
+    assert (await acme.set_role("owner", "admin", "member")).status == 404
+    assert (await directory.get(f"/Users/{admin}"))["active"] is False  # they still are kept out, until the directory says otherwise
+    await directory.activate(admin)
+    assert "admin" not in await acme.check()
+
+
 async def test_roles_stay_over_a_deactivation(acme: Tenant, directory: Directory) -> None:
     admin = acme.id("admin")
     await directory.deactivate(admin)
