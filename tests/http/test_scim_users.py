@@ -769,6 +769,19 @@ async def test_whom_the_directory_put_away_can_be_removed(acme: Tenant, director
     assert "admin" not in await acme.check()
 
 
+async def test_an_export_has_the_membership_that_was_put_away(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+    admin = acme.people["admin"].id
+    await add_member(twin.pool, twin.org, admin)
+    async with acme.ports.storage.reading() as read:
+        before = await read.privacy.memberships(admin, None, None, 10)
+    await directory.deactivate(admin)
+    async with acme.ports.storage.reading() as read:
+        assert await read.privacy.memberships(admin, None, None, 10) == before
+        assert [each.org_slug for each in await read.privacy.memberships(admin, {acme.org}, None, 10)] == ["acme"]
+        assert await read.privacy.memberships(admin, None, before[0], 10) == before[1:]
+    assert len(before) == 2
+
+
 async def test_roles_stay_over_a_deactivation(acme: Tenant, directory: Directory) -> None:
     admin = acme.id("admin")
     await directory.deactivate(admin)
