@@ -101,10 +101,17 @@ async def listed(ports: Ports, caller: Member, role: Role | None, page: Page) ->
 
 
 async def find(ports: Ports, caller: Member, user_id: UUID) -> None:
-    """Raises MemberNotFound unless this person is a member of the organization that the caller acts in."""
+    """Raises MemberNotFound unless this person is a member of the organization that the caller acts in, or would be, had its directory not
+    deactivated them."""
     async with ports.storage.reading() as read:
         if not await read.members.exists(caller.acts_in.id, user_id):
             raise MemberNotFound
+
+
+async def _enter(tx: Transaction, org_id: UUID, user_id: UUID) -> Membership:
+    """The membership of somebody in a locked organization, locked; or the one that the directory has put away, which gives them back what
+    they were if nobody changes it. Raises MemberNotFound."""
+    return await tx.members.lock(org_id, user_id) or await tx.members.put_away(org_id, user_id) or refuse(MemberNotFound)
 
 
 async def change_role(ports: Ports, caller: Member, user_id: UUID, role: str) -> ListedMember:
@@ -115,7 +122,7 @@ async def change_role(ports: Ports, caller: Member, user_id: UUID, role: str) ->
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.enter(tx, caller, Capability.ROLES_MANAGE)
-        target = await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound)
+        target = await _enter(tx, organization.id, user_id)
         if user_id == caller.user_id:
             raise OwnRole
         if target.role is Role.OWNER:
@@ -137,7 +144,7 @@ async def remove(ports: Ports, caller: Member, user_id: UUID) -> None:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.enter(tx, caller, Capability.MEMBERS_MANAGE)
-        target = await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound)
+        target = await _enter(tx, organization.id, user_id)
         if user_id == caller.user_id:
             raise OwnRemoval
         if target.role is Role.OWNER:

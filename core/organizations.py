@@ -229,8 +229,10 @@ async def delete(ports: Ports, caller: Member) -> None:
 async def remove(tx: Transaction, organization: Organization, now: datetime) -> None:
     """Delete a locked organization for good, with all that belongs to it (decisions, point 240).
 
-    The accounts of its members stay. Of a large one, the housekeeper removes the rest of the records, which nobody can reach any more.
+    The accounts of its members stay, and those that its directory has closed are open again: nobody else could open them (decisions, point
+    132). Of a large one, the housekeeper removes the rest of the records, which nobody can reach any more.
     """
+    await tx.scim_users.release(organization.id, now)
     await tx.organizations.delete(organization.id, now)
     await tx.organizations.purge(organization.id, PURGED_AT_ONCE)
     tx.record(events.organization_deleted(organization))

@@ -65,6 +65,17 @@ class MembersFull(Invalid):
         super().__init__(f"The organization may have {limit} members, and there is no room for more.")
 
 
+class OutsideFull(MembersFull):
+    """The directory has put away as many people as there may be members."""
+
+    def __init__(self, limit: int) -> None:
+        Invalid.__init__(
+            self,
+            f"Your directory has deactivated, or taken out of the group, {limit} people or more, which is as many as the organization may "
+            "have members. Delete some of them before you provision others.",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Description:
     """What a directory says of a person, and nobody else."""
@@ -187,19 +198,24 @@ async def create(ports: Ports, caller: ScimClient, resource: Mapping[str, Any]) 
     """A new account with this address, verified and without a password, which is a member of the organization; unless it is not active yet.
     A mail welcomes its holder.
 
-    An account that there is stays as it is, whosesoever it is (security.md C-2). Raises ValueInvalid, EmailInvalid, EmailTaken,
-    MembersFull, and what scim_tokens.enter raises.
+    An account that there is stays as it is, whosesoever it is (security.md C-2). Whom the directory has put away counts against no limit of
+    members, but nobody new is made while there are as many of them as there may be members: each has an address that its holder, who need
+    not know of any of this, could have an account of their own with. Raises ValueInvalid, EmailInvalid, EmailTaken, MembersFull,
+    OutsideFull, and what scim_tokens.enter raises.
     """
     new, now = wanted(read_resource(USER, resource)), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, live = await scim_tokens.enter_soon(tx, caller, now)
         account = new_account(new.email, None, now, verified=True, origin=Origin.SCIM, org_id=organization.id)
         make_room(organization, 1)
+        outside = tx.scim_users.outside_soon(organization.id)
         # Born here, so the membership counts (the terms of security.md).
         membership = Membership(id=new_id(), org_id=organization.id, user_id=account.id, role=Role.MEMBER, created_at=now, confirmed_at=now)
         await tx.scim_users.provision(account, membership, new.description)
         if live.value is None:
             raise ScimTokenInvalid
+        if (outside.value or 0) >= organization.user_limit.value:
+            raise OutsideFull(organization.user_limit.value)
         for event in events.provisioned(organization.id, account.id):
             tx.record(event)
         tx.record(events.joined(organization.id, account.id, Role.MEMBER))

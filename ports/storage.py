@@ -797,7 +797,7 @@ class MembersRead(Protocol):
         ...
 
     async def exists(self, org_id: UUID, user_id: UUID) -> bool:
-        """Whether this person is a member of the organization."""
+        """Whether this person is a member of the organization, or one whose membership its directory has put away."""
         ...
 
 
@@ -808,14 +808,21 @@ class Members(MembersRead, Protocol):
         """The membership, locked until the transaction ends."""
         ...
 
+    async def put_away(self, org_id: UUID, user_id: UUID) -> Membership | None:
+        """The membership that the organization's directory has put away, and would give back. Nobody changes it but who holds the
+        organization."""
+        ...
+
     async def add(self, membership: Membership) -> None:
         """Also counts it. Raises AlreadyAMember."""
         ...
 
-    async def set_role(self, org_id: UUID, user_id: UUID, role: Role) -> None: ...
+    async def set_role(self, org_id: UUID, user_id: UUID, role: Role) -> None:
+        """Of the membership, or of the one that is put away."""
+        ...
 
     async def remove(self, org_id: UUID, user_id: UUID) -> None:
-        """Also counts it out."""
+        """Also counts it out. Nothing gives one back that was put away."""
         ...
 
 
@@ -1250,6 +1257,10 @@ class ScimUsers(ScimUsersRead, Protocol):
         """Lock the memberships and then the accounts of these people."""
         ...
 
+    def outside_soon(self, org_id: UUID) -> Soon[int]:
+        """How many the directory knows who are no members, known with the next statement."""
+        ...
+
     async def provision(self, account: Account, membership: Membership, description: Description) -> None:
         """A new account, which the directory has made, is a member from now on; counted. Raises EmailTaken."""
         ...
@@ -1264,6 +1275,10 @@ class ScimUsers(ScimUsersRead, Protocol):
 
     async def reactivate(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
         """Give the person the membership again that was put away, and count it."""
+        ...
+
+    async def release(self, org_id: UUID, now: datetime) -> None:
+        """Open all accounts again that the directory has closed as a whole; they are locked for that."""
         ...
 
     async def forget(self, org_id: UUID, user_id: UUID) -> None:

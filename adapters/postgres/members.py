@@ -58,13 +58,28 @@ class Members(Repository):
 
     async def exists(self, org_id: UUID, user_id: UUID) -> bool:
         return await self._exists(
-            "select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s", org_id=org_id, user_id=user_id
+            """
+            select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s
+            union all
+            select 1 from scim_users where org_id = %(org_id)s and user_id = %(user_id)s and role is not null""",
+            org_id=org_id,
+            user_id=user_id,
         )
 
     async def lock(self, org_id: UUID, user_id: UUID) -> Membership | None:
         return await self._one(
             to_membership,
             f"select {COLUMNS} from memberships m where m.org_id = %(org_id)s and m.user_id = %(user_id)s for no key update",
+            org_id=org_id,
+            user_id=user_id,
+        )
+
+    async def put_away(self, org_id: UUID, user_id: UUID) -> Membership | None:
+        return await self._one(
+            to_membership,
+            """
+            select membership_id, org_id, user_id, role, joined_at, confirmed_at from scim_users
+            where org_id = %(org_id)s and user_id = %(user_id)s and role is not null""",
             org_id=org_id,
             user_id=user_id,
         )
@@ -90,7 +105,10 @@ class Members(Repository):
 
     async def set_role(self, org_id: UUID, user_id: UUID, role: Role) -> None:
         await self._run(
-            "update memberships set role = %(role)s where org_id = %(org_id)s and user_id = %(user_id)s",
+            """
+            with away as (
+                update scim_users set role = %(role)s where org_id = %(org_id)s and user_id = %(user_id)s and role is not null)
+            update memberships set role = %(role)s where org_id = %(org_id)s and user_id = %(user_id)s""",
             org_id=org_id,
             user_id=user_id,
             role=role,
@@ -105,7 +123,10 @@ class Members(Repository):
                 update scim_users s set membership_id = r.id, joined_at = r.created_at
                 from removed r where s.org_id = r.org_id and s.user_id = r.user_id and s.provisioned),
             unknown as (
-                delete from scim_users s using removed r where s.org_id = r.org_id and s.user_id = r.user_id and not s.provisioned)
+                delete from scim_users s using removed r where s.org_id = r.org_id and s.user_id = r.user_id and not s.provisioned),
+            away as (
+                update scim_users set role = null, confirmed_at = null
+                where org_id = %(org_id)s and user_id = %(user_id)s and role is not null)
             update organizations o set member_count = member_count - 1 from removed where o.id = removed.org_id""",
             org_id=org_id,
             user_id=user_id,

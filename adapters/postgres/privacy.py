@@ -223,7 +223,11 @@ class Privacy(Repository):
         return await self._all(
             to_membership,
             f"""
-            select m.id, o.id, o.slug, m.role, m.created_at from memberships m join organizations o on o.id = m.org_id
+            select m.id, o.id, o.slug, m.role, m.created_at
+            from (select id, org_id, user_id, role, created_at from memberships
+                  union all
+                  select membership_id, org_id, user_id, role, joined_at from scim_users where role is not null) m
+            join organizations o on o.id = m.org_id
             where m.user_id = %(user_id)s {there} {later} order by m.created_at, m.id limit %(limit)s""",
             user_id=user_id,
             within=_listed(within),

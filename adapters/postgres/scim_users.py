@@ -8,7 +8,7 @@ from uuid import UUID
 
 from adapters.postgres.accounts import INSERT, columns
 from adapters.postgres.scim_filters import ACTIVE, UPDATED, condition
-from adapters.postgres.statements import Repository, Row
+from adapters.postgres.statements import Repository, Row, Soon
 from core.access import Role
 from core.accounts import Account, EmailTaken
 from core.organizations import Membership
@@ -39,9 +39,8 @@ SHOWN: Final = f"""
     from page k cross join lateral ({ACCOUNT}) u left join lateral ({DESCRIPTION}) s on true"""
 DESCRIBED: Final = "left join scim_users s on s.org_id = %(org_id)s and s.user_id = k.user_id"
 # How many the directory knows: members are counted as they come and go, and the others are few as a rule.
-TOTAL: Final = """
-    coalesce((select member_count from organizations where id = %(org_id)s), 0)
-    + (select count(*) from scim_users where org_id = %(org_id)s and membership_id is not null)"""
+OUTSIDE: Final = "(select count(*) from scim_users where org_id = %(org_id)s and membership_id is not null)"
+TOTAL: Final = f"coalesce((select member_count from organizations where id = %(org_id)s), 0) + {OUTSIDE}"
 ORDER: Final = "joined_at, membership_id"
 # Each of the two in the order of its index, and then both together: as one, they would be sorted whole for each page.
 PAGE: Final = f"""
@@ -143,10 +142,13 @@ class ScimUsers(Repository):
         )
 
     async def standings(self, org_id: UUID, user_ids: Collection[UUID] | None) -> list[Standing]:
-        those = "" if user_ids is None else "where g.user_id = any(%(user_ids)s)"
+        # Who was anonymized and is out of the group cannot come back to it.
+        those = "" if user_ids is None else "and g.user_id = any(%(user_ids)s)"
         return await self._all(
             lambda row: Standing(row[0], None if row[1] is None else Role(row[1]), row[2], row[3]),
-            f"select g.user_id, g.role, g.is_deactivated, u.is_platform_owner from {GROUP} g join users u on u.id = g.user_id {those}",
+            f"""
+            select g.user_id, g.role, g.is_deactivated, u.is_platform_owner from {GROUP} g join users u on u.id = g.user_id
+            where (g.role is not null or u.anonymized_at is null) {those}""",
             org_id=org_id,
             user_ids=None if user_ids is None else list(user_ids),
         )
@@ -162,6 +164,9 @@ class ScimUsers(Repository):
             org_id=org_id,
             user_ids=list(user_ids),
         )
+
+    def outside_soon(self, org_id: UUID) -> Soon[int]:
+        return self._one_soon(lambda row: int(row[0]), f"select {OUTSIDE}", org_id=org_id)
 
     async def provision(self, account: Account, membership: Membership, description: Description) -> None:
         # One statement, because everybody whom a directory makes waits for it.
@@ -259,6 +264,27 @@ class ScimUsers(Repository):
             now=now,
         )
 
+    async def release(self, org_id: UUID, now: datetime) -> None:
+        # The accounts first, and then their relations, each in one order, as whoever opens a single one locks them.
+        closed = await self._all(
+            lambda row: row[0],
+            """
+            select u.id from users u
+            where u.id in (select user_id from scim_users where org_id = %(org_id)s and whole_account)
+            order by u.id for no key update""",
+            org_id=org_id,
+        )
+        if closed:
+            await self._run(
+                """
+                with held as materialized (
+                    select 1 from service_users where user_id = any(%(user_ids)s) order by user_id, service_id for no key update)
+                update users set deactivated_at = null, updated_at = %(now)s
+                from (select count(*) from held) before where id = any(%(user_ids)s)""",
+                user_ids=closed,
+                now=now,
+            )
+
     async def forget(self, org_id: UUID, user_id: UUID) -> None:
         await self._run("delete from scim_users where org_id = %(org_id)s and user_id = %(user_id)s", org_id=org_id, user_id=user_id)
 
@@ -269,7 +295,7 @@ class ScimUsers(Repository):
                 select s.org_id, s.user_id, s.deactivated_at is not null as waits,
                        case when u.origin = 'scim' and u.origin_org_id = s.org_id then %(now)s::timestamptz end as confirmed_at
                 from scim_users s join users u on u.id = s.user_id
-                where s.org_id = %(org_id)s and s.user_id = any(%(user_ids)s)),
+                where s.org_id = %(org_id)s and s.user_id = any(%(user_ids)s) and u.anonymized_at is null),
             added as (
                 insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
                 select gen_random_uuid(), org_id, user_id, 'member', %(now)s, confirmed_at from coming where not waits

@@ -11,6 +11,7 @@ from typing import Any, Final, TypedDict, Unpack, overload
 from urllib.parse import urlencode
 
 from quart import Quart, Response, g, request
+from werkzeug.datastructures import Headers
 
 from core import access as rules
 from core import api_keys, billing, browser, impersonation, scim_tokens, sessions, signing_keys
@@ -111,9 +112,9 @@ async def _as_anybody(_: Access) -> None:
     g.caller = anonymous()
 
 
-def bearer_token() -> str:
+def bearer_token(headers: Headers | None = None) -> str:
     """The token of the Authorization header, which is the only place one is taken from (security.md J-7)."""
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    scheme, _, token = (request.headers if headers is None else headers).get("Authorization", "").partition(" ")
     token = token.lstrip(" ")
     if scheme.lower() != "bearer" or not token:
         raise Unauthenticated

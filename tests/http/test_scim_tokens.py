@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 from quart_trio import QuartTrio
+from werkzeug.exceptions import RequestEntityTooLarge
 
 from core.scim_schemas import GROUP, GROUP_URN, USER, USER_URN
 from core.scim_tokens import MOST
@@ -160,6 +161,35 @@ async def test_bodies_have_limits_of_their_own(directory: Directory) -> None:
     members = [{"value": directory.tenant.id("member"), "display": "y" * 100} for _ in range(12_000)]
     answer = await directory.call("PUT", directory.group_path, {"schemas": [GROUP_URN], "members": members})
     assert answer.status == 200
+
+
+async def test_nothing_large_is_kept_of_whoever_is_no_directory(
+    app: QuartTrio, acme: Tenant, directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[int | None] = []
+    handle = app.handle_request
+
+    async def watched(request: Any) -> Any:
+        try:
+            kept.append(len(await request.body))
+        except RequestEntityTooLarge:
+            kept.append(None)
+        return await handle(request)
+
+    monkeypatch.setattr(app, "handle_request", watched)
+    small = {"schemas": [USER_URN], "userName": GRACE}
+    large = {**small, "x": "y" * (300 * 1024)}
+    for token in ("x", directory.token + "x", directory.token[:-1], acme.token("owner")):
+        assert problem(await directory.call("POST", "/Users", large, token=token)) == (401, None)
+        assert kept.pop() is None
+        assert problem(await directory.call("POST", "/Users", small, token=token)) == (401, None)
+        assert kept.pop() == len(json.dumps(small))
+    answer = await acme.api.call("POST", "/scim/v2/Users", raw=json.dumps(large).encode(), headers={"Content-Type": SCIM_JSON})
+    assert (problem(answer), kept.pop()) == ((401, None), None)
+    assert (await directory.call("POST", "/Users", large)).status == 201
+    assert kept.pop() == len(json.dumps(large))
+    await run_sql(acme.pool, "update organizations set status = 'suspended' where id = %s", acme.org)
+    assert (problem(await directory.call("POST", "/Users", large)), kept.pop()) == ((403, None), None)
 
 
 @pytest.fixture

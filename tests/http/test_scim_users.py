@@ -168,6 +168,20 @@ async def test_the_limit_of_members_holds(acme: Tenant, directory: Directory) ->
     assert await people(acme, "next@acme.example") == []
 
 
+async def test_who_is_put_away_counts_apart_and_is_limited_too(acme: Tenant, directory: Directory) -> None:
+    await acme.allow(5)
+    made = [await directory.make(f"p{n}@acme.example", active=False) for n in range(4)]
+    left = await directory.make("left@acme.example")
+    assert (await directory.remove(left["id"])).status == 200
+    for active in (True, False):
+        answer = await directory.try_make(active=active)
+        assert problem(answer) == (400, None)
+        assert "5 people" in answer.json["detail"]
+        assert await people(acme) == []
+    assert (await directory.delete(made[0]["id"])).status == 204
+    await directory.make()
+
+
 async def test_of_many_at_once_as_many_are_made_as_there_is_room_for(acme: Tenant, directory: Directory) -> None:
     await acme.allow(5)
     answers = await everyone(5, lambda n: directory.try_make(f"p{n}@acme.example"))
@@ -520,6 +534,21 @@ async def test_an_account_that_is_the_organizations_is_closed_and_opened_again(a
     assert [row[0] for row in await run_sql(acme.pool, "select kind from mails")] == ["welcome"]
 
 
+async def test_with_the_organization_goes_what_its_directory_has_closed(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+    ids = {}
+    for tenant in (acme, twin):
+        here = await directory_of(tenant)
+        made = await here.make(f"{tenant.slug}@example.com")
+        ids[tenant.slug] = made["id"]
+        await settle(tenant, made["id"], password=True)
+        await here.deactivate(made["id"])
+        assert (await tenant.api.login(f"{tenant.slug}@example.com")).status == 401
+    assert (await acme.api.delete(acme.path, token=acme.token("owner"))).status == 204
+    assert (await acme.api.login(f"{acme.slug}@example.com")).status == 200
+    assert (await twin.api.login(f"{twin.slug}@example.com")).status == 401
+    assert await run_sql(acme.pool, "select user_id from scim_users where whole_account") == [(UUID(ids[twin.slug]),)]
+
+
 async def test_a_member_who_took_part_and_is_nowhere_else_is_closed_out_as_a_whole(acme: Tenant, directory: Directory) -> None:
     ada = await member(acme)
     await directory.deactivate(ada)
@@ -694,6 +723,18 @@ async def test_who_was_anonymized_can_only_be_removed(acme: Tenant, directory: D
     assert await run_sql(acme.pool, "select count(*) from users where id = %s", UUID(made["id"])) == [(1,)]
 
 
+async def test_who_was_anonymized_does_not_come_back_to_the_group(acme: Tenant, directory: Directory) -> None:
+    gone, other = (await directory.make())["id"], (await directory.make("other@acme.example"))["id"]
+    answer = await acme.api.delete(f"/api/privacy/forget/{gone}", token=acme.token("owner"))
+    assert answer.status == 200, answer.text
+    for each in (gone, other):
+        assert (await directory.remove(each)).status == 200
+    assert problem(await directory.add(gone, other)) == (400, "invalidValue")
+    assert problem(await directory.put_group(gone)) == (400, "invalidValue")
+    assert (await directory.add(other)).status == 200
+    assert await directory.group() == {*(acme.id(name) for name in acme.people), other}
+
+
 async def test_the_privacy_of_whom_the_directory_deactivated_is_still_the_organizations_to_see_to(
     acme: Tenant, twin: Tenant, directory: Directory
 ) -> None:
@@ -702,6 +743,43 @@ async def test_the_privacy_of_whom_the_directory_deactivated_is_still_the_organi
     await directory.deactivate(shared)
     answer = await twin.api.delete(f"/api/privacy/forget/{shared}", token=twin.token("owner"))
     assert answer.status == 403
+
+
+async def test_whom_the_directory_put_away_can_be_demoted(acme: Tenant, directory: Directory) -> None:
+    admin = acme.id("admin")
+    await directory.deactivate(admin)
+    answer = await acme.set_role("owner", "admin", "member")
+    assert (answer.status, answer.json["membership"]["role"]) == (200, "member")
+    assert "admin" not in await acme.check()
+    assert (await acme.entry("user.role_updated"))["details"] == {"old_role": "admin", "new_role": "member"}
+    await directory.activate(admin)
+    assert (await acme.check())["admin"] == Role.MEMBER
+
+
+async def test_whom_the_directory_put_away_can_be_removed(acme: Tenant, directory: Directory) -> None:
+    admin = acme.id("admin")
+    await directory.deactivate(admin)
+    assert (await acme.remove("owner", "admin")).status == 200
+    assert (await acme.entry("user.removed"))["details"] == {"role": "admin"}
+    assert admin not in await directory.group()
+    assert (await acme.remove("owner", "admin")).status == 404
+    assert (await acme.set_role("owner", "admin", "member")).status == 404
+    assert (await directory.get(f"/Users/{admin}"))["active"] is False  # they still are kept out, until the directory says otherwise
+    await directory.activate(admin)
+    assert "admin" not in await acme.check()
+
+
+async def test_an_export_has_the_membership_that_was_put_away(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+    admin = acme.people["admin"].id
+    await add_member(twin.pool, twin.org, admin)
+    async with acme.ports.storage.reading() as read:
+        before = await read.privacy.memberships(admin, None, None, 10)
+    await directory.deactivate(admin)
+    async with acme.ports.storage.reading() as read:
+        assert await read.privacy.memberships(admin, None, None, 10) == before
+        assert [each.org_slug for each in await read.privacy.memberships(admin, {acme.org}, None, 10)] == ["acme"]
+        assert await read.privacy.memberships(admin, None, before[0], 10) == before[1:]
+    assert len(before) == 2
 
 
 async def test_roles_stay_over_a_deactivation(acme: Tenant, directory: Directory) -> None:
