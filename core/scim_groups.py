@@ -150,10 +150,10 @@ async def _change(ports: Ports, caller: ScimClient, group_id: UUID, changes: Mem
         if joining or leaving:
             await tx.scim_users.lock(organization.id, [each.user_id for each in (*joining, *leaving)])
         if leaving:  # somebody may have become a platform owner meanwhile, for which nobody holds the organization
-            leaving = list(await tx.scim_users.standings(organization.id, [each.user_id for each in leaving]))
-            if not changes.afresh and any(_stays(each) for each in leaving):
+            owners = await tx.scim_users.platform_owners([each.user_id for each in leaving])
+            if not changes.afresh and any(_stays(each) or each.user_id in owners for each in leaving):
                 raise Untouchable
-            leaving = [each for each in leaving if not _stays(each)]
+            leaving = [each for each in leaving if each.user_id not in owners]
         make_room(organization, _counted(joining) - _counted(leaving))
         await _move(tx, organization.id, joining, leaving, now)
     return to_group(organization)

@@ -1253,6 +1253,10 @@ class ScimUsersRead(Protocol):
 class ScimUsers(ScimUsersRead, Protocol):
     """The same, changed. The organization, and the accounts in question, are locked before any of these."""
 
+    async def platform_owners(self, user_ids: Collection[UUID]) -> set[UUID]:
+        """Who of these, who are locked, is a platform owner by now."""
+        ...
+
     async def lock(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
         """Lock the memberships and then the accounts of these people."""
         ...

@@ -153,6 +153,15 @@ class ScimUsers(Repository):
             user_ids=None if user_ids is None else list(user_ids),
         )
 
+    async def platform_owners(self, user_ids: Collection[UUID]) -> set[UUID]:
+        return set(
+            await self._all(
+                lambda row: UUID(str(row[0])),
+                "select id from users where id = any(%(user_ids)s) and is_platform_owner",
+                user_ids=list(user_ids),
+            )
+        )
+
     async def lock(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
         await self._run(
             """
