@@ -198,8 +198,11 @@ async def sign_out(ports: Ports, visitor: Visitor, after: str) -> Started | None
 async def go_on(ports: Ports, cookie: str | None, visitor: Visitor | None, caller: Caller) -> GoThere | SignedOut:
     """The next step of the logout that this cookie is about, in this browser, in which `visitor` is signed in still.
 
-    A service that was asked and did not send the browser back is not asked again: it has not answered. Raises LogoutUnknown; and Limited
-    where too many documents wait to be signed, in which case the service that was next counts as one that has not answered.
+    A service that was asked and did not send the browser back is not asked again: it has not answered. One that is closed or deleted
+    meanwhile is passed over, so it has not answered either; where that is the one that began it, our own page says how it ended.
+
+    Raises LogoutUnknown; and Limited where too many documents wait to be signed, in which case the service that was next counts as one
+    that has not answered. LogoutUnknown and NoSloUrl are raised, too, where nobody was signed out, and nobody is there any more to hear it.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=visitor or caller) as tx:
@@ -211,7 +214,7 @@ async def go_on(ports: Ports, cookie: str | None, visitor: Visitor | None, calle
             provider = await _open(tx, to.service_id, now)
             if provider is not None and provider.slo_url is not None:
                 break
-            # Its identity provider was closed meanwhile.
+            # Its identity provider was closed, or the service deleted, meanwhile.
         else:
             is_partial = await tx.saml_logouts.end(logout.id)
             asker = None if logout.service_id is None else await _open(tx, logout.service_id, now)
@@ -219,6 +222,8 @@ async def go_on(ports: Ports, cookie: str | None, visitor: Visitor | None, calle
         assert provider is not None, "it is open"
         return GoThere(await ports.saml.logout_request(provider, request_id, to.name_id, to.session_index), is_last=False)
     if asker is None or asker.slo_url is None:
+        if not logout.matched:
+            raise LogoutUnknown if asker is None else NoSloUrl
         return SignedOut(is_partial, logout.after)
     assert logout.request_id is not None, "a service has asked"
     status = Status.UNKNOWN_PRINCIPAL if not logout.matched else Status.PARTIAL_LOGOUT if is_partial else None
@@ -253,6 +258,8 @@ async def _begin(tx: Transaction, logout: Logout, visitor: Visitor | None, now: 
 
 async def _leave(tx: Transaction, visitor: Visitor, now: datetime) -> Sequence[tuple[Participation, IdentityProvider | None]]:
     """End the browser's session; the services that it has signed the person in to, and their identity providers where these are open."""
+    # Whoever makes the person unknown holds the account: they meet what follows, or this finds no names any more (security.md Y-2).
+    await tx.accounts.lock(visitor.user_id)
     there = await tx.saml_logouts.participations(visitor.session_id)
     await tx.saml_logouts.end_participations(visitor.session_id)
     await tx.sessions.end(visitor.session_id, now)

@@ -1553,7 +1553,8 @@ class Privacy(PrivacyRead, Protocol):
         ...
 
     async def remove_ways_in(self, user_id: UUID) -> None:
-        """Second factor, backup codes, identities, passkeys, devices, pre-auths, tickets and tokens; sessions are `Sessions.remove`."""
+        """Second factor, backup codes, identities, passkeys, devices, pre-auths, tickets and tokens, and the names by which services with
+        SAML know the person; sessions are `Sessions.remove`."""
         ...
 
     async def blank_newest(self, user_id: UUID, limit: int) -> None:

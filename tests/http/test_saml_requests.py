@@ -33,11 +33,6 @@ from tests.tenants import Tenant
 
 
 @pytest.fixture
-def visitor(app: QuartTrio, clock: FakeClock) -> Traveller:
-    return Traveller(app, clock)
-
-
-@pytest.fixture
 async def shop(ports: Ports, pool: Pool, acme: Tenant) -> Application:
     return await add_application(ports, pool, acme.org, acme.slug)
 

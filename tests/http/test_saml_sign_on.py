@@ -29,19 +29,6 @@ from tests.tenants import Tenant
 STATUS = "urn:oasis:names:tc:SAML:2.0:status:"
 
 
-@pytest.fixture
-def visitor(app: QuartTrio, clock: FakeClock) -> Traveller:
-    return Traveller(app, clock)
-
-
-@pytest.fixture
-async def shop(ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> Application:
-    """An application that Ada uses."""
-    application = await add_application(ports, pool, acme.org, acme.slug)
-    await add_service_user(ports, application.id, ada.id)
-    return application
-
-
 # Signing in, and going on
 
 
