@@ -557,13 +557,15 @@ class Sessions(SessionsRead, Protocol):
         ...
 
     async def end_in(self, org_id: UUID, user_id: UUID, now: datetime) -> int:
-        """End the person's live sessions in this organization, those of its services too; how many they were (security.md S-4)."""
+        """End the person's live sessions in this organization, those of its services too; how many they were (security.md S-4). Codes that
+        its applications have not exchanged yet, and devices that wait to be let in, get none any more."""
         ...
 
     async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:
-        """Remove the sessions of a locked account, or those of this service, with all that is known of their refresh tokens.
+        """Remove the sessions of a locked account, or those of this service, with all that is known of their refresh tokens, and the codes
+        that could still be exchanged for one.
 
-        Two statements, the first of them until there is nothing more for it to do.
+        A few statements, the first of them until there is nothing more for it to do.
         """
         ...
 

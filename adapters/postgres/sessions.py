@@ -376,7 +376,16 @@ class Sessions(Repository):
 
     async def end_in(self, org_id: UUID, user_id: UUID, now: datetime) -> int:
         return await self._run(
-            f"update sessions s set ended_at = %(now)s where {LIVES_IN_ORGANIZATION}", org_id=org_id, user_id=user_id, now=now
+            f"""
+            with codes as (
+                delete from authorization_codes where org_id = %(org_id)s and user_id = %(user_id)s and session_id is null),
+            approvals as (
+                update device_codes d set status = 'denied', session_id = null from sessions a
+                where d.org_id = %(org_id)s and d.status = 'approved' and a.id = d.session_id and a.user_id = %(user_id)s)
+            update sessions s set ended_at = %(now)s where {LIVES_IN_ORGANIZATION}""",
+            org_id=org_id,
+            user_id=user_id,
+            now=now,
         )
 
     async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:
@@ -388,6 +397,14 @@ class Sessions(Repository):
             f"delete from refresh_tokens t using sessions s where s.user_id = %(user_id)s and t.session_id = s.id {of_service}", **whose
         ):
             pass
+        if service_id is not None:  # without, they go with the session in which they were given
+            await self._run(
+                """
+                with codes as (delete from authorization_codes where service_id = %(service_id)s and user_id = %(user_id)s)
+                update device_codes d set status = 'denied', session_id = null from sessions a
+                where d.service_id = %(service_id)s and d.status = 'approved' and a.id = d.session_id and a.user_id = %(user_id)s""",
+                **whose,
+            )
         await self._run(f"delete from sessions s where s.user_id = %(user_id)s {of_service}", **whose)
 
     async def select(self, session_id: UUID, org_id: UUID, new_hash: bytes, now: datetime, expires_at: datetime) -> datetime | None:
