@@ -531,9 +531,9 @@ class Sessions(SessionsRead, Protocol):
         """What is known of a refresh token that was not rotated."""
         ...
 
-    async def revoke(self, session_id: UUID | None, refresh_hash: bytes, by: Presenter, now: datetime) -> bool:
-        """End this session, or that of this refresh token, be it the current one or not, if it is the presenter's to use; whether there was
-        one that had not ended."""
+    async def revoke(self, session_id: UUID | None, refresh_hash: bytes, by: Presenter, now: datetime) -> bool | None:
+        """End this session, or that of this refresh token, be it the current one or not, if it is the presenter's to use; whether it is,
+        None where there was none that had not ended."""
         ...
 
     async def end(self, session_id: UUID, now: datetime) -> None:

@@ -315,18 +315,22 @@ class Sessions(Repository):
             **_of(by),
         )
 
-    async def revoke(self, session_id: UUID | None, refresh_hash: bytes, by: Presenter, now: datetime) -> bool:
-        ended = await self._run(
+    async def revoke(self, session_id: UUID | None, refresh_hash: bytes, by: Presenter, now: datetime) -> bool | None:
+        return await self._one(
+            lambda row: bool(row[0]),
             f"""
-            update sessions s set ended_at = %(now)s
-            where (s.id = %(session_id)s or s.id = (select session_id from refresh_tokens where token_hash = %(refresh_hash)s))
-              and s.ended_at is null and {FITS}""",
+            with found as (
+                select s.id, {FITS} as fits from sessions s
+                where (s.id = %(session_id)s or s.id = (select session_id from refresh_tokens where token_hash = %(refresh_hash)s))
+                  and s.ended_at is null),
+            ended as (
+                update sessions s set ended_at = %(now)s from found where s.id = found.id and found.fits and s.ended_at is null)
+            select fits from found""",
             session_id=session_id,
             refresh_hash=refresh_hash,
             now=now,
             **_of(by),
         )
-        return ended > 0
 
     async def end(self, session_id: UUID, now: datetime) -> None:
         await self._run(

@@ -258,7 +258,10 @@ async def _exchanged(grant: str, asked: TokenRequest, who: Application | None) -
 @takes(RevocationRequest)
 @describes({200: "Whatever the token was: it is good for nothing any more, if it was this application's."})
 async def revoke() -> Response:
-    """Make a token worthless, and the session that it is of. Nothing is said about tokens that are unknown or another application's."""
+    """Make a token worthless, and the session that it is of. Nothing is said about tokens that are unknown or another application's.
+
+    What a code gave to an application with a client secret takes that secret, as renewing it does.
+    """
     async with _Counted() as counted:
         asked = await parameters(RevocationRequest)
         who = await counted.identify(asked.client_id, asked.client_secret)
