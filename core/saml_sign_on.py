@@ -14,7 +14,7 @@ from uuid import UUID
 
 from core import events, saml, saml_messages
 from core.access import AddressNotVerified, BrowserSession, OrganizationStatus, Visitor
-from core.errors import Forbidden, Invalid, Limited, OrganizationNotActive, SessionEnded, refuse
+from core.errors import Forbidden, Invalid, OrganizationNotActive, SessionEnded, refuse
 from core.login_failures import LoginFailure
 from core.saml import IdentityProvider, NameIdFormat, Source
 from core.saml_messages import BY_OTHER_MEANS, BY_PASSWORD, Assertion, AuthnRequest, MessageInvalid, NameId, Response, Status
@@ -276,10 +276,11 @@ async def _signed(
     signed_in: tuple[Session, str] | None = None,
 ) -> Answer:
     """The answer to a sign-on, which is over by now. Raises Limited where too many documents wait: the sign-on waits again then, so that
-    loading the page once more is enough, and a session that has begun with it ends, since no browser knows of it."""
+    loading the page once more is enough, and a session that has begun with it ends, since no browser knows of it. So it is where the key
+    cannot be opened."""
     try:
         document = await ports.saml.response(provider, response)
-    except Limited:
+    except Exception:
         async with ports.storage.transaction(by=caller, in_session=False) as tx:
             await tx.saml_sign_ons.reopen(sign_on.service_id, sign_on.state_hash)
             if signed_in is not None:

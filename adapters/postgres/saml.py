@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -135,7 +136,7 @@ class Saml(SealingRepository):
             org_id=org_id,
             service_id=service_id,
             certificate=certificate.certificate,
-            private_key=self._vault.seal(certificate.private_key, place(certificate.id)),
+            private_key=self._vault.seal(certificate.private_key(), place(certificate.id)),
             valid_from=certificate.valid_from,
             valid_until=certificate.valid_until,
             created_at=certificate.created_at,
@@ -145,7 +146,7 @@ class Saml(SealingRepository):
         return Certificate(
             id=row[0],
             certificate=row[1],
-            private_key=self._vault.open(row[2], place(row[0])),
+            private_key=partial(self._vault.open, row[2], place(row[0])),
             valid_from=row[3],
             valid_until=row[4],
             created_at=row[5],

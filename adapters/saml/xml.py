@@ -367,7 +367,7 @@ def _sign(element: Any, provider: IdentityProvider) -> None:
     signature.find(f".//{{{DSIG}}}X509Certificate").text = _base64_of(provider.certificate.certificate)
     element.insert(1, signature)
     context = xmlsec.SignatureContext()
-    context.key = _key(provider.certificate.private_key)
+    context.key = _key(provider.certificate.private_key())
     context.register_id(element, "ID")
     context.sign(signature)
 
@@ -379,7 +379,7 @@ def _signed_address(provider: IdentityProvider, parameter: str, root: Any, relay
         fields["RelayState"] = relay_state
     query = urlencode({**fields, "SigAlg": RSA_SHA256}, quote_via=quote, safe="")
     context = xmlsec.SignatureContext()
-    context.key = _key(provider.certificate.private_key)
+    context.key = _key(provider.certificate.private_key())
     signature = context.sign_binary(query.encode(), xmlsec.constants.TransformRsaSha256)
     assert provider.slo_url is not None, "who has none is sent nothing"
     joint = "&" if urlsplit(provider.slo_url).query else "?"
