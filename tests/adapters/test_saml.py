@@ -19,7 +19,6 @@ from core.values import digest
 from tests.adapters.rows import ADA, EVE, MICROSECOND, NOW, SECOND, account, add, session, within
 from tests.builders import run_sql
 from tests.saml import new_certificate
-from tests.services import add_service, service_context
 
 STATE, BROWSER, LEAVING = digest("state"), digest("cookie"), digest("cookie of the logout")
 TABLES: Final = (
@@ -60,23 +59,6 @@ class Given:
         result = await within(self.storage, act)
         assert await self.rows() == before
         return result
-
-
-@pytest.fixture
-async def shop(pool: Pool, acme: UUID) -> ServiceContext:
-    return await service_context(pool, await add_service(pool, acme, "shop"))
-
-
-@pytest.fixture
-async def desk(pool: Pool, acme: UUID) -> ServiceContext:
-    """Another one of the same organization."""
-    return await service_context(pool, await add_service(pool, acme, "desk"))
-
-
-@pytest.fixture
-async def foreign(pool: Pool, twin: UUID) -> ServiceContext:
-    """One of the same slug, of another organization."""
-    return await service_context(pool, await add_service(pool, twin, "shop"))
 
 
 @pytest.fixture
