@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ports.storage import Transaction
 
 LOGOUT_TTL: Final = timedelta(minutes=15)
+MOST_INDEXES: Final = 100  # in one request; a browser has one at a service
 
 
 class NoSloUrl(Invalid):
@@ -115,7 +116,7 @@ async def receive_request(
     provider, now = await _find(ports, org_slug, service_slug), ports.clock.now()
     saml_messages.check_relay_state(relay_state)
     request = await ports.saml.read(document)
-    if not isinstance(request, LogoutRequest):
+    if not isinstance(request, LogoutRequest) or len(request.session_indexes) > MOST_INDEXES:
         raise MessageInvalid
     saml_messages.check_said(request, provider, saml.address(base_url, provider.service, "slo"), now)
     if provider.slo_url is None:
@@ -129,7 +130,9 @@ async def receive_request(
         request_id=request.id,
         relay_state=relay_state,
         name_id=saml_messages.understood(request.name_id, provider, issuer),
-        session_indexes=request.session_indexes,
+        session_indexes=tuple(
+            index for index in request.session_indexes if len(index) <= saml_messages.LONGEST_NAME
+        ),  # others are not ours
         created_at=now,
         expires_at=now + LOGOUT_TTL,
     )

@@ -83,7 +83,9 @@ def read(document: bytes) -> Message:
             return LogoutRequest(**_said(root), name_id=_named(_only(root, _Tags.NAME_ID)), session_indexes=indexes)
         case _Tags.LOGOUT_RESPONSE:
             status = _only(_only(root, _Tags.STATUS), _Tags.STATUS_CODE)
-            is_success = status.get("Value") == SUCCESS
+            # A service that signs people out elsewhere says by the second code that it has not reached everybody (SAML core, 3.7.3.2).
+            within = {code.get("Value") for code in status.findall(_Tags.STATUS_CODE)}
+            is_success = status.get("Value") == SUCCESS and Status.PARTIAL_LOGOUT not in within
             return LogoutResponse(**_said(root), in_response_to=root.get("InResponseTo") or "", is_success=is_success)
     raise MessageInvalid
 

@@ -70,14 +70,22 @@ async def test_the_others_are_told_before_it_is_answered(visitor: Traveller, sho
 
 
 @pytest.mark.parametrize("by_form", [False, True])
-@pytest.mark.parametrize(("status", "statuses"), [("Success", ["Success"]), ("Responder", ["Success", "PartialLogout"])])
+@pytest.mark.parametrize(
+    ("status", "inner", "statuses"),
+    [
+        ("Success", "", ["Success"]),
+        ("Responder", "", ["Success", "PartialLogout"]),
+        ("Requester", "UnknownPrincipal", ["Success", "PartialLogout"]),
+        ("Success", "PartialLogout", ["Success", "PartialLogout"]),
+    ],
+)
 async def test_what_the_others_say_counts(
-    visitor: Traveller, shop: Application, blog: Application, ada: Account, status: str, statuses: list[str], by_form: bool
+    visitor: Traveller, shop: Application, blog: Application, ada: Account, status: str, inner: str, statuses: list[str], by_form: bool
 ) -> None:
     await visitor.sign_in()
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
     asked = Said(onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index)))
-    done = logout_response(blog, visitor.now(), asked.root.get("ID"), status)
+    done = logout_response(blog, visitor.now(), asked.root.get("ID"), status, inner)
     if by_form:
         back = onward(await visitor.open(onward(await visitor.arrive_with_form(f"{blog.path}/slo", SAMLResponse=encoded(done)), 303)))
     else:
@@ -199,6 +207,18 @@ async def test_without_an_address_nobody_is_signed_out(visitor: Traveller, appli
     assert refused.status == 400
     assert "no address registered" in refused.text
     assert await visitor.is_in()
+
+
+async def test_of_many_sessions_that_are_named_little_is_kept(visitor: Traveller, shop: Application, ada: Account, pool: Pool) -> None:
+    """Anybody can send a request (security.md N-5)."""
+    await visitor.sign_in()
+    session = await visitor.sign_on(shop)
+    too_many = logout_request(shop, visitor.now(), session.name_id, *["_x"] * 100, session.session_index)
+    assert (await visitor.open(redirected(f"{shop.path}/slo", too_many))).status == 400
+    indexes = ["_" * 257, "_x", session.session_index]
+    begun = await visitor.open(redirected(f"{shop.path}/slo", logout_request(shop, visitor.now(), session.name_id, *indexes)))
+    assert await run_sql(pool, "select session_index from saml_logouts") == [(["_x", session.session_index],)]
+    assert Said(onward(await visitor.open(onward(begun)))).statuses == ["Success"]
 
 
 @pytest.mark.parametrize("by_form", [False, True])
