@@ -214,13 +214,15 @@ async def go_on(ports: Ports, cookie: str | None, visitor: Visitor | None, calle
             logout = await _begin(tx, logout, visitor, now)
         while (asked := await tx.saml_logouts.next_request(logout.id, now)) is not None:
             request_id, to = asked
-            provider = await _open(tx, to.service_id, now)
+            provider = await _open(tx, to.org_id, to.service_id, now)
             if provider is not None and provider.slo_url is not None:
                 break
             # Its identity provider was closed, or the service deleted, meanwhile.
         else:
             is_partial = await tx.saml_logouts.end(logout.id)
-            asker = None if logout.service_id is None else await _open(tx, logout.service_id, now)
+            asker = None
+            if logout.org_id is not None and logout.service_id is not None:
+                asker = await _open(tx, logout.org_id, logout.service_id, now)
     if asked is not None:
         assert provider is not None, "it is open"
         return GoThere(await ports.saml.logout_request(provider, request_id, to.name_id, to.session_index), is_last=False)
@@ -266,7 +268,7 @@ async def _leave(tx: Transaction, visitor: Visitor, now: datetime) -> Sequence[t
     there = await tx.saml_logouts.participations(visitor.session_id)
     await tx.saml_logouts.end_participations(visitor.session_id)
     await tx.sessions.end(visitor.session_id, now)
-    return [(part, await _open(tx, part.service_id, now)) for part in there]
+    return [(part, await _open(tx, part.org_id, part.service_id, now)) for part in there]
 
 
 async def _ask(tx: Transaction, logout: Logout, there: Sequence[tuple[Participation, IdentityProvider | None]]) -> None:
@@ -277,6 +279,6 @@ async def _ask(tx: Transaction, logout: Logout, there: Sequence[tuple[Participat
             await tx.saml_logouts.mark_partial(logout.id)
 
 
-async def _open(tx: Transaction, service_id: UUID, now: datetime) -> IdentityProvider | None:
-    setup = await tx.saml.setup_of(service_id)
+async def _open(tx: Transaction, org_id: UUID, service_id: UUID, now: datetime) -> IdentityProvider | None:
+    setup = await tx.saml.setup_of(org_id, service_id)
     return None if setup is None else saml.opened(setup, now)

@@ -348,7 +348,7 @@ class Saml(SamlRead, Protocol):
         """As the active one, when there is no other. The service is the organization's."""
         ...
 
-    async def setup_of(self, service_id: UUID) -> Setup | None:
+    async def setup_of(self, org_id: UUID, service_id: UUID) -> Setup | None:
         """All of how a service is set up that somebody is being signed out of."""
         ...
 
@@ -356,7 +356,7 @@ class Saml(SamlRead, Protocol):
 class SamlSignOnsRead(Protocol):
     """What services have asked browsers to sign in for, looked at."""
 
-    async def find(self, service_id: UUID, state_hash: bytes, browser_hash: bytes, now: datetime) -> SignOn | None:
+    async def find(self, org_id: UUID, service_id: UUID, state_hash: bytes, browser_hash: bytes, now: datetime) -> SignOn | None:
         """The sign-on that waits with this state, if it was begun for this service in the browser with this cookie."""
         ...
 
@@ -378,11 +378,11 @@ class SamlSignOns(SamlSignOnsRead, Protocol):
         """Somebody has signed in for the sign-on that waits with this state; the slugs of organization and service, if there is one."""
         ...
 
-    async def answer(self, service_id: UUID, state_hash: bytes, now: datetime) -> bool:
+    async def answer(self, org_id: UUID, service_id: UUID, state_hash: bytes, now: datetime) -> bool:
         """Nobody gets another answer. Exactly one caller wins."""
         ...
 
-    async def reopen(self, service_id: UUID, state_hash: bytes) -> None:
+    async def reopen(self, org_id: UUID, service_id: UUID, state_hash: bytes) -> None:
         """It waits again, since nobody got the answer."""
         ...
 
@@ -501,8 +501,8 @@ class SessionsRead(Protocol):
         """The live session that a cookie with this hash stands for, and what `standing` would say of it without an organization."""
         ...
 
-    async def device_of(self, session_id: UUID, user_id: UUID) -> UUID | None:
-        """The device on which this session of the person began, if it is known."""
+    async def beginning(self, session_id: UUID, user_id: UUID) -> tuple[datetime, UUID | None] | None:
+        """When this session of the person began, and on which device, if that is known."""
         ...
 
     async def live_of(self, user_id: UUID, limit: int, now: datetime) -> Listed[LiveSession]:

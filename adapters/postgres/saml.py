@@ -72,8 +72,10 @@ class Saml(SealingRepository):
             service_slug=service_slug,
         )
 
-    async def setup_of(self, service_id: UUID) -> Setup | None:
-        return await self._one(self._to_setup, f"{SETUP} where v.id = %(service_id)s", service_id=service_id)
+    async def setup_of(self, org_id: UUID, service_id: UUID) -> Setup | None:
+        return await self._one(
+            self._to_setup, f"{SETUP} where v.org_id = %(org_id)s and v.id = %(service_id)s", org_id=org_id, service_id=service_id
+        )
 
     async def configure(self, org_id: UUID, service_id: UUID, configuration: Configuration, now: datetime) -> None:
         mapping = configuration.attribute_mapping

@@ -206,10 +206,10 @@ class Sessions(Repository):
         """Whether the person's session lives still, which it then does until the transaction ends; for ports.storage.Transaction."""
         return await self._exists(HOLD, session_id=person.session_id, user_id=person.user_id, now=now)
 
-    async def device_of(self, session_id: UUID, user_id: UUID) -> UUID | None:
+    async def beginning(self, session_id: UUID, user_id: UUID) -> tuple[datetime, UUID | None] | None:
         return await self._one(
-            lambda row: row[0],
-            "select device_id from sessions where id = %(session_id)s and user_id = %(user_id)s",
+            lambda row: (row[0], row[1]),
+            "select created_at, device_id from sessions where id = %(session_id)s and user_id = %(user_id)s",
             session_id=session_id,
             user_id=user_id,
         )
