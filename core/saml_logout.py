@@ -130,9 +130,8 @@ async def receive_request(
         request_id=request.id,
         relay_state=relay_state,
         name_id=saml_messages.understood(request.name_id, provider, issuer),
-        session_indexes=tuple(
-            index for index in request.session_indexes if len(index) <= saml_messages.LONGEST_NAME
-        ),  # others are not ours
+        # Longer ones are none of ours.
+        session_indexes=tuple(index for index in request.session_indexes if len(index) <= saml_messages.LONGEST_NAME),
         created_at=now,
         expires_at=now + LOGOUT_TTL,
     )
