@@ -401,7 +401,8 @@ class SamlSignOns(SamlSignOnsRead, Protocol):
 
 
 class SamlLogouts(Protocol):
-    """Where sessions of browsers have signed people in to, and logouts under way."""
+    """Where sessions of browsers have signed people in to; and logouts under way, which last until they expire, whatever becomes of the
+    services and of the account."""
 
     async def participations(self, session_id: UUID) -> list[Participation]:
         """Where a browser's session has signed somebody in to, the first service first."""

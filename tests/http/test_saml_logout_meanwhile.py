@@ -17,7 +17,7 @@ from core.saml_logout import LOGOUT_TTL
 from core.values import new_id
 from ports import Ports
 from tests.adapters.rows import in_another_task
-from tests.builders import EMAIL, Answer, Api, meanwhile, run_sql
+from tests.builders import EMAIL, Answer, Api, everyone, meanwhile, run_sql
 from tests.fakes.outside import FakeClock
 from tests.http.platform import Platform
 from tests.http.saml import Applications, Said, Traveller, ask_to_sign_out, onward, sign_out
@@ -367,6 +367,20 @@ async def test_whatever_is_deleted_at_the_same_time_nothing_is_lost_and_nothing_
         assert "wiki" in browser.told
         everybody = answered[number] == {"blog", "wiki"}
         assert statuses(lasts[number], shop) == (["Success"] if everybody else ["Success", "PartialLogout"])
+
+
+@pytest.mark.slow
+async def test_whoever_comes_back_many_times_at_once_is_answered_once(
+    visitor: Traveller, shop: Application, blog: Application, ada: Account
+) -> None:
+    """What a service says, and the step after it, change the same rows."""
+    walk = Walk(visitor, shop, blog)
+    application, id_ = walk.asked(await walk.begin(shop)) or pytest.fail("nobody was told")
+    failed = redirected(f"{blog.path}/slo", logout_response(application, visitor.now(), id_, "Responder"), "SAMLResponse")
+    answers = await everyone(16, lambda number: visitor.open(failed if number % 2 else f"{blog.path}/slo"))
+    assert {answer.status for answer in answers} <= {302, 400}
+    ended = [answer for answer in answers if answer.status == 302 and not onward(answer).startswith("/")]
+    assert [statuses(answer, shop) for answer in ended] == [["Success", "PartialLogout"]]
 
 
 async def test_what_is_left_of_a_logout_goes_when_it_expires(
