@@ -412,10 +412,12 @@ async def refresh(ports: Ports, caller: Caller, application: Application | None,
 async def revoke(ports: Ports, caller: Caller, application: Application | None, token: str) -> None:
     """Make a token worthless, and the session that it is of (RFC 7009 section 2.1). What is not the application's stays as it is.
 
-    Raises ClientInvalid where nothing came of it and the application has not shown its client secret: then it may have meant well.
+    Raises ClientInvalid where nothing came of it and a client secret was missing: of the application that is named, or else of the one
+    whose token it is.
     """
     revoked = await sessions.revoke(ports, caller, token, _presenter(application))
-    if not revoked and application is not None and not application.authenticated:
+    lacks_secret = revoked is False if application is None else not revoked and not application.authenticated
+    if lacks_secret:
         raise ClientInvalid
 
 

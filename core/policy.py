@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
-from core.providers import Provider
-
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -27,7 +25,6 @@ class Policy:
     invitations_per_day: int = 1000  # of one organization
     auto_approve_organizations: bool = False
     key_environment: Literal["live", "test"] | None = None  # what API keys begin with, besides `sk` (decisions, point 104)
-    providers: frozenset[Provider] = frozenset()  # that are set up
     export_login_events: int = 1000  # the newest, in an export of what is kept about a person (decisions, point 146)
     # Before each of the attempts to deliver to a webhook, and how long one may take (decisions, point 218).
     webhook_retry_delays: tuple[timedelta, ...] = tuple(timedelta(seconds=delay) for delay in (0, 5, 300, 1800, 7200))

@@ -7,7 +7,7 @@ core/saml_sign_on.py, and signing them out in core/saml_logout.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -127,11 +127,12 @@ NOTHING_SET_UP: Final = Configuration()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """A key to sign with, and what vouches for it, X.509 in PEM; the key is PKCS #8 in PEM. Times are UTC."""
+    """A key to sign with, and what vouches for it, X.509 in PEM; the key is PKCS #8 in PEM. It is sealed until it is asked for, where
+    something is signed; what cannot be opened raises ports.crypto.SealBroken then. Times are UTC."""
 
     id: UUID
     certificate: str
-    private_key: bytes = field(repr=False)
+    private_key: Callable[[], bytes] = field(repr=False, compare=False)
     valid_from: datetime
     valid_until: datetime
     created_at: datetime

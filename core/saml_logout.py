@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ports.storage import Transaction
 
 LOGOUT_TTL: Final = timedelta(minutes=15)
+MOST_INDEXES: Final = 100  # in one request; a browser has one at a service
 
 
 class NoSloUrl(Invalid):
@@ -115,7 +116,7 @@ async def receive_request(
     provider, now = await _find(ports, org_slug, service_slug), ports.clock.now()
     saml_messages.check_relay_state(relay_state)
     request = await ports.saml.read(document)
-    if not isinstance(request, LogoutRequest):
+    if not isinstance(request, LogoutRequest) or len(request.session_indexes) > MOST_INDEXES:
         raise MessageInvalid
     saml_messages.check_said(request, provider, saml.address(base_url, provider.service, "slo"), now)
     if provider.slo_url is None:
@@ -129,7 +130,8 @@ async def receive_request(
         request_id=request.id,
         relay_state=relay_state,
         name_id=saml_messages.understood(request.name_id, provider, issuer),
-        session_indexes=request.session_indexes,
+        # Longer ones are none of ours.
+        session_indexes=tuple(index for index in request.session_indexes if len(index) <= saml_messages.LONGEST_NAME),
         created_at=now,
         expires_at=now + LOGOUT_TTL,
     )
@@ -198,8 +200,11 @@ async def sign_out(ports: Ports, visitor: Visitor, after: str) -> Started | None
 async def go_on(ports: Ports, cookie: str | None, visitor: Visitor | None, caller: Caller) -> GoThere | SignedOut:
     """The next step of the logout that this cookie is about, in this browser, in which `visitor` is signed in still.
 
-    A service that was asked and did not send the browser back is not asked again: it has not answered. Raises LogoutUnknown; and Limited
-    where too many documents wait to be signed, in which case the service that was next counts as one that has not answered.
+    A service that was asked and did not send the browser back is not asked again: it has not answered. One that is closed or deleted
+    meanwhile is passed over, so it has not answered either; where that is the one that began it, our own page says how it ended.
+
+    Raises LogoutUnknown; and Limited where too many documents wait to be signed, in which case the service that was next counts as one
+    that has not answered. LogoutUnknown and NoSloUrl are raised, too, where nobody was signed out, and nobody is there any more to hear it.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=visitor or caller) as tx:
@@ -208,17 +213,21 @@ async def go_on(ports: Ports, cookie: str | None, visitor: Visitor | None, calle
             logout = await _begin(tx, logout, visitor, now)
         while (asked := await tx.saml_logouts.next_request(logout.id, now)) is not None:
             request_id, to = asked
-            provider = await _open(tx, to.service_id, now)
+            provider = await _open(tx, to.org_id, to.service_id, now)
             if provider is not None and provider.slo_url is not None:
                 break
-            # Its identity provider was closed meanwhile.
+            # Its identity provider was closed, or the service deleted, meanwhile.
         else:
             is_partial = await tx.saml_logouts.end(logout.id)
-            asker = None if logout.service_id is None else await _open(tx, logout.service_id, now)
+            asker = None
+            if logout.org_id is not None and logout.service_id is not None:
+                asker = await _open(tx, logout.org_id, logout.service_id, now)
     if asked is not None:
         assert provider is not None, "it is open"
         return GoThere(await ports.saml.logout_request(provider, request_id, to.name_id, to.session_index), is_last=False)
     if asker is None or asker.slo_url is None:
+        if not logout.matched:
+            raise LogoutUnknown if asker is None else NoSloUrl
         return SignedOut(is_partial, logout.after)
     assert logout.request_id is not None, "a service has asked"
     status = Status.UNKNOWN_PRINCIPAL if not logout.matched else Status.PARTIAL_LOGOUT if is_partial else None
@@ -253,10 +262,12 @@ async def _begin(tx: Transaction, logout: Logout, visitor: Visitor | None, now: 
 
 async def _leave(tx: Transaction, visitor: Visitor, now: datetime) -> Sequence[tuple[Participation, IdentityProvider | None]]:
     """End the browser's session; the services that it has signed the person in to, and their identity providers where these are open."""
+    # Whoever makes the person unknown holds the account: they meet what follows, or this finds no names any more (security.md Y-2).
+    await tx.accounts.lock(visitor.user_id)
     there = await tx.saml_logouts.participations(visitor.session_id)
     await tx.saml_logouts.end_participations(visitor.session_id)
     await tx.sessions.end(visitor.session_id, now)
-    return [(part, await _open(tx, part.service_id, now)) for part in there]
+    return [(part, await _open(tx, part.org_id, part.service_id, now)) for part in there]
 
 
 async def _ask(tx: Transaction, logout: Logout, there: Sequence[tuple[Participation, IdentityProvider | None]]) -> None:
@@ -267,6 +278,6 @@ async def _ask(tx: Transaction, logout: Logout, there: Sequence[tuple[Participat
             await tx.saml_logouts.mark_partial(logout.id)
 
 
-async def _open(tx: Transaction, service_id: UUID, now: datetime) -> IdentityProvider | None:
-    setup = await tx.saml.setup_of(service_id)
+async def _open(tx: Transaction, org_id: UUID, service_id: UUID, now: datetime) -> IdentityProvider | None:
+    setup = await tx.saml.setup_of(org_id, service_id)
     return None if setup is None else saml.opened(setup, now)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from hmac import compare_digest
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlencode
 from uuid import UUID
 
 from core import events, saml, saml_messages
 from core.access import AddressNotVerified, BrowserSession, OrganizationStatus, Visitor
-from core.errors import Forbidden, Invalid, Limited, OrganizationNotActive, SessionEnded, refuse
+from core.errors import Forbidden, Invalid, OrganizationNotActive, SessionEnded, refuse
 from core.login_failures import LoginFailure
 from core.saml import IdentityProvider, NameIdFormat, Source
 from core.saml_messages import BY_OTHER_MEANS, BY_PASSWORD, Assertion, AuthnRequest, MessageInvalid, NameId, Response, Status
@@ -182,11 +183,14 @@ async def go_on(
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         provider = await saml.find(read, org_slug, service_slug, now)
-        sign_on = await read.saml_sign_ons.find(provider.service.id, digest(state), digest(cookie or ""), now) or refuse(StateUnknown)
+        service = provider.service
+        sign_on = await read.saml_sign_ons.find(service.org_id, service.id, digest(state), digest(cookie or ""), now) or refuse(
+            StateUnknown
+        )
     if sign_on.status is not None:
         return await _without_assertion(ports, caller, provider, sign_on, sign_on.status)
     try:
-        if ticket is not None and sign_on.ticket_hash == digest(ticket):
+        if ticket is not None and compare_digest(sign_on.ticket_hash or b"", digest(ticket)):
             return await _after_login(ports, sign_on, provider, caller)
         if visitor is not None and not (sign_on.force_authn and visitor.browser.created_at <= sign_on.created_at):
             return await _answer(ports, visitor, provider, sign_on)
@@ -201,14 +205,15 @@ async def go_on(
 
 
 async def _after_login(ports: Ports, sign_on: SignOn, provider: IdentityProvider, caller: Caller) -> Answer:
-    """Somebody has signed in for it over the interface, with all factors: their browser is signed in as well then."""
+    """Somebody has signed in for it over the interface, with all factors: their browser is signed in as well then, since that moment: what
+    asks for a fresh sign-in after it is not content with that one."""
     assert sign_on.user_id is not None, "a ticket is somebody's"
     assert sign_on.session_id is not None, "a ticket is that of a session"
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         standing = await read.sessions.standing(sign_on.session_id, sign_on.user_id, None, now) or refuse(StateUnknown)
-        device_id = await read.sessions.device_of(sign_on.session_id, sign_on.user_id)
-    browser = BrowserSession(new_id(), "password", device_id, now)
+        began, device_id = await read.sessions.beginning(sign_on.session_id, sign_on.user_id) or refuse(StateUnknown)
+    browser = BrowserSession(new_id(), "password", device_id, began)
     person = Visitor(
         user_id=standing.user_id,
         email=standing.email,
@@ -233,7 +238,7 @@ async def _answer(ports: Ports, person: Visitor, provider: IdentityProvider, sig
             session_id = login or person.session_id
             account, provider = await _admit(ports, tx, person, service.org_id, service.org_slug, service.slug, session_id)
             now = ports.clock.now()
-            if not await tx.saml_sign_ons.answer(sign_on.service_id, sign_on.state_hash, now):
+            if not await tx.saml_sign_ons.answer(sign_on.org_id, sign_on.service_id, sign_on.state_hash, now):
                 raise StateUnknown
             name_id = await _named(tx, sign_on.subject, provider, account, person.browser, now)
             if login is not None:
@@ -242,7 +247,7 @@ async def _answer(ports: Ports, person: Visitor, provider: IdentityProvider, sig
                     account.id,
                     person,
                     None,
-                    now,
+                    person.browser.created_at,
                     id_=person.session_id,
                     provider=person.browser.provider,
                     device_id=person.browser.device_id,
@@ -261,7 +266,7 @@ async def _answer(ports: Ports, person: Visitor, provider: IdentityProvider, sig
 async def _without_assertion(ports: Ports, caller: Caller, provider: IdentityProvider, sign_on: SignOn, status: Status) -> Answer:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        if not await tx.saml_sign_ons.answer(sign_on.service_id, sign_on.state_hash, now):
+        if not await tx.saml_sign_ons.answer(sign_on.org_id, sign_on.service_id, sign_on.state_hash, now):
             raise StateUnknown
     response = Response(id=saml_messages.new_id(), in_response_to=sign_on.request_id, issued_at=now, assertion=None, status=status)
     return await _signed(ports, caller, provider, sign_on, response)
@@ -276,12 +281,13 @@ async def _signed(
     signed_in: tuple[Session, str] | None = None,
 ) -> Answer:
     """The answer to a sign-on, which is over by now. Raises Limited where too many documents wait: the sign-on waits again then, so that
-    loading the page once more is enough, and a session that has begun with it ends, since no browser knows of it."""
+    loading the page once more is enough, and a session that has begun with it ends, since no browser knows of it. So it is where the key
+    cannot be opened."""
     try:
         document = await ports.saml.response(provider, response)
-    except Limited:
+    except Exception:
         async with ports.storage.transaction(by=caller, in_session=False) as tx:
-            await tx.saml_sign_ons.reopen(sign_on.service_id, sign_on.state_hash)
+            await tx.saml_sign_ons.reopen(sign_on.org_id, sign_on.service_id, sign_on.state_hash)
             if signed_in is not None:
                 await tx.sessions.end(signed_in[0].id, ports.clock.now())
         raise

@@ -323,8 +323,9 @@ def _why_not(token: Presented | None, grace_began: datetime) -> Refusal:
     return RefreshTokenInvalid()
 
 
-async def revoke(ports: Ports, caller: Caller, token: str, by: Presenter) -> bool:
-    """End the session of a token, refresh or access token, if it is the presenter's to use; whether there was one (RFC 7009 section 2)."""
+async def revoke(ports: Ports, caller: Caller, token: str, by: Presenter) -> bool | None:
+    """End the session of a token, refresh or access token, if it is the presenter's to use; whether it is, None where there was none (RFC
+    7009 section 2)."""
     try:
         session_id = (await signing_keys.read_token(ports, token)).session_id
     except (TokenExpired, TokenInvalid):

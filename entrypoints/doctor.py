@@ -96,6 +96,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
     yield xml()
     yield hashing(settings)
     yield address(settings)
+    yield from frontend(settings)
     yield mail(settings)
     yield from name_servers(settings)
     yield outbound(settings)
@@ -164,6 +165,16 @@ def address(settings: Settings) -> Finding:
     return Finding(
         "base URL", Health.WARNING, f"{url} is not https: cookies and tokens travel in the clear. Set SSO_BASE_URL to the public address"
     )
+
+
+def frontend(settings: Settings) -> Iterator[Finding]:
+    """Whether what the platform's own frontend gets reaches nobody else: codes in its address, and tokens."""
+    url = settings.frontend_url
+    if url is not None and is_web(url):
+        yield Finding("frontend URL", Health.GOOD, url)
+    elif url is not None:
+        text = f"{url} is not https: codes and tokens travel in the clear, and anybody on the way can change its pages"
+        yield Finding("frontend URL", Health.WARNING, text)
 
 
 def mail(settings: Settings) -> Finding:

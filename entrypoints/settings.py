@@ -339,7 +339,6 @@ class Settings(BaseSettings):
             auto_approve_organizations=self.auto_approve_organizations,
             key_environment=self.key_environment,
             billing_livemode=self.billing_livemode,
-            providers=frozenset(provider for provider in Provider if self.client_at(provider) is not None),
             frontend_url=self.frontend_url,
             common_passwords=_lines(self.common_passwords_file),
         )

@@ -348,7 +348,7 @@ class Saml(SamlRead, Protocol):
         """As the active one, when there is no other. The service is the organization's."""
         ...
 
-    async def setup_of(self, service_id: UUID) -> Setup | None:
+    async def setup_of(self, org_id: UUID, service_id: UUID) -> Setup | None:
         """All of how a service is set up that somebody is being signed out of."""
         ...
 
@@ -356,7 +356,7 @@ class Saml(SamlRead, Protocol):
 class SamlSignOnsRead(Protocol):
     """What services have asked browsers to sign in for, looked at."""
 
-    async def find(self, service_id: UUID, state_hash: bytes, browser_hash: bytes, now: datetime) -> SignOn | None:
+    async def find(self, org_id: UUID, service_id: UUID, state_hash: bytes, browser_hash: bytes, now: datetime) -> SignOn | None:
         """The sign-on that waits with this state, if it was begun for this service in the browser with this cookie."""
         ...
 
@@ -378,11 +378,11 @@ class SamlSignOns(SamlSignOnsRead, Protocol):
         """Somebody has signed in for the sign-on that waits with this state; the slugs of organization and service, if there is one."""
         ...
 
-    async def answer(self, service_id: UUID, state_hash: bytes, now: datetime) -> bool:
+    async def answer(self, org_id: UUID, service_id: UUID, state_hash: bytes, now: datetime) -> bool:
         """Nobody gets another answer. Exactly one caller wins."""
         ...
 
-    async def reopen(self, service_id: UUID, state_hash: bytes) -> None:
+    async def reopen(self, org_id: UUID, service_id: UUID, state_hash: bytes) -> None:
         """It waits again, since nobody got the answer."""
         ...
 
@@ -401,7 +401,8 @@ class SamlSignOns(SamlSignOnsRead, Protocol):
 
 
 class SamlLogouts(Protocol):
-    """Where sessions of browsers have signed people in to, and logouts under way."""
+    """Where sessions of browsers have signed people in to; and logouts under way, which last until they expire, whatever becomes of the
+    services and of the account."""
 
     async def participations(self, session_id: UUID) -> list[Participation]:
         """Where a browser's session has signed somebody in to, the first service first."""
@@ -501,8 +502,8 @@ class SessionsRead(Protocol):
         """The live session that a cookie with this hash stands for, and what `standing` would say of it without an organization."""
         ...
 
-    async def device_of(self, session_id: UUID, user_id: UUID) -> UUID | None:
-        """The device on which this session of the person began, if it is known."""
+    async def beginning(self, session_id: UUID, user_id: UUID) -> tuple[datetime, UUID | None] | None:
+        """When this session of the person began, and on which device, if that is known."""
         ...
 
     async def live_of(self, user_id: UUID, limit: int, now: datetime) -> Listed[LiveSession]:
@@ -531,9 +532,9 @@ class Sessions(SessionsRead, Protocol):
         """What is known of a refresh token that was not rotated."""
         ...
 
-    async def revoke(self, session_id: UUID | None, refresh_hash: bytes, by: Presenter, now: datetime) -> bool:
-        """End this session, or that of this refresh token, be it the current one or not, if it is the presenter's to use; whether there was
-        one that had not ended."""
+    async def revoke(self, session_id: UUID | None, refresh_hash: bytes, by: Presenter, now: datetime) -> bool | None:
+        """End this session, or that of this refresh token, be it the current one or not, if it is the presenter's to use; whether it is,
+        None where there was none that had not ended."""
         ...
 
     async def end(self, session_id: UUID, now: datetime) -> None:
@@ -557,13 +558,15 @@ class Sessions(SessionsRead, Protocol):
         ...
 
     async def end_in(self, org_id: UUID, user_id: UUID, now: datetime) -> int:
-        """End the person's live sessions in this organization, those of its services too; how many they were (security.md S-4)."""
+        """End the person's live sessions in this organization, those of its services too; how many they were (security.md S-4). Codes that
+        its applications have not exchanged yet, and devices that wait to be let in, get none any more."""
         ...
 
     async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:
-        """Remove the sessions of a locked account, or those of this service, with all that is known of their refresh tokens.
+        """Remove the sessions of a locked account, or those of this service, with all that is known of their refresh tokens, and the codes
+        that could still be exchanged for one.
 
-        Two statements, the first of them until there is nothing more for it to do.
+        A few statements, the first of them until there is nothing more for it to do.
         """
         ...
 
@@ -1553,7 +1556,8 @@ class Privacy(PrivacyRead, Protocol):
         ...
 
     async def remove_ways_in(self, user_id: UUID) -> None:
-        """Second factor, backup codes, identities, passkeys, devices, pre-auths, tickets and tokens; sessions are `Sessions.remove`."""
+        """Second factor, backup codes, identities, passkeys, devices, pre-auths, tickets and tokens, and the names by which services with
+        SAML know the person; sessions are `Sessions.remove`."""
         ...
 
     async def blank_newest(self, user_id: UUID, limit: int) -> None:

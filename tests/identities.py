@@ -2,14 +2,24 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Final
 from uuid import UUID
 
 from adapters.postgres.identities import access_place, refresh_place
 from adapters.postgres.pool import Pool
+from adapters.providers import ProviderSettings
+from core.providers import ProviderClient
 from core.values import new_id
 from tests.builders import make_vault, run_sql
 
 LINKED = datetime(2026, 3, 1, 12, tzinfo=UTC)
+# Where nobody is asked: whoever comes back has no state that is good.
+NOWHERE: Final = ProviderSettings(
+    client=ProviderClient("gatehouse", "a secret"),
+    authorize_url="https://provider.example/authorize",
+    token_url="https://provider.example/token",
+    userinfo_url="https://provider.example/user",
+)
 
 
 async def add_identity(

@@ -149,7 +149,10 @@ def name_id_element(name_id: str, **attributes: str) -> str:
     return f"<saml:NameID{told}>{html.escape(name_id)}</saml:NameID>"
 
 
-def logout_response(application: Application, now: datetime, in_response_to: str, status: str = "Success", **changes: str | None) -> bytes:
+def logout_response(
+    application: Application, now: datetime, in_response_to: str, status: str = "Success", inner: str = "", **changes: str | None
+) -> bytes:
+    """`inner` is the second-level code, if there is one."""
     attributes = {
         "ID": saml_messages.new_id(),
         "Version": "2.0",
@@ -157,8 +160,12 @@ def logout_response(application: Application, now: datetime, in_response_to: str
         "Destination": f"{application.issuer}/slo",
         "InResponseTo": in_response_to,
     }
-    code = f'<samlp:Status><samlp:StatusCode Value="urn:oasis:names:tc:SAML:2.0:status:{status}"/></samlp:Status>'
-    return document("LogoutResponse", application, {**attributes, **changes}, code)
+    second = inner and status_code(inner)
+    return document("LogoutResponse", application, {**attributes, **changes}, f"<samlp:Status>{status_code(status, second)}</samlp:Status>")
+
+
+def status_code(status: str, inside: str = "") -> str:
+    return f'<samlp:StatusCode Value="urn:oasis:names:tc:SAML:2.0:status:{status}">{inside}</samlp:StatusCode>'
 
 
 def document(

@@ -136,6 +136,27 @@ def look_at_billing(provider: FakePayments) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("url", "health"),
+    [
+        (None, []),
+        ("https://app.example.com", [Health.GOOD]),
+        ("http://localhost:3000", [Health.GOOD]),
+        ("http://127.0.0.1:3000", [Health.GOOD]),
+        ("http://app.example.com", [Health.WARNING]),
+        ("http://localhost.example.com", [Health.WARNING]),
+    ],
+)
+def test_a_frontend_in_the_clear_is_warned_of(url: str | None, health: list[Health]) -> None:
+    assert [finding.health for finding in doctor.frontend(Settings(frontend_url=url))] == health
+
+
+def test_a_base_url_in_the_clear_is_warned_of() -> None:
+    """Here too, where most clients would not send back a cookie that is for https alone (security.md G-2)."""
+    for url, health in (("https://id.example.com", Health.GOOD), ("http://id.example.com", Health.WARNING), (None, Health.WARNING)):
+        assert doctor.address(Settings(base_url=url)).health is health
+
+
 def test_identity_providers_are_told_and_those_in_the_clear_warned_of() -> None:
     assert [finding.health for finding in doctor.providers(Settings())] == [Health.GOOD]
     names = ("authorize_url", "token_url", "userinfo_url", "emails_url")

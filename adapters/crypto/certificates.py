@@ -47,10 +47,11 @@ def _new(organization: str, name: str, now: datetime, years: int) -> Certificate
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .sign(private_key, hashes.SHA256())
     )
+    pem = private_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return Certificate(
         id=new_id(),
         certificate=certificate.public_bytes(Encoding.PEM).decode(),
-        private_key=private_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+        private_key=lambda: pem,
         valid_from=valid_from,
         valid_until=valid_until,
         created_at=now,

@@ -29,7 +29,6 @@ WAYS_IN: Final[tuple[LiteralString, ...]] = (
     "one_time_tokens",
     "saml_sign_ons",
     "saml_name_ids",  # by which a service would know the person again
-    "saml_logouts",
 )
 BLANK: Final = f"address = '{NO_ADDRESS}', agent = '{NO_AGENT}'"
 # The events that name who was invited.
@@ -341,8 +340,21 @@ class Privacy(Repository):
         )
 
     async def remove_ways_in(self, user_id: UUID) -> None:
+        # A sign-out under way goes on, without the names by which services know the person: who was not asked by now counts as asked, and
+        # so as one that has not answered.
         removed = ", ".join([f"from_{table} as (delete from {table} where user_id = %(user_id)s)" for table in WAYS_IN])
-        await self._write(f"with {removed} select 1", user_id=user_id)
+        await self._write(
+            f"""
+            with {removed},
+            signing_out as (
+                update saml_logouts set relay_state = null, name_id = null, name_id_format = null, session_index = null
+                where user_id = %(user_id)s returning id, created_at),
+            nameless as (
+                update saml_logout_requests r set sent_at = coalesce(r.sent_at, l.created_at), name_id = '', session_index = ''
+                from signing_out l where r.logout_id = l.id)
+            select 1""",
+            user_id=user_id,
+        )
 
     async def blank_newest(self, user_id: UUID, limit: int) -> None:
         for log, statement in BLANKINGS.items():

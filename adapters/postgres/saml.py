@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -71,8 +72,10 @@ class Saml(SealingRepository):
             service_slug=service_slug,
         )
 
-    async def setup_of(self, service_id: UUID) -> Setup | None:
-        return await self._one(self._to_setup, f"{SETUP} where v.id = %(service_id)s", service_id=service_id)
+    async def setup_of(self, org_id: UUID, service_id: UUID) -> Setup | None:
+        return await self._one(
+            self._to_setup, f"{SETUP} where v.org_id = %(org_id)s and v.id = %(service_id)s", org_id=org_id, service_id=service_id
+        )
 
     async def configure(self, org_id: UUID, service_id: UUID, configuration: Configuration, now: datetime) -> None:
         mapping = configuration.attribute_mapping
@@ -135,7 +138,7 @@ class Saml(SealingRepository):
             org_id=org_id,
             service_id=service_id,
             certificate=certificate.certificate,
-            private_key=self._vault.seal(certificate.private_key, place(certificate.id)),
+            private_key=self._vault.seal(certificate.private_key(), place(certificate.id)),
             valid_from=certificate.valid_from,
             valid_until=certificate.valid_until,
             created_at=certificate.created_at,
@@ -145,7 +148,7 @@ class Saml(SealingRepository):
         return Certificate(
             id=row[0],
             certificate=row[1],
-            private_key=self._vault.open(row[2], place(row[0])),
+            private_key=partial(self._vault.open, row[2], place(row[0])),
             valid_from=row[3],
             valid_until=row[4],
             created_at=row[5],

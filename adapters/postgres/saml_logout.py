@@ -73,14 +73,14 @@ class SamlLogouts(Repository):
         )
 
     async def begin(self, logout: Logout) -> bool:
-        # The service stays until the transaction ends, since the row refers to it; so for the requests below.
+        # The service may be deleted at any time, also while this is written: whoever goes on with the logout asks for it again.
         return await self._exists(
             f"""
             insert into saml_logouts ({LOGOUT})
             select %(id)s, %(browser_hash)s, %(org_id)s, %(service_id)s, %(request_id)s, %(relay_state)s, %(name_id)s, %(session_indexes)s,
                    %(user_id)s, %(begun_at)s, %(matched)s, %(is_partial)s, %(created_at)s, %(expires_at)s, %(after)s, %(name_id_format)s
-            where %(service_id)s::uuid is null or exists (
-                select 1 from services v where v.org_id = %(org_id)s and v.id = %(service_id)s for key share)
+            where %(service_id)s::uuid is null
+               or exists (select 1 from services v where v.org_id = %(org_id)s and v.id = %(service_id)s)
             returning 1""",
             id=logout.id,
             browser_hash=logout.browser_hash,
@@ -129,7 +129,7 @@ class SamlLogouts(Repository):
             """
             insert into saml_logout_requests (request_id, logout_id, org_id, service_id, session_index, name_id, name_id_format)
             select %(request_id)s, %(logout_id)s, v.org_id, v.id, %(session_index)s, %(name_id)s, %(format)s
-            from services v where v.org_id = %(org_id)s and v.id = %(service_id)s for key share
+            from services v where v.org_id = %(org_id)s and v.id = %(service_id)s
             returning 1""",
             request_id=request_id,
             logout_id=logout_id,
@@ -156,14 +156,16 @@ class SamlLogouts(Repository):
     async def take_answer(
         self, browser_hash: bytes, org_id: UUID, service_id: UUID, request_id: str, now: datetime, *, is_success: bool
     ) -> bool:
+        # The logout before its requests, as everybody does who changes both.
         return await self._exists(
             """
-            with answered as (
+            with under_way as materialized (
+                select id from saml_logouts where browser_hash = %(browser_hash)s and expires_at > %(now)s for update),
+            answered as (
                 update saml_logout_requests r set answered_at = %(now)s
-                from saml_logouts l
+                from under_way l
                 where r.request_id = %(request_id)s and r.org_id = %(org_id)s and r.service_id = %(service_id)s
-                  and r.sent_at is not null and r.answered_at is null
-                  and l.id = r.logout_id and l.browser_hash = %(browser_hash)s and l.expires_at > %(now)s
+                  and r.sent_at is not null and r.answered_at is null and l.id = r.logout_id
                 returning r.logout_id),
             marked as (
                 update saml_logouts l set is_partial = true from answered where l.id = answered.logout_id and not %(is_success)s)

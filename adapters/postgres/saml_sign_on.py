@@ -75,13 +75,14 @@ class SamlSignOns(Repository):
             > 0
         )
 
-    async def find(self, service_id: UUID, state_hash: bytes, browser_hash: bytes, now: datetime) -> SignOn | None:
+    async def find(self, org_id: UUID, service_id: UUID, state_hash: bytes, browser_hash: bytes, now: datetime) -> SignOn | None:
         return await self._one(
             to_sign_on,
             f"""
             select {SIGN_ON} from saml_sign_ons
-            where state_hash = %(state_hash)s and browser_hash = %(browser_hash)s and service_id = %(service_id)s
-              and answered_at is null and expires_at > %(now)s""",
+            where state_hash = %(state_hash)s and browser_hash = %(browser_hash)s
+              and org_id = %(org_id)s and service_id = %(service_id)s and answered_at is null and expires_at > %(now)s""",
+            org_id=org_id,
             service_id=service_id,
             state_hash=state_hash,
             browser_hash=browser_hash,
@@ -115,12 +116,14 @@ class SamlSignOns(Repository):
             now=now,
         )
 
-    async def answer(self, service_id: UUID, state_hash: bytes, now: datetime) -> bool:
+    async def answer(self, org_id: UUID, service_id: UUID, state_hash: bytes, now: datetime) -> bool:
         return (
             await self._run(
                 """
                 update saml_sign_ons set answered_at = %(now)s
-                where state_hash = %(state_hash)s and service_id = %(service_id)s and answered_at is null and expires_at > %(now)s""",
+                where state_hash = %(state_hash)s and org_id = %(org_id)s and service_id = %(service_id)s
+                  and answered_at is null and expires_at > %(now)s""",
+                org_id=org_id,
                 service_id=service_id,
                 state_hash=state_hash,
                 now=now,
@@ -128,9 +131,12 @@ class SamlSignOns(Repository):
             > 0
         )
 
-    async def reopen(self, service_id: UUID, state_hash: bytes) -> None:
+    async def reopen(self, org_id: UUID, service_id: UUID, state_hash: bytes) -> None:
         await self._run(
-            "update saml_sign_ons set answered_at = null where state_hash = %(state_hash)s and service_id = %(service_id)s",
+            """
+            update saml_sign_ons set answered_at = null
+            where state_hash = %(state_hash)s and org_id = %(org_id)s and service_id = %(service_id)s""",
+            org_id=org_id,
             service_id=service_id,
             state_hash=state_hash,
         )

@@ -206,10 +206,10 @@ class Sessions(Repository):
         """Whether the person's session lives still, which it then does until the transaction ends; for ports.storage.Transaction."""
         return await self._exists(HOLD, session_id=person.session_id, user_id=person.user_id, now=now)
 
-    async def device_of(self, session_id: UUID, user_id: UUID) -> UUID | None:
+    async def beginning(self, session_id: UUID, user_id: UUID) -> tuple[datetime, UUID | None] | None:
         return await self._one(
-            lambda row: row[0],
-            "select device_id from sessions where id = %(session_id)s and user_id = %(user_id)s",
+            lambda row: (row[0], row[1]),
+            "select created_at, device_id from sessions where id = %(session_id)s and user_id = %(user_id)s",
             session_id=session_id,
             user_id=user_id,
         )
@@ -315,18 +315,22 @@ class Sessions(Repository):
             **_of(by),
         )
 
-    async def revoke(self, session_id: UUID | None, refresh_hash: bytes, by: Presenter, now: datetime) -> bool:
-        ended = await self._run(
+    async def revoke(self, session_id: UUID | None, refresh_hash: bytes, by: Presenter, now: datetime) -> bool | None:
+        return await self._one(
+            lambda row: bool(row[0]),
             f"""
-            update sessions s set ended_at = %(now)s
-            where (s.id = %(session_id)s or s.id = (select session_id from refresh_tokens where token_hash = %(refresh_hash)s))
-              and s.ended_at is null and {FITS}""",
+            with found as (
+                select s.id, {FITS} as fits from sessions s
+                where (s.id = %(session_id)s or s.id = (select session_id from refresh_tokens where token_hash = %(refresh_hash)s))
+                  and s.ended_at is null),
+            ended as (
+                update sessions s set ended_at = %(now)s from found where s.id = found.id and found.fits and s.ended_at is null)
+            select fits from found""",
             session_id=session_id,
             refresh_hash=refresh_hash,
             now=now,
             **_of(by),
         )
-        return ended > 0
 
     async def end(self, session_id: UUID, now: datetime) -> None:
         await self._run(
@@ -376,7 +380,16 @@ class Sessions(Repository):
 
     async def end_in(self, org_id: UUID, user_id: UUID, now: datetime) -> int:
         return await self._run(
-            f"update sessions s set ended_at = %(now)s where {LIVES_IN_ORGANIZATION}", org_id=org_id, user_id=user_id, now=now
+            f"""
+            with codes as (
+                delete from authorization_codes where org_id = %(org_id)s and user_id = %(user_id)s and session_id is null),
+            approvals as (
+                update device_codes d set status = 'denied', session_id = null from sessions a
+                where d.org_id = %(org_id)s and d.status = 'approved' and a.id = d.session_id and a.user_id = %(user_id)s)
+            update sessions s set ended_at = %(now)s where {LIVES_IN_ORGANIZATION}""",
+            org_id=org_id,
+            user_id=user_id,
+            now=now,
         )
 
     async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:
@@ -388,6 +401,14 @@ class Sessions(Repository):
             f"delete from refresh_tokens t using sessions s where s.user_id = %(user_id)s and t.session_id = s.id {of_service}", **whose
         ):
             pass
+        if service_id is not None:  # without, they go with the session in which they were given
+            await self._run(
+                """
+                with codes as (delete from authorization_codes where service_id = %(service_id)s and user_id = %(user_id)s)
+                update device_codes d set status = 'denied', session_id = null from sessions a
+                where d.service_id = %(service_id)s and d.status = 'approved' and a.id = d.session_id and a.user_id = %(user_id)s""",
+                **whose,
+            )
         await self._run(f"delete from sessions s where s.user_id = %(user_id)s {of_service}", **whose)
 
     async def select(self, session_id: UUID, org_id: UUID, new_hash: bytes, now: datetime, expires_at: datetime) -> datetime | None:

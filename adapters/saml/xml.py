@@ -83,7 +83,9 @@ def read(document: bytes) -> Message:
             return LogoutRequest(**_said(root), name_id=_named(_only(root, _Tags.NAME_ID)), session_indexes=indexes)
         case _Tags.LOGOUT_RESPONSE:
             status = _only(_only(root, _Tags.STATUS), _Tags.STATUS_CODE)
-            is_success = status.get("Value") == SUCCESS
+            # A service that signs people out elsewhere says by the second code that it has not reached everybody (SAML core, 3.7.3.2).
+            within = {code.get("Value") for code in status.findall(_Tags.STATUS_CODE)}
+            is_success = status.get("Value") == SUCCESS and Status.PARTIAL_LOGOUT not in within
             return LogoutResponse(**_said(root), in_response_to=root.get("InResponseTo") or "", is_success=is_success)
     raise MessageInvalid
 
@@ -367,7 +369,7 @@ def _sign(element: Any, provider: IdentityProvider) -> None:
     signature.find(f".//{{{DSIG}}}X509Certificate").text = _base64_of(provider.certificate.certificate)
     element.insert(1, signature)
     context = xmlsec.SignatureContext()
-    context.key = _key(provider.certificate.private_key)
+    context.key = _key(provider.certificate.private_key())
     context.register_id(element, "ID")
     context.sign(signature)
 
@@ -379,7 +381,7 @@ def _signed_address(provider: IdentityProvider, parameter: str, root: Any, relay
         fields["RelayState"] = relay_state
     query = urlencode({**fields, "SigAlg": RSA_SHA256}, quote_via=quote, safe="")
     context = xmlsec.SignatureContext()
-    context.key = _key(provider.certificate.private_key)
+    context.key = _key(provider.certificate.private_key())
     signature = context.sign_binary(query.encode(), xmlsec.constants.TransformRsaSha256)
     assert provider.slo_url is not None, "who has none is sent nothing"
     joint = "&" if urlsplit(provider.slo_url).query else "?"

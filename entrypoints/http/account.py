@@ -369,7 +369,7 @@ async def revoke_device(device_id: str) -> Response:
 
 async def _identities_values() -> dict[str, Any]:
     linked = await identities.linked(ports(), signed_in())
-    can_be = ports().policy.providers - {each.provider for each in linked}
+    can_be = {each for each in Provider if ports().providers.platform_client(each) is not None} - {each.provider for each in linked}
     return {
         "linked": [
             {

@@ -4,6 +4,8 @@
 
 from base64 import b64decode
 from binascii import Error as NotBase64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final, Literal
 from urllib.parse import unquote_plus, urlencode
 
@@ -231,10 +233,10 @@ class RevocationRequest(Body):
 @validate_response(TokenAnswer)
 async def token() -> tuple[TokenAnswer, int, dict[str, str]]:
     """Exchange a code, a refresh token or a device code for tokens."""
-    async with _Counted() as counted:
+    async with _counted_if_refused():
         asked = await parameters(TokenRequest)
-        grant = _grant(asked)
-        who = await counted.identify(asked.client_id, asked.client_secret, polls=grant == "device_code")
+        grant, who = _grant(asked), await _identify(asked)
+    await (admit_poll() if grant == "device_code" else _admit(who))
     pair = await _exchanged(grant, asked, who)
     tokens = TokenAnswer(access_token=pair.access_token, expires_in=pair.expires_in, refresh_token=pair.refresh_token)
     return tokens, 200, {"Cache-Control": "no-store", "Pragma": "no-cache"}
@@ -258,10 +260,14 @@ async def _exchanged(grant: str, asked: TokenRequest, who: Application | None) -
 @takes(RevocationRequest)
 @describes({200: "Whatever the token was: it is good for nothing any more, if it was this application's."})
 async def revoke() -> Response:
-    """Make a token worthless, and the session that it is of. Nothing is said about tokens that are unknown or another application's."""
-    async with _Counted() as counted:
+    """Make a token worthless, and the session that it is of. Nothing is said about tokens that are unknown or another application's.
+
+    What a code gave to an application with a client secret takes that secret, as renewing it does.
+    """
+    async with _counted_if_refused():
         asked = await parameters(RevocationRequest)
-        who = await counted.identify(asked.client_id, asked.client_secret)
+        who = await _identify(asked)
+    await _admit(who)
     await oauth.revoke(ports(), caller(), who, asked.token)
     return Response(b"", 200, {"Cache-Control": "no-store"})
 
@@ -323,37 +329,33 @@ def _grant(asked: TokenRequest) -> str:
     return sent[0]
 
 
-class _Counted:
-    """Finds out which application asks, and takes a token from its own bucket where it has shown a client secret, else from that of its
-    address; so does whatever is refused in the block (decisions, point 100)."""
+@asynccontextmanager
+async def _counted_if_refused() -> AsyncIterator[None]:
+    """What is refused in the block takes a token from the bucket of its address, since nobody has shown a client secret."""
+    try:
+        yield
+    except Exception:
+        await admit(())
+        raise
 
-    __slots__ = ("_charged",)
 
-    def __init__(self) -> None:
-        self._charged = False
+async def _identify(asked: TokenRequest | RevocationRequest) -> Application | None:
+    """The application that the Authorization header or the body names. Raises CredentialsTwice, ClientInvalid."""
+    client_id, client_secret = credentials(asked.client_id, asked.client_secret)
+    found = await oauth.identify(ports(), client_id, client_secret)
+    if found is not None:
+        exchange().caller = client_id
+        exchange().organization = found.context.org_slug if found.context else None
+    return found
 
-    async def __aenter__(self) -> "_Counted":
-        return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception) and not self._charged:
-            await admit(())
-
-    async def identify(self, client_id: str | None, client_secret: str | None, *, polls: bool = False) -> Application | None:
-        """The application that the Authorization header or the body names. Raises CredentialsTwice, ClientInvalid, Limited."""
-        client_id, client_secret = credentials(client_id, client_secret)
-        found = await oauth.identify(ports(), client_id, client_secret)
-        if found is not None:
-            exchange().caller = client_id
-            exchange().organization = found.context.org_slug if found.context else None
-        self._charged = True
-        if polls:
-            await admit_poll()
-        elif found is not None and found.client_id is not None and client_secret is not None:
-            await admit_client(found.client_id)
-        else:
-            await admit(())
-        return found
+async def _admit(who: Application | None) -> None:
+    """Take a token from the bucket of the application that has shown its client secret, else from that of the address (decisions, point
+    100). Raises Limited."""
+    if who is not None and who.client_id is not None and not who.relies_on_pkce:
+        await admit_client(who.client_id)
+    else:
+        await admit(())
 
 
 def credentials(client_id: str | None, client_secret: str | None) -> tuple[str | None, str | None]:

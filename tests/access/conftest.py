@@ -3,31 +3,25 @@
 import pytest
 
 from adapters.postgres.pool import Pool
-from adapters.providers import HttpProviders, ProviderSettings
+from adapters.providers import HttpProviders
 from core.domains import RECORD_PREFIX, VALUE_PREFIX
 from core.policy import Policy
-from core.providers import Provider, ProviderClient
+from core.providers import Provider
 from ports import Ports
 from tests.access.state import put_back, state
 from tests.access.world import SLUGS, World, challenge_of, make_world
 from tests.builders import make_ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics, FakeTxtRecords
 from tests.fakes.payments import PaymentsAtHand
+from tests.identities import NOWHERE
 
-# Where nobody is asked: whoever comes back has no state that is good.
-NOWHERE = ProviderSettings(
-    client=ProviderClient("gatehouse", "a secret"),
-    authorize_url="https://provider.example/authorize",
-    token_url="https://provider.example/token",
-    userinfo_url="https://provider.example/user",
-)
 _made: list[World] = []
 
 
 @pytest.fixture
 async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics, dns: FakeTxtRecords) -> Ports:
     """The usual, but for guesses: the same person calls more often here than anybody may guess. All providers are set up."""
-    policy = Policy(account_guess_limit=1_000_000, mfa_guess_limit=1_000_000, providers=frozenset(Provider))
+    policy = Policy(account_guess_limit=1_000_000, mfa_guess_limit=1_000_000)
     return await make_ports(
         pool,
         clock,

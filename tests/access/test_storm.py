@@ -321,7 +321,7 @@ def json_of(answer: Answer) -> dict[str, Any]:
 GOES_ALONG = (
     *("invitations", "services", "plans", "subscriptions", "api_keys", "audit_log", "audit_totals", "events"),
     *("authorization_codes", "device_codes", "saml_configurations", "saml_certificates", "saml_name_ids"),
-    *("saml_sign_ons", "saml_sessions", "saml_logouts", "saml_logout_requests"),
+    *("saml_sign_ons", "saml_sessions"),
     *("webhooks", "former_webhook_secrets", "webhook_deliveries", "siem_queue"),
 )
 

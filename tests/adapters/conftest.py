@@ -1,4 +1,4 @@
-"""What the tests of the PostgreSQL adapter share: the service's storage, two organizations, and databases without its schema."""
+"""What the tests of the PostgreSQL adapter share: its storage, two organizations with services, and databases without its schema."""
 
 import os
 from collections.abc import Iterator
@@ -8,9 +8,11 @@ import pytest
 
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
+from core.access import ServiceContext
 from tests import database
 from tests.builders import add_organization, make_vault
 from tests.fakes.outside import FakeClock
+from tests.services import add_service, service_context
 
 
 @pytest.fixture(scope="session")
@@ -51,3 +53,20 @@ async def acme(pool: Pool) -> UUID:
 @pytest.fixture
 async def twin(pool: Pool) -> UUID:
     return await add_organization(pool, "twin")
+
+
+@pytest.fixture
+async def shop(pool: Pool, acme: UUID) -> ServiceContext:
+    return await service_context(pool, await add_service(pool, acme, "shop"))
+
+
+@pytest.fixture
+async def desk(pool: Pool, acme: UUID) -> ServiceContext:
+    """Another one of the same organization."""
+    return await service_context(pool, await add_service(pool, acme, "desk"))
+
+
+@pytest.fixture
+async def foreign(pool: Pool, twin: UUID) -> ServiceContext:
+    """One of the same slug, of another organization."""
+    return await service_context(pool, await add_service(pool, twin, "shop"))

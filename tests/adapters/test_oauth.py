@@ -16,7 +16,6 @@ from core.oauth import CODE_TTL, AuthorizationCode, IssuedCode
 from core.values import digest
 from tests.adapters.rows import ADA, DAY, HOUR, MICROSECOND, NOW, SECOND, account, add, begin, session, within
 from tests.builders import everyone, make_device, run_sql
-from tests.services import add_service, service_context
 
 CODE: Final = digest("code")
 BACK: Final = "https://shop.example.com/callback"
@@ -50,22 +49,6 @@ class Given:
     async def find(self, service: ServiceContext | None, code_hash: bytes = CODE) -> IssuedCode | None:
         async with self.storage.reading() as read:
             return await read.authorization_codes.find(code_hash, service)
-
-
-@pytest.fixture
-async def shop(pool: Pool, acme: UUID) -> ServiceContext:
-    return await service_context(pool, await add_service(pool, acme, "shop"))
-
-
-@pytest.fixture
-async def desk(pool: Pool, acme: UUID) -> ServiceContext:
-    """Another one of the same organization."""
-    return await service_context(pool, await add_service(pool, acme, "desk"))
-
-
-@pytest.fixture
-async def foreign(pool: Pool, twin: UUID) -> ServiceContext:
-    return await service_context(pool, await add_service(pool, twin, "shop"))
 
 
 async def give(storage: Postgres, service: ServiceContext | None, **changes: Any) -> Given:

@@ -19,7 +19,6 @@ from core.values import digest
 from tests.adapters.rows import ADA, EVE, MICROSECOND, NOW, SECOND, account, add, session, within
 from tests.builders import run_sql
 from tests.saml import new_certificate
-from tests.services import add_service, service_context
 
 STATE, BROWSER, LEAVING = digest("state"), digest("cookie"), digest("cookie of the logout")
 TABLES: Final = (
@@ -60,23 +59,6 @@ class Given:
         result = await within(self.storage, act)
         assert await self.rows() == before
         return result
-
-
-@pytest.fixture
-async def shop(pool: Pool, acme: UUID) -> ServiceContext:
-    return await service_context(pool, await add_service(pool, acme, "shop"))
-
-
-@pytest.fixture
-async def desk(pool: Pool, acme: UUID) -> ServiceContext:
-    """Another one of the same organization."""
-    return await service_context(pool, await add_service(pool, acme, "desk"))
-
-
-@pytest.fixture
-async def foreign(pool: Pool, twin: UUID) -> ServiceContext:
-    """One of the same slug, of another organization."""
-    return await service_context(pool, await add_service(pool, twin, "shop"))
 
 
 @pytest.fixture
@@ -153,6 +135,21 @@ async def test_another_organization_finds_no_configuration_and_no_certificate(
             assert await read.saml.certificate(org_id, service_id) is None
 
 
+async def test_whoever_is_signed_out_of_a_service_finds_it_in_its_organization(
+    given: Given, desk: ServiceContext, foreign: ServiceContext
+) -> None:
+    shop = given.service
+    async with given.storage.transaction(by=SYSTEM) as tx:
+        found = await tx.saml.setup_of(shop.org_id, shop.id)
+        assert found is not None
+        assert (found.service, found.configuration) == (shop, CONFIGURATION)
+        for org_id, service_id in ((foreign.org_id, shop.id), (shop.org_id, foreign.id), (shop.org_id, uuid4())):
+            assert await tx.saml.setup_of(org_id, service_id) is None
+        other = await tx.saml.setup_of(desk.org_id, desk.id)
+        assert other is not None
+        assert (other.service, other.configuration) == (desk, None)
+
+
 async def test_the_slugs_are_those_of_one_organization(given: Given, foreign: ServiceContext) -> None:
     async with given.storage.reading() as read:
         found = await read.saml.setup("acme", "shop")
@@ -178,7 +175,7 @@ async def test_another_organization_ends_nothing(given: Given, desk: ServiceCont
 
 async def test_every_field_of_a_sign_on_is_kept(given: Given) -> None:
     async with given.storage.reading() as read:
-        assert await read.saml_sign_ons.find(given.service.id, STATE, BROWSER, NOW) == given.sign_on
+        assert await read.saml_sign_ons.find(given.service.org_id, given.service.id, STATE, BROWSER, NOW) == given.sign_on
 
 
 async def test_a_sign_on_waits_at_its_service_in_its_browser_and_for_a_while(
@@ -186,12 +183,12 @@ async def test_a_sign_on_waits_at_its_service_in_its_browser_and_for_a_while(
 ) -> None:
     shop = given.service
     async with given.storage.reading() as read:
-        for other in (desk, foreign):
-            assert await read.saml_sign_ons.find(other.id, STATE, BROWSER, NOW) is None
-        assert await read.saml_sign_ons.find(shop.id, digest("another"), BROWSER, NOW) is None
-        assert await read.saml_sign_ons.find(shop.id, STATE, digest("another"), NOW) is None
-        assert await read.saml_sign_ons.find(shop.id, STATE, BROWSER, NOW + STATE_TTL) is None
-        assert await read.saml_sign_ons.find(shop.id, STATE, BROWSER, NOW + STATE_TTL - MICROSECOND) is not None
+        for org_id, service_id in elsewhere(given, desk, foreign):
+            assert await read.saml_sign_ons.find(org_id, service_id, STATE, BROWSER, NOW) is None
+        assert await read.saml_sign_ons.find(shop.org_id, shop.id, digest("another"), BROWSER, NOW) is None
+        assert await read.saml_sign_ons.find(shop.org_id, shop.id, STATE, digest("another"), NOW) is None
+        assert await read.saml_sign_ons.find(shop.org_id, shop.id, STATE, BROWSER, NOW + STATE_TTL) is None
+        assert await read.saml_sign_ons.find(shop.org_id, shop.id, STATE, BROWSER, NOW + STATE_TTL - MICROSECOND) is not None
         found = await read.saml_sign_ons.waiting(STATE, NOW)
         assert found is not None
         assert found[1] == shop
@@ -201,15 +198,15 @@ async def test_a_sign_on_waits_at_its_service_in_its_browser_and_for_a_while(
 
 async def test_another_service_does_not_answer_a_sign_on(given: Given, desk: ServiceContext, foreign: ServiceContext) -> None:
     shop = given.service
-    for other in (desk, foreign):
-        assert not await given.unchanged_by(lambda tx, other=other: tx.saml_sign_ons.answer(other.id, STATE, NOW))  # type: ignore[misc]
-    assert not await given.unchanged_by(lambda tx: tx.saml_sign_ons.answer(shop.id, STATE, NOW + STATE_TTL))
-    assert await within(given.storage, lambda tx: tx.saml_sign_ons.answer(shop.id, STATE, NOW))
-    assert not await given.unchanged_by(lambda tx: tx.saml_sign_ons.answer(shop.id, STATE, NOW))
-    for other in (desk, foreign):
-        await given.unchanged_by(lambda tx, other=other: tx.saml_sign_ons.reopen(other.id, STATE))  # type: ignore[misc]
-    await within(given.storage, lambda tx: tx.saml_sign_ons.reopen(shop.id, STATE))
-    assert await within(given.storage, lambda tx: tx.saml_sign_ons.answer(shop.id, STATE, NOW))
+    for org_id, service_id in elsewhere(given, desk, foreign):
+        assert not await given.unchanged_by(lambda tx, o=org_id, s=service_id: tx.saml_sign_ons.answer(o, s, STATE, NOW))  # type: ignore[misc]
+    assert not await given.unchanged_by(lambda tx: tx.saml_sign_ons.answer(shop.org_id, shop.id, STATE, NOW + STATE_TTL))
+    assert await within(given.storage, lambda tx: tx.saml_sign_ons.answer(shop.org_id, shop.id, STATE, NOW))
+    assert not await given.unchanged_by(lambda tx: tx.saml_sign_ons.answer(shop.org_id, shop.id, STATE, NOW))
+    for org_id, service_id in elsewhere(given, desk, foreign):
+        await given.unchanged_by(lambda tx, o=org_id, s=service_id: tx.saml_sign_ons.reopen(o, s, STATE))  # type: ignore[misc]
+    await within(given.storage, lambda tx: tx.saml_sign_ons.reopen(shop.org_id, shop.id, STATE))
+    assert await within(given.storage, lambda tx: tx.saml_sign_ons.answer(shop.org_id, shop.id, STATE, NOW))
 
 
 async def test_a_sign_on_is_completed_where_it_waits(given: Given) -> None:

@@ -198,8 +198,6 @@ HANGING = (
         "saml_sign_ons",
         "saml_name_ids",
         "saml_sessions",
-        "saml_logouts",
-        "saml_logout_requests",
     ),
 )
 
@@ -231,10 +229,6 @@ async def fill(pool: Pool, one: Service, user_id: UUID) -> None:
              values (gen_random_uuid(), %(user)s, now(), now(), now()) returning id)
            insert into saml_sessions (session_id, service_id, org_id, session_index, name_id, name_id_format, created_at)
            select id, %(service)s, %(org)s, 'x', 'x', 'x', now() from session""",
-        """insert into saml_logouts (id, browser_hash, org_id, service_id, request_id, created_at, expires_at)
-           values (%(service)s, %(key)s, %(org)s, %(service)s, 'x', now(), now())""",
-        """insert into saml_logout_requests (request_id, logout_id, org_id, service_id, session_index, name_id, name_id_format)
-           values (%(service)s, %(service)s, %(org)s, %(service)s, 'x', 'x', 'x')""",
         "insert into login_totals (org_id, service_id, day, provider, shard, total) values (%(org)s, %(service)s, now(), 'password', 0, 1)",
         """insert into login_events (id, user_id, org_id, service_id, provider, success, created_at)
            values (gen_random_uuid(), %(user)s, %(org)s, %(service)s, 'password', true, now())""",

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any, NoReturn
 
 import pytest
+from quart_trio import QuartTrio
 
 from adapters.postgres.pool import Pool
 from core.access import Role
@@ -14,8 +15,10 @@ from ports import Ports
 from tests.builders import Api, add_account, add_platform_owner, sign_in
 from tests.fakes.outside import FakeClock
 from tests.http.platform import Platform
+from tests.http.saml import Applications, Traveller
 from tests.http.support import Support
 from tests.mfa import Authenticator, add_mfa
+from tests.saml import Application
 from tests.scim import Directory, directory_of
 from tests.tenants import CAST, Tenant, Tenants
 
@@ -69,6 +72,23 @@ async def platform(api: Api, ports: Ports, clock: FakeClock) -> Platform:
 async def support(api: Api, ports: Ports, pool: Pool) -> Support:
     account = await add_platform_owner(ports, "support@platform.example")
     return Support(api, ports, pool, account, await sign_in(ports, account), await add_account(ports, password=None))
+
+
+@pytest.fixture
+def visitor(app: QuartTrio, clock: FakeClock) -> Traveller:
+    """A browser in which nobody is signed in."""
+    return Traveller(app, clock)
+
+
+@pytest.fixture
+def applications(ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> Applications:
+    return Applications(ports, pool, acme, ada)
+
+
+@pytest.fixture
+async def shop(applications: Applications) -> Application:
+    """An application with SAML that Ada uses."""
+    return await applications.add("shop")
 
 
 @pytest.fixture

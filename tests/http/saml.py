@@ -1,14 +1,39 @@
 """Browsers that applications send to be signed in, and out."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
+from urllib.parse import parse_qs
 
+from lxml import etree
 from quart_trio import QuartTrio
 
+from adapters.postgres.pool import Pool
+from core.accounts import Account
+from ports import Ports
 from tests.builders import BASE_URL, EMAIL, PASSWORD, Answer
 from tests.http.visitor import SIGN_IN, Visitor, form_token, leads_to
-from tests.saml import Application, Posted, authn_request, encoded, posted, redirected
+from tests.saml import NS, Application, Posted, add_application, authn_request, encoded, inflated, logout_request, posted, redirected
+from tests.services import add_service_user
+from tests.tenants import Tenant
 
 ELSEWHERE = b"https://shop.example.com"
+NOTHING_MORE: Mapping[str, str] = MappingProxyType({})
+STATUS = "urn:oasis:names:tc:SAML:2.0:status:"
+
+
+class Applications:
+    """Those that Ada uses."""
+
+    def __init__(self, ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> None:
+        self._ports, self._pool, self._acme, self._ada = ports, pool, acme, ada
+
+    async def add(self, slug: str = "shop", tenant: Tenant | None = None, **changes: Any) -> Application:
+        """One of Acme, or of this organization; it is set up with `changes` from what is usual."""
+        where = tenant or self._acme
+        application = await add_application(self._ports, self._pool, where.org, where.slug, slug, **changes)
+        await add_service_user(self._ports, application.id, self._ada.id)
+        return application
 
 
 class Traveller(Visitor):
@@ -60,3 +85,37 @@ def onward(answer: Answer, status: int = 302) -> str:
     assert answer.status == status, (answer.status, answer.text.rpartition("<main>")[2])
     assert answer.headers["Cache-Control"] == "no-store"
     return str(answer.headers["Location"]).removeprefix(BASE_URL)
+
+
+class Said:
+    """A message that the browser takes along in an address."""
+
+    def __init__(self, address: str) -> None:
+        self.url, _, query = address.partition("?")
+        self.query = {name: values[0] for name, values in parse_qs(query, strict_parsing=True).items()}
+        [self.name] = self.query.keys() & {"SAMLRequest", "SAMLResponse"}
+        self.root = etree.fromstring(inflated(self.query[self.name]))
+
+    @property
+    def kind(self) -> str:
+        return str(self.root.tag).rpartition("}")[2]
+
+    def find(self, path: str) -> Any:
+        return self.root.xpath(path, namespaces=NS)
+
+    @property
+    def statuses(self) -> list[str]:
+        return [str(value).removeprefix(STATUS) for value in self.find("//samlp:StatusCode/@Value")]
+
+
+async def ask_to_sign_out(
+    visitor: Traveller, application: Application, name_id: str, *indexes: str, named: Mapping[str, str] = NOTHING_MORE, **more: str
+) -> Answer:
+    message = logout_request(application, visitor.now(), name_id, *indexes, named=named, ID="_bye")
+    begun = onward(await visitor.open(redirected(f"{application.path}/slo", message, **more)), 302)
+    assert begun == f"{application.path}/slo"
+    return await visitor.open(begun)
+
+
+async def sign_out(visitor: Traveller, **fields: str) -> Answer:
+    return await visitor.submit("/app/sign-out", **fields)

@@ -11,8 +11,8 @@ from uuid import UUID
 import pytest
 from quart_trio import QuartTrio
 
+from adapters.providers import HttpProviders
 from core.accounts import Account
-from core.policy import Policy
 from core.providers import Provider
 from core.values import digest
 from entrypoints.http.context import serve, served
@@ -32,7 +32,7 @@ from tests.builders import (
 from tests.fakes.outside import FakeClock
 from tests.http.direct import change_ports
 from tests.http.refusals import BAD, FORBIDDEN, MISSING, UNAUTHORIZED, refused
-from tests.identities import add_identity
+from tests.identities import NOWHERE, add_identity
 from tests.services import add_service, sign_in_to
 from tests.tenants import Tenant, Tenants
 
@@ -100,7 +100,7 @@ async def ada(tenants: Tenants, acme: Tenant, twin: Tenant) -> Person:
 
 
 def set_up(app: QuartTrio, providers: Sequence[Provider] = tuple(Provider)) -> None:
-    change_ports(app, policy=Policy(providers=frozenset(providers)))
+    change_ports(app, providers=HttpProviders(dict.fromkeys(providers, NOWHERE), FakeClock()))
 
 
 # The list

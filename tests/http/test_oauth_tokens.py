@@ -450,8 +450,6 @@ async def test_of_unknown_tokens_and_those_of_others_nothing_is_said(party: Part
         for token in (tokens["access_token"], tokens["refresh_token"], "unknown"):
             answer = await other.post(REVOKE, basic(other.client_id, SECRET), token=token)
             assert (answer.status, answer.text) == (200, "")
-    for token in (tokens["access_token"], tokens["refresh_token"]):
-        assert (await party.post(REVOKE, token=token)).status == 200, "nor where a secret is missing"
     assert await party.is_live(tokens)
 
 
@@ -462,6 +460,26 @@ async def test_who_gives_a_token_back_shows_who_it_is(party: Party) -> None:
     assert told(await party.post(REVOKE, **sent)) == INVALID_CLIENT, "or it would believe that the token is worth nothing now"
     assert told(await party.post(REVOKE, client_id=str(party.client_id), client_secret=SECRET)) == INVALID_REQUEST
     assert await party.is_live(tokens)
+
+
+async def test_nobody_gives_back_a_token_of_an_application_with_a_secret_without_that(party: Party) -> None:
+    """RFC 7009 section 2.1, also where it does not say which one it is; of what is nobody's, nothing is asked."""
+    tokens = await party.tokens()
+    for token in (tokens["access_token"], tokens["refresh_token"]):
+        answer = await party.post(REVOKE, token=token)
+        assert told(answer) == INVALID_CLIENT
+        assert answer.headers["WWW-Authenticate"].startswith("Basic ")
+    assert await party.is_live(tokens)
+    assert (await party.post(REVOKE, token="made up")).status == 200
+    await party.post(REVOKE, token=tokens["refresh_token"], client_id=str(party.client_id), client_secret=SECRET)
+    assert (await party.post(REVOKE, token=tokens["refresh_token"])).status == 200, "nor of what is over"
+
+
+async def test_an_application_without_a_secret_gives_its_tokens_back_with_its_id_or_none(app_on_a_telephone: Party) -> None:
+    for named in ({"client_id": str(app_on_a_telephone.client_id)}, {}):
+        tokens = await app_on_a_telephone.tokens()
+        assert (await app_on_a_telephone.post(REVOKE, token=tokens["refresh_token"], **named)).status == 200
+        assert not await app_on_a_telephone.is_live(tokens)
 
 
 async def test_people_may_give_back_their_own(api: Api, ports: Ports, ada: Account) -> None:

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from quart_trio import QuartTrio
 
 from adapters.postgres.pool import Pool
 from core.accounts import Account
@@ -37,18 +36,6 @@ ALL = [
 def clock() -> FakeClock:
     """Theirs is the machine's."""
     return FakeClock(datetime.now(UTC))
-
-
-@pytest.fixture
-def visitor(app: QuartTrio, clock: FakeClock) -> Traveller:
-    return Traveller(app, clock)
-
-
-@pytest.fixture
-async def shop(ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> Application:
-    application = await add_application(ports, pool, acme.org, acme.slug)
-    await add_service_user(ports, application.id, ada.id)
-    return application
 
 
 async def provider_of(kind: type[ServiceProvider], visitor: Traveller, application: Application) -> ServiceProvider:

@@ -1,13 +1,9 @@
 """Single logout, begun by applications and by our own page (decisions, point 183; security.md X-9)."""
 
-from collections.abc import Mapping
 from datetime import timedelta
-from types import MappingProxyType
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 import pytest
-from lxml import etree
 from quart_trio import QuartTrio
 
 from adapters.postgres.pool import Pool
@@ -15,78 +11,18 @@ from core.accounts import Account
 from core.saml import NameIdFormat
 from core.saml_logout import LOGOUT_TTL
 from ports import Ports
-from tests.builders import BASE_URL, EMAIL, Answer, add_account, run_sql
+from tests.builders import BASE_URL, EMAIL, add_account, run_sql
 from tests.fakes.outside import FakeClock
-from tests.http.saml import Traveller, onward
+from tests.http.saml import Applications, Said, Traveller, ask_to_sign_out, onward, sign_out
 from tests.http.visitor import ACCOUNT, SIGN_IN, form_token, leads_to
-from tests.saml import NS, Application, add_application, encoded, inflated, logout_request, logout_response, redirected
+from tests.saml import Application, add_application, encoded, logout_request, logout_response, redirected
 from tests.services import add_service_user
-from tests.tenants import Tenant, Tenants
-
-NOTHING_MORE: Mapping[str, str] = MappingProxyType({})
-STATUS = "urn:oasis:names:tc:SAML:2.0:status:"
-
-
-@pytest.fixture
-def visitor(app: QuartTrio, clock: FakeClock) -> Traveller:
-    return Traveller(app, clock)
-
-
-class Applications:
-    """Those that Ada uses."""
-
-    def __init__(self, ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> None:
-        self._ports, self._pool, self._acme, self._ada = ports, pool, acme, ada
-
-    async def add(self, slug: str, **changes: Any) -> Application:
-        application = await add_application(self._ports, self._pool, self._acme.org, self._acme.slug, slug, **changes)
-        await add_service_user(self._ports, application.id, self._ada.id)
-        return application
-
-
-@pytest.fixture
-def applications(ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> Applications:
-    return Applications(ports, pool, acme, ada)
-
-
-@pytest.fixture
-async def shop(applications: Applications) -> Application:
-    return await applications.add("shop")
+from tests.tenants import Tenants
 
 
 @pytest.fixture
 async def blog(applications: Applications) -> Application:
     return await applications.add("blog")
-
-
-class Said:
-    """A message that the browser takes along in an address."""
-
-    def __init__(self, address: str) -> None:
-        self.url, _, query = address.partition("?")
-        self.query = {name: values[0] for name, values in parse_qs(query, strict_parsing=True).items()}
-        [self.name] = self.query.keys() & {"SAMLRequest", "SAMLResponse"}
-        self.root = etree.fromstring(inflated(self.query[self.name]))
-
-    @property
-    def kind(self) -> str:
-        return str(self.root.tag).rpartition("}")[2]
-
-    def find(self, path: str) -> Any:
-        return self.root.xpath(path, namespaces=NS)
-
-    @property
-    def statuses(self) -> list[str]:
-        return [str(value).removeprefix(STATUS) for value in self.find("//samlp:StatusCode/@Value")]
-
-
-async def ask_to_sign_out(
-    visitor: Traveller, application: Application, name_id: str, *indexes: str, named: Mapping[str, str] = NOTHING_MORE, **more: str
-) -> Answer:
-    message = logout_request(application, visitor.now(), name_id, *indexes, named=named, ID="_bye")
-    begun = onward(await visitor.open(redirected(f"{application.path}/slo", message, **more)), 302)
-    assert begun == f"{application.path}/slo"
-    return await visitor.open(begun)
 
 
 async def test_an_application_signs_somebody_out(visitor: Traveller, shop: Application, ada: Account) -> None:
@@ -134,14 +70,22 @@ async def test_the_others_are_told_before_it_is_answered(visitor: Traveller, sho
 
 
 @pytest.mark.parametrize("by_form", [False, True])
-@pytest.mark.parametrize(("status", "statuses"), [("Success", ["Success"]), ("Responder", ["Success", "PartialLogout"])])
+@pytest.mark.parametrize(
+    ("status", "inner", "statuses"),
+    [
+        ("Success", "", ["Success"]),
+        ("Responder", "", ["Success", "PartialLogout"]),
+        ("Requester", "UnknownPrincipal", ["Success", "PartialLogout"]),
+        ("Success", "PartialLogout", ["Success", "PartialLogout"]),
+    ],
+)
 async def test_what_the_others_say_counts(
-    visitor: Traveller, shop: Application, blog: Application, ada: Account, status: str, statuses: list[str], by_form: bool
+    visitor: Traveller, shop: Application, blog: Application, ada: Account, status: str, inner: str, statuses: list[str], by_form: bool
 ) -> None:
     await visitor.sign_in()
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
     asked = Said(onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index)))
-    done = logout_response(blog, visitor.now(), asked.root.get("ID"), status)
+    done = logout_response(blog, visitor.now(), asked.root.get("ID"), status, inner)
     if by_form:
         back = onward(await visitor.open(onward(await visitor.arrive_with_form(f"{blog.path}/slo", SAMLResponse=encoded(done)), 303)))
     else:
@@ -265,6 +209,18 @@ async def test_without_an_address_nobody_is_signed_out(visitor: Traveller, appli
     assert await visitor.is_in()
 
 
+async def test_of_many_sessions_that_are_named_little_is_kept(visitor: Traveller, shop: Application, ada: Account, pool: Pool) -> None:
+    """Anybody can send a request (security.md N-5)."""
+    await visitor.sign_in()
+    session = await visitor.sign_on(shop)
+    too_many = logout_request(shop, visitor.now(), session.name_id, *["_x"] * 100, session.session_index)
+    assert (await visitor.open(redirected(f"{shop.path}/slo", too_many))).status == 400
+    indexes = ["_" * 257, "_x", session.session_index]
+    begun = await visitor.open(redirected(f"{shop.path}/slo", logout_request(shop, visitor.now(), session.name_id, *indexes)))
+    assert await run_sql(pool, "select session_index from saml_logouts") == [(["_x", session.session_index],)]
+    assert Said(onward(await visitor.open(onward(begun)))).statuses == ["Success"]
+
+
 @pytest.mark.parametrize("by_form", [False, True])
 async def test_an_answer_counts_in_the_browser_that_was_sent_for_it(
     app: QuartTrio, visitor: Traveller, shop: Application, blog: Application, ada: Account, clock: FakeClock, by_form: bool
@@ -384,10 +340,6 @@ async def test_a_logout_is_the_browsers_own_and_ends(
 
 
 # Our own page
-
-
-async def sign_out(visitor: Traveller, **fields: str) -> Answer:
-    return await visitor.submit("/app/sign-out", **fields)
 
 
 async def test_signing_out_here_signs_out_everywhere(

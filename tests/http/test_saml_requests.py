@@ -11,12 +11,13 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.pool import Pool
+from core.accounts import Account
 from core.saml_messages import MAX_PACKED, MAX_UNPACKED
 from ports import Ports
 from tests.builders import Answer, run_sql
 from tests.fakes.outside import FakeClock
 from tests.http.direct import ask
-from tests.http.saml import Traveller, onward
+from tests.http.saml import Traveller, onward, sign_out
 from tests.http.visitor import HTML
 from tests.saml import (
     Application,
@@ -27,14 +28,11 @@ from tests.saml import (
     instant,
     logout_request,
     logout_response,
+    posted,
     redirected,
 )
+from tests.services import add_service_user
 from tests.tenants import Tenant
-
-
-@pytest.fixture
-def visitor(app: QuartTrio, clock: FakeClock) -> Traveller:
-    return Traveller(app, clock)
 
 
 @pytest.fixture
@@ -262,12 +260,25 @@ async def test_an_id_is_good_once(visitor: Traveller, shop: Application, clock: 
     onward(await visitor.open(redirected(f"{blog.path}/sso", authn_request(blog, clock.now(), ID="_same"))))
 
 
-async def test_a_key_that_does_not_open_is_our_failure_and_is_not_told(visitor: Traveller, shop: Application, pool: Pool) -> None:
-    """As what was sealed elsewhere does not."""
+async def test_a_key_that_does_not_open_is_our_failure_and_is_not_told(
+    visitor: Traveller, shop: Application, ports: Ports, ada: Account, pool: Pool
+) -> None:
+    """As what was sealed elsewhere does not. Where nothing is signed, nobody has to open it."""
+    await add_service_user(ports, shop.id, ada.id)
+    await visitor.sign_in()
+    await visitor.sign_on(shop)
+    path = await visitor.come_from(shop)
+    [(sealed,)] = await run_sql(pool, "select private_key from saml_certificates")
     await run_sql(pool, "update saml_certificates set private_key = decode('00', 'hex')")
-    answer = await visitor.open(f"{shop.path}/metadata")
+    assert (await visitor.open(f"{shop.path}/metadata")).status == 200
+    answer = await visitor.open(path)
     assert answer.status == 500
     assert "saml_certificates" not in answer.text
+    await run_sql(pool, "update saml_certificates set private_key = %s", sealed)
+    posted(await visitor.open(path))
+    await run_sql(pool, "update saml_certificates set private_key = decode('00', 'hex')")
+    await sign_out(visitor)
+    assert not await visitor.is_in(), "whatever an application's key is like"
 
 
 async def test_an_answer_to_nothing_is_refused(visitor: Traveller, shop: Application, clock: FakeClock, pool: Pool) -> None:

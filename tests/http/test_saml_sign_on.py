@@ -19,7 +19,7 @@ from core.values import digest, new_secret
 from ports import Ports
 from tests.builders import BASE_URL, EMAIL, PASSWORD, Answer, Api, add_account, add_member, everyone, run_sql, sign_in
 from tests.fakes.outside import FakeClock, FakeMetrics
-from tests.http.saml import Traveller
+from tests.http.saml import Applications, Traveller
 from tests.http.visitor import ACCOUNT, CODE, SIGN_IN, Visitor, form_token, leads_to, set_cookies
 from tests.mfa import Authenticator
 from tests.saml import NS, Application, add_application, authn_request, new_certificate, posted, redirected
@@ -27,19 +27,6 @@ from tests.services import add_service_user
 from tests.tenants import Tenant
 
 STATUS = "urn:oasis:names:tc:SAML:2.0:status:"
-
-
-@pytest.fixture
-def visitor(app: QuartTrio, clock: FakeClock) -> Traveller:
-    return Traveller(app, clock)
-
-
-@pytest.fixture
-async def shop(ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> Application:
-    """An application that Ada uses."""
-    application = await add_application(ports, pool, acme.org, acme.slug)
-    await add_service_user(ports, application.id, ada.id)
-    return application
 
 
 # Signing in, and going on
@@ -522,6 +509,25 @@ async def test_a_frontend_signs_somebody_in_for_it(api: Api, visitor: Traveller,
     [login, browser] = await run_sql(pool, "select device_id from sessions where user_id = %s order by created_at desc limit 2", ada.id)
     assert login == browser != (None,), "on the device on which they did it, so that it ends with that"
     assert (await visitor.open(path)).status == 400
+
+
+async def test_they_have_signed_in_when_they_did_and_not_when_the_browser_came(
+    api: Api, visitor: Traveller, shop: Application, applications: Applications, ada: Account, pool: Pool, clock: FakeClock
+) -> None:
+    """SAML core, section 2.7.2; and what asks for a fresh sign-in in between is not content with that one (section 3.4.1)."""
+    answer = await log_in(api, await visitor.come_from(shop))
+    clock.advance(timedelta(minutes=1))
+    blog = await applications.add("blog")
+    fresh = await visitor.come_from(blog, ForceAuthn="true")
+    clock.advance(timedelta(minutes=1))
+    found = posted(await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
+    assert found.find("//saml:AuthnStatement/@AuthnInstant") == "2026-03-14T15:09:26.535Z"
+    assert found.root.get("IssueInstant") == "2026-03-14T15:11:26.535Z"
+    begun, ends = "2026-03-14 15:09:26.535897+00", "2026-06-12 15:09:26.535897+00"
+    assert await run_sql(pool, "select created_at = %s, ends_at = %s from sessions where browser_hash is not null", begun, ends) == [
+        (True, True)
+    ]
+    assert '<form method="post" action="/app/sign-in">' in (await visitor.open(fresh)).text
 
 
 async def test_a_frontend_shows_the_second_factor_for_it(api: Api, visitor: Traveller, shop: Application, factor: Authenticator) -> None:

@@ -13,41 +13,13 @@ from core.saml_messages import new_id
 from ports import Ports
 from tests.builders import EMAIL, add_account, run_sql
 from tests.fakes.outside import FakeClock, FakeMetrics
-from tests.http.saml import Traveller
-from tests.saml import Application, Posted, add_application, name_id_element, posted
+from tests.http.saml import Applications, Traveller
+from tests.saml import Application, Posted, name_id_element, posted
 from tests.services import add_service_user
-from tests.tenants import Tenant
 
 FORMAT = "urn:oasis:names:tc:SAML:{}:nameid-format:{}"
 UNSPECIFIED = NameIdFormat.UNSPECIFIED.value
 CLASSES = "urn:oasis:names:tc:SAML:2.0:ac:classes:"
-
-
-@pytest.fixture
-def visitor(app: QuartTrio, clock: FakeClock) -> Traveller:
-    return Traveller(app, clock)
-
-
-class Applications:
-    """Those that Ada uses."""
-
-    def __init__(self, ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> None:
-        self._ports, self._pool, self._acme, self._ada = ports, pool, acme, ada
-
-    async def add(self, format_: NameIdFormat = NameIdFormat.EMAIL) -> Application:
-        application = await add_application(self._ports, self._pool, self._acme.org, self._acme.slug, name_id_format=format_)
-        await add_service_user(self._ports, application.id, self._ada.id)
-        return application
-
-
-@pytest.fixture
-def applications(ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> Applications:
-    return Applications(ports, pool, acme, ada)
-
-
-@pytest.fixture
-async def shop(applications: Applications) -> Application:
-    return await applications.add()
 
 
 async def refused(visitor: Traveller, application: Application, **asked: Any) -> list[str]:
@@ -74,7 +46,7 @@ def policy(**attributes: str) -> str:
 
 @pytest.mark.parametrize("format_", NameIdFormat)
 async def test_a_format_that_we_give_may_be_asked_for(visitor: Traveller, applications: Applications, format_: NameIdFormat) -> None:
-    shop = await applications.add(format_)
+    shop = await applications.add(name_id_format=format_)
     await visitor.sign_in()
     for asked in ({}, {"Format": UNSPECIFIED}, {"Format": format_.value}, {"Format": format_.value, "SPNameQualifier": shop.entity_id}):
         for create in ({}, {"AllowCreate": "true"}, {"AllowCreate": "false"}):
@@ -102,7 +74,7 @@ async def test_another_one_is_an_error(visitor: Traveller, shop: Application, as
 
 
 async def test_an_address_is_an_error_where_people_have_pseudonyms(visitor: Traveller, applications: Applications, pool: Pool) -> None:
-    shop = await applications.add(NameIdFormat.PERSISTENT)
+    shop = await applications.add(name_id_format=NameIdFormat.PERSISTENT)
     await visitor.sign_in()
     assert await refused(visitor, shop, inside=policy(Format=NameIdFormat.EMAIL.value)) == ["Requester", "InvalidNameIDPolicy"]
     assert await run_sql(pool, "select count(*) from saml_name_ids") == [(0,)]
@@ -117,7 +89,7 @@ def subject(name_id: str, **attributes: str) -> str:
 
 @pytest.mark.parametrize("format_", [NameIdFormat.EMAIL, NameIdFormat.PERSISTENT, NameIdFormat.UNSPECIFIED, NameIdFormat.TRANSIENT])
 async def test_whoever_is_asked_for_may_sign_in(visitor: Traveller, applications: Applications, format_: NameIdFormat) -> None:
-    shop = await applications.add(format_)
+    shop = await applications.add(name_id_format=format_)
     await visitor.sign_in()
     name = (await visitor.sign_on(shop)).name_id
     whole = {"Format": format_.value, "NameQualifier": shop.issuer, "SPNameQualifier": shop.entity_id}
@@ -191,7 +163,7 @@ async def test_whoever_has_no_name_there_is_not_asked_for(visitor: Traveller, sh
 async def test_pseudonyms_of_others_are_others(
     visitor: Traveller, app: QuartTrio, clock: FakeClock, applications: Applications, ports: Ports, pool: Pool, format_: NameIdFormat
 ) -> None:
-    shop = await applications.add(format_)
+    shop = await applications.add(name_id_format=format_)
     grace = await add_account(ports, "grace@example.com")
     await add_service_user(ports, shop.id, grace.id)
     other = Traveller(app, clock)

@@ -13,7 +13,6 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.pool import Pool
 from adapters.providers import HttpProviders
-from core.policy import Policy
 from core.providers import Provider
 from core.values import digest, new_secret
 from entrypoints.http.app import Edge
@@ -44,7 +43,7 @@ def provider(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[FakeP
 @pytest.fixture
 async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics, provider: FakeProvider) -> Ports:
     known = HttpProviders({provider.provider: provider.settings()}, clock)
-    return await make_ports(pool, clock, sent, metrics, Policy(providers=frozenset({provider.provider})), providers=known)
+    return await make_ports(pool, clock, sent, metrics, providers=known)
 
 
 @pytest.fixture
@@ -340,7 +339,7 @@ async def test_a_service_has_credentials_and_scopes_of_its_own(street: Street, a
 async def test_a_service_with_credentials_can_do_without_the_platforms(
     app: QuartTrio, pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics, street: Street, acme: Tenant, shop: UUID
 ) -> None:
-    change_ports(app, providers=HttpProviders({Provider.WEBSUITE: street.provider.settings(client=None)}, clock), policy=Policy())
+    change_ports(app, providers=HttpProviders({Provider.WEBSUITE: street.provider.settings(client=None)}, clock))
     assert (await street.visitor.open("/auth/websuite")).status == 404
     assert (await street.visitor.open(f"/auth/websuite?{urlencode(SHOP)}")).status == 404
     page = f"/app/sign-in?{urlencode({'next': '/auth/authorize?' + urlencode(SHOP)})}"

@@ -16,7 +16,6 @@ from adapters.postgres.pool import Pool
 from adapters.providers import HttpProviders
 from core.access import SYSTEM
 from core.accounts import Account
-from core.policy import Policy
 from core.providers import Provider
 from entrypoints.http.app import Edge
 from ports import Ports
@@ -46,7 +45,7 @@ def provider(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[FakeP
 @pytest.fixture
 async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics, provider: FakeProvider) -> Ports:
     known = HttpProviders({provider.provider: provider.settings()}, clock)
-    return await make_ports(pool, clock, sent, metrics, Policy(providers=frozenset({provider.provider})), providers=known)
+    return await make_ports(pool, clock, sent, metrics, providers=known)
 
 
 @pytest.fixture
