@@ -82,14 +82,13 @@ def verify(secrets: Sequence[str], header: str, body: bytes, now: datetime) -> N
 
 @dataclass(frozen=True, slots=True)
 class BillingEvent:
-    """An event of the provider. `created` is in UTC; `about` is the object that it is about, `before` what of that was different."""
+    """An event of the provider. `created` is in UTC; `about` is the object that it is about."""
 
     id: str
     type: str
     created: datetime
     livemode: bool | None
     about: Mapping[str, Any]
-    before: Mapping[str, Any]
 
 
 def read_event(body: Mapping[str, Any]) -> BillingEvent:
@@ -98,14 +97,13 @@ def read_event(body: Mapping[str, Any]) -> BillingEvent:
     about = data.get("object") if isinstance(data, Mapping) else None
     if id_ is None or not isinstance(type_, str) or created is None or not isinstance(data, Mapping) or not isinstance(about, Mapping):
         raise EventInvalid
-    livemode, before = body.get("livemode"), data.get("previous_attributes")
+    livemode = body.get("livemode")
     return BillingEvent(
         id=id_,
         type=type_,
         created=created,
         livemode=livemode if isinstance(livemode, bool) else None,
         about=about,
-        before=before if isinstance(before, Mapping) else {},
     )
 
 
@@ -405,14 +403,12 @@ def _named(event: BillingEvent, key: str) -> UUID | None:
     return parse_id(text) if isinstance(text, str) else None
 
 
-async def _payment_method(tx: Transaction, event: BillingEvent, _: datetime) -> Effect:
-    id_ = payments.name(event.about) or _no_name()
-    # One that was detached has no customer any more.
-    customer_id = payments.name(event.about.get("customer")) or payments.name(event.before.get("customer"))
-    if event.type == "payment_method.attached":
-        known = customer_id is not None and await tx.billing.attach_payment_method(customer_id, id_, event.created)
+async def _payment_method(tx: Transaction, event: BillingEvent, now: datetime) -> Effect:
+    id_, customer_id = payments.name(event.about) or _no_name(), payments.name(event.about.get("customer"))
+    if event.type == "payment_method.detached":
+        known = await tx.billing.detach_payment_method(id_, event.created, now)
     else:
-        known = await tx.billing.detach_payment_method(id_, event.created)
+        known = customer_id is not None and await tx.billing.attach_payment_method(customer_id, id_, event.created, now)
     return Effect.DONE if known else Effect.NOT_OURS
 
 

@@ -70,6 +70,7 @@ class Sweep(StrEnum):
     UNVERIFIED_ACCOUNTS = "unverified_accounts"
     CHECKOUTS = "checkouts"
     BILLING_FACTS = "billing_facts"  # about what is over, and about what never came to be a subscription of ours
+    PAYMENT_METHODS = "payment_methods"  # that were detached, or are of customers who are none of ours
     LOGIN_TOTALS = "login_totals"  # which are put together, not removed
     SIEM_QUEUES = "siem_queues"  # of what was removed
     SIEM_BACKLOGS = "siem_backlogs"  # entries that no SIEM has taken in all that time
@@ -140,6 +141,7 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
         Sweep.UNVERIFIED_ACCOUNTS: ports.policy.unverified_purge,
         Sweep.CHECKOUTS: BILLING_KEPT,
         Sweep.BILLING_FACTS: BILLING_KEPT,
+        Sweep.PAYMENT_METHODS: BILLING_KEPT,
         Sweep.LOGIN_TOTALS: LOGIN_TOTALS_APART,
         Sweep.SIEM_QUEUES: TOMBSTONES_KEPT,
         Sweep.SIEM_BACKLOGS: SIEM_BACKLOGS_KEPT,

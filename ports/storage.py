@@ -1119,12 +1119,15 @@ class Billing(Protocol):
         is named."""
         ...
 
-    async def attach_payment_method(self, customer_id: str, payment_method_id: str, at: datetime) -> bool:
-        """What the customer pays with, unless something newer is known; whether there is such a customer."""
+    async def attach_payment_method(self, customer_id: str, payment_method_id: str, at: datetime, now: datetime) -> bool:
+        """The customer can pay with this, unless something newer is known of it; whether that customer is an organization of ours.
+
+        What an organization pays with is what was attached last of all that still is.
+        """
         ...
 
-    async def detach_payment_method(self, payment_method_id: str, at: datetime) -> bool:
-        """Nobody pays with this any more, unless something newer is known; whether somebody did."""
+    async def detach_payment_method(self, payment_method_id: str, at: datetime, now: datetime) -> bool:
+        """Nobody can pay with this any more, unless something newer is known of it; whether an organization of ours could."""
         ...
 
     async def add_checkout(self, checkout: Checkout, check_at: datetime) -> None: ...

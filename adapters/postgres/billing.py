@@ -9,15 +9,15 @@ from adapters.postgres.subscriptions import PLAN, to_plan, to_subscription
 from adapters.postgres.subscriptions import STORED_COLUMNS as SUBSCRIPTION
 from core.cancellations import Cancellation
 from core.checkout import Checkout, Customer
-from core.payments import Bought, Facts, Latest, Meant
+from core.payments import Bought, Facts, Latest, Meant, Paid
 from core.reconciliation import OpenCheckout
 from core.subscriptions import SubscribedPlan, Subscription
 from core.values import KEEP, Keep
 
 # In the order in which `to_facts` reads them.
 FACTS: Final = """
-    provider_subscription_id, org_id, customer_id, object_at, at_creation, status, price_id, period_end, paid_at, paid_until, failed_at,
-    action_at, latest, ended"""
+    provider_subscription_id, org_id, customer_id, object_at, at_creation, status, price_id, period_end, paid_at, paid_ats, paid_untils,
+    failed_at, action_at, latest, ended"""
 # What is live here again was not to be ended after all.
 IS_ENDED_HERE: Final = """
     not exists (
@@ -42,11 +42,11 @@ def to_facts(row: Row) -> Facts:
         price_id=row[6],
         period_end=row[7],
         paid_at=row[8],
-        paid_until=row[9],
-        failed_at=row[10],
-        action_at=row[11],
-        latest=None if row[12] is None else Latest(row[12]),
-        ended=row[13],
+        paid=tuple(map(Paid, row[9], row[10])),
+        failed_at=row[11],
+        action_at=row[12],
+        latest=None if row[13] is None else Latest(row[13]),
+        ended=row[14],
     )
 
 
@@ -86,7 +86,8 @@ class Billing(Repository):
             update billing_facts set
                 org_id = %(org_id)s, customer_id = %(customer_id)s, object_at = %(object_at)s, at_creation = %(at_creation)s,
                 status = %(status)s, price_id = %(price_id)s, period_end = %(period_end)s, paid_at = %(paid_at)s,
-                paid_until = %(paid_until)s, failed_at = %(failed_at)s, action_at = %(action_at)s, latest = %(latest)s, ended = %(ended)s,
+                paid_ats = %(paid_ats)s, paid_untils = %(paid_untils)s,
+                failed_at = %(failed_at)s, action_at = %(action_at)s, latest = %(latest)s, ended = %(ended)s,
                 heard_at = %(now)s, check_at = case when %(keeps_check)s then check_at else %(check_at)s end
             where provider_subscription_id = %(id)s""",
             id=facts.id,
@@ -98,7 +99,8 @@ class Billing(Repository):
             price_id=facts.price_id,
             period_end=facts.period_end,
             paid_at=facts.paid_at,
-            paid_until=facts.paid_until,
+            paid_ats=[paid.at for paid in facts.paid],
+            paid_untils=[paid.until for paid in facts.paid],
             failed_at=facts.failed_at,
             action_at=facts.action_at,
             latest=facts.latest,
@@ -261,8 +263,7 @@ class Billing(Repository):
         return await self._exists(
             f"""
             update billing_customers set
-                customer_id = null, user_id = null, payment_method_id = null, payment_method_at = null, idempotency_key = %(key)s,
-                heard_at = greatest(heard_at, %(at)s)
+                customer_id = null, user_id = null, idempotency_key = %(key)s, heard_at = greatest(heard_at, %(at)s)
             where {OF_CUSTOMER} returning 1""",
             org_id=org_id,
             customer_id=customer_id,
@@ -270,25 +271,39 @@ class Billing(Repository):
             at=at,
         )
 
-    async def attach_payment_method(self, customer_id: str, payment_method_id: str, at: datetime) -> bool:
-        return await self._exists(
+    async def attach_payment_method(self, customer_id: str, payment_method_id: str, at: datetime, now: datetime) -> bool:
+        # In one second it was attached before it was detached, whichever is heard first.
+        await self._run(
             """
-            update billing_customers set
-                payment_method_id = case when payment_method_at > %(at)s then payment_method_id else %(payment_method_id)s end,
-                payment_method_at = greatest(payment_method_at, %(at)s)
-            where customer_id = %(customer_id)s returning 1""",
+            insert into billing_payment_methods as m (payment_method_id, customer_id, said_at, heard_at)
+            values (%(payment_method_id)s, %(customer_id)s, %(at)s, %(now)s)
+            on conflict (payment_method_id) do update
+            set customer_id = excluded.customer_id, said_at = excluded.said_at, heard_at = excluded.heard_at
+            where m.said_at < excluded.said_at or m.said_at = excluded.said_at and m.customer_id is not null""",
+            payment_method_id=payment_method_id,
             customer_id=customer_id,
-            payment_method_id=payment_method_id,
             at=at,
+            now=now,
         )
+        return await self._exists("select 1 from billing_customers where customer_id = %(customer_id)s", customer_id=customer_id)
 
-    async def detach_payment_method(self, payment_method_id: str, at: datetime) -> bool:
+    async def detach_payment_method(self, payment_method_id: str, at: datetime, now: datetime) -> bool:
         return await self._exists(
             """
-            update billing_customers set payment_method_id = null, payment_method_at = %(at)s
-            where payment_method_id = %(payment_method_id)s and payment_method_at <= %(at)s returning 1""",
+            with old as (
+                select c.org_id from billing_payment_methods m join billing_customers c on c.customer_id = m.customer_id
+                where m.payment_method_id = %(payment_method_id)s),
+            detached as (
+                insert into billing_payment_methods as m (payment_method_id, said_at, heard_at)
+                values (%(payment_method_id)s, %(at)s, %(now)s)
+                on conflict (payment_method_id) do update
+                set customer_id = null, said_at = excluded.said_at, heard_at = excluded.heard_at
+                where m.said_at <= excluded.said_at
+                returning 1)
+            select 1 from old, detached""",
             payment_method_id=payment_method_id,
             at=at,
+            now=now,
         )
 
     # Checkouts

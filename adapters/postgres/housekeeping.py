@@ -127,6 +127,12 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
             where (f.ended or f.org_id is null) and f.heard_at < %(before)s
               and not exists (select 1 from subscriptions s where s.provider_subscription_id = f.provider_subscription_id)
             limit %(limit)s for update skip locked))""",
+    # Those that stay are no more than organizations have, and looked at each time.
+    Sweep.PAYMENT_METHODS: """
+        delete from billing_payment_methods where payment_method_id = any(array(
+            select m.payment_method_id from billing_payment_methods m
+            where m.heard_at < %(before)s and not exists (select 1 from billing_customers c where c.customer_id = m.customer_id)
+            limit %(limit)s for update skip locked))""",
     # A range of years then costs an eighth. Whoever deletes a service waits for this, as it does for those who sign in to it, and whoever
     # counts out of a day that is over does that in the first shard, too, in this order: so nobody waits in a circle.
     Sweep.LOGIN_TOTALS: """

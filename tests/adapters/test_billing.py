@@ -24,7 +24,7 @@ from tests.builders import add_organization, run_sql
 from tests.services import add_plan, add_service
 
 PRICE = "price_gold"
-TABLES = ("billing_customers", "billing_checkouts", "billing_facts", "billing_cancellations", "subscriptions")
+TABLES = ("billing_customers", "billing_payment_methods", "billing_checkouts", "billing_facts", "billing_cancellations", "subscriptions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ async def open_shop(storage: Postgres, pool: Pool, slug: str, user: UUID) -> Sho
         await tx.billing.customer(org, shop.key, NOW)
         await tx.billing.keep_customer(org, shop.key, shop.name("cus"))
         await tx.billing.sync_customer(org, shop.name("cus"), user, NOW)
-        await tx.billing.attach_payment_method(shop.name("cus"), shop.name("pm"), NOW)
+        await tx.billing.attach_payment_method(shop.name("cus"), shop.name("pm"), NOW, NOW)
         await tx.billing.add_checkout(
             Checkout(id=shop.checkout, meant=shop.meant, price_id=PRICE, success_url="", cancel_url="", created_at=NOW), NOW + HOUR
         )
@@ -164,9 +164,15 @@ async def test_where_an_event_names_no_organization_the_customer_says_whose_it_i
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.billing.check_those_of(None, name, NOW)
         assert await tx.billing.sync_customer(None, name, twin.meant.user_id, NOW + SECOND)
-        assert await tx.billing.attach_payment_method(name, "pm_new", NOW + SECOND)
-        assert not await tx.billing.detach_payment_method(shop.name("pm"), NOW + SECOND)
-    customers = "select customer_id, user_id, payment_method_id from billing_customers order by customer_id"
+        assert await tx.billing.attach_payment_method(name, "pm_new", NOW + SECOND, NOW)
+        assert not await tx.billing.attach_payment_method("cus_nobodys", "pm_else", NOW + SECOND, NOW)
+        assert not await tx.billing.detach_payment_method("pm_else", NOW + 2 * SECOND, NOW)
+        assert not await tx.billing.detach_payment_method(shop.name("pm"), NOW - SECOND, NOW)
+        assert await tx.billing.detach_payment_method(shop.name("pm"), NOW + SECOND, NOW)
+        assert not await tx.billing.detach_payment_method(shop.name("pm"), NOW + SECOND, NOW)
+    customers = """
+        select customer_id, user_id, payment_method_id
+        from billing_customers left join billing_default_payment_methods using (org_id) order by customer_id"""
     of_twin = (twin.name("cus"), twin.meant.user_id, twin.name("pm"))
     assert await run_sql(pool, customers) == [(name, twin.meant.user_id, "pm_new"), of_twin]
     due = "select provider_subscription_id from billing_facts where check_at <= %s"
@@ -206,8 +212,11 @@ HOT: dict[str, tuple[str, Read]] = {
     "what to ask of a customer": ("billing_facts", lambda c, shop: Billing(c).check_those_of(None, shop.name("cus"), NOW)),
     "a subscription": ("subscriptions", lambda c, shop: Billing(c).subscription(shop.name("sub"))),
     "whose customer it is": ("billing_customers", lambda c, shop: Billing(c).is_customer(shop.org, shop.name("cus"))),
-    "a customer's payment method": ("billing_customers", lambda c, shop: Billing(c).attach_payment_method(shop.name("cus"), "pm_new", NOW)),
-    "a payment method": ("billing_customers", lambda c, shop: Billing(c).detach_payment_method(shop.name("pm"), NOW)),
+    "a customer's payment method": (
+        "billing_customers",
+        lambda c, shop: Billing(c).attach_payment_method(shop.name("cus"), "pm_new", NOW, NOW),
+    ),
+    "a payment method": ("billing_payment_methods", lambda c, shop: Billing(c).detach_payment_method(shop.name("pm"), NOW, NOW)),
     "a checkout": ("billing_checkouts", lambda c, shop: Billing(c).checkout_of("sub_7", shop.meant, PRICE)),
     "what was bought": ("billing_checkouts", lambda c, shop: Billing(c).bought("sub_7")),
     "those that wait": ("billing_facts", lambda c, shop: Billing(c).check_waiting_of(shop.name("cus"), NOW)),
@@ -223,6 +232,10 @@ HOT: dict[str, tuple[str, Read]] = {
         lambda c, shop: Cancellations(c).claim_of_service(shop.org, shop.meant.service_id, NOW, NOW + DAY, 5),
     ),
     "old checkouts": ("billing_checkouts", lambda c, shop: Housekeeping(c).sweep(Sweep.CHECKOUTS, NOW - 50 * DAY, 100)),
+    "old payment methods": (
+        "billing_payment_methods",
+        lambda c, shop: Housekeeping(c).sweep(Sweep.PAYMENT_METHODS, NOW - 50 * DAY, 100),
+    ),
     "old facts": ("billing_facts", lambda c, shop: Housekeeping(c).sweep(Sweep.BILLING_FACTS, NOW - 50 * DAY, 100)),
 }
 
@@ -244,8 +257,10 @@ async def fill(pool: Pool, shop: Shop) -> None:
         """with orgs as (
              insert into organizations (id, slug, name, status, created_at, updated_at)
              select gen_random_uuid(), 'o' || n, 'x', 'active', now(), now() from numbers returning id, slug)
-           insert into billing_customers (org_id, idempotency_key, customer_id, payment_method_id, created_at)
-           select id, id, 'cus_' || slug, 'pm_' || slug, %(now)s from orgs""",
+           insert into billing_customers (org_id, idempotency_key, customer_id, created_at)
+           select id, id, 'cus_' || slug, %(now)s from orgs""",
+        """insert into billing_payment_methods (payment_method_id, customer_id, said_at, heard_at)
+           select 'pm_' || n, 'cus_o' || n, %(now)s, %(now)s from numbers""",
         """with people as (
              insert into users (id, email, origin, created_at, updated_at)
              select gen_random_uuid(), 'n' || n || '@example.com', 'platform', now(), now() from numbers returning id)

@@ -38,6 +38,7 @@ PLANS = {"price_gold": "Gold", "price_silver": "Silver"}
 # Few seconds, so that many events are of the same one.
 SECONDS = st.integers(START, START + 6)
 ENDS = st.integers(START + 10, START + 14)
+METHODS = st.sampled_from(["a", "b", "c"])
 
 
 @dataclass(frozen=True)
@@ -65,19 +66,42 @@ def expected(heard: list[Heard]) -> tuple[str, str | None, datetime | None] | No
     if any(one.status == "canceled" or one.type.endswith("deleted") for one in objects):
         return ("cancelled", None, None)
     newest = max(objects, key=lambda one: one.age)
-    paid = max((one for one in heard if one.type == "invoice.paid"), key=lambda one: one.age, default=None)
     latest = max((one for one in heard if one.type != "invoice.payment_action_required"), key=lambda one: one.age)
     status = STATUSES[newest.status]
     if latest.type == "invoice.payment_failed":
         status = "past_due"
     elif latest.type == "invoice.paid" and status == "past_due":
         status = "active"
-    ends = max(newest.ends, paid.ends) if paid is not None and paid.created >= newest.created else newest.ends
+    ends = max(newest.ends, *(one.ends for one in heard if one.type == "invoice.paid" and one.created >= newest.created), 0)
     return (status, PLANS[newest.price], datetime.fromtimestamp(ends, UTC))
 
 
+@dataclass(frozen=True)
+class HeardOfMethod:
+    """What the model knows of an event about a means of payment. `customer` is None where it was detached."""
+
+    number: int
+    method: str
+    created: int
+    customer: str | None
+
+    @property
+    def age(self) -> tuple[int, bool, int]:
+        """That it was attached comes before that it was detached in the same second."""
+        return (self.created, self.customer is None, self.number)
+
+
+def expected_method(heard: list[HeardOfMethod], customer: str) -> str | None:
+    """What the customer pays with after these."""
+    newest = [max((one for one in heard if one.method == method), key=lambda one: one.age) for method in {one.method for one in heard}]
+    return (
+        max((one for one in newest if one.customer == customer), key=lambda one: one.age, default=HeardOfMethod(0, "", 0, None)).method
+        or None
+    )
+
+
 class BillingMachine(RuleBasedStateMachine):
-    """One subscription of the provider's, which somebody of ours has bought."""
+    """One subscription of the provider's, which somebody of ours has bought, and what their organization pays with."""
 
     background: ClassVar[Background]
     ports: ClassVar[Ports]
@@ -89,8 +113,11 @@ class BillingMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.heard: dict[str, Heard] = {}
-        self.id = ""
+        self.received: set[str] = set()
+        self.heard: list[Heard] = []
+        self.methods: list[HeardOfMethod] = []
+        self.is_linked = False
+        self.id = self.customer = ""
         self.metadata: dict[str, str] = {}
 
     def run(self, act: Callable[..., Awaitable[T]], *args: object) -> T:
@@ -99,7 +126,7 @@ class BillingMachine(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         BillingMachine.number += 1
-        self.id = f"sub_{self.number}"
+        self.id, self.customer = f"sub_{self.number}", f"cus_{self.number}"
         self.metadata = self.run(self._prepare)
 
     async def _prepare(self) -> dict[str, str]:
@@ -124,12 +151,12 @@ class BillingMachine(RuleBasedStateMachine):
         ends=ENDS,
     )
     def of_subscription(self, type_: str, created: int, status: str, price: str, ends: int) -> Mapping[str, Any]:
-        about = subscription(self.id, status=status, price=price, current_period_end=ends, metadata=self.metadata)
+        about = subscription(self.id, status=status, price=price, current_period_end=ends, metadata=self.metadata, customer=self.customer)
         return event(f"customer.subscription.{type_}", about, created)
 
     @rule(target=events, created=SECONDS, type_=st.sampled_from(["updated", "deleted"]))
     def end(self, created: int, type_: str) -> Mapping[str, Any]:
-        about = subscription(self.id, status="canceled", current_period_end=START, metadata=self.metadata)
+        about = subscription(self.id, status="canceled", current_period_end=START, metadata=self.metadata, customer=self.customer)
         return event(f"customer.subscription.{type_}", about, created)
 
     @rule(
@@ -139,22 +166,40 @@ class BillingMachine(RuleBasedStateMachine):
         ends=ENDS,
     )
     def of_invoice(self, type_: str, created: int, ends: int) -> Mapping[str, Any]:
-        return event(type_, invoice(self.id, ends), created)
+        return event(type_, invoice(self.id, ends, customer=self.customer), created)
+
+    @rule(target=events, created=SECONDS)
+    def link(self, created: int) -> Mapping[str, Any]:
+        return event("customer.created", {"id": self.customer, "metadata": {"org_id": self.metadata["org_id"]}}, created)
+
+    @rule(target=events, created=SECONDS, method=METHODS, is_detached=st.booleans(), is_ours=st.sampled_from([True, True, False]))
+    def of_payment_method(self, created: int, method: str, *, is_detached: bool, is_ours: bool) -> Mapping[str, Any]:
+        customer = self.customer if is_ours else f"{self.customer}_else"
+        about = {"id": f"pm_{self.number}_{method}", "object": "payment_method", "customer": None if is_detached else customer}
+        made = event(f"payment_method.{'detached' if is_detached else 'attached'}", about, created)
+        if is_detached:
+            made["data"]["previous_attributes"] = {"customer": customer}
+        return made
 
     @rule(one=events)
     def hear(self, one: Mapping[str, Any]) -> None:
         read: BillingEvent = billing.read_event(one)
         effect = self.run(billing.receive, self.ports, read)
-        assert (effect is Effect.DUPLICATE) == (read.id in self.heard)
+        assert (effect is Effect.DUPLICATE) == (read.id in self.received)
         if effect is Effect.DUPLICATE:
             return
-        about, number = one["data"]["object"], len(self.heard)
-        if "items" in about:
+        about, number = one["data"]["object"], len(self.received)
+        self.received.add(read.id)
+        if about.get("object") == "payment_method":
+            self.methods.append(HeardOfMethod(number, about["id"], one["created"], about["customer"]))
+        elif read.type == "customer.created":
+            self.is_linked = True
+        elif "items" in about:
             [item] = about["items"]["data"]
             known = Heard(number, read.type, one["created"], about["status"], item["price"]["id"], about["current_period_end"])
+            self.heard.append(known)
         else:
-            known = Heard(number, read.type, one["created"], ends=about["lines"]["data"][0]["period"]["end"])
-        self.heard[read.id] = known
+            self.heard.append(Heard(number, read.type, one["created"], ends=about["lines"]["data"][0]["period"]["end"]))
         self.clock.advance(timedelta(seconds=1))
 
     @invariant()
@@ -165,13 +210,21 @@ class BillingMachine(RuleBasedStateMachine):
             select s.status, p.name, s.current_period_end from subscriptions s join plans p on p.id = s.plan_id
             where s.provider_subscription_id = %s"""
         rows = self.run(run_sql, self.pool, query, self.id)
-        wanted = expected(list(self.heard.values()))
+        wanted = expected(self.heard)
         if wanted is None or not rows:
             assert (wanted, rows) == (None, [])
         elif wanted[0] == "cancelled":
             assert [row[0] for row in rows] == ["cancelled"]
         else:
             assert rows == [wanted]
+
+    @invariant()
+    def the_database_knows_what_is_paid_with(self) -> None:
+        if not self.id:
+            return
+        query = "select payment_method_id from billing_default_payment_methods where org_id = %s"
+        wanted = expected_method(self.methods, self.customer) if self.is_linked else None
+        assert self.run(run_sql, self.pool, query, self.metadata["org_id"]) == ([(wanted,)] if wanted else [])
 
 
 @pytest.mark.slow
@@ -182,7 +235,7 @@ def test_events_lead_to_what_the_newest_of_them_say(conninfo: str) -> None:
         BillingMachine.pool = Pool(conninfo, size=2)
         BillingMachine.ports = background.run(make_ports, BillingMachine.pool, BillingMachine.clock, FakeMailTransport(), FakeMetrics())
         try:
-            steady = settings(derandomize=True, deadline=None, max_examples=40, stateful_step_count=30, database=None)
+            steady = settings(derandomize=True, deadline=None, max_examples=60, stateful_step_count=40, database=None)
             run_state_machine_as_test(BillingMachine, settings=steady)
         finally:
             background.run(BillingMachine.pool.aclose)
