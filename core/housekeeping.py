@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from core import blanking
 from core.access import SYSTEM
@@ -45,6 +45,8 @@ DELIVERIES_KEPT = timedelta(days=30)
 TOMBSTONES_KEPT = timedelta(days=1)
 # A login of yesterday may still be on its way.
 LOGIN_TOTALS_APART = timedelta(days=1)
+# Among what a sweep was at, how much of it others failed at. Then the next one is further away.
+FAILED: Final = "failed"
 # Longer than one batch can take, and than the pause between two sweeps, so that one process goes on doing it while it lives.
 LEASE = timedelta(minutes=5)
 

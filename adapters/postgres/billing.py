@@ -10,7 +10,7 @@ from adapters.postgres.subscriptions import STORED_COLUMNS as SUBSCRIPTION
 from core.cancellations import Cancellation
 from core.checkout import Checkout, Customer
 from core.payments import Bought, Facts, Latest, Meant, Paid
-from core.reconciliation import OpenCheckout
+from core.reconciliation import OpenCheckouts
 from core.subscriptions import SubscribedPlan, Subscription
 from core.values import KEEP, Keep
 
@@ -119,18 +119,17 @@ class Billing(Repository):
             now=now,
         )
 
-    async def claim_checks(self, now: datetime, until: datetime, limit: int) -> list[str]:
-        return await self._all(
+    async def claim_check(self, now: datetime, until: datetime) -> str | None:
+        return await self._one(
             lambda row: str(row[0]),
             """
             with due as (
                 select provider_subscription_id from billing_facts where check_at <= %(now)s
-                order by check_at limit %(limit)s for update skip locked)
+                order by check_at limit 1 for update skip locked)
             update billing_facts f set check_at = %(until)s
             from due where f.provider_subscription_id = due.provider_subscription_id returning f.provider_subscription_id""",
             now=now,
             until=until,
-            limit=limit,
         )
 
     async def check_those_of(self, org_id: UUID | None, customer_id: str, now: datetime) -> None:
@@ -396,23 +395,26 @@ class Billing(Repository):
             id=id_,
         )
 
-    async def claim_checkouts(self, now: datetime, until: datetime, since: datetime, limit: int) -> list[OpenCheckout]:
-        # Of one whose answer was never heard, the customer is the organization's.
-        return await self._all(
-            lambda row: OpenCheckout(*row),
+    async def claim_checkouts(self, now: datetime, until: datetime, since: datetime) -> OpenCheckouts | None:
+        # Of those whose answer was never heard, the customer is the organization's.
+        return await self._one(
+            lambda row: OpenCheckouts(*row),
             """
-            with due as (
-                select id from billing_checkouts where check_at <= %(now)s order by check_at limit %(limit)s for update skip locked),
+            with first as materialized (
+                select org_id, customer_id from billing_checkouts where check_at <= %(now)s order by check_at limit 1),
+            due as (
+                select c.id from first join billing_checkouts c
+                  on c.org_id = first.org_id and c.customer_id is not distinct from first.customer_id
+                where c.check_at <= %(now)s for update of c skip locked),
             claimed as (
                 update billing_checkouts c set check_at = case when c.created_at < %(since)s then null else %(until)s end
                 from due where c.id = due.id returning c.org_id, c.customer_id, c.created_at)
-            select coalesce(c.customer_id, b.customer_id), c.created_at
+            select count(*), min(c.created_at), coalesce(c.customer_id, b.customer_id)
             from claimed c left join billing_customers b on b.org_id = c.org_id
-            where coalesce(c.customer_id, b.customer_id) is not null""",
+            group by coalesce(c.customer_id, b.customer_id)""",
             now=now,
             until=until,
             since=since,
-            limit=limit,
         )
 
 
@@ -432,16 +434,15 @@ class Cancellations(Repository):
             asked_at=cancellation.asked_at,
         )
 
-    async def claim(self, now: datetime, until: datetime, limit: int) -> list[Cancellation]:
-        return await self._all(
+    async def claim(self, now: datetime, until: datetime) -> Cancellation | None:
+        return await self._one(
             to_cancellation,
             f"""
             with due as (
                 select c.provider_subscription_id from billing_cancellations c where c.due_at <= %(now)s and {IS_ENDED_HERE}
-                order by c.due_at limit %(limit)s for update skip locked) {CLAIMED}""",
+                order by c.due_at limit 1 for update skip locked) {CLAIMED}""",
             now=now,
             until=until,
-            limit=limit,
         )
 
     async def claim_of_service(self, org_id: UUID, service_id: UUID, now: datetime, until: datetime, limit: int) -> list[Cancellation]:

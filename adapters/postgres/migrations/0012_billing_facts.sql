@@ -30,3 +30,6 @@ alter table billing_facts
     add column paid_untils timestamptz[] not null default '{}';
 update billing_facts set paid_ats = array[paid_at], paid_untils = array[paid_until] where paid_at is not null and paid_until is not null;
 alter table billing_facts drop column paid_until;
+
+-- What is to be asked of one customer is asked at once.
+create index billing_checkouts_due_of_org on billing_checkouts (org_id, check_at) where check_at is not null;
