@@ -392,7 +392,7 @@ async def _customer_deleted(tx: Transaction, event: BillingEvent, now: datetime)
     """
     customer_id, org_id = payments.name(event.about) or _no_name(), _named(event, "org_id")
     await tx.billing.check_those_of(org_id, customer_id, now)
-    known = await tx.billing.forget_customer(org_id, customer_id, new_id(), event.created)
+    known = await tx.billing.forget_customer(org_id, customer_id, new_id(), event.created, now)
     return Effect.DONE if known else Effect.NOT_OURS
 
 

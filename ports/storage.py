@@ -1114,9 +1114,9 @@ class Billing(Protocol):
         named."""
         ...
 
-    async def forget_customer(self, org_id: UUID | None, customer_id: str, key: UUID, at: datetime) -> bool:
-        """The organization has none any more, and the next one is made with `key`. Whether there was this one, of that organization if one
-        is named."""
+    async def forget_customer(self, org_id: UUID | None, customer_id: str, key: UUID, at: datetime, now: datetime) -> bool:
+        """The organization has none any more, and the next one is made with `key`; nor does it get this one by what is older. Whether there
+        was this one, of that organization if one is named."""
         ...
 
     async def attach_payment_method(self, customer_id: str, payment_method_id: str, at: datetime, now: datetime) -> bool:

@@ -258,9 +258,15 @@ class Billing(Repository):
             at=at,
         )
 
-    async def forget_customer(self, org_id: UUID | None, customer_id: str, key: UUID, at: datetime) -> bool:
+    async def forget_customer(self, org_id: UUID | None, customer_id: str, key: UUID, at: datetime, now: datetime) -> bool:
+        # Where it was never heard of, what comes late of it must not bring it here.
         return await self._exists(
             f"""
+            with remembered as (
+                insert into billing_customers as c (org_id, idempotency_key, heard_at, created_at)
+                select o.id, %(key)s, %(at)s, %(now)s from organizations o
+                where o.id = %(org_id)s and not exists (select 1 from billing_customers x where x.customer_id = %(customer_id)s)
+                on conflict (org_id) do update set heard_at = greatest(c.heard_at, excluded.heard_at) where c.customer_id is null)
             update billing_customers set
                 customer_id = null, user_id = null, idempotency_key = %(key)s, heard_at = greatest(heard_at, %(at)s)
             where {OF_CUSTOMER} returning 1""",
@@ -268,6 +274,7 @@ class Billing(Repository):
             customer_id=customer_id,
             key=key,
             at=at,
+            now=now,
         )
 
     async def attach_payment_method(self, customer_id: str, payment_method_id: str, at: datetime, now: datetime) -> bool:

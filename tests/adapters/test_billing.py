@@ -104,7 +104,7 @@ MIXED: dict[str, tuple[Act, object]] = {
     "whether it is a customer": (lambda tx, shop, twin: tx.billing.is_customer(twin.org, shop.name("cus")), False),
     "a link": (lambda tx, shop, twin: tx.billing.link_customer(twin.org, shop.name("cus"), uuid4(), NOW + SECOND, NOW), False),
     "a person": (lambda tx, shop, twin: tx.billing.sync_customer(twin.org, shop.name("cus"), None, NOW + SECOND), False),
-    "a deletion": (lambda tx, shop, twin: tx.billing.forget_customer(twin.org, shop.name("cus"), uuid4(), NOW + SECOND), False),
+    "a deletion": (lambda tx, shop, twin: tx.billing.forget_customer(twin.org, shop.name("cus"), uuid4(), NOW + SECOND, NOW), False),
     "what to ask": (lambda tx, shop, twin: tx.billing.check_those_of(twin.org, shop.name("cus"), NOW), None),
     "a plan": (lambda tx, shop, twin: tx.billing.plan_of_price(twin.org, shop.meant.service_id, PRICE, shop.meant.plan_id), None),
     "a session": (lambda tx, shop, twin: tx.billing.checkout_begun(twin.org, shop.checkout, "cs_new", "cus_new"), None),
@@ -177,7 +177,7 @@ async def test_where_an_event_names_no_organization_the_customer_says_whose_it_i
     assert await run_sql(pool, customers) == [(name, twin.meant.user_id, "pm_new"), of_twin]
     due = "select provider_subscription_id from billing_facts where check_at <= %s"
     assert await run_sql(pool, due, NOW) == [(shop.name("sub"),)]
-    assert await within(storage, lambda tx: tx.billing.forget_customer(None, name, uuid4(), NOW + SECOND))
+    assert await within(storage, lambda tx: tx.billing.forget_customer(None, name, uuid4(), NOW + SECOND, NOW))
     assert await run_sql(pool, customers) == [of_twin, (None, None, None)]
 
 

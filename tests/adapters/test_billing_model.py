@@ -116,7 +116,7 @@ class BillingMachine(RuleBasedStateMachine):
         self.received: set[str] = set()
         self.heard: list[Heard] = []
         self.methods: list[HeardOfMethod] = []
-        self.is_linked = False
+        self.is_linked = self.is_deleted = False
         self.id = self.customer = ""
         self.metadata: dict[str, str] = {}
 
@@ -172,6 +172,11 @@ class BillingMachine(RuleBasedStateMachine):
     def link(self, created: int) -> Mapping[str, Any]:
         return event("customer.created", {"id": self.customer, "metadata": {"org_id": self.metadata["org_id"]}}, created)
 
+    @rule(target=events)
+    def unlink(self) -> Mapping[str, Any]:
+        """After which nothing happens to it."""
+        return event("customer.deleted", {"id": self.customer, "metadata": {"org_id": self.metadata["org_id"]}}, START + 6)
+
     @rule(target=events, created=SECONDS, method=METHODS, is_detached=st.booleans(), is_ours=st.sampled_from([True, True, False]))
     def of_payment_method(self, created: int, method: str, *, is_detached: bool, is_ours: bool) -> Mapping[str, Any]:
         customer = self.customer if is_ours else f"{self.customer}_else"
@@ -193,7 +198,9 @@ class BillingMachine(RuleBasedStateMachine):
         if about.get("object") == "payment_method":
             self.methods.append(HeardOfMethod(number, about["id"], one["created"], about["customer"]))
         elif read.type == "customer.created":
-            self.is_linked = True
+            self.is_linked = not self.is_deleted
+        elif read.type == "customer.deleted":
+            self.is_linked, self.is_deleted = False, True
         elif "items" in about:
             [item] = about["items"]["data"]
             known = Heard(number, read.type, one["created"], about["status"], item["price"]["id"], about["current_period_end"])

@@ -596,6 +596,18 @@ async def test_a_customer_that_is_deleted_is_none_any_more(till: Till, twin: Ten
     assert await customers(pool) == [(till.tenant.org, None, None, None)]
 
 
+async def test_a_customer_that_was_deleted_does_not_come_back_by_the_news_that_it_was_made(till: Till, pool: Pool) -> None:
+    about = {"id": "cus_1", "metadata": {"org_id": str(till.tenant.org)}}
+    await till.tell("customer.deleted", about, till.now + 5)
+    for at in (till.now, till.now + 5):
+        await till.tell("customer.created", about, at)
+        assert await customers(pool) == [(till.tenant.org, None, None, None)]
+    await till.tell("customer.created", {**about, "id": "cus_2"}, till.now + 6)
+    assert await customers(pool) == [(till.tenant.org, "cus_2", None, None)]
+    await till.tell("customer.deleted", about, till.now + 7)
+    assert await customers(pool) == [(till.tenant.org, "cus_2", None, None)], "that was about the other one"
+
+
 async def test_what_the_customer_pays_with_is_known(till: Till, pool: Pool) -> None:
     await till.tell("customer.created", {"id": "cus_1", "metadata": {"org_id": str(till.tenant.org)}})
 
