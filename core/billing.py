@@ -285,6 +285,8 @@ async def _change(tx: Transaction, old: Facts, new: Facts, found: ProviderSubscr
     # Where nothing new follows, what an API key has made of it stays.
     if implied is None or implied == old.implied or current.status is SubscriptionStatus.CANCELLED:
         await tx.billing.keep_facts(new, now, check_at=next_check(new, now))
+        if current.status is SubscriptionStatus.CANCELLED and new.customer_id is not None:
+            await tx.billing.check_waiting_of(new.customer_id, now)  # it ended here first, and a second one may take its place
         return Effect.UNCHANGED
     changed = replace(
         current,

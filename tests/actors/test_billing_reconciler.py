@@ -27,6 +27,7 @@ from tests.fakes.http_server import Answer
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.payments import MONTH, SECRET, FakePayments, Object
 from tests.http.billing import Till, open_till
+from tests.services import add_api_key
 from tests.tenants import Tenants
 
 if TYPE_CHECKING:
@@ -184,21 +185,21 @@ async def test_where_nobody_can_be_asked_what_is_not_prolonged_ends_after_its_pe
     assert await reconcile(ports) == {}
 
 
-async def a_second_one(till: Till, provider: FakePayments) -> tuple[Object, Object]:
-    """Two checkouts that were begun by one person, both paid for; ours is the first."""
+async def a_second_one(till: Till, provider: FakePayments, pool: Pool) -> tuple[Object, Object]:
+    """Two checkouts that were begun by one person, both paid for: the one that was heard of first, which is ours, and the other."""
     sessions = [(await till.begin()).json["session_id"] for _ in range(2)]
-    first, second = [provider.complete(session) for session in sessions]
+    made = {one["id"]: one for one in [provider.complete(session) for session in sessions]}
     await provider.deliver(till.sent)
-    assert await till.status() == "active"
+    [(ours,)] = await run_sql(pool, "select provider_subscription_id from subscriptions where status = 'active'")
     provider.events.clear()
-    return first, second
+    return made.pop(ours), next(iter(made.values()))
 
 
 @pytest.mark.parametrize("told", [True, False])
 async def test_one_that_is_paid_for_beside_another_takes_its_place_when_that_ends(
     till: Till, provider: FakePayments, ports: Ports, pool: Pool, *, told: bool
 ) -> None:
-    first, second = await a_second_one(till, provider)
+    first, second = await a_second_one(till, provider, pool)
     bill = {"id": "in_2", "object": "invoice", "subscription": second["id"], "customer": second["customer"]}
     await till.tell("invoice.paid", bill, till.now + 1)  # says nothing of whose it is
     if told:
@@ -214,11 +215,22 @@ async def test_one_that_is_paid_for_beside_another_takes_its_place_when_that_end
     assert ours == [(second["id"],)]
 
 
+async def test_one_takes_the_place_of_one_that_was_ended_here(till: Till, provider: FakePayments, ports: Ports, pool: Pool) -> None:
+    _, second = await a_second_one(till, provider, pool)
+    key = {"X-Api-Key": await add_api_key(pool, till.service)}
+    path = f"/api/service/subscriptions/{till.tenant.id('member')}"
+    assert (await till.tenant.api.delete(path, headers=key)).status == 204
+    await provider.deliver(till.sent)
+    await reconcile(ports)
+    ours = await run_sql(pool, "select provider_subscription_id from subscriptions where status = 'active'")
+    assert ours == [(second["id"],)]
+
+
 @pytest.mark.parametrize("what", ["service", "person", "use"])
 async def test_all_that_somebody_pays_for_ends_there_with_what_it_was_for(
     till: Till, provider: FakePayments, ports: Ports, pool: Pool, what: str
 ) -> None:
-    made = await a_second_one(till, provider)
+    made = await a_second_one(till, provider, pool)
     if what == "service":
         path = f"{till.tenant.path}/services/shop"
         assert (await till.tenant.api.delete(path, token=till.tenant.token("owner"))).status == 204
