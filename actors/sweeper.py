@@ -9,7 +9,6 @@ import trio
 
 from actors.mailbox import jittered
 from core.housekeeping import FAILED
-from core.values import new_id
 from ports import Ports
 
 LONGEST_PAUSE: Final = 16  # periods
@@ -20,12 +19,13 @@ log = structlog.get_logger("sweeper")
 Sweep = Callable[[Ports, UUID], Awaitable[Mapping[str, int] | None]]
 
 
-async def sweeper(ports: Ports, sweep: Sweep, *, job: str, period: float) -> NoReturn:
+async def sweeper(ports: Ports, sweep: Sweep, holder: UUID, *, job: str, period: float) -> NoReturn:
     """Sweep every `period` seconds, or so, for ever, saying how many of what it were. `job` is its name in metrics and logs.
 
+    `holder` is of the leases that it takes, and outlives it: one that is started again after an outage goes on with them.
     As long as others fail at something of it, each pause is twice the one before, and the longest is of sixteen periods.
     """
-    holder, pause = new_id(), period
+    pause = period
     while True:
         started = trio.current_time()
         swept = await sweep(ports, holder)

@@ -349,7 +349,7 @@ async def test_the_less_it_helps_to_ask_the_longer_is_waited(autojump_clock: tri
         return outcomes[len(moments) - 1] if len(moments) <= len(outcomes) else None
 
     with structlog.testing.capture_logs() as log, trio.CancelScope() as scope:
-        await sweeper(cast("Ports", SimpleNamespace(metrics=metrics)), sweep, job="billing_reconciliation", period=60.0)
+        await sweeper(cast("Ports", SimpleNamespace(metrics=metrics)), sweep, new_id(), job="billing_reconciliation", period=60.0)
     waited = [later - sooner for sooner, later in pairwise(moments)]
     for pause, given in zip([120, 240, 480, 60, 120, 60, 60], waited, strict=True):
         assert pause * 0.5 <= given <= pause * 1.5
