@@ -1,15 +1,17 @@
 """Sweeps now and then: what is past its use, for one, and what is past its time. Of all processes one at a time does (security.md N-9)."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NoReturn
+from typing import Final, NoReturn
 from uuid import UUID
 
 import structlog
 import trio
 
 from actors.mailbox import jittered
-from core.values import new_id
+from core.housekeeping import FAILED
 from ports import Ports
+
+LONGEST_PAUSE: Final = 16  # periods
 
 log = structlog.get_logger("sweeper")
 
@@ -17,9 +19,13 @@ log = structlog.get_logger("sweeper")
 Sweep = Callable[[Ports, UUID], Awaitable[Mapping[str, int] | None]]
 
 
-async def sweeper(ports: Ports, sweep: Sweep, *, job: str, period: float) -> NoReturn:
-    """Sweep every `period` seconds, or so, for ever, saying how many of what it were. `job` is its name in metrics and logs."""
-    holder = new_id()
+async def sweeper(ports: Ports, sweep: Sweep, holder: UUID, *, job: str, period: float) -> NoReturn:
+    """Sweep every `period` seconds, or so, for ever, saying how many of what it were. `job` is its name in metrics and logs.
+
+    `holder` is of the leases that it takes, and outlives it: one that is started again after an outage goes on with them.
+    As long as others fail at something of it, each pause is twice the one before, and the longest is of sixteen periods.
+    """
+    pause = period
     while True:
         started = trio.current_time()
         swept = await sweep(ports, holder)
@@ -27,4 +33,8 @@ async def sweeper(ports: Ports, sweep: Sweep, *, job: str, period: float) -> NoR
             ports.metrics.job_done(job, trio.current_time() - started)
         if swept:
             log.info("swept", job=job, **swept)
-        await trio.sleep(jittered(period))
+        failed = 0 if swept is None else swept.get(FAILED, 0)
+        pause = min(pause * 2, period * LONGEST_PAUSE) if failed else period
+        if failed:
+            log.warning("sweep_held_up", job=job, failed=failed, goes_on_in=pause)
+        await trio.sleep(jittered(pause))

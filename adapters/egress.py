@@ -9,11 +9,12 @@ import ipaddress
 import socket
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any, Final, Self
 
 import trio
+
+from core.outbound import SendFailed, Trouble
 
 LOOKUP_DEADLINE: Final = 5.0  # seconds
 # At once. One whose deadline has passed goes on until the system's resolver gives it up, which takes it some three times as long
@@ -52,19 +53,8 @@ _REFUSED: Final = tuple(
 _MAPPED: Final = IPv6Network("::ffff:0:0/96")
 
 
-class Why(StrEnum):
-    """Why a target is refused: all that anybody is told, so it never holds an address."""
-
-    NOT_RESOLVED = "the host name was not resolved"
-    NOT_ALLOWED = "the host is at an address that is not allowed"
-
-
-class TargetRefused(Exception):
-    """The target must not be connected to, or cannot be."""
-
-    def __init__(self, why: Why) -> None:
-        super().__init__(why.value)
-        self.why = why
+class TargetRefused(SendFailed):
+    """The target must not be connected to, or has no address that could be: NOT_ALLOWED, NOT_RESOLVED."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +135,7 @@ class Guard:
         found = await self._resolve(host, port)
         # All of them, also those that will not be tried: a name that leads astray at times is not to be believed at others.
         if not all(self._lets(address, port) for address in found):
-            raise TargetRefused(Why.NOT_ALLOWED)
+            raise TargetRefused(Trouble.NOT_ALLOWED)
         return tuple(dict.fromkeys(str(address) for address in found if address is not None))[:TRIED]
 
     def _lets(self, address: Address | None, port: int) -> bool:
@@ -156,9 +146,9 @@ class Guard:
             with trio.fail_after(self._deadline):
                 found = await trio.to_thread.run_sync(self._look_up, host, port, abandon_on_cancel=True, limiter=self._threads)
         except (trio.TooSlowError, OSError, ValueError):  # a name that cannot be one is a ValueError
-            raise TargetRefused(Why.NOT_RESOLVED) from None
+            raise TargetRefused(Trouble.NOT_RESOLVED) from None
         if not found:
-            raise TargetRefused(Why.NOT_RESOLVED)
+            raise TargetRefused(Trouble.NOT_RESOLVED)
         return found
 
     def _look_up(self, host: str, port: int) -> list[Address | None]:

@@ -12,13 +12,12 @@ from typing import Any, Final
 import httpcore
 import trio
 
-from adapters.egress import Guard, TargetRefused, Why
+from adapters.egress import Guard
 from core.outbound import Reply, SendFailed, Trouble
 
 LONGEST_ANSWER: Final = 64 * 1024  # bytes
 # For one of several addresses, so that there is time to try the next.
 CONNECT_PATIENCE: Final = 3.0
-_TROUBLE_OF: Final = {Why.NOT_RESOLVED: Trouble.NOT_RESOLVED, Why.NOT_ALLOWED: Trouble.NOT_ALLOWED}
 
 
 class GuardedSender:
@@ -36,8 +35,6 @@ class GuardedSender:
                 return await self._post(url, body, headers)
         except trio.TooSlowError:
             raise SendFailed(Trouble.TIMED_OUT) from None
-        except TargetRefused as refused:
-            raise SendFailed(_TROUBLE_OF[refused.why]) from None
         except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
             raise SendFailed(Trouble.TLS_FAILED if _is_of_tls(error) else Trouble.NOT_CONNECTED) from None
         except (httpcore.NetworkError, httpcore.ProtocolError):

@@ -116,3 +116,25 @@ async def listed(ports: Ports, caller: Member, filter_: Filter | None, page: Pag
         return Listed([], 0)
     async with ports.storage.reading() as read:
         return await read.audit.page(caller.acts_in.id, filter_, page)
+
+
+def shown(entry: Entry) -> dict[str, Any]:
+    """An entry as it is shown (organizations.md section 2.8), with ids and times as they are."""
+    impersonator = {} if entry.impersonator is None else {"impersonator": _person(entry.impersonator)}
+    return {
+        "id": entry.id,
+        "org_id": entry.org_id,
+        "actor": {**_person(entry.actor), "is_platform_owner": entry.actor.is_platform_owner},
+        "action": entry.action,
+        "target_type": entry.target_type,
+        "target_id": entry.target_id,
+        "ip_address": entry.address,
+        "user_agent": entry.agent,
+        "success": entry.success,
+        "details": {**entry.details, **impersonator},
+        "created_at": entry.created_at,
+    }
+
+
+def _person(actor: Actor) -> dict[str, str]:
+    return {"id": actor.id, "email": actor.email}

@@ -82,14 +82,13 @@ def verify(secrets: Sequence[str], header: str, body: bytes, now: datetime) -> N
 
 @dataclass(frozen=True, slots=True)
 class BillingEvent:
-    """An event of the provider. `created` is in UTC; `about` is the object that it is about, `before` what of that was different."""
+    """An event of the provider. `created` is in UTC; `about` is the object that it is about."""
 
     id: str
     type: str
     created: datetime
     livemode: bool | None
     about: Mapping[str, Any]
-    before: Mapping[str, Any]
 
 
 def read_event(body: Mapping[str, Any]) -> BillingEvent:
@@ -98,14 +97,13 @@ def read_event(body: Mapping[str, Any]) -> BillingEvent:
     about = data.get("object") if isinstance(data, Mapping) else None
     if id_ is None or not isinstance(type_, str) or created is None or not isinstance(data, Mapping) or not isinstance(about, Mapping):
         raise EventInvalid
-    livemode, before = body.get("livemode"), data.get("previous_attributes")
+    livemode = body.get("livemode")
     return BillingEvent(
         id=id_,
         type=type_,
         created=created,
         livemode=livemode if isinstance(livemode, bool) else None,
         about=about,
-        before=before if isinstance(before, Mapping) else {},
     )
 
 
@@ -287,6 +285,8 @@ async def _change(tx: Transaction, old: Facts, new: Facts, found: ProviderSubscr
     # Where nothing new follows, what an API key has made of it stays.
     if implied is None or implied == old.implied or current.status is SubscriptionStatus.CANCELLED:
         await tx.billing.keep_facts(new, now, check_at=next_check(new, now))
+        if current.status is SubscriptionStatus.CANCELLED and new.customer_id is not None:
+            await tx.billing.check_waiting_of(new.customer_id, now)  # it ended here first, and a second one may take its place
         return Effect.UNCHANGED
     changed = replace(
         current,
@@ -394,7 +394,7 @@ async def _customer_deleted(tx: Transaction, event: BillingEvent, now: datetime)
     """
     customer_id, org_id = payments.name(event.about) or _no_name(), _named(event, "org_id")
     await tx.billing.check_those_of(org_id, customer_id, now)
-    known = await tx.billing.forget_customer(org_id, customer_id, new_id(), event.created)
+    known = await tx.billing.forget_customer(org_id, customer_id, new_id(), event.created, now)
     return Effect.DONE if known else Effect.NOT_OURS
 
 
@@ -405,14 +405,12 @@ def _named(event: BillingEvent, key: str) -> UUID | None:
     return parse_id(text) if isinstance(text, str) else None
 
 
-async def _payment_method(tx: Transaction, event: BillingEvent, _: datetime) -> Effect:
-    id_ = payments.name(event.about) or _no_name()
-    # One that was detached has no customer any more.
-    customer_id = payments.name(event.about.get("customer")) or payments.name(event.before.get("customer"))
-    if event.type == "payment_method.attached":
-        known = customer_id is not None and await tx.billing.attach_payment_method(customer_id, id_, event.created)
+async def _payment_method(tx: Transaction, event: BillingEvent, now: datetime) -> Effect:
+    id_, customer_id = payments.name(event.about) or _no_name(), payments.name(event.about.get("customer"))
+    if event.type == "payment_method.detached":
+        known = await tx.billing.detach_payment_method(id_, event.created, now)
     else:
-        known = await tx.billing.detach_payment_method(id_, event.created)
+        known = customer_id is not None and await tx.billing.attach_payment_method(customer_id, id_, event.created, now)
     return Effect.DONE if known else Effect.NOT_OURS
 
 

@@ -7,10 +7,9 @@ account. Whoever asked for the change tries it at once; what does not work then,
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from core import events
@@ -24,13 +23,9 @@ if TYPE_CHECKING:
 LEASE: Final = timedelta(seconds=60)
 AT_ONCE: Final = 5  # that somebody waits for who deletes a service; the others follow
 PATIENCE: Final = timedelta(seconds=10)
-BATCH: Final = 20
 TRIED_AGAIN: Final = timedelta(minutes=10)  # what failed, and nobody waits for
 # What the provider does not know is over, or the key is not the one that it was made with: until then somebody may notice.
 UNKNOWN_FOR: Final = timedelta(days=3)
-AWAY: Final = 3  # failures in a row, after which the provider is taken to be away
-
-T = TypeVar("T")
 
 
 class NotRecorded(AuditFailed):
@@ -73,37 +68,22 @@ async def _record_at_once(ports: Ports, done: Cancellation) -> None:
         raise NotRecorded from error
 
 
-async def work_off(ports: Ports) -> int:
-    """Cancel a batch of what is due; how many it were. Raises what `one_by_one` raises."""
+async def work_off(ports: Ports) -> bool:
+    """Cancel the one that has been due for the longest; whether there was one. Where that fails, it falls due again after a while.
+
+    Raises PaymentsFailed.
+    """
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        due = await tx.cancellations.claim(now, now + TRIED_AGAIN, BATCH)
-
-    async def cancel(each: Cancellation) -> None:
-        if await ports.payments.cancel(each.provider_subscription_id):
-            await _record(ports, each)
-        elif each.asked_at < now - UNKNOWN_FOR:
-            async with ports.storage.transaction(by=SYSTEM) as tx:
-                await tx.cancellations.done(each)
-
-    await one_by_one(due, cancel)
-    return len(due)
-
-
-async def one_by_one(due: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None:
-    """Do this for each of what was claimed. What the provider fails at falls due again, and holds back nothing else.
-
-    Raises PaymentsFailed where it fails at several in a row.
-    """
-    failures = 0
-    for each in due:
-        try:
-            await act(each)
-            failures = 0
-        except PaymentsFailed:
-            failures += 1
-            if failures == AWAY:
-                raise
+        due = await tx.cancellations.claim(now, now + TRIED_AGAIN)
+    if due is None:
+        return False
+    if await ports.payments.cancel(due.provider_subscription_id):
+        await _record(ports, due)
+    elif due.asked_at < now - UNKNOWN_FOR:
+        async with ports.storage.transaction(by=SYSTEM) as tx:
+            await tx.cancellations.done(due)
+    return True
 
 
 async def _record(ports: Ports, done: Cancellation) -> None:

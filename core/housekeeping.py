@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from core import blanking
 from core.access import SYSTEM
@@ -45,6 +45,8 @@ DELIVERIES_KEPT = timedelta(days=30)
 TOMBSTONES_KEPT = timedelta(days=1)
 # A login of yesterday may still be on its way.
 LOGIN_TOTALS_APART = timedelta(days=1)
+# Among what a sweep was at, how much of it others failed at. Then the next one is further away.
+FAILED: Final = "failed"
 # Longer than one batch can take, and than the pause between two sweeps, so that one process goes on doing it while it lives.
 LEASE = timedelta(minutes=5)
 
@@ -70,6 +72,7 @@ class Sweep(StrEnum):
     UNVERIFIED_ACCOUNTS = "unverified_accounts"
     CHECKOUTS = "checkouts"
     BILLING_FACTS = "billing_facts"  # about what is over, and about what never came to be a subscription of ours
+    PAYMENT_METHODS = "payment_methods"  # that were detached, or are of customers who are none of ours
     LOGIN_TOTALS = "login_totals"  # which are put together, not removed
     SIEM_QUEUES = "siem_queues"  # of what was removed
     SIEM_BACKLOGS = "siem_backlogs"  # entries that no SIEM has taken in all that time
@@ -140,6 +143,7 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
         Sweep.UNVERIFIED_ACCOUNTS: ports.policy.unverified_purge,
         Sweep.CHECKOUTS: BILLING_KEPT,
         Sweep.BILLING_FACTS: BILLING_KEPT,
+        Sweep.PAYMENT_METHODS: BILLING_KEPT,
         Sweep.LOGIN_TOTALS: LOGIN_TOTALS_APART,
         Sweep.SIEM_QUEUES: TOMBSTONES_KEPT,
         Sweep.SIEM_BACKLOGS: SIEM_BACKLOGS_KEPT,

@@ -9,7 +9,7 @@ are counted, the one that came later counts.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -126,12 +126,20 @@ class Latest(StrEnum):
     FAILED = "failed"
 
 
+@dataclass(frozen=True, slots=True)
+class Paid:
+    """That an invoice was paid, and until when it was for."""
+
+    at: datetime
+    until: datetime
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """The newest that is known of a subscription at the provider. Times are UTC, those ending in `_at` are the events'.
 
-    `org_id` is the organization of ours whose subscription it has become. One that has `ended` was cancelled, there or here, and that is
-    final for this id.
+    `paid` has the periods that were paid for, the newest first, without those that a newer one outlasts. `org_id` is the organization of
+    ours whose subscription it has become. One that has `ended` was cancelled, there or here, and that is final for this id.
     """
 
     id: str
@@ -143,7 +151,7 @@ class Facts:
     price_id: str | None = None
     period_end: datetime | None = None
     paid_at: datetime | None = None
-    paid_until: datetime | None = None
+    paid: tuple[Paid, ...] = ()
     failed_at: datetime | None = None
     action_at: datetime | None = None  # when somebody was to complete a payment
     latest: Latest | None = None
@@ -166,10 +174,12 @@ class Facts:
         )
 
     def with_payment(self, at: datetime, until: datetime | None) -> Facts:
-        """With an invoice that was paid, for a period until then."""
-        if self.paid_at is not None and at < self.paid_at:
-            return self
-        return replace(self._with_latest(Latest.PAID, at), paid_at=at, paid_until=until)
+        """With an invoice that was paid, for a period until then. A shorter one takes nothing away from a longer one."""
+        return replace(
+            self._with_latest(Latest.PAID, at),
+            paid_at=at if self.paid_at is None else max(at, self.paid_at),
+            paid=self.paid if until is None else _lasting((*self.paid, Paid(at, until))),
+        )
 
     def with_failure(self, at: datetime) -> Facts:
         """With an invoice that was not paid."""
@@ -208,10 +218,9 @@ class Facts:
         """What a subscription of ours to this is, None while too little is known of it."""
         if self.object_at is None or self.status is None:
             return None
-        end = self.period_end or self.paid_until
-        # What was paid since extends the period; what was paid before is in what the provider says since.
-        if end is not None and self.paid_until is not None and self.paid_at is not None and self.paid_at >= self.object_at:
-            end = max(end, self.paid_until)
+        # What was paid since extends the period; what was paid before is in what the provider says since, if it says so.
+        ends = [paid.until for paid in self.paid if self.period_end is None or paid.at >= self.object_at]
+        end = max(ends if self.period_end is None else [*ends, self.period_end], default=None)
         return Implied(self._status(STATUSES.get(self.status, SubscriptionStatus.PAST_DUE)), end, self.price_id)
 
     def _status(self, of_object: SubscriptionStatus) -> SubscriptionStatus:
@@ -222,6 +231,15 @@ class Facts:
         if self.latest is Latest.PAID and of_object.is_live:
             return SubscriptionStatus.ACTIVE
         return of_object
+
+
+def _lasting(paid: Iterable[Paid]) -> tuple[Paid, ...]:
+    """Those that may still say until when something is paid, whatever object is heard of: no newer one lasts as long."""
+    lasting: list[Paid] = []
+    for each in sorted(paid, key=lambda each: (each.at, each.until), reverse=True):
+        if not lasting or each.until > lasting[-1].until:
+            lasting.append(each)
+    return tuple(lasting)
 
 
 @dataclass(frozen=True, slots=True)

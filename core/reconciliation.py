@@ -16,16 +16,17 @@ from uuid import UUID
 from core import billing, cancellations
 from core.access import SYSTEM
 from core.billing import Effect
+from core.errors import PaymentsFailed
+from core.housekeeping import FAILED
 from core.payments import EVERY, LAPSED, UNHEARD, ProviderSubscription, Seen
 
 if TYPE_CHECKING:
     from ports import Ports
 
 NAME: Final = "billing_reconciler"  # of the lease
-# Longer than a batch can take, and than the pause between two rounds, so that one process goes on doing it while it lives.
+# Longer than a question can take, and than the usual pause between two rounds, so that one process goes on doing it while it lives.
 LEASE: Final = timedelta(minutes=5)
-BATCH: Final = 20  # each of which may take ten seconds
-CHECKOUTS: Final = 200
+AWAY: Final = 3  # failures in a row, after which the provider is taken to be away
 ASKED_AGAIN: Final = timedelta(hours=1)  # where nothing is learnt, such as of a checkout that nobody has completed yet
 CHECKOUTS_ASKED_FOR: Final = timedelta(days=3)  # a session at the provider is open for a day at most
 
@@ -35,71 +36,78 @@ TOLD: Final = {Effect.DONE: "changed", Effect.ORPHANED: "orphaned", Effect.SECON
 
 
 @dataclass(frozen=True, slots=True)
-class OpenCheckout:
-    """A checkout of which nothing was heard, and whose the provider takes it to be."""
+class OpenCheckouts:
+    """An organization's checkouts of which nothing was heard: how many, since when, and who the provider takes it to be, if it knows it."""
 
-    customer_id: str
-    created_at: datetime
+    count: int
+    since: datetime
+    customer_id: str | None
 
 
 async def reconcile(ports: Ports, holder: UUID) -> Mapping[str, int] | None:
     """Ask the provider about what is due: how many of what it were, where there were any, and how many of them changed by what it said.
     Where there is none that can be asked, and only its events are received, what was not prolonged ends after its period.
 
-    None while another holder is at it.
-
-    Raises PaymentsFailed, and what was not done is due again after a while.
+    None while another holder is at it. What it fails at is due again after a while. When it fails at several in a row it is away: then all
+    that was not asked about yet waits for the next time, which begins there.
     """
-    done = Counter[str]()
-    for what, batch in (("cancelled", _cancellations), ("checkouts", _checkouts), ("subscriptions", _subscriptions)):
-        if batch is not _subscriptions and not ports.payments.is_on:
-            continue
-        count = BATCH
-        while count >= BATCH:
+    done, failures = Counter[str](), 0
+    for step in (_cancellation, _checkouts, _subscription) if ports.payments.is_on else (_subscription,):
+        is_due = True
+        while is_due:
             now = ports.clock.now()
             async with ports.storage.transaction(by=SYSTEM) as tx:
                 if not await tx.leases.take(NAME, holder, now, now + LEASE):
                     return done or None
-            count = await batch(ports, done)
-            done[what] += count
-    return +done
+            try:
+                is_due = await step(ports, done)
+                failures = 0
+            except PaymentsFailed:
+                done[FAILED] += 1
+                failures += 1
+                if failures == AWAY:
+                    return done
+    return done
 
 
-async def _cancellations(ports: Ports, _: Counter[str]) -> int:
-    return await cancellations.work_off(ports)
+# Each of these is claimed by itself, right before the provider is asked about it. Of several that were claimed at once, those that it comes
+# to be away before would wait as long as those that it failed at.
 
 
-async def _subscriptions(ports: Ports, done: Counter[str]) -> int:
+async def _cancellation(ports: Ports, done: Counter[str]) -> bool:
+    is_due = await cancellations.work_off(ports)
+    if is_due:
+        done["cancelled"] += 1
+    return is_due
+
+
+async def _subscription(ports: Ports, done: Counter[str]) -> bool:
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        due = await tx.billing.claim_checks(now, now + ASKED_AGAIN, BATCH)
+        due = await tx.billing.claim_check(now, now + ASKED_AGAIN)
+    if due is None:
+        return False
+    done["subscriptions"] += 1
+    seen = await ports.payments.subscription(due) if ports.payments.is_on else None
+    if seen is not None:
+        await _learn(ports, seen, done)
+    else:
+        await _unknown(ports, due, done)
+    return True
 
-    async def ask(id_: str) -> None:
-        seen = await ports.payments.subscription(id_) if ports.payments.is_on else None
-        if seen is not None:
-            await _learn(ports, seen, done)
-        else:
-            await _unknown(ports, id_, done)
 
-    await cancellations.one_by_one(due, ask)
-    return len(due)
-
-
-async def _checkouts(ports: Ports, done: Counter[str]) -> int:
+async def _checkouts(ports: Ports, done: Counter[str]) -> bool:
+    """One question for each customer, however many checkouts its people have begun."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        due = await tx.billing.claim_checkouts(now, now + ASKED_AGAIN, now - CHECKOUTS_ASKED_FOR, CHECKOUTS)
-    # One question for each customer, however many checkouts its people have begun.
-    since: dict[str, datetime] = {}
-    for checkout in due:
-        since[checkout.customer_id] = min(checkout.created_at, since.get(checkout.customer_id, checkout.created_at))
-
-    async def ask(customer: tuple[str, datetime]) -> None:
-        for seen in await ports.payments.subscriptions_of(*customer):
+        due = await tx.billing.claim_checkouts(now, now + ASKED_AGAIN, now - CHECKOUTS_ASKED_FOR)
+    if due is None:
+        return False
+    if due.customer_id is not None:
+        done["checkouts"] += due.count
+        for seen in await ports.payments.subscriptions_of(due.customer_id, due.since):
             await _learn(ports, seen, done)
-
-    await cancellations.one_by_one(list(since.items()), ask)
-    return len(due)
+    return True
 
 
 async def _learn(ports: Ports, seen: Seen, done: Counter[str]) -> None:

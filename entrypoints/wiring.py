@@ -39,6 +39,7 @@ from adapters.smtp import Dispatch, FolderTransport, OwnServers, SmtpTransport, 
 from core import housekeeping, invitations, reconciliation, subscriptions
 from core.outbound import Reply
 from core.providers import Provider
+from core.values import new_id
 from entrypoints import logs
 from entrypoints.http.app import Application, Edge, create_app
 from entrypoints.http.outer import Exchange
@@ -318,6 +319,7 @@ def start_actors(nursery: trio.Nursery, wired: Wired) -> None:
     ports = wired.ports
     mails, keys = Mailbox(), Mailbox()
     siem, webhooks = Mailbox(), Mailbox()
+    holder = new_id()
     actors: dict[str, Callable[[], Awaitable[NoReturn]]] = {
         "listener": partial(
             listener, partial(listen, wired.conninfo), {"mails": mails, "signing_keys": keys, "siem": siem, "webhooks": webhooks}
@@ -326,10 +328,10 @@ def start_actors(nursery: trio.Nursery, wired: Wired) -> None:
         "key_reader": partial(key_reader, ports, keys),
         "webhook_dispatcher": partial(webhook_dispatcher, ports, webhooks),
         "siem_forwarder": partial(siem_forwarder, ports, siem),
-        "housekeeper": partial(sweeper, ports, housekeeping.sweep, job="housekeeping", period=180.0),
-        "invitation_sweeper": partial(sweeper, ports, invitations.sweep, job="invitation_expiry", period=60.0),
-        "subscription_sweeper": partial(sweeper, ports, subscriptions.sweep, job="subscription_expiry", period=60.0),
-        "billing_reconciler": partial(sweeper, ports, reconciliation.reconcile, job="billing_reconciliation", period=60.0),
+        "housekeeper": partial(sweeper, ports, housekeeping.sweep, holder, job="housekeeping", period=180.0),
+        "invitation_sweeper": partial(sweeper, ports, invitations.sweep, holder, job="invitation_expiry", period=60.0),
+        "subscription_sweeper": partial(sweeper, ports, subscriptions.sweep, holder, job="subscription_expiry", period=60.0),
+        "billing_reconciler": partial(sweeper, ports, reconciliation.reconcile, holder, job="billing_reconciliation", period=60.0),
         "metrics_refresher": partial(metrics_refresher, ports, wired.pool),
     }
     for name, actor in actors.items():

@@ -53,7 +53,7 @@ from core.platform import Figures
 from core.platform_users import Alert, FoundPerson, MfaFigures, MfaStanding
 from core.privacy import Belonging, KeptIdentity, KeptLogin, KeptMembership, KeptMfaEvent, KeptPasskey
 from core.providers import Provider, ProviderClient, ProviderTokens
-from core.reconciliation import OpenCheckout
+from core.reconciliation import OpenCheckouts
 from core.saml import Certificate, Configuration, Setup
 from core.saml_logout import Logout, Participation
 from core.saml_messages import NameId
@@ -1069,8 +1069,8 @@ class Billing(Protocol):
         """It is over. Locks it as `lock_facts` does."""
         ...
 
-    async def claim_checks(self, now: datetime, until: datetime, limit: int) -> list[str]:
-        """Those that the provider is to be asked about, which fall due again then."""
+    async def claim_check(self, now: datetime, until: datetime) -> str | None:
+        """The one that the provider has been to be asked about for the longest, which falls due again then; None where none is."""
         ...
 
     async def check_those_of(self, org_id: UUID | None, customer_id: str, now: datetime) -> None:
@@ -1114,17 +1114,20 @@ class Billing(Protocol):
         named."""
         ...
 
-    async def forget_customer(self, org_id: UUID | None, customer_id: str, key: UUID, at: datetime) -> bool:
-        """The organization has none any more, and the next one is made with `key`. Whether there was this one, of that organization if one
-        is named."""
+    async def forget_customer(self, org_id: UUID | None, customer_id: str, key: UUID, at: datetime, now: datetime) -> bool:
+        """The organization has none any more, and the next one is made with `key`; nor does it get this one by what is older. Whether there
+        was this one, of that organization if one is named."""
         ...
 
-    async def attach_payment_method(self, customer_id: str, payment_method_id: str, at: datetime) -> bool:
-        """What the customer pays with, unless something newer is known; whether there is such a customer."""
+    async def attach_payment_method(self, customer_id: str, payment_method_id: str, at: datetime, now: datetime) -> bool:
+        """The customer can pay with this, unless something newer is known of it; whether that customer is an organization of ours.
+
+        What an organization pays with is what was attached last of all that still is.
+        """
         ...
 
-    async def detach_payment_method(self, payment_method_id: str, at: datetime) -> bool:
-        """Nobody pays with this any more, unless something newer is known; whether somebody did."""
+    async def detach_payment_method(self, payment_method_id: str, at: datetime, now: datetime) -> bool:
+        """Nobody can pay with this any more, unless something newer is known of it; whether an organization of ours could."""
         ...
 
     async def add_checkout(self, checkout: Checkout, check_at: datetime) -> None: ...
@@ -1146,8 +1149,9 @@ class Billing(Protocol):
         """Nothing more has to be asked about checkouts of the service by this person, but for those that something else came of."""
         ...
 
-    async def claim_checkouts(self, now: datetime, until: datetime, since: datetime, limit: int) -> list[OpenCheckout]:
-        """Those to ask the provider about, which fall due again then, unless they are older than `since`."""
+    async def claim_checkouts(self, now: datetime, until: datetime, since: datetime) -> OpenCheckouts | None:
+        """Those of one customer to ask the provider about, which fall due again then, unless they are older than `since`; None where none
+        is due."""
         ...
 
 
@@ -1158,8 +1162,8 @@ class Cancellations(Protocol):
         """One that stays here, or never came to be here."""
         ...
 
-    async def claim(self, now: datetime, until: datetime, limit: int) -> list[Cancellation]:
-        """Those that are due, which fall due again then; without those that have come to be live again here."""
+    async def claim(self, now: datetime, until: datetime) -> Cancellation | None:
+        """The one that has been due for the longest, which falls due again then; none that has come to be live again here."""
         ...
 
     async def claim_of_service(self, org_id: UUID, service_id: UUID, now: datetime, until: datetime, limit: int) -> list[Cancellation]: ...

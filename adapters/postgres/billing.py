@@ -9,15 +9,15 @@ from adapters.postgres.subscriptions import PLAN, to_plan, to_subscription
 from adapters.postgres.subscriptions import STORED_COLUMNS as SUBSCRIPTION
 from core.cancellations import Cancellation
 from core.checkout import Checkout, Customer
-from core.payments import Bought, Facts, Latest, Meant
-from core.reconciliation import OpenCheckout
+from core.payments import Bought, Facts, Latest, Meant, Paid
+from core.reconciliation import OpenCheckouts
 from core.subscriptions import SubscribedPlan, Subscription
 from core.values import KEEP, Keep
 
 # In the order in which `to_facts` reads them.
 FACTS: Final = """
-    provider_subscription_id, org_id, customer_id, object_at, at_creation, status, price_id, period_end, paid_at, paid_until, failed_at,
-    action_at, latest, ended"""
+    provider_subscription_id, org_id, customer_id, object_at, at_creation, status, price_id, period_end, paid_at, paid_ats, paid_untils,
+    failed_at, action_at, latest, ended"""
 # What is live here again was not to be ended after all.
 IS_ENDED_HERE: Final = """
     not exists (
@@ -42,11 +42,11 @@ def to_facts(row: Row) -> Facts:
         price_id=row[6],
         period_end=row[7],
         paid_at=row[8],
-        paid_until=row[9],
-        failed_at=row[10],
-        action_at=row[11],
-        latest=None if row[12] is None else Latest(row[12]),
-        ended=row[13],
+        paid=tuple(map(Paid, row[9], row[10])),
+        failed_at=row[11],
+        action_at=row[12],
+        latest=None if row[13] is None else Latest(row[13]),
+        ended=row[14],
     )
 
 
@@ -86,7 +86,8 @@ class Billing(Repository):
             update billing_facts set
                 org_id = %(org_id)s, customer_id = %(customer_id)s, object_at = %(object_at)s, at_creation = %(at_creation)s,
                 status = %(status)s, price_id = %(price_id)s, period_end = %(period_end)s, paid_at = %(paid_at)s,
-                paid_until = %(paid_until)s, failed_at = %(failed_at)s, action_at = %(action_at)s, latest = %(latest)s, ended = %(ended)s,
+                paid_ats = %(paid_ats)s, paid_untils = %(paid_untils)s,
+                failed_at = %(failed_at)s, action_at = %(action_at)s, latest = %(latest)s, ended = %(ended)s,
                 heard_at = %(now)s, check_at = case when %(keeps_check)s then check_at else %(check_at)s end
             where provider_subscription_id = %(id)s""",
             id=facts.id,
@@ -98,7 +99,8 @@ class Billing(Repository):
             price_id=facts.price_id,
             period_end=facts.period_end,
             paid_at=facts.paid_at,
-            paid_until=facts.paid_until,
+            paid_ats=[paid.at for paid in facts.paid],
+            paid_untils=[paid.until for paid in facts.paid],
             failed_at=facts.failed_at,
             action_at=facts.action_at,
             latest=facts.latest,
@@ -117,18 +119,17 @@ class Billing(Repository):
             now=now,
         )
 
-    async def claim_checks(self, now: datetime, until: datetime, limit: int) -> list[str]:
-        return await self._all(
+    async def claim_check(self, now: datetime, until: datetime) -> str | None:
+        return await self._one(
             lambda row: str(row[0]),
             """
             with due as (
                 select provider_subscription_id from billing_facts where check_at <= %(now)s
-                order by check_at limit %(limit)s for update skip locked)
+                order by check_at limit 1 for update skip locked)
             update billing_facts f set check_at = %(until)s
             from due where f.provider_subscription_id = due.provider_subscription_id returning f.provider_subscription_id""",
             now=now,
             until=until,
-            limit=limit,
         )
 
     async def check_those_of(self, org_id: UUID | None, customer_id: str, now: datetime) -> None:
@@ -257,38 +258,58 @@ class Billing(Repository):
             at=at,
         )
 
-    async def forget_customer(self, org_id: UUID | None, customer_id: str, key: UUID, at: datetime) -> bool:
+    async def forget_customer(self, org_id: UUID | None, customer_id: str, key: UUID, at: datetime, now: datetime) -> bool:
+        # Where it was never heard of, what comes late of it must not bring it here.
         return await self._exists(
             f"""
+            with remembered as (
+                insert into billing_customers as c (org_id, idempotency_key, heard_at, created_at)
+                select o.id, %(key)s, %(at)s, %(now)s from organizations o
+                where o.id = %(org_id)s and not exists (select 1 from billing_customers x where x.customer_id = %(customer_id)s)
+                on conflict (org_id) do update set heard_at = greatest(c.heard_at, excluded.heard_at) where c.customer_id is null)
             update billing_customers set
-                customer_id = null, user_id = null, payment_method_id = null, payment_method_at = null, idempotency_key = %(key)s,
-                heard_at = greatest(heard_at, %(at)s)
+                customer_id = null, user_id = null, idempotency_key = %(key)s, heard_at = greatest(heard_at, %(at)s)
             where {OF_CUSTOMER} returning 1""",
             org_id=org_id,
             customer_id=customer_id,
             key=key,
             at=at,
+            now=now,
         )
 
-    async def attach_payment_method(self, customer_id: str, payment_method_id: str, at: datetime) -> bool:
-        return await self._exists(
+    async def attach_payment_method(self, customer_id: str, payment_method_id: str, at: datetime, now: datetime) -> bool:
+        # In one second it was attached before it was detached, whichever is heard first.
+        await self._run(
             """
-            update billing_customers set
-                payment_method_id = case when payment_method_at > %(at)s then payment_method_id else %(payment_method_id)s end,
-                payment_method_at = greatest(payment_method_at, %(at)s)
-            where customer_id = %(customer_id)s returning 1""",
+            insert into billing_payment_methods as m (payment_method_id, customer_id, said_at, heard_at)
+            values (%(payment_method_id)s, %(customer_id)s, %(at)s, %(now)s)
+            on conflict (payment_method_id) do update
+            set customer_id = excluded.customer_id, said_at = excluded.said_at, heard_at = excluded.heard_at
+            where m.said_at < excluded.said_at or m.said_at = excluded.said_at and m.customer_id is not null""",
+            payment_method_id=payment_method_id,
             customer_id=customer_id,
-            payment_method_id=payment_method_id,
             at=at,
+            now=now,
         )
+        return await self._exists("select 1 from billing_customers where customer_id = %(customer_id)s", customer_id=customer_id)
 
-    async def detach_payment_method(self, payment_method_id: str, at: datetime) -> bool:
+    async def detach_payment_method(self, payment_method_id: str, at: datetime, now: datetime) -> bool:
         return await self._exists(
             """
-            update billing_customers set payment_method_id = null, payment_method_at = %(at)s
-            where payment_method_id = %(payment_method_id)s and payment_method_at <= %(at)s returning 1""",
+            with old as (
+                select c.org_id from billing_payment_methods m join billing_customers c on c.customer_id = m.customer_id
+                where m.payment_method_id = %(payment_method_id)s),
+            detached as (
+                insert into billing_payment_methods as m (payment_method_id, said_at, heard_at)
+                values (%(payment_method_id)s, %(at)s, %(now)s)
+                on conflict (payment_method_id) do update
+                set customer_id = null, said_at = excluded.said_at, heard_at = excluded.heard_at
+                where m.said_at <= excluded.said_at
+                returning 1)
+            select 1 from old, detached""",
             payment_method_id=payment_method_id,
             at=at,
+            now=now,
         )
 
     # Checkouts
@@ -381,23 +402,26 @@ class Billing(Repository):
             id=id_,
         )
 
-    async def claim_checkouts(self, now: datetime, until: datetime, since: datetime, limit: int) -> list[OpenCheckout]:
-        # Of one whose answer was never heard, the customer is the organization's.
-        return await self._all(
-            lambda row: OpenCheckout(*row),
+    async def claim_checkouts(self, now: datetime, until: datetime, since: datetime) -> OpenCheckouts | None:
+        # Of those whose answer was never heard, the customer is the organization's.
+        return await self._one(
+            lambda row: OpenCheckouts(*row),
             """
-            with due as (
-                select id from billing_checkouts where check_at <= %(now)s order by check_at limit %(limit)s for update skip locked),
+            with first as materialized (
+                select org_id, customer_id from billing_checkouts where check_at <= %(now)s order by check_at limit 1),
+            due as (
+                select c.id from first join billing_checkouts c
+                  on c.org_id = first.org_id and c.customer_id is not distinct from first.customer_id
+                where c.check_at <= %(now)s for update of c skip locked),
             claimed as (
                 update billing_checkouts c set check_at = case when c.created_at < %(since)s then null else %(until)s end
                 from due where c.id = due.id returning c.org_id, c.customer_id, c.created_at)
-            select coalesce(c.customer_id, b.customer_id), c.created_at
+            select count(*), min(c.created_at), coalesce(c.customer_id, b.customer_id)
             from claimed c left join billing_customers b on b.org_id = c.org_id
-            where coalesce(c.customer_id, b.customer_id) is not null""",
+            group by coalesce(c.customer_id, b.customer_id)""",
             now=now,
             until=until,
             since=since,
-            limit=limit,
         )
 
 
@@ -417,16 +441,15 @@ class Cancellations(Repository):
             asked_at=cancellation.asked_at,
         )
 
-    async def claim(self, now: datetime, until: datetime, limit: int) -> list[Cancellation]:
-        return await self._all(
+    async def claim(self, now: datetime, until: datetime) -> Cancellation | None:
+        return await self._one(
             to_cancellation,
             f"""
             with due as (
                 select c.provider_subscription_id from billing_cancellations c where c.due_at <= %(now)s and {IS_ENDED_HERE}
-                order by c.due_at limit %(limit)s for update skip locked) {CLAIMED}""",
+                order by c.due_at limit 1 for update skip locked) {CLAIMED}""",
             now=now,
             until=until,
-            limit=limit,
         )
 
     async def claim_of_service(self, org_id: UUID, service_id: UUID, now: datetime, until: datetime, limit: int) -> list[Cancellation]:

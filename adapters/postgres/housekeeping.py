@@ -31,57 +31,38 @@ NEVER_VERIFIED: Final = """
 # in between must stay. So the accounts are locked first, which keeps memberships of them from being added, and judged again by another
 # statement, which sees those that there are.
 LOCK_NEVER_VERIFIED: Final = f"select u.id from users u where {NEVER_VERIFIED} limit %(limit)s for update of u skip locked"
+
+
+def _past(table: LiteralString, since: LiteralString, *, key: LiteralString = "id") -> LiteralString:
+    """The removal of rows that have been past their use since then. `key` says which row is which."""
+    return f"""
+        delete from {table} where {key} = any(array(
+            select {key} from {table} where {since} < %(before)s limit %(limit)s for update skip locked))"""
+
+
 # What each sweep removes: rows that were past their use at %(before)s, at most %(limit)s of them. Rows that somebody is using this
 # moment are left for the next round. An array is put together once; what "in" asks, the planner may ask again for every row.
 SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
-    Sweep.ONE_TIME_TOKENS: """
-        delete from one_time_tokens where ctid = any(array(
-            select ctid from one_time_tokens where expires_at < %(before)s limit %(limit)s for update skip locked))""",
-    Sweep.PRE_AUTHS: """
-        delete from pre_auths where id = any(array(
-            select id from pre_auths where expires_at < %(before)s limit %(limit)s for update skip locked))""",
-    Sweep.DEVICE_CODES: """
-        delete from device_codes where device_code_hash = any(array(
-            select device_code_hash from device_codes where expires_at < %(before)s limit %(limit)s for update skip locked))""",
-    Sweep.LINK_TICKETS: """
-        delete from link_tickets where token_hash = any(array(
-            select token_hash from link_tickets where expires_at < %(before)s limit %(limit)s for update skip locked))""",
-    Sweep.AUTHORIZATION_CODES: """
-        delete from authorization_codes where code_hash = any(array(
-            select code_hash from authorization_codes where expires_at < %(before)s limit %(limit)s for update skip locked))""",
-    Sweep.PROVIDER_STATES: """
-        delete from provider_states where state_hash = any(array(
-            select state_hash from provider_states where expires_at < %(before)s limit %(limit)s for update skip locked))""",
-    Sweep.SAML_SIGN_ONS: """
-        delete from saml_sign_ons where state_hash = any(array(
-            select state_hash from saml_sign_ons where expires_at < %(before)s limit %(limit)s for update skip locked))""",
-    Sweep.SAML_LOGOUTS: """
-        delete from saml_logouts where id = any(array(
-            select id from saml_logouts where expires_at < %(before)s limit %(limit)s for update skip locked))""",
-    Sweep.SIGNING_KEYS: """
-        delete from signing_keys where kid = any(array(
-            select kid from signing_keys where retires_at < %(before)s limit %(limit)s for update skip locked))""",
-    Sweep.SESSIONS: """
-        delete from sessions where id = any(array(
-            select id from sessions where least(ended_at, expires_at) < %(before)s limit %(limit)s for update skip locked))""",
-    Sweep.RATES: """
-        delete from rates where client = any(array(
-            select client from rates where expires_at < %(before)s limit %(limit)s for update skip locked))""",
-    Sweep.GUESSES: """
-        delete from guesses where ctid = any(array(
-            select ctid from guesses where expires_at < %(before)s limit %(limit)s for update skip locked))""",
-    Sweep.MAILS: """
-        delete from mails where id = any(array(
-            select id from mails where finished_at < %(before)s limit %(limit)s for update skip locked))""",
+    Sweep.ONE_TIME_TOKENS: _past("one_time_tokens", "expires_at", key="ctid"),
+    Sweep.PRE_AUTHS: _past("pre_auths", "expires_at"),
+    Sweep.DEVICE_CODES: _past("device_codes", "expires_at", key="device_code_hash"),
+    Sweep.LINK_TICKETS: _past("link_tickets", "expires_at", key="token_hash"),
+    Sweep.AUTHORIZATION_CODES: _past("authorization_codes", "expires_at", key="code_hash"),
+    Sweep.PROVIDER_STATES: _past("provider_states", "expires_at", key="state_hash"),
+    Sweep.SAML_SIGN_ONS: _past("saml_sign_ons", "expires_at", key="state_hash"),
+    Sweep.SAML_LOGOUTS: _past("saml_logouts", "expires_at"),
+    Sweep.SIGNING_KEYS: _past("signing_keys", "retires_at", key="kid"),
+    Sweep.SESSIONS: _past("sessions", "least(ended_at, expires_at)"),
+    Sweep.RATES: _past("rates", "expires_at", key="client"),
+    Sweep.GUESSES: _past("guesses", "expires_at", key="ctid"),
+    Sweep.MAILS: _past("mails", "finished_at"),
     # What is confirmed this very moment has a step by then.
     Sweep.MFA_SETUPS: """
         delete from mfa where user_id = any(array(
             select m.user_id from mfa m join users u on u.id = m.user_id
             where m.last_step is null and u.mfa_enabled_at is null and m.setup_at < %(before)s
             limit %(limit)s for update of m skip locked))""",
-    Sweep.EVENTS: """
-        delete from events where id = any(array(
-            select id from events where created_at < %(before)s limit %(limit)s for update skip locked))""",
+    Sweep.EVENTS: _past("events", "created_at"),
     Sweep.UNVERIFIED_ACCOUNTS: f"delete from users u where u.id = any(%(locked)s) and {NEVER_VERIFIED}",
     # Whoever saw it enabled before that may still have queued something, so the tombstone stays for a while.
     Sweep.SIEM_QUEUES: """
@@ -117,15 +98,19 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
             left join audit_log l on l.id = q.entry_id and l.org_id = s.org_id
             where coalesce(l.created_at, '-infinity') < %(before)s
             limit %(limit)s))""",
-    Sweep.CHECKOUTS: """
-        delete from billing_checkouts where id = any(array(
-            select id from billing_checkouts where created_at < %(before)s limit %(limit)s for update skip locked))""",
+    Sweep.CHECKOUTS: _past("billing_checkouts", "created_at"),
     # What is known of those that we have counts: also of one that has ended, lest somebody who says it lives is believed.
     Sweep.BILLING_FACTS: """
         delete from billing_facts where provider_subscription_id = any(array(
             select f.provider_subscription_id from billing_facts f
             where (f.ended or f.org_id is null) and f.heard_at < %(before)s
               and not exists (select 1 from subscriptions s where s.provider_subscription_id = f.provider_subscription_id)
+            limit %(limit)s for update skip locked))""",
+    # Those that stay are no more than organizations have, and looked at each time.
+    Sweep.PAYMENT_METHODS: """
+        delete from billing_payment_methods where payment_method_id = any(array(
+            select m.payment_method_id from billing_payment_methods m
+            where m.heard_at < %(before)s and not exists (select 1 from billing_customers c where c.customer_id = m.customer_id)
             limit %(limit)s for update skip locked))""",
     # A range of years then costs an eighth. Whoever deletes a service waits for this, as it does for those who sign in to it, and whoever
     # counts out of a day that is over does that in the first shard, too, in this order: so nobody waits in a circle.
@@ -143,12 +128,8 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
             on conflict (org_id, service_id, day, provider, shard) do update set total = t.total + excluded.total)
         select 1 from spread""",
     # Also what was not delivered: as old as that, it has waited for a webhook that nobody has made active again.
-    Sweep.WEBHOOK_DELIVERIES: """
-        delete from webhook_deliveries where id = any(array(
-            select id from webhook_deliveries where created_at < %(before)s limit %(limit)s for update skip locked))""",
-    Sweep.FORMER_WEBHOOK_SECRETS: """
-        delete from former_webhook_secrets where ctid = any(array(
-            select ctid from former_webhook_secrets where until < %(before)s limit %(limit)s for update skip locked))""",
+    Sweep.WEBHOOK_DELIVERIES: _past("webhook_deliveries", "created_at"),
+    Sweep.FORMER_WEBHOOK_SECRETS: _past("former_webhook_secrets", "until", key="ctid"),
     # What happened in the moment of the deletion may still have been told to it, so its tombstone stays for a while.
     Sweep.DELETED_WEBHOOKS: f"""
         {removing_deliveries("select id from deleted_webhooks")},

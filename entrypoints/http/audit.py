@@ -8,7 +8,6 @@ from quart_schema import validate_querystring, validate_response
 
 from core import audit
 from core.access import Capability
-from core.audit import Entry
 from core.events import AUDIT_ACTIONS, Target
 from entrypoints.http.access import member
 from entrypoints.http.bodies import Shown, Text, Timestamp
@@ -72,28 +71,7 @@ async def entries(org_slug: str, query_args: AuditQuery) -> AuditLog:
     )
     page = query_args.wanted()
     found = await audit.listed(ports(), acting_member(), wanted, page)
-    return AuditLog(logs=[_shown(entry) for entry in found.items], pagination=pagination(page, found.total))
-
-
-def _shown(entry: Entry) -> AuditEntry:
-    impersonated = {"impersonator": _person(entry.impersonator)} if entry.impersonator is not None else {}
-    return AuditEntry(
-        id=entry.id,
-        org_id=entry.org_id,
-        actor=Actor(**_person(entry.actor), is_platform_owner=entry.actor.is_platform_owner),
-        action=entry.action,
-        target_type=entry.target_type,
-        target_id=entry.target_id,
-        ip_address=entry.address,
-        user_agent=entry.agent,
-        success=entry.success,
-        details={**entry.details, **impersonated},
-        created_at=entry.created_at,
-    )
-
-
-def _person(actor: audit.Actor) -> dict[str, str]:
-    return {"id": actor.id, "email": actor.email}
+    return AuditLog(logs=[AuditEntry(**audit.shown(entry)) for entry in found.items], pagination=pagination(page, found.total))
 
 
 class EventType(Shown):

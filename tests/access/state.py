@@ -32,7 +32,8 @@ async def tables(pool: Pool) -> dict[str, Table]:
             pool,
             """
             select table_name::text, string_agg(quote_ident(column_name), ', ' order by ordinal_position)
-            from information_schema.columns where table_schema = 'public' and is_generated = 'NEVER' group by 1 order by 1""",
+            from information_schema.columns natural join information_schema.tables
+            where table_schema = 'public' and table_type = 'BASE TABLE' and is_generated = 'NEVER' group by 1 order by 1""",
         )
         _tables.update({name: Table(name, columns) for name, columns in found if name not in UNWATCHED})
     return _tables

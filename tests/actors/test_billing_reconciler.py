@@ -3,14 +3,16 @@ away (decisions, points 165 and 169; security.md N-9)."""
 
 from collections.abc import Iterator
 from datetime import timedelta
-from functools import partial
+from itertools import pairwise
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
+from uuid import UUID
 
 import pytest
 import structlog
 import trio
+import trio.testing
 
-from actors.supervisor import Patience, supervise
 from actors.sweeper import sweeper
 from adapters.payments import HttpPayments
 from adapters.postgres.pool import Pool
@@ -25,8 +27,8 @@ from tests.fakes.http_server import Answer
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.payments import MONTH, SECRET, FakePayments, Object
 from tests.http.billing import Till, open_till
+from tests.services import add_api_key
 from tests.tenants import Tenants
-from tests.waiting import PATIENCE, eventually
 
 if TYPE_CHECKING:
     from quart_trio.testing import TrioClient
@@ -164,10 +166,10 @@ async def test_what_fails_holds_back_nothing_else(till: Till, provider: FakePaym
         await run_sql(pool, facts, name, till.tenant.org, till.clock.now(), till.clock.now())
         provider.answers[f"subscriptions/{name}"] = Answer(500)
     till.clock.advance(EVERY)
-    assert await reconcile(ports) == {"subscriptions": 3, "changed": 1}
+    assert await reconcile(ports) == {"subscriptions": 3, "changed": 1, "failed": 2}
     assert await reconcile(ports) == {}
     till.clock.advance(reconciliation.ASKED_AGAIN)
-    assert await reconcile(ports) == {"subscriptions": 2}
+    assert await reconcile(ports) == {"subscriptions": 2, "failed": 2}
 
 
 async def test_where_nobody_can_be_asked_what_is_not_prolonged_ends_after_its_period(till: Till, ports: Ports, clock: FakeClock) -> None:
@@ -183,21 +185,21 @@ async def test_where_nobody_can_be_asked_what_is_not_prolonged_ends_after_its_pe
     assert await reconcile(ports) == {}
 
 
-async def a_second_one(till: Till, provider: FakePayments) -> tuple[Object, Object]:
-    """Two checkouts that were begun by one person, both paid for; ours is the first."""
+async def a_second_one(till: Till, provider: FakePayments, pool: Pool) -> tuple[Object, Object]:
+    """Two checkouts that were begun by one person, both paid for: the one that was heard of first, which is ours, and the other."""
     sessions = [(await till.begin()).json["session_id"] for _ in range(2)]
-    first, second = [provider.complete(session) for session in sessions]
+    made = {one["id"]: one for one in [provider.complete(session) for session in sessions]}
     await provider.deliver(till.sent)
-    assert await till.status() == "active"
+    [(ours,)] = await run_sql(pool, "select provider_subscription_id from subscriptions where status = 'active'")
     provider.events.clear()
-    return first, second
+    return made.pop(ours), next(iter(made.values()))
 
 
 @pytest.mark.parametrize("told", [True, False])
 async def test_one_that_is_paid_for_beside_another_takes_its_place_when_that_ends(
     till: Till, provider: FakePayments, ports: Ports, pool: Pool, *, told: bool
 ) -> None:
-    first, second = await a_second_one(till, provider)
+    first, second = await a_second_one(till, provider, pool)
     bill = {"id": "in_2", "object": "invoice", "subscription": second["id"], "customer": second["customer"]}
     await till.tell("invoice.paid", bill, till.now + 1)  # says nothing of whose it is
     if told:
@@ -213,11 +215,22 @@ async def test_one_that_is_paid_for_beside_another_takes_its_place_when_that_end
     assert ours == [(second["id"],)]
 
 
+async def test_one_takes_the_place_of_one_that_was_ended_here(till: Till, provider: FakePayments, ports: Ports, pool: Pool) -> None:
+    _, second = await a_second_one(till, provider, pool)
+    key = {"X-Api-Key": await add_api_key(pool, till.service)}
+    path = f"/api/service/subscriptions/{till.tenant.id('member')}"
+    assert (await till.tenant.api.delete(path, headers=key)).status == 204
+    await provider.deliver(till.sent)
+    await reconcile(ports)
+    ours = await run_sql(pool, "select provider_subscription_id from subscriptions where status = 'active'")
+    assert ours == [(second["id"],)]
+
+
 @pytest.mark.parametrize("what", ["service", "person", "use"])
 async def test_all_that_somebody_pays_for_ends_there_with_what_it_was_for(
     till: Till, provider: FakePayments, ports: Ports, pool: Pool, what: str
 ) -> None:
-    made = await a_second_one(till, provider)
+    made = await a_second_one(till, provider, pool)
     if what == "service":
         path = f"{till.tenant.path}/services/shop"
         assert (await till.tenant.api.delete(path, token=till.tenant.token("owner"))).status == 204
@@ -285,20 +298,60 @@ async def test_what_the_provider_goes_on_not_to_know_is_given_up(till: Till, pro
 
 
 async def test_while_the_provider_is_away_it_is_waited_for(till: Till, provider: FakePayments, ports: Ports, pool: Pool) -> None:
-    made = await paid(till, provider, heard=True)
+    """And it is gone on with what was not asked about yet, not with what has just failed, nor an hour later."""
     facts = "insert into billing_facts (provider_subscription_id, org_id, heard_at, check_at) values (%s, %s, %s, %s)"
-    for number in range(6):
-        await run_sql(pool, facts, f"sub_{number}", till.tenant.org, till.clock.now(), till.clock.now())
+    names = [f"sub_{number}" for number in range(8)]
+    for number, name in enumerate(names):
+        since = till.clock.now() - timedelta(minutes=10 - number)
+        await run_sql(pool, facts, name, till.tenant.org, since, since)
+        provider.answers[f"subscriptions/{name}"] = Answer(500)
+    provider.asked.clear()
+    with structlog.testing.capture_logs() as log:
+        assert await reconcile(ports) == {"subscriptions": 3, "failed": 3}
+    assert ["sub_" in str(line) for line in log if line["event"] == "payments_failed"] == [False] * 3
+    assert [path for _, path, _ in provider.asked] == [f"subscriptions/{name}" for name in names[:3]]
+    assert await reconcile(ports) == {"subscriptions": 3, "failed": 3}
+    provider.answers.clear()
+    assert await reconcile(ports) == {"subscriptions": 2}
+    assert [path for _, path, _ in provider.asked] == [f"subscriptions/{name}" for name in names]
+    till.clock.advance(reconciliation.ASKED_AGAIN)
+    assert await reconcile(ports) == {"subscriptions": 6}
+
+
+async def test_who_cannot_be_asked_about_checkouts_and_cancellations_holds_back_no_more_than_that(
+    till: Till, provider: FakePayments, ports: Ports, pool: Pool
+) -> None:
+    for number in range(4):
+        await run_sql(
+            pool,
+            """
+            insert into billing_cancellations (provider_subscription_id, subscription_id, org_id, service_id, due_at)
+            values (%s, gen_random_uuid(), %s, %s, '-infinity')""",
+            f"sub_{number}",
+            till.tenant.org,
+            till.service,
+        )
         provider.answers[f"subscriptions/sub_{number}"] = Answer(500)
-    actor = partial(sweeper, ports, reconciliation.reconcile, job="billing_reconciliation", period=0.01)
-    with structlog.testing.capture_logs() as log, trio.fail_after(PATIENCE):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(supervise, "billing_reconciler", actor, Patience(first_delay=0.01, longest_outage_delay=0.05)))
-            await eventually(lambda: [line for line in log if line["event"] == "actor_met_outage"])
-            provider.answers.clear()
-            provider.subscriptions[made["id"]]["status"] = "past_due"
-            till.clock.advance(EVERY)
-            await eventually(lambda: [line for line in log if line["event"] == "swept"])
-            nursery.cancel_scope.cancel()
-    assert await till.status() == "past_due"
-    assert all("sub_" not in str(line) for line in log if line["event"] == "payments_failed")
+    assert (await till.begin()).status == 200
+    till.clock.advance(SOON)
+    assert await reconcile(ports) == {"failed": 3}
+    assert await reconcile(ports) == {"failed": 1, "checkouts": 1}
+
+
+async def test_the_less_it_helps_to_ask_the_longer_is_waited(autojump_clock: trio.testing.MockClock, metrics: FakeMetrics) -> None:
+    outcomes: list[dict[str, int] | None] = [{"failed": 1}, {"failed": 3, "subscriptions": 3}, {"failed": 3}, {}, {"failed": 1}, None, {}]
+    moments: list[float] = []
+
+    async def sweep(_: Ports, __: UUID) -> dict[str, int] | None:
+        moments.append(trio.current_time())
+        if len(moments) > len(outcomes):
+            scope.cancel()
+        return outcomes[len(moments) - 1] if len(moments) <= len(outcomes) else None
+
+    with structlog.testing.capture_logs() as log, trio.CancelScope() as scope:
+        await sweeper(cast("Ports", SimpleNamespace(metrics=metrics)), sweep, new_id(), job="billing_reconciliation", period=60.0)
+    waited = [later - sooner for sooner, later in pairwise(moments)]
+    for pause, given in zip([120, 240, 480, 60, 120, 60, 60], waited, strict=True):
+        assert pause * 0.5 <= given <= pause * 1.5
+    told = [(line["failed"], line["goes_on_in"]) for line in log if line["event"] == "sweep_held_up"]
+    assert told == [(1, 120), (3, 240), (3, 480), (1, 120)]

@@ -132,7 +132,7 @@ async def test_the_actors_of_several_processes_tell_what_they_did(ports: Ports, 
     with structlog.testing.capture_logs() as log, trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
             for _ in range(4):
-                nursery.start_soon(partial(sweeper, ports, invitations.sweep, job="expiry", period=0.01))
+                nursery.start_soon(partial(sweeper, ports, invitations.sweep, new_id(), job="expiry", period=0.01))
             await eventually(lambda: log)
             await invite(ports, org, 2, clock.now(), "later")
             await eventually(all_expired)

@@ -154,7 +154,7 @@ async def test_the_actor_tells_what_it_did(ports: Ports, pool: Pool, clock: Fake
     await subscribe(ports, pool, await add_plan_of_a_service(pool), 2, clock.now())
     with structlog.testing.capture_logs() as log, trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(sweeper, ports, subscriptions.sweep, job="subscription_expiry", period=0.01))
+            nursery.start_soon(partial(sweeper, ports, subscriptions.sweep, new_id(), job="subscription_expiry", period=0.01))
             await eventually(lambda: log)
             nursery.cancel_scope.cancel()
     assert [(line["event"], line["job"], line["subscriptions"]) for line in log] == [("swept", "subscription_expiry", 2)]

@@ -87,7 +87,9 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
             await tx.mfa.take_step(confirmed.id, when, 1)
         await tx.mails.queue(mail())
         await tx.signing_keys.add(SigningKey("active", b"pem", NOW, None))
-    await add_plan(pool, await add_service(pool, await add_organization(pool, "acme")))
+    await add_plan(pool, await add_service(pool, org := await add_organization(pool, "acme")))
+    customer = "insert into billing_customers (org_id, idempotency_key, customer_id, created_at) values (%s, %s, 'cus_acme', %s)"
+    await run_sql(pool, customer, org, uuid4(), NOW)
     for when in (old, fresh):
         await add_rates(pool, when)
         counted = (
@@ -135,6 +137,9 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
         await run_sql(pool, facts, f"over {when}", uuid4(), True, when)
         await run_sql(pool, facts, f"nobody's {when}", None, False, when)
         await run_sql(pool, facts, f"ours {when}", uuid4(), False, when)
+        method = "insert into billing_payment_methods (payment_method_id, customer_id, said_at, heard_at) values (%s, %s, %s, %s)"
+        for name, whose in (("detached", None), ("nobody's", f"cus {when}"), ("ours", "cus_acme")):
+            await run_sql(pool, method, f"{name} {when}", whose, NOW, when)
         await run_sql(pool, "insert into deleted_webhooks (id, deleted_at) values (%s, %s)", uuid4(), when)
         await run_sql(pool, "insert into removed_siem_configurations (id, org_id, removed_at) values (%s, %s, %s)", uuid4(), uuid4(), when)
 
@@ -158,6 +163,7 @@ SWEPT_TABLES = {
     Sweep.UNVERIFIED_ACCOUNTS: ("users", 1),
     Sweep.CHECKOUTS: ("billing_checkouts", 1),
     Sweep.BILLING_FACTS: ("billing_facts", 2),
+    Sweep.PAYMENT_METHODS: ("billing_payment_methods", 2),
     Sweep.DELETED_SERVICES: ("deleted_services", 1),
     Sweep.DELETED_ORGANIZATIONS: ("deleted_organizations", 1),
     Sweep.WEBHOOK_DELIVERIES: ("webhook_deliveries", 1),

@@ -95,7 +95,9 @@ def test_every_table_with_rows_of_an_organization_is_known_here() -> None:
 
 async def test_no_table_is_forgotten(pool: Pool) -> None:
     """Whatever has a column for the organization either goes with it by a foreign key, or is swept, or outlives it on purpose."""
-    columns = "select table_name from information_schema.columns where column_name = 'org_id' and table_schema = 'public'"
+    columns = """
+        select table_name from information_schema.columns natural join information_schema.tables
+        where column_name = 'org_id' and table_schema = 'public' and table_type = 'BASE TABLE'"""
     referring = """
         select c.conrelid::regclass::text, c.confrelid::regclass::text from pg_constraint c
         where c.contype = 'f' and c.confdeltype = 'c' and c.confrelid in ('organizations'::regclass, 'services'::regclass)"""

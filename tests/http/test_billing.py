@@ -1,6 +1,7 @@
 """The receiver of the payment provider's events over HTTP (organizations.md section 4.2; decisions, points 16 and 164 to 170; security.md
 H-1 to H-5, N-4 and Z-4)."""
 
+import itertools
 import json
 from datetime import timedelta
 from typing import Any
@@ -554,7 +555,12 @@ async def test_nobody_is_written_to_about_what_is_over_or_nobodys(till: Till, po
 
 
 async def customers(pool: Pool) -> list[tuple[Any, ...]]:
-    return await run_sql(pool, "select org_id, customer_id, user_id::text, payment_method_id from billing_customers order by customer_id")
+    return await run_sql(
+        pool,
+        """
+        select org_id, customer_id, user_id::text, payment_method_id
+        from billing_customers left join billing_default_payment_methods using (org_id) order by customer_id""",
+    )
 
 
 async def test_a_customer_is_the_organizations_and_linked_to_whom_it_names(till: Till, twin: Tenant, pool: Pool) -> None:
@@ -590,6 +596,18 @@ async def test_a_customer_that_is_deleted_is_none_any_more(till: Till, twin: Ten
     assert await customers(pool) == [(till.tenant.org, None, None, None)]
 
 
+async def test_a_customer_that_was_deleted_does_not_come_back_by_the_news_that_it_was_made(till: Till, pool: Pool) -> None:
+    about = {"id": "cus_1", "metadata": {"org_id": str(till.tenant.org)}}
+    await till.tell("customer.deleted", about, till.now + 5)
+    for at in (till.now, till.now + 5):
+        await till.tell("customer.created", about, at)
+        assert await customers(pool) == [(till.tenant.org, None, None, None)]
+    await till.tell("customer.created", {**about, "id": "cus_2"}, till.now + 6)
+    assert await customers(pool) == [(till.tenant.org, "cus_2", None, None)]
+    await till.tell("customer.deleted", about, till.now + 7)
+    assert await customers(pool) == [(till.tenant.org, "cus_2", None, None)], "that was about the other one"
+
+
 async def test_what_the_customer_pays_with_is_known(till: Till, pool: Pool) -> None:
     await till.tell("customer.created", {"id": "cus_1", "metadata": {"org_id": str(till.tenant.org)}})
 
@@ -603,9 +621,54 @@ async def test_what_the_customer_pays_with_is_known(till: Till, pool: Pool) -> N
     await till.tell("payment_method.detached", {"id": "pm_1", "customer": None}, till.now + 4)
     assert await method() == "pm_3"
     await till.tell("payment_method.detached", {"id": "pm_3", "customer": None}, till.now + 4)
+    assert await method() == "pm_2", "which is still there"
+    await till.tell("payment_method.detached", {"id": "pm_2", "customer": None}, till.now + 4)
     assert await method() is None
     await till.tell("payment_method.attached", {"id": "pm_4", "customer": "cus_9"}, till.now + 4)
     await till.tell("payment_method.attached", {"id": "pm_4"}, till.now + 4)
+    assert await method() is None
+
+
+async def test_what_was_detached_does_not_come_back_by_the_news_that_it_was_attached(till: Till, pool: Pool) -> None:
+    await till.tell("customer.created", {"id": "cus_1", "metadata": {"org_id": str(till.tenant.org)}})
+    gone = event("payment_method.detached", {"id": "pm_1", "customer": None}, till.now + 2)
+    gone["data"]["previous_attributes"] = {"customer": "cus_1"}
+    assert await till.sent(gone) == 200
+    for at in (till.now + 1, till.now + 2):
+        await till.tell("payment_method.attached", {"id": "pm_1", "customer": "cus_1"}, at)
+        assert (await customers(pool))[0][3] is None
+    await till.tell("payment_method.attached", {"id": "pm_1", "customer": "cus_1"}, till.now + 3)
+    assert (await customers(pool))[0][3] == "pm_1"
+
+
+async def test_what_a_customer_pays_with_may_be_heard_of_before_whose_customer_it_is(till: Till, pool: Pool) -> None:
+    await till.tell("payment_method.attached", {"id": "pm_1", "customer": "cus_1"})
+    await till.tell("customer.created", {"id": "cus_1", "metadata": {"org_id": str(till.tenant.org)}})
+    assert (await customers(pool))[0][3] == "pm_1"
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+async def test_what_is_paid_stays_paid_until_its_end(till: Till, order: tuple[int, ...]) -> None:
+    """Whichever of these comes first; but what the provider says of it since then is how it is now."""
+    facts = [
+        event(CREATED, till.subscription(current_period_end=till.now), till.now),
+        event("invoice.paid", invoice("sub_1", till.now + 30 * DAY), till.now + 1),
+        event("invoice.paid", invoice("sub_1", till.now + 20 * DAY), till.now + 2),
+        event("invoice.paid", invoice("sub_1", till.now + 10 * DAY), till.now + 3),
+    ]
+    start = till.clock.now()
+    for number in order:
+        assert await till.sent(facts[number]) == 200
+
+    async def days() -> int:
+        [(end,)] = await run_sql(till.tenant.pool, "select current_period_end from subscriptions")
+        return int((end - start).days)
+
+    assert await days() == 29
+    await till.tell(UPDATED, till.subscription(current_period_end=till.now + DAY), till.now + 2)
+    assert await days() == 19, "the longest was paid before that"
+    await till.tell(UPDATED, till.subscription(current_period_end=till.now + DAY), till.now + 4)
+    assert await days() == 0
 
 
 # At once

@@ -16,56 +16,22 @@ from adapters.postgres.pool import Pool
 from adapters.smtp import Dispatch, FolderTransport, OwnServers
 from core.smtp import Trial
 from ports import Ports
-from tests.builders import Answer, add_account, deliver, meanwhile, run_sql
+from tests.builders import add_account, deliver, run_sql
 from tests.fakes.outside import FakeMailTransport
 from tests.fakes.smtp_sink import SmtpSink
 from tests.http.direct import change_ports
-from tests.http.refusals import BAD, MISSING
+from tests.http.integrations import PASSWORD, SMTP
+from tests.http.refusals import BAD, MISSING, refused
 from tests.tenants import Tenant
 
-PASSWORD = "s3cr3t-pa55word"
 LEAST = {"host": "mail.acme.example", "from_email": "post@acme.example"}
-FULL = {
-    "host": "mail.acme.example",
-    "port": 465,
-    "username": "robot@acme.example",
-    "password": PASSWORD,
-    "from_email": "post@acme.example",
-    "from_name": "Acme Post",
-    "tls": True,
-}
+FULL = SMTP.full
+put, look, remove, try_out = SMTP.put, SMTP.look, SMTP.remove, SMTP.try_out
 SHOWN = {name: value for name, value in FULL.items() if name != "password"} | {"has_password": True}
 LEAST_SHOWN = {**LEAST, "port": 587, "username": None, "has_password": False, "from_name": None, "tls": True}
 
 
-async def put(acme: Tenant, body: Any, by: str = "owner") -> Answer:
-    return await acme.api.post(f"{acme.path}/smtp", body, token=acme.token(by))
-
-
-async def look(acme: Tenant, by: str = "owner") -> Answer:
-    return await acme.api.get(f"{acme.path}/smtp", token=acme.token(by))
-
-
-async def remove(acme: Tenant, by: str = "owner") -> Answer:
-    return await acme.api.delete(f"{acme.path}/smtp", token=acme.token(by))
-
-
-async def try_out(acme: Tenant, by: str = "owner") -> Answer:
-    return await acme.api.post(f"{acme.path}/smtp/test", token=acme.token(by))
-
-
-def refusal(answer: Answer) -> tuple[int, str]:
-    return answer.status, answer.code
-
-
 # The settings
-
-
-async def test_there_is_none_at_first(acme: Tenant) -> None:
-    for answer in (await look(acme), await remove(acme), await try_out(acme)):
-        assert refusal(answer) == MISSING
-        assert "mail server" in answer.json["error"]
-    assert await acme.log() == []
 
 
 @pytest.mark.parametrize("by", ["owner", "admin"])
@@ -75,7 +41,7 @@ async def test_its_managers_choose_one_and_its_password_is_told_to_nobody(acme: 
     for name in ("owner", "admin"):
         shown = await look(acme, name)
         assert (shown.status, shown.json) == (200, SHOWN)
-    assert refusal(await look(twin)) == MISSING
+    assert refused(await look(twin)) == MISSING
     details = {name: value for name, value in SHOWN.items() if name != "username"}
     assert await acme.recorded() == [("organization.smtp.configured", "organization", str(acme.org), acme.people[by].id, details)]
     assert await acme.told() == [("organization.smtp.configured", str(acme.org), details)]
@@ -92,7 +58,7 @@ async def test_what_is_not_given_has_its_default(acme: Tenant) -> None:
 
 async def test_it_is_replaced_as_a_whole_and_no_password_is_carried_to_another_host(acme: Tenant) -> None:
     await put(acme, FULL)
-    assert refusal(await put(acme, {**LEAST, "host": "mail.evil.example", "username": "robot@acme.example"})) == BAD
+    assert refused(await put(acme, {**LEAST, "host": "mail.evil.example", "username": "robot@acme.example"})) == BAD
     assert (await look(acme)).json == SHOWN
     assert (await put(acme, {**LEAST, "host": "other.acme.example"})).json == {**LEAST_SHOWN, "host": "other.acme.example"}
     assert await run_sql(acme.pool, "select username, password from smtp_settings") == [(None, None)]
@@ -119,7 +85,7 @@ async def test_what_cannot_be_used_is_refused_and_changes_nothing(acme: Tenant) 
     await put(acme, LEAST)
     for changes in NOT_USABLE:
         answer = await put(acme, {**LEAST, **changes})
-        assert refusal(answer) == BAD, changes
+        assert refused(answer) == BAD, changes
         assert PASSWORD not in answer.text
     assert (await look(acme)).json == LEAST_SHOWN
     assert len(await acme.log()) == 1
@@ -128,7 +94,7 @@ async def test_what_cannot_be_used_is_refused_and_changes_nothing(acme: Tenant) 
 async def test_host_and_sender_must_be_given(acme: Tenant) -> None:
     for left_out in LEAST:
         answer = await put(acme, {name: value for name, value in LEAST.items() if name != left_out})
-        assert refusal(answer) == BAD
+        assert refused(answer) == BAD
         assert left_out in answer.json["error"]
 
 
@@ -137,7 +103,7 @@ async def test_what_is_removed_is_gone_and_told_once(acme: Tenant, twin: Tenant)
         await put(tenant, FULL)
     answer = await remove(acme, "admin")
     assert (answer.status, answer.text) == (204, "")
-    assert refusal(await look(acme)) == refusal(await remove(acme)) == MISSING
+    assert refused(await look(acme)) == refused(await remove(acme)) == MISSING
     entry = await acme.entry("organization.smtp.removed")
     assert (entry["target_id"], entry["actor_id"], entry["details"]) == (
         str(acme.org),
@@ -145,39 +111,6 @@ async def test_what_is_removed_is_gone_and_told_once(acme: Tenant, twin: Tenant)
         {"host": "mail.acme.example", "port": 465},
     )
     assert (await look(twin)).json == SHOWN
-
-
-async def test_members_and_strangers_have_no_say(acme: Tenant, twin: Tenant) -> None:
-    await put(acme, FULL)
-    before = len(await acme.log())
-    for call in (look, remove, try_out):
-        assert (await call(acme, "member")).status == 403
-    assert (await put(acme, LEAST, "member")).status == 403
-    for method, path in (("POST", ""), ("GET", ""), ("DELETE", ""), ("POST", "/test")):
-        answer = await acme.api.call(method, f"{acme.path}/smtp{path}", LEAST if method == "POST" else None, token=twin.token("owner"))
-        assert answer.status == 403
-        assert "acme.example" not in answer.text
-    assert len(await acme.log()) == before
-    assert (await look(acme)).json == SHOWN
-
-
-async def test_an_organization_that_is_not_active_chooses_nothing(acme: Tenant) -> None:
-    await put(acme, FULL)
-    await acme.become("suspended")
-    for answer in (await put(acme, LEAST), await look(acme), await remove(acme), await try_out(acme)):
-        assert refusal(answer) == (403, "ORGANIZATION_NOT_ACTIVE")
-
-
-@pytest.mark.parametrize("write", ["put", "remove"])
-async def test_a_demotion_that_comes_first_counts(acme: Tenant, pool: Pool, write: str) -> None:
-    await put(acme, FULL)
-    demotion = [
-        ("select from organizations where id = %s for update", (acme.org,)),
-        ("update memberships set role = 'member' where user_id = %s", (acme.people["admin"].id,)),
-    ]
-    answer = await meanwhile(pool, demotion, lambda: put(acme, LEAST, "admin") if write == "put" else remove(acme, "admin"))
-    assert answer.status == 403
-    assert (await look(acme)).json == SHOWN
 
 
 # Trying it out
