@@ -8,6 +8,7 @@ asks again. Targets from the operator's own settings do not come here.
 import ipaddress
 import socket
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any, Final, Self
@@ -142,6 +143,8 @@ class Guard:
         return address is not None and (is_public(address) or any(opening.lets(address, port) for opening in self._openings))
 
     async def _resolve(self, host: str, port: int) -> list[Address | None]:
+        with suppress(ValueError):
+            return [_address((host, port))]  # written as one already: nobody has to be asked
         try:
             with trio.fail_after(self._deadline):
                 found = await trio.to_thread.run_sync(self._look_up, host, port, abandon_on_cancel=True, limiter=self._threads)
