@@ -85,6 +85,7 @@ class Organization:
     approved_at: datetime | None
     rejected_reason: str | None
     suspended_reason: str | None
+    members_changed_at: datetime | None = None  # when somebody last came or went
 
     @property
     def user_limit(self) -> Limit:

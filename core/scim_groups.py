@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -60,7 +61,8 @@ class Standing:
 
 
 def to_group(organization: Organization) -> Group:
-    return Group(organization.id, organization.name, organization.created_at, organization.updated_at)
+    updated_at = max(organization.updated_at, organization.members_changed_at or organization.updated_at)
+    return Group(organization.id, organization.name, organization.created_at, updated_at)
 
 
 async def listed(ports: Ports, caller: ScimClient, found: Filter | None) -> Group | None:
@@ -84,7 +86,7 @@ def _holds(found: Filter, organization: Organization, there: frozenset[str]) -> 
         Field.DISPLAY_NAME: organization.name,
         Field.RESOURCE_TYPE: "Group",
         Field.CREATED: organization.created_at,
-        Field.LAST_MODIFIED: organization.updated_at,
+        Field.LAST_MODIFIED: to_group(organization).updated_at,
         Field.MEMBER: there,  # of those whom the filter names
     }
     return holds(found, values.__getitem__)
@@ -156,6 +158,8 @@ async def _change(ports: Ports, caller: ScimClient, group_id: UUID, changes: Mem
             leaving = [each for each in leaving if each.user_id not in owners]
         make_room(organization, _counted(joining) - _counted(leaving))
         await _move(tx, organization.id, joining, leaving, now)
+        if joining or leaving:
+            organization = dataclasses.replace(organization, members_changed_at=now)
     return to_group(organization)
 
 

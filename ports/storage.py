@@ -824,8 +824,9 @@ class Members(MembersRead, Protocol):
         """Of the membership, or of the one that is put away."""
         ...
 
-    async def remove(self, org_id: UUID, user_id: UUID) -> None:
-        """Also counts it out. Nothing gives one back that was put away."""
+    async def remove(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
+        """Also counts it out. Nothing gives one back that was put away, and the directory knows the person no more, unless it has
+        deactivated them: then it can say that it has not, and nothing else."""
         ...
 
 
@@ -1235,7 +1236,7 @@ class ScimTokens(ScimTokensRead, Protocol):
 
 class ScimUsersRead(Protocol):
     """Whom the directory of an organization knows, looked at: members, those whom it has deactivated, those whom it has made and taken out
-    of the group."""
+    of the group. Whoever is no member has the address of when they left."""
 
     async def page(self, org_id: UUID, found: ScimFilter | None, offset: int, limit: int) -> Listed[ScimUser]:
         """Those of whom the filter holds, in the order in which they came."""
@@ -1253,7 +1254,8 @@ class ScimUsersRead(Protocol):
         ...
 
     async def standings(self, org_id: UUID, user_ids: Collection[UUID] | None) -> list[ScimGroupStanding]:
-        """Of those of these people whom the directory knows, or of all of them, what they are to the group."""
+        """Of those of these people whom the directory knows, or of all of them, what they are to the group; less those who are out of
+        it and whom it cannot take back."""
         ...
 
 
@@ -1276,12 +1278,13 @@ class ScimUsers(ScimUsersRead, Protocol):
         """A new account, which the directory has made, is a member from now on; counted. Raises EmailTaken."""
         ...
 
-    async def describe(self, org_id: UUID, user_id: UUID, description: Description, now: datetime, *, provisioned: bool = False) -> None:
-        """What the directory says of this person from now on; whether it has made the account is said once."""
+    async def describe(self, org_id: UUID, user_id: UUID, description: Description, email: Email, now: datetime) -> None:
+        """What the directory says of this person from now on. `email` is what it knows those by who are no members."""
         ...
 
     async def deactivate(self, org_id: UUID, user_id: UUID, now: datetime, *, whole_account: bool) -> None:
-        """Put the person's membership away, if there is one, and count it out. `whole_account` is noted, and the caller's to see to."""
+        """Put the person's membership away, if there is one, and count it out; where one is put away already, it stays so. `whole_account`
+        is noted, and the caller's to see to."""
         ...
 
     async def reactivate(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
@@ -1600,7 +1603,7 @@ class Privacy(PrivacyRead, Protocol):
         ...
 
     async def forget_descriptions(self, user_id: UUID) -> None:
-        """What the directories of organizations have said of the person."""
+        """What the directories of organizations have said of the person, and the addresses that they know them by."""
         ...
 
     async def remove_former_addresses(self, user_id: UUID) -> None:

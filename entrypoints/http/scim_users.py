@@ -6,7 +6,7 @@ from quart import Blueprint, Response
 
 from core import scim_filters, scim_users
 from core.scim_schemas import USER, USER_URN
-from core.scim_users import ScimUser
+from core.scim_users import ScimUser, to_resource
 from entrypoints.http.access import scim_client
 from entrypoints.http.context import acting_directory, no_content, ports
 from entrypoints.http.error_body import SCIM_JSON
@@ -68,19 +68,11 @@ USER_SCHEMA: Final = {
 
 
 def show(user: ScimUser) -> dict[str, Any]:
-    """The resource; what has no value is null, so that the attributes are the same of everybody."""
-    described = user.description
-    name = {"formatted": described.formatted, "familyName": described.family_name, "givenName": described.given_name}
     return {
         "schemas": [USER_URN],
         "id": str(user.id),
-        "externalId": described.external_id,
         "meta": meta(USER, user.id, user.created_at, user.updated_at),
-        "userName": user.email,
-        "name": name if any(name.values()) else None,
-        "displayName": described.display_name,
-        "emails": [{"value": user.email, "type": "work", "primary": True}],
-        "active": user.active,
+        **to_resource(user),
     }
 
 
@@ -132,7 +124,7 @@ async def create() -> Response:
 @describes({200: "The user."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION, body=USER_SCHEMA)
 async def replace(user_id: str) -> Response:
     """Replace all that can be changed of a user; whether they are active stays if the body does not say."""
-    found = await scim_users.replace_(ports(), acting_directory(), path_id(user_id), await read_body(USER_URN))
+    found = await scim_users.replace(ports(), acting_directory(), path_id(user_id), await read_body(USER_URN))
     return _answer(found)
 
 

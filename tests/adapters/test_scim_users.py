@@ -44,17 +44,18 @@ async def everybody(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> li
             await within(
                 storage,
                 lambda tx, user=user, number=number: tx.scim_users.describe(  # type: ignore[misc]
-                    acme, user.id, DESCRIPTIONS[number], NOW + timedelta(days=number), provisioned=number == 2
+                    acme, user.id, DESCRIPTIONS[number], user.email, NOW + timedelta(days=number)
                 ),
             )
     stranger = account(Email("ada@twin.example"), is_platform_owner=False)
     await add(storage, stranger)
     await add_member(pool, twin, stranger.id)
-    await within(storage, lambda tx: tx.scim_users.describe(twin, stranger.id, DESCRIPTIONS[1], NOW, provisioned=True))
+    await within(storage, lambda tx: tx.scim_users.describe(twin, stranger.id, DESCRIPTIONS[1], stranger.email, NOW))
     await within(storage, lambda tx: tx.scim_users.deactivate(acme, users[1].id, NOW, whole_account=True))
     await within(storage, lambda tx: tx.accounts.deactivate(users[1].id, NOW))
     await within(storage, lambda tx: tx.scim_users.deactivate(acme, users[3].id, NOW, whole_account=False))
-    await within(storage, lambda tx: tx.members.remove(acme, users[2].id))
+    await run_sql(pool, "update scim_users set provisioned = true where user_id = %s", users[2].id)
+    await within(storage, lambda tx: tx.scim_users.dismiss(acme, [users[2].id], NOW))
     async with storage.reading() as read:
         listed = await read.scim_users.page(acme, None, 0, 100)
     assert ([user.id for user in listed.items], listed.total) == ([user.id for user in users], 7)
@@ -149,16 +150,13 @@ async def test_pages_are_cut_out_of_all(storage: Postgres, acme: UUID, twin: UUI
 
 
 async def test_what_each_of_them_is(everybody: list[ScimUser]) -> None:
-    shown = [
-        (user.active, user.role, user.is_member, user.provisioned, user.deactivated_here, user.whole_account, user.description)
-        for user in everybody[:5]
-    ]
+    shown = [(user.active, user.role, user.deactivated_here, user.whole_account, user.description) for user in everybody[:5]]
     assert shown == [
-        (True, Role.MEMBER, True, False, False, False, DESCRIPTIONS[0]),
-        (False, Role.MEMBER, False, False, True, True, DESCRIPTIONS[1]),
-        (True, None, False, True, False, False, DESCRIPTIONS[2]),
-        (False, Role.MEMBER, False, False, True, False, DESCRIPTIONS[3]),
-        (True, Role.MEMBER, True, False, False, False, DESCRIPTIONS[4]),
+        (True, Role.MEMBER, False, False, DESCRIPTIONS[0]),
+        (False, Role.MEMBER, True, True, DESCRIPTIONS[1]),
+        (True, None, False, False, DESCRIPTIONS[2]),
+        (False, Role.MEMBER, True, False, DESCRIPTIONS[3]),
+        (True, Role.MEMBER, False, False, DESCRIPTIONS[4]),
     ]
 
 
