@@ -220,7 +220,7 @@ async def create(ports: Ports, caller: ScimClient, resource: Mapping[str, Any]) 
         if new.active is False:
             await _deactivate(tx, user, organization, now)
             return await tx.scim_users.by_id(organization.id, user.id) or user
-        await _welcome(tx, account.email, organization.id, now)
+        await _tell(ports, tx, MailKind.WELCOME, account.email, organization.id, now)
     return user
 
 
@@ -247,8 +247,10 @@ def make_room(organization: Organization, count: int) -> None:
         raise MembersFull(limit)
 
 
-async def _welcome(tx: Transaction, email: Email, org_id: UUID, now: datetime) -> None:
-    await tx.mails.queue(new_mail(MailKind.WELCOME, email, now, org_id=org_id))
+async def _tell(ports: Ports, tx: Transaction, kind: MailKind, email: Email, org_id: UUID, now: datetime) -> None:
+    """Have a mail sent to whoever has the address. A directory can name anybody's, and as many as it likes: so of its mails, so many go out
+    in a day as the organization may send invitations (security.md E-5), and the others in the days after."""
+    await tx.mails.queue_within(new_mail(kind, email, now, org_id=org_id), ports.policy.invitations_per_day)
 
 
 async def replace(ports: Ports, caller: ScimClient, user_id: UUID, resource: Mapping[str, Any]) -> ScimUser:
@@ -260,7 +262,7 @@ async def replace(ports: Ports, caller: ScimClient, user_id: UUID, resource: Map
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         user, account, organization = await _enter(tx, caller, user_id, now)
-        return await _change(tx, user, account, organization, new, now)
+        return await _change(ports, tx, user, account, organization, new, now)
 
 
 async def patch(ports: Ports, caller: ScimClient, user_id: UUID, operations: Sequence[Operation]) -> ScimUser:
@@ -273,7 +275,7 @@ async def patch(ports: Ports, caller: ScimClient, user_id: UUID, operations: Seq
         user, account, organization = await _enter(tx, caller, user_id, now)
         before = to_resource(user)
         after = _readdressed(before, patched(USER, before, operations))
-        return await _change(tx, user, account, organization, wanted(after), now)
+        return await _change(ports, tx, user, account, organization, wanted(after), now)
 
 
 async def delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
@@ -313,7 +315,9 @@ async def _enter(tx: Transaction, caller: ScimClient, user_id: UUID, now: dateti
     return user, account, organization
 
 
-async def _change(tx: Transaction, user: ScimUser, account: Account, organization: Organization, new: Wanted, now: datetime) -> ScimUser:
+async def _change(
+    ports: Ports, tx: Transaction, user: ScimUser, account: Account, organization: Organization, new: Wanted, now: datetime
+) -> ScimUser:
     """The person as `new` says. Nothing happens where it says nothing new.
 
     Raises Untouchable, Unknowable, AddressNotManaged, EmailTaken, MembersFull.
@@ -327,13 +331,15 @@ async def _change(tx: Transaction, user: ScimUser, account: Account, organizatio
     if user.is_anonymized:
         raise Unknowable
     if email_changes:
-        await _readdress(tx, user, account, organization.id, new.email, now)
+        await _readdress(ports, tx, user, account, organization.id, new.email, now)
     if describes:
         tx.record(events.described(organization.id, user.id, _changed(user.description, new.description)))
     if email_changes or describes:
         await tx.scim_users.describe(organization.id, user.id, new.description, new.email, now)
-    if turns:
-        await (_activate if new.active else _deactivate)(tx, user, organization, now)
+    if turns and new.active:
+        await _activate(ports, tx, user, new.email, organization, now)
+    elif turns:
+        await _deactivate(tx, user, organization, now)
     # Nobody is there any more if this was the last that the directory had to say of somebody whom it has not made, and who left.
     return await tx.scim_users.by_id(organization.id, user.id) or replaced(user, active=True)
 
@@ -366,7 +372,7 @@ def _changed(old: Description, new: Description) -> list[str]:
     return [_CALLED[field.name] for field in fields(Description) if getattr(old, field.name) != getattr(new, field.name)]
 
 
-async def _readdress(tx: Transaction, user: ScimUser, account: Account, org_id: UUID, email: Email, now: datetime) -> None:
+async def _readdress(ports: Ports, tx: Transaction, user: ScimUser, account: Account, org_id: UUID, email: Email, now: datetime) -> None:
     """Give a locked account another address (security.md C-4, A-9).
 
     It counts as verified, as that of a new account does, where nobody can sign in with what they have from before, or the organization has
@@ -382,7 +388,7 @@ async def _readdress(tx: Transaction, user: ScimUser, account: Account, org_id: 
         raise EmailTaken from None
     await tx.sessions.end_all(account.id, now)
     if account.email_verified_at is not None:
-        await tx.mails.queue(new_mail(MailKind.EMAIL_CHANGED, account.email, now))
+        await _tell(ports, tx, MailKind.EMAIL_CHANGED, account.email, org_id, now)
     vouched = not (ties.has_password or ties.has_identity) or (await tx.accounts.ties(account.id, org_id)).at_verified_domain
     if vouched:
         await tx.accounts.mark_verified(account.id, now)
@@ -409,7 +415,7 @@ async def _deactivate(tx: Transaction, user: ScimUser, organization: Organizatio
     tx.record(events.deactivated(organization.id, user.id, whole_account=whole))
 
 
-async def _activate(tx: Transaction, user: ScimUser, organization: Organization, now: datetime) -> None:
+async def _activate(ports: Ports, tx: Transaction, user: ScimUser, email: Email, organization: Organization, now: datetime) -> None:
     """Undo what this organization's SCIM did, and nothing else (decisions, point 132). Raises MembersFull."""
     if not user.deactivated_here:
         return
@@ -420,5 +426,5 @@ async def _activate(tx: Transaction, user: ScimUser, organization: Organization,
         await tx.accounts.reactivate(user.id, now)
         ties = await tx.accounts.ties(user.id, organization.id)
         if not ties.has_password and not ties.has_identity:  # whoever was not active from the beginning has had no mail yet
-            await _welcome(tx, user.email, organization.id, now)
+            await _tell(ports, tx, MailKind.WELCOME, email, organization.id, now)
     tx.record(events.reactivated(organization.id, user.id, whole_account=user.whole_account))

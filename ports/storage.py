@@ -1313,8 +1313,8 @@ class EndUsersRead(Protocol):
     """Who uses the services of an organization, looked at. Of a person, this is what belongs to that organization (security.md T-3)."""
 
     async def page(self, org_id: UUID, page: Page, *, search: str | None = None, service_id: UUID | None = None) -> Listed[ListedEndUser]:
-        """Those whose account is not deactivated; who use this service, if one is given; whose address has `search` in it, which is in
-        lower case. The newest relation, to the service or else to the organization, comes first."""
+        """Those whose account is not deactivated, nor they by the organization's directory; who use this service, if one is given; whose
+        address has `search` in it, which is in lower case. The newest relation, to the service or else to the organization, comes first."""
         ...
 
     async def by_id(self, org_id: UUID, user_id: UUID) -> EndUser | None: ...
@@ -1770,6 +1770,11 @@ class Mails(Protocol):
         """Also wakes the mailers of all processes, when the transaction commits."""
         ...
 
+    async def queue_within(self, mail: Mail, per_day: int) -> None:
+        """The same for one that a directory causes: it is due as soon as there are no more than so many of its organization (core/mails.py,
+        OF_DIRECTORIES) in the 24 hours before. The organization is locked."""
+        ...
+
     async def claim(self, now: datetime, lease_until: datetime, limit: int, held_back: HeldBack = NOTHING_HELD_BACK) -> list[Mail]:
         """Due mails, oldest first, that nobody else holds and that are not held back; they fall due again at `lease_until`.
 
@@ -1777,12 +1782,13 @@ class Mails(Protocol):
         """
         ...
 
-    async def keep_token(self, mail: Mail, token: str, now: datetime) -> bool:
-        """Keep the token for further attempts. False, and nothing kept, when the mail has been claimed again since."""
+    async def keep_token(self, mail: Mail, token: str | None, now: datetime) -> bool:
+        """Keep the token, if the mail has one, for further attempts, and that it was let through. False, and nothing kept, when the mail
+        has been claimed again since."""
         ...
 
     async def token_mails_since(self, address: Email, kinds: Collection[MailKind], since: datetime) -> int:
-        """How many mails of these kinds to this address have had their token prepared since then."""
+        """How many mails of these kinds to this address have had their token prepared, or were let through, since then."""
         ...
 
     async def lock_recipient(self, address: Email) -> None:

@@ -11,3 +11,6 @@ alter table users add column email_changed_at timestamptz;
 update users u set email_changed_at = f.at
 from (select user_id, max(until) as at from former_addresses group by user_id) f where f.user_id = u.id;
 alter table organizations add column members_changed_at timestamptz;
+
+-- Which mails the directories of organizations have caused, the newest of them first: so many of each organization go out in a day.
+create index mails_of_directories on mails (org_id, due_at) where kind in ('email_changed', 'welcome');
