@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from core.scim_filters import Comparison, Either, Every, Field, Filter, Kind, Known, Neither, Operator
+from core.scim_filters import All, Comparison, Field, Filter, Kind, Known, Not, Operator, Some
 from core.values import parse_id
 
 # What each field is, of `u` (users), `s` (scim_users) and `k` (whom the directory knows). As patches and answers say it.
@@ -59,11 +59,11 @@ def _condition(found: Filter, columns: Mapping[Field, str], values: dict[str, ob
             return text if bare else f"coalesce({text}, false)"
         case Known(field):
             return f"({columns[field]} is not null)"
-        case Every(of):
+        case All(of):
             return f"({' and '.join(_condition(each, columns, values, bare=bare) for each in of)})"
-        case Either(of):
+        case Some(of):
             return f"({' or '.join(_condition(each, columns, values, bare=bare) for each in of)})"
-        case Neither(each):
+        case Not(each):
             return f"(not {_condition(each, columns, values, bare=False)})"
 
 
