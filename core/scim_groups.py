@@ -4,18 +4,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from core import events, members, scim_tokens
 from core.access import Role
-from core.errors import Invalid, NotFound, Unsupported, refuse
+from core.errors import NotFound, Unsupported, refuse
 from core.scim_filters import Field, Value, comparisons, holds
-from core.scim_patches import MemberChanges, check_name, member_changes, member_ids
-from core.scim_schemas import GROUP
+from core.scim_patches import MembersUnknown
 from core.scim_users import Untouchable, make_room
 from core.values import Batches, parse_id
 
@@ -23,9 +22,12 @@ if TYPE_CHECKING:
     from core.access import ScimClient
     from core.organizations import Organization
     from core.scim_filters import Filter
-    from core.scim_patches import Operation
+    from core.scim_patches import MemberChanges
     from ports import Ports
     from ports.storage import Transaction
+
+
+BATCH: Final = 5000  # people, at once
 
 
 class GroupNotFound(NotFound):
@@ -34,10 +36,6 @@ class GroupNotFound(NotFound):
 
 class GroupsNotMade(Unsupported):
     """Groups are not made here: an organization is one, and is made through the organizations interface."""
-
-
-class MembersUnknown(Invalid):
-    """A member can be whom your directory has provisioned, or who is a member already. Nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,45 +105,31 @@ def member_list(ports: Ports, caller: ScimClient) -> Batches[UUID]:
         async with ports.storage.reading() as read:
             return await read.scim_users.group(caller.org_id, last, count)
 
-    return Batches(read_on, size=5000)
+    return Batches(read_on, size=BATCH)
 
 
-async def replace(ports: Ports, caller: ScimClient, group_id: UUID, given: Mapping[str, Any]) -> Group:
-    """The group with these members, and no others but owners; its name stays (decisions, points 134 to 136). Where nothing is said of
-    members, they stay as well: whoever renames a group does not mean to empty the organization.
+def check(caller: ScimClient, group_id: UUID) -> None:
+    """Raises GroupNotFound for every other group, before anything is known of what shall become of it."""
+    if group_id != caller.org_id:
+        raise GroupNotFound
 
-    Raises ValueInvalid, and what `_change` raises.
+
+async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: MemberChanges) -> Group:
+    """The group with these members; if one of them cannot come or go, nobody does. Whoever is an owner is one still although they are not
+    named (decisions, point 135), and nobody gets another role.
+
+    Raises GroupNotFound, MembersUnknown, Untouchable, MembersFull, and what scim_tokens.enter raises.
     """
-    attribute = GROUP.attribute("members")
-    assert attribute is not None, "the schema has it"
-    by_name = {GROUP.without_urn(name).lower(): value for name, value in given.items()}
-    check_name(by_name.get("displayname"))
-    if "members" not in by_name:
-        return await _change(ports, caller, group_id, MemberChanges())
-    named = frozenset(member_ids(attribute, by_name["members"]))
-    return await _change(ports, caller, group_id, MemberChanges(afresh=True, added=named))
-
-
-async def patch(ports: Ports, caller: ScimClient, group_id: UUID, operations: Sequence[Operation]) -> Group:
-    """The group after all of the operations; if one cannot be done, none is. Raises what member_changes and `_change` raise."""
-    return await _change(ports, caller, group_id, member_changes(GROUP, operations))
-
-
-async def _change(ports: Ports, caller: ScimClient, group_id: UUID, changes: MemberChanges) -> Group:
-    """Raises GroupNotFound, MembersUnknown, Untouchable, MembersFull, and what scim_tokens.enter raises."""
+    check(caller, group_id)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization = await scim_tokens.enter(tx, caller, now)
-        if group_id != organization.id:
-            raise GroupNotFound
-        named = _ids(changes.added)  # all of them, for what is no id is nobody's
-        removed = {found for each in changes.removed if (found := parse_id(each)) is not None}
-        asked = None if changes.afresh else [*named, *removed]
-        known = {each.user_id: each for each in await tx.scim_users.standings(organization.id, asked)}
+        named, removed = changes.added, changes.removed
+        known = await _standings(tx, organization.id, None if changes.afresh else sorted(named | removed))
         if not named <= known.keys():
             raise MembersUnknown
         joining = [each for each in known.values() if each.user_id in named and each.role is None]
-        if changes.afresh:  # nobody is an owner no more because they are not named
+        if changes.afresh:
             leaving = [each for each in known.values() if each.user_id not in named and each.role is not None and not _stays(each)]
         else:
             leaving = [each for each in known.values() if each.user_id in removed and each.role is not None]
@@ -163,19 +147,27 @@ async def _change(ports: Ports, caller: ScimClient, group_id: UUID, changes: Mem
     return to_group(organization)
 
 
+async def _standings(tx: Transaction, org_id: UUID, asked: Sequence[UUID] | None) -> dict[UUID, Standing]:
+    """Of these whom the directory knows, or of all: little by little, so that nobody else waits for a hundred thousand at once."""
+    found: dict[UUID, Standing] = {}
+    if asked is None:
+        batches = Batches(
+            lambda last, count: tx.scim_users.all_standings(org_id, None if last is None else last.user_id, count), size=BATCH
+        )
+        async for batch in batches:
+            found.update((each.user_id, each) for each in batch)
+        return found
+    for start in range(0, len(asked), BATCH):
+        found.update((each.user_id, each) for each in await tx.scim_users.standings(org_id, asked[start : start + BATCH]))
+    return found
+
+
 def _stays(standing: Standing) -> bool:
     return standing.role is Role.OWNER or standing.is_platform_owner
 
 
 def _counted(standings: Sequence[Standing]) -> int:
     return sum(not each.is_deactivated for each in standings)
-
-
-def _ids(texts: Collection[str]) -> set[UUID]:
-    found = {parse_id(each) for each in texts}
-    if None in found:
-        raise MembersUnknown
-    return {each for each in found if each is not None}
 
 
 async def _move(tx: Transaction, org_id: UUID, joining: Sequence[Standing], leaving: Sequence[Standing], now: datetime) -> None:

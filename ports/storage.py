@@ -1253,9 +1253,13 @@ class ScimUsersRead(Protocol):
         deactivated them."""
         ...
 
-    async def standings(self, org_id: UUID, user_ids: Collection[UUID] | None) -> list[ScimGroupStanding]:
-        """Of those of these people whom the directory knows, or of all of them, what they are to the group; less those who are out of
-        it and whom it cannot take back."""
+    async def standings(self, org_id: UUID, user_ids: Collection[UUID]) -> list[ScimGroupStanding]:
+        """Of those of these people whom the directory knows what they are to the group; less those who are out of it and whom it cannot
+        take back."""
+        ...
+
+    async def all_standings(self, org_id: UUID, after: UUID | None, limit: int) -> list[ScimGroupStanding]:
+        """The same of everybody, in the order of their ids, those after this one."""
         ...
 
 

@@ -77,6 +77,18 @@ def _found(of_members: LiteralString, of_others: LiteralString) -> LiteralString
     return _page(found, "(select count(*) from found)")
 
 
+def _standings(which: LiteralString) -> LiteralString:
+    # Who is out of the group comes back to it if the directory has made them, nobody else has removed them, and they are somebody.
+    can_move = "(k.role is not null or (s.provisioned and u.anonymized_at is null))"
+    return f"""
+        select u.id, k.role, s.deactivated_at is not null, u.is_platform_owner
+        from {_known(f"{DESCRIBED} where {can_move} and {which}")} k {DESCRIBED}"""
+
+
+def to_standing(row: Row) -> Standing:
+    return Standing(row[0], None if row[1] is None else Role(row[1]), row[2], row[3])
+
+
 def to_user(row: Row) -> ScimUser:
     return ScimUser(
         id=row[0],
@@ -127,17 +139,13 @@ class ScimUsers(Repository):
             limit=limit,
         )
 
-    async def standings(self, org_id: UUID, user_ids: Collection[UUID] | None) -> list[Standing]:
-        # Who is out of the group comes back to it if the directory has made them, nobody else has removed them, and they are somebody.
-        those = "" if user_ids is None else "where k.user_id = any(%(user_ids)s)"
-        return await self._all(
-            lambda row: Standing(row[0], None if row[1] is None else Role(row[1]), row[2], row[3]),
-            f"""
-            select u.id, k.role, s.deactivated_at is not null, u.is_platform_owner from {_known(those)} k {DESCRIBED}
-            where k.role is not null or (s.provisioned and u.anonymized_at is null)""",
-            org_id=org_id,
-            user_ids=None if user_ids is None else list(user_ids),
-        )
+    async def standings(self, org_id: UUID, user_ids: Collection[UUID]) -> list[Standing]:
+        return await self._all(to_standing, _standings("k.user_id = any(%(user_ids)s)"), org_id=org_id, user_ids=list(user_ids))
+
+    async def all_standings(self, org_id: UUID, after: UUID | None, limit: int) -> list[Standing]:
+        later = "true" if after is None else "k.user_id > %(after)s"
+        page = f"{_standings(f'{later} order by k.user_id limit %(limit)s')} order by u.id limit %(limit)s"
+        return await self._all(to_standing, page, org_id=org_id, after=after, limit=limit)
 
     async def platform_owners(self, user_ids: Collection[UUID]) -> set[UUID]:
         return set(

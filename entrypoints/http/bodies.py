@@ -10,19 +10,21 @@ from typing import Annotated, Any, NoReturn
 from urllib.parse import unquote_to_bytes
 from uuid import UUID
 
+import trio
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from quart import request
 from quart_trio.wrappers import TrioRequest
 from werkzeug.exceptions import UnsupportedMediaType
 
 from core.errors import Invalid
-from core.values import KEEP, Domain, Email, is_plain, parse_id, rfc3339
+from core.values import KEEP, Domain, Email, T, is_plain, parse_id, rfc3339
 from entrypoints.http.error_body import speaks_scim
 
 MAX_BODY = 256 * 1024
 # Of SCIM, and of what changes its group, which may name very many members (security.md N-3).
 MAX_SCIM_BODY = 1024 * 1024
 MAX_SCIM_GROUP_BODY = 16 * 1024 * 1024
+LARGE_BODY = 64 * 1024
 MAX_DEPTH = 32
 MAX_INTEGER_DIGITS = 19  # as many as 2**63 - 1 has
 MAX_TEXT = 2048
@@ -30,6 +32,9 @@ MAX_ITEMS = 100
 
 
 MAX_QUERY_FIELDS = 100
+
+# One at a time: what is read takes many times the memory that it has as bytes.
+_large_bodies = trio.CapacityLimiter(1)
 
 
 class TooManyFields(Invalid):
@@ -140,7 +145,13 @@ class StrictRequest(TrioRequest):
             return {}
         if not self.is_json:
             raise UnsupportedMediaType
-        return decode(raw)
+        return await beside(lambda: decode(raw))
+
+
+async def beside(work: Callable[[], T]) -> T:
+    """What becomes of the body of this request: in a thread, if it is a large one, so that everybody else does not wait meanwhile."""
+    raw = await request.get_data(as_text=False, parse_form_data=False)
+    return work() if len(raw) <= LARGE_BODY else await trio.to_thread.run_sync(work, limiter=_large_bodies)
 
 
 class Body(BaseModel):

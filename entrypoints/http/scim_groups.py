@@ -1,16 +1,19 @@
 """SCIM: groups, of which there is one, the organization (identity.md section 4.6; RFC 7643 section 4.2)."""
 
 import json
+from collections.abc import Callable
 from typing import Any, Final
 from uuid import UUID
 
-from quart import Blueprint, Response
+from quart import Blueprint, Response, request
 
 from core import scim_filters, scim_groups
 from core.errors import Forbidden
 from core.scim_groups import Group, GroupsNotMade
+from core.scim_patches import MemberChanges, member_changes, member_replacement
 from core.scim_schemas import GROUP, GROUP_URN, USER
 from entrypoints.http.access import scim_client
+from entrypoints.http.bodies import beside
 from entrypoints.http.context import acting_directory, ports
 from entrypoints.http.error_body import SCIM_JSON
 from entrypoints.http.openapi import describes, refuses
@@ -19,11 +22,11 @@ from entrypoints.http.scim import (
     LISTED,
     Projection,
     answer,
+    checked,
     listing,
     location,
     meta,
-    read_body,
-    read_operations,
+    operations,
     shape,
     streamed,
     wanted_filter,
@@ -100,8 +103,7 @@ async def create() -> Response:
 @describes({200: "The group, with all members."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION, body=GROUP_SCHEMA)
 async def replace(group_id: str) -> Response:
     """Replace the members; owners stay, and so does the name."""
-    body = await read_body(GROUP_URN, required=False)
-    return await _shown(await scim_groups.replace(ports(), acting_directory(), path_id(group_id), body))
+    return await _changed(group_id, lambda body: member_replacement(GROUP, checked(body, GROUP_URN, required=False)))
 
 
 @routes.patch("/scim/v2/Groups/<group_id>")
@@ -109,7 +111,7 @@ async def replace(group_id: str) -> Response:
 @describes({200: "The group, with all members."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION, body=PATCH_SCHEMA)
 async def patch(group_id: str) -> Response:
     """Add or remove members; all operations are done, or none is."""
-    return await _shown(await scim_groups.patch(ports(), acting_directory(), path_id(group_id), await read_operations()))
+    return await _changed(group_id, lambda body: member_changes(GROUP, operations(body)))
 
 
 @routes.delete("/scim/v2/Groups/<group_id>")
@@ -118,6 +120,14 @@ async def patch(group_id: str) -> Response:
 async def delete(group_id: str) -> Response:
     """Not allowed: an organization is deleted through the organizations interface."""
     raise GroupNotDeleted
+
+
+async def _changed(group_id: str, wanted: Callable[[dict[str, Any]], MemberChanges]) -> Response:
+    caller, wanted_id = acting_directory(), path_id(group_id)
+    scim_groups.check(caller, wanted_id)  # what is not there is not there, whatever shall become of it
+    body = await request.get_json()
+    changes = await beside(lambda: wanted(body))
+    return await _shown(await scim_groups.change(ports(), caller, wanted_id, changes))
 
 
 async def _shown(found: Group, around: tuple[str, str] = ("", "")) -> Response:

@@ -1,6 +1,7 @@
 """SCIM: users (identity.md section 4.6; RFC 7643 section 4.1, RFC 7644 section 3)."""
 
 from typing import Any, Final
+from uuid import UUID
 
 from quart import Blueprint, Response
 
@@ -124,8 +125,8 @@ async def create() -> Response:
 @describes({200: "The user."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION, body=USER_SCHEMA)
 async def replace(user_id: str) -> Response:
     """Replace all that can be changed of a user; whether they are active stays if the body does not say."""
-    found = await scim_users.replace(ports(), acting_directory(), path_id(user_id), await read_body(USER_URN))
-    return _answer(found)
+    found = await _there(user_id)
+    return _answer(await scim_users.replace(ports(), acting_directory(), found, await read_body(USER_URN)))
 
 
 @routes.patch("/scim/v2/Users/<user_id>")
@@ -134,7 +135,8 @@ async def replace(user_id: str) -> Response:
 @describes({200: "The user."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION, body=PATCH_SCHEMA)
 async def patch(user_id: str) -> Response:
     """Change a user; all operations are done, or none is. `active` false blocks the person's sign-in."""
-    return _answer(await scim_users.patch(ports(), acting_directory(), path_id(user_id), await read_operations()))
+    found = await _there(user_id)
+    return _answer(await scim_users.patch(ports(), acting_directory(), found, await read_operations()))
 
 
 @routes.delete("/scim/v2/Users/<user_id>")
@@ -144,6 +146,11 @@ async def delete(user_id: str) -> Response:
     """Delete a user for good; of an account that is others', too, the membership."""
     await scim_users.delete(ports(), acting_directory(), path_id(user_id))
     return no_content()
+
+
+async def _there(user_id: str) -> UUID:
+    """The id of somebody whom the directory knows: who is not there is not, whatever they shall become. Raises ScimUserNotFound."""
+    return (await scim_users.find(ports(), acting_directory(), path_id(user_id))).id
 
 
 def _answer(found: ScimUser, status: int = 200) -> Response:

@@ -13,7 +13,7 @@ from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.access import Role
 from core.accounts import Origin
-from core.scim_filters import Comparison, Either, Every, Field, Filter, Kind, Known, Neither, Operator, Value, holds
+from core.scim_filters import All, Comparison, Field, Filter, Kind, Known, Not, Operator, Some, Value, holds
 from core.scim_groups import Standing
 from core.scim_users import Description, ScimUser
 from core.values import Email, digest, new_id
@@ -104,9 +104,9 @@ def comparisons(draw: st.DrawFn) -> Filter:
 filters: st.SearchStrategy[Filter] = st.recursive(
     comparisons() | st.builds(Known, fields),
     lambda inner: (
-        st.builds(Neither, inner)
-        | st.lists(inner, min_size=2, max_size=3).map(lambda of: Every(tuple(of)))
-        | st.lists(inner, min_size=2, max_size=3).map(lambda of: Either(tuple(of)))
+        st.builds(Not, inner)
+        | st.lists(inner, min_size=2, max_size=3).map(lambda of: All(tuple(of)))
+        | st.lists(inner, min_size=2, max_size=3).map(lambda of: Some(tuple(of)))
     ),
     max_leaves=5,
 )
@@ -179,10 +179,10 @@ async def test_the_group(storage: Postgres, pool: Pool, acme: UUID, twin: UUID, 
     async with storage.reading() as read:
         assert await read.scim_users.group(acme, None, 100) == inside
         assert await read.scim_users.group(acme, inside[1], 2) == inside[2:4]
-        standings = await read.scim_users.standings(acme, None)
-        assert {each.user_id: each for each in standings} == {
-            user.id: Standing(user.id, user.role, user.deactivated_here, is_platform_owner=False) for user in everybody
-        }
+        every = sorted(everybody, key=lambda user: user.id)
+        expected = [Standing(user.id, user.role, user.deactivated_here, is_platform_owner=False) for user in every]
+        assert await read.scim_users.all_standings(acme, None, 100) == expected
+        assert await read.scim_users.all_standings(acme, every[1].id, 3) == expected[2:5]
         assert await read.scim_users.standings(acme, [everybody[0].id, new_id()]) == [
             Standing(everybody[0].id, Role.MEMBER, is_deactivated=False, is_platform_owner=False)
         ]

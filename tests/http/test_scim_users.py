@@ -133,7 +133,7 @@ async def test_an_address_that_has_an_account_is_refused_whosesoever_it_is(acme:
 
 UNUSABLE: list[Any] = ["", "not an address", "a@b", None, 5, ["a@b.example", "c@d.example"], "a@b.example\x00"]
 NAMELESS: list[Any] = ["Grace", 5, {"givenName": 5}, {"givenName": "x" * 101}]
-NO_ADDRESSES: list[Any] = [5, [5]]
+NO_ADDRESSES: list[Any] = [5, [5], "x", ["ada@acme.example"]]
 BAD_USERS: list[dict[str, Any]] = [
     *({"userName": value} for value in UNUSABLE),
     *({"active": value} for value in ("yes", 1, ["x", "y"])),
@@ -358,6 +358,16 @@ PATCHES: list[tuple[list[dict[str, Any]], dict[str, Any]]] = [
     ([{"op": "remove", "path": "emails"}], {"userName": GRACE}),
     ([{"op": "replace", "path": "displayName", "value": [{"$ref": None, "value": "G"}]}], {"displayName": "G"}),
     ([{"op": "replace", "path": "displayName", "value": ""}], {"displayName": None}),
+    ([{"op": "replace", "path": "displayName", "value": None}], {"displayName": None}),
+    ([{"op": "add", "path": "displayName", "value": None}], {"displayName": None}),
+    ([{"op": "replace", "value": {"displayName": None, "externalId": None}}], {"displayName": None, "externalId": None}),
+    ([{"op": "replace", "path": "name", "value": None}], {"name.familyName": None, "name.givenName": None, "name.formatted": None}),
+    ([{"op": "add", "value": {"name": None}}], {"name.familyName": None, "name.givenName": None, "name.formatted": None}),
+    ([{"op": "replace", "path": "name.givenName", "value": None}], {"name.givenName": None, "name.familyName": "Hopper"}),
+    (
+        [{"op": "replace", "path": "active", "value": None}, {"op": "replace", "value": {"emails": None}}],
+        {"active": True, "userName": GRACE},
+    ),
     ([{"op": "replace", "path": "urn:ietf:params:scim:schemas:core:2.0:User:displayName", "value": "G"}], {"displayName": "G"}),
     ([{"op": "add", "path": "displayName", "value": "A"}, {"op": "remove", "path": "DISPLAYNAME"}], {"displayName": None}),
 ]
@@ -399,6 +409,8 @@ async def test_patches_that_are_none_change_nothing(directory: Directory) -> Non
         ({"op": "replace", "path": "meta.created", "value": "x"}, "mutability"),
         ({"op": "remove", "path": "userName"}, "mutability"),
         ({"op": "replace", "path": "displayName"}, "invalidValue"),
+        ({"op": "replace", "path": "userName", "value": None}, "mutability"),
+        ({"op": "replace", "value": {"userName": None}}, "mutability"),
         ({"op": "replace", "path": "active", "value": "maybe"}, "invalidValue"),
         ({"op": "replace", "path": "userName", "value": "x"}, "invalidValue"),
         ({"op": "replace", "value": "x"}, "invalidValue"),
