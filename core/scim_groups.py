@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -125,7 +125,8 @@ async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: Memb
     async with ports.storage.transaction(by=caller) as tx:
         organization = await scim_tokens.enter(tx, caller, now)
         named, removed = changes.added, changes.removed
-        known = await _standings(tx, organization.id, None if changes.afresh else sorted(named | removed))
+        few = not changes.afresh and len(named) + len(removed) <= BATCH
+        known = await _standings(tx, organization.id, named | removed if few else None)
         if not named <= known.keys():
             raise MembersUnknown
         joining = [each for each in known.values() if each.user_id in named and each.role is None]
@@ -147,18 +148,17 @@ async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: Memb
     return to_group(organization)
 
 
-async def _standings(tx: Transaction, org_id: UUID, asked: Sequence[UUID] | None) -> dict[UUID, Standing]:
+async def _standings(tx: Transaction, org_id: UUID, asked: Collection[UUID] | None) -> dict[UUID, Standing]:
     """Of these whom the directory knows, or of all: little by little, so that nobody else waits for a hundred thousand at once."""
+    if asked is not None:
+        return {each.user_id: each for each in await tx.scim_users.standings(org_id, asked)}
+
+    async def read_on(last: Standing | None, count: int) -> Sequence[Standing]:
+        return await tx.scim_users.all_standings(org_id, None if last is None else last.user_id, count)
+
     found: dict[UUID, Standing] = {}
-    if asked is None:
-        batches = Batches(
-            lambda last, count: tx.scim_users.all_standings(org_id, None if last is None else last.user_id, count), size=BATCH
-        )
-        async for batch in batches:
-            found.update((each.user_id, each) for each in batch)
-        return found
-    for start in range(0, len(asked), BATCH):
-        found.update((each.user_id, each) for each in await tx.scim_users.standings(org_id, asked[start : start + BATCH]))
+    async for batch in Batches(read_on, size=BATCH):
+        found.update((each.user_id, each) for each in batch)
     return found
 
 

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, cast
 from urllib.parse import unquote_to_bytes
 from uuid import UUID
 
@@ -140,18 +140,23 @@ class StrictRequest(TrioRequest):
         super().__init__(method, scheme, path, *given, **{**named, "max_content_length": body_limit(path)})
 
     async def get_json(self, force: bool = False, silent: bool = False, cache: bool = True) -> Any:
+        return await self.read_json(lambda body: body, cache=cache)
+
+    async def read_json(self, read: Callable[[dict[str, Any]], T], *, cache: bool = True) -> T:
+        """What becomes of the body. In a thread, if it is a large one, so that nobody else waits; there it is also thrown away."""
         raw = await self.get_data(cache=cache, as_text=False, parse_form_data=False)
         if not raw:
-            return {}
+            return read({})
         if not self.is_json:
             raise UnsupportedMediaType
-        return await beside(lambda: decode(raw))
+        if len(raw) <= LARGE_BODY:
+            return read(decode(raw))
+        return await trio.to_thread.run_sync(lambda: read(decode(raw)), limiter=_large_bodies)
 
 
-async def beside(work: Callable[[], T]) -> T:
-    """What becomes of the body of this request: in a thread, if it is a large one, so that everybody else does not wait meanwhile."""
-    raw = await request.get_data(as_text=False, parse_form_data=False)
-    return work() if len(raw) <= LARGE_BODY else await trio.to_thread.run_sync(work, limiter=_large_bodies)
+async def read_beside(read: Callable[[dict[str, Any]], T]) -> T:
+    """What becomes of the body of this request (StrictRequest.read_json)."""
+    return await cast("StrictRequest", request).read_json(read)
 
 
 class Body(BaseModel):

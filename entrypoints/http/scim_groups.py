@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, Final
 from uuid import UUID
 
-from quart import Blueprint, Response, request
+from quart import Blueprint, Response
 
 from core import scim_filters, scim_groups
 from core.errors import Forbidden
@@ -13,7 +13,7 @@ from core.scim_groups import Group, GroupsNotMade
 from core.scim_patches import MemberChanges, member_changes, member_replacement
 from core.scim_schemas import GROUP, GROUP_URN, USER
 from entrypoints.http.access import scim_client
-from entrypoints.http.bodies import beside
+from entrypoints.http.bodies import read_beside
 from entrypoints.http.context import acting_directory, ports
 from entrypoints.http.error_body import SCIM_JSON
 from entrypoints.http.openapi import describes, refuses
@@ -125,8 +125,7 @@ async def delete(group_id: str) -> Response:
 async def _changed(group_id: str, wanted: Callable[[dict[str, Any]], MemberChanges]) -> Response:
     caller, wanted_id = acting_directory(), path_id(group_id)
     scim_groups.check(caller, wanted_id)  # what is not there is not there, whatever shall become of it
-    body = await request.get_json()
-    changes = await beside(lambda: wanted(body))
+    changes = await read_beside(wanted)
     return await _shown(await scim_groups.change(ports(), caller, wanted_id, changes))
 
 
