@@ -58,15 +58,15 @@ ORDER: Final = "order by k.joined_at, k.membership_id"
 BEGINNING: Final = f"{ORDER} limit %(limit)s::bigint + %(offset)s::bigint"
 
 
-def _page(found: LiteralString, total: LiteralString) -> LiteralString:
+def _page(found: LiteralString, total: LiteralString, before: LiteralString = "") -> LiteralString:
     return f"""
-        with found as materialized ({found}),
-        page as (select {FIELDS} from found k {ORDER} limit %(limit)s offset %(offset)s)
+        with {before} page as (select {FIELDS} from {found} k {ORDER} limit %(limit)s offset %(offset)s)
         select counted.total, p.*
         from (select {total} as total) counted left join ({SHOWN}) p on true
         order by p.joined_at, p.membership_id"""
 
 
+# Both kinds come in the order of an index each, so that they come together without being sorted.
 PAGE: Final = _page(_known(BEGINNING), TOTAL)
 BY_ID: Final = f"select {COLUMNS} from {_known('where k.user_id = %(user_id)s')} k {DESCRIBED}"
 
@@ -74,7 +74,7 @@ BY_ID: Final = f"select {COLUMNS} from {_known('where k.user_id = %(user_id)s')}
 def _found(of_members: LiteralString, of_others: LiteralString) -> LiteralString:
     # All that match are put together once: they are counted, and a page is cut out.
     found = _known(f"{DESCRIBED} where {of_members}", f"{DESCRIBED} where {of_others}")
-    return _page(found, "(select count(*) from found)")
+    return _page("found", "(select count(*) from found)", f"found as materialized {found},")
 
 
 def _standings(which: LiteralString) -> LiteralString:
