@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ports.storage import Transaction
 
 
-BATCH: Final = 5000  # people, at once
+BATCH: Final = 2000  # people, at once
 
 
 class GroupNotFound(NotFound):
@@ -124,16 +124,17 @@ async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: Memb
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization = await scim_tokens.enter(tx, caller, now)
-        named, removed = changes.added, changes.removed
-        few = not changes.afresh and len(named) + len(removed) <= BATCH
-        known = await _standings(tx, organization.id, named | removed if few else None)
-        if not named <= known.keys():
+        joining, leaving, known = list[Standing](), list[Standing](), 0
+        async for batch in _standings(tx, organization.id, changes):
+            for each in batch:
+                if each.user_id in changes.added:
+                    known += 1
+                    if each.role is None:
+                        joining.append(each)
+                elif each.role is not None and (not _stays(each) if changes.afresh else each.user_id in changes.removed):
+                    leaving.append(each)
+        if known < len(changes.added):
             raise MembersUnknown
-        joining = [each for each in known.values() if each.user_id in named and each.role is None]
-        if changes.afresh:
-            leaving = [each for each in known.values() if each.user_id not in named and each.role is not None and not _stays(each)]
-        else:
-            leaving = [each for each in known.values() if each.user_id in removed and each.role is not None]
         if joining or leaving:
             await tx.scim_users.lock(organization.id, [each.user_id for each in (*joining, *leaving)])
         if leaving:  # somebody may have become a platform owner meanwhile, for which nobody holds the organization
@@ -148,18 +149,17 @@ async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: Memb
     return to_group(organization)
 
 
-async def _standings(tx: Transaction, org_id: UUID, asked: Collection[UUID] | None) -> dict[UUID, Standing]:
-    """Of these whom the directory knows, or of all: little by little, so that nobody else waits for a hundred thousand at once."""
-    if asked is not None:
-        return {each.user_id: each for each in await tx.scim_users.standings(org_id, asked)}
+def _standings(tx: Transaction, org_id: UUID, changes: MemberChanges) -> Batches[Standing]:
+    """Of those whom the changes concern and the directory knows, or of all where that may be more: little by little, so that nobody else
+    waits for a hundred thousand at once."""
+    asked = changes.added | changes.removed if not changes.afresh and len(changes.added) + len(changes.removed) < BATCH else None
 
     async def read_on(last: Standing | None, count: int) -> Sequence[Standing]:
+        if asked is not None:
+            return await tx.scim_users.standings(org_id, asked)  # fewer than a batch, so that there is one
         return await tx.scim_users.all_standings(org_id, None if last is None else last.user_id, count)
 
-    found: dict[UUID, Standing] = {}
-    async for batch in Batches(read_on, size=BATCH):
-        found.update((each.user_id, each) for each in batch)
-    return found
+    return Batches(read_on, size=BATCH)
 
 
 def _stays(standing: Standing) -> bool:

@@ -19,19 +19,22 @@ from core.values import Email, Listed
 
 # Whom a directory knows: the members, and who is known without being one. Of the latter, the address is that of when they left.
 MEMBERS: Final = """
-    select m.user_id, m.created_at as joined_at, m.id as membership_id, m.role, null::text as email
+    select m.user_id, m.created_at as joined_at, m.id as membership_id, m.role, null::text as email, false as is_deactivated,
+           true as comes_back
     from memberships m where m.org_id = %(org_id)s"""
 OTHERS: Final = """
-    select o.user_id, o.joined_at, o.membership_id, o.role, o.email
+    select o.user_id, o.joined_at, o.membership_id, o.role, o.email, o.deactivated_at is not null as is_deactivated,
+           o.role is not null or o.provisioned as comes_back
     from scim_users o where o.org_id = %(org_id)s and o.membership_id is not null"""
 FIELDS: Final = "k.user_id, k.joined_at, k.membership_id, k.role, k.email"
+EVERY_FIELD: Final = f"{FIELDS}, k.is_deactivated, k.comes_back"
 
 
 def _known(rest: LiteralString = "", of_others: LiteralString | None = None) -> LiteralString:
-    """All of them, as FIELDS. What follows is said of both kinds apart, so that each goes by an index of its own; as one, they would all be
-    put together first."""
+    """All of them, as EVERY_FIELD. What follows is said of both kinds apart, so that each goes by an index of its own; as one, they would
+    all be put together first."""
     others = rest if of_others is None else of_others
-    return f"((select {FIELDS} from ({MEMBERS}) k {rest}) union all (select {FIELDS} from ({OTHERS}) k {others}))"
+    return f"((select {EVERY_FIELD} from ({MEMBERS}) k {rest}) union all (select {EVERY_FIELD} from ({OTHERS}) k {others}))"
 
 
 # In the order in which `to_user` reads them.
@@ -79,10 +82,11 @@ def _found(of_members: LiteralString, of_others: LiteralString) -> LiteralString
 
 def _standings(which: LiteralString) -> LiteralString:
     # Who is out of the group comes back to it if the directory has made them, nobody else has removed them, and they are somebody.
-    can_move = "(k.role is not null or (s.provisioned and u.anonymized_at is null))"
+    nobody = "k.role is null and (select a.anonymized_at from users a where a.id = k.user_id) is not null"
     return f"""
-        select u.id, k.role, s.deactivated_at is not null, u.is_platform_owner
-        from {_known(f"{DESCRIBED} where {can_move} and {which}")} k {DESCRIBED}"""
+        select k.user_id, k.role, k.is_deactivated, u.is_platform_owner
+        from {_known(f"where k.comes_back and not ({nobody}) and {which}")} k
+        cross join lateral (select is_platform_owner from users where id = k.user_id limit 1) u"""
 
 
 def to_standing(row: Row) -> Standing:
@@ -131,9 +135,10 @@ class ScimUsers(Repository):
 
     async def group(self, org_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
         later = "" if after is None else "and k.user_id > %(after)s"
+        page = f"where k.role is not null {later} order by k.user_id limit %(limit)s"
         return await self._all(
             lambda row: row[0],
-            f"select k.user_id from {_known(f'where k.role is not null {later}')} k order by k.user_id limit %(limit)s",
+            f"select k.user_id from {_known(page)} k order by k.user_id limit %(limit)s",
             org_id=org_id,
             after=after,
             limit=limit,
@@ -144,7 +149,7 @@ class ScimUsers(Repository):
 
     async def all_standings(self, org_id: UUID, after: UUID | None, limit: int) -> list[Standing]:
         later = "true" if after is None else "k.user_id > %(after)s"
-        page = f"{_standings(f'{later} order by k.user_id limit %(limit)s')} order by u.id limit %(limit)s"
+        page = f"{_standings(f'{later} order by k.user_id limit %(limit)s')} order by k.user_id limit %(limit)s"
         return await self._all(to_standing, page, org_id=org_id, after=after, limit=limit)
 
     async def platform_owners(self, user_ids: Collection[UUID]) -> set[UUID]:

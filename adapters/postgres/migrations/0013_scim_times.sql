@@ -5,6 +5,8 @@
 alter table scim_users add column email text;
 update scim_users s set email = u.email from users u where u.id = s.user_id and s.membership_id is not null;
 create index scim_users_by_email on scim_users (org_id, email) where email is not null;
+-- The group is read in the order of ids, and whoever is in it without being a member is among very many who are.
+create index scim_users_outside_by_id on scim_users (org_id, user_id) where membership_id is not null;
 
 -- The times by which a directory sees that a user or the group has changed.
 alter table users add column email_changed_at timestamptz;
