@@ -18,7 +18,8 @@ from uuid import UUID
 from core import accounts, events, members, scim_tokens
 from core.access import Role
 from core.accounts import EmailNotFree, EmailTaken, Origin, new_account
-from core.errors import Forbidden, Invalid, NotFound, refuse
+from core.errors import Forbidden, NotFound, refuse
+from core.invitations import TeamFull
 from core.mails import MailKind, new_mail
 from core.organizations import Membership
 from core.scim_patches import Resource, ValueInvalid, patched, read_resource
@@ -56,22 +57,22 @@ class AddressNotManaged(Forbidden):
     """This account is not your organization's alone, or its holder manages it, so only they can change the address."""
 
 
-class MembersFull(Invalid):
+class MembersFull(TeamFull):
     """The organization has as many members as it may have."""
 
-    code = "TEAM_LIMIT_EXCEEDED"
     scim_type = None
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"The organization may have {limit} members, and there is no room for more.")
 
 
-class OutsideFull(MembersFull):
+class OutsideFull(TeamFull):
     """The directory has put away as many people as there may be members."""
 
+    scim_type = None
+
     def __init__(self, limit: int) -> None:
-        Invalid.__init__(
-            self,
+        super().__init__(
             f"Your directory has deactivated, or taken out of the group, {limit} people or more, which is as many as the organization may "
             "have members. Delete some of them before you provision others.",
         )

@@ -11,6 +11,7 @@ from typing import Any, Final
 from quart import Response, request
 
 from core.errors import Forbidden, Invalid
+from core.scim_filters import Filter
 from core.scim_patches import Op, Operation
 from core.scim_schemas import Returned, Schema
 from core.values import KEEP, Batches, T, is_plain, rfc3339
@@ -117,14 +118,15 @@ def _number(name: str, default: int, least: int, most: int) -> int:
         raise NumberInvalid(name) from None
 
 
-def wanted_filter() -> str | None:
-    """The filter that is asked for, if one is."""
-    return request.args.get("filter")
+def wanted_filter(read: Callable[[str], Filter]) -> Filter | None:
+    """The filter that is asked for, if one is. Raises FilterInvalid."""
+    text = request.args.get("filter")
+    return None if text is None else read(text)
 
 
 def refuse_filter() -> None:
     """What describes us cannot be filtered, and must not pretend to be (RFC 7644 section 4). Raises NotFiltered."""
-    if wanted_filter() is not None:
+    if "filter" in request.args:
         raise NotFiltered
 
 
@@ -192,6 +194,32 @@ def shape(*names: str, lists: str = "") -> dict[str, Any]:
     return {"type": "object", "required": list(properties), "properties": properties}
 
 
+# What routes take, as the description of the interface has it.
+PROJECTION: Final = {
+    "attributes": "Which attributes the answer shall have, with commas between them.",
+    "excludedAttributes": "Which it need not have.",
+}
+PAGING: Final = {
+    "startIndex": "The number of the first one, from 1 on.",
+    "count": "How many, 100 unless it is given, 1000 at most.",
+    **PROJECTION,
+}
+PATCH_SCHEMA: Final = {
+    "type": "object",
+    "required": ["schemas", "Operations"],
+    "properties": {
+        "schemas": {"type": "array", "items": {"type": "string"}, "examples": [[PATCH]]},
+        "Operations": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "required": ["op"],
+                "properties": {"op": {"type": "string", "examples": ["replace"]}, "path": {"type": "string"}, "value": {}},
+            },
+        },
+    },
+}
 LISTED: Final = shape("schemas", "totalResults", "startIndex", "itemsPerPage", lists="Resources")
 
 

@@ -20,6 +20,9 @@ from entrypoints.http.openapi import describes, refuses
 from entrypoints.http.queries import path_id
 from entrypoints.http.scim import (
     LISTED,
+    PAGING,
+    PATCH_SCHEMA,
+    PROJECTION,
     Projection,
     answer,
     checked,
@@ -32,7 +35,6 @@ from entrypoints.http.scim import (
     wanted_filter,
     wanted_part,
 )
-from entrypoints.http.scim_users import PATCH_SCHEMA, PROJECTION
 
 routes = Blueprint("scim_groups", __name__)
 
@@ -64,16 +66,12 @@ class GroupNotDeleted(Forbidden):
     shows=LISTED,
     optional={
         "filter": 'Which groups: `displayName eq "Acme"`, `members eq "<user id>"`, or any other filter of RFC 7644 over what they have.',
-        "startIndex": "The number of the first one, from 1 on.",
-        "count": "How many, 100 unless it is given, 1000 at most.",
-        **PROJECTION,
+        **PAGING,
     },
 )
 async def listed() -> Response:
     """List the groups: the one that there is. With `excludedAttributes=members` that is the same effort however large it is."""
-    start, count = wanted_part()
-    text = wanted_filter()
-    found = None if text is None else scim_filters.about_groups(text)
+    (start, count), found = wanted_part(), wanted_filter(scim_filters.about_groups)
     group = await scim_groups.listed(ports(), acting_directory(), found)
     if group is None or start > 1 or count == 0:
         return answer(listing([], 0 if group is None else 1, start))

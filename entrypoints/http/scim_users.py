@@ -15,7 +15,9 @@ from entrypoints.http.openapi import describes, refuses
 from entrypoints.http.queries import path_id
 from entrypoints.http.scim import (
     LISTED,
-    PATCH,
+    PAGING,
+    PATCH_SCHEMA,
+    PROJECTION,
     Projection,
     answer,
     listing,
@@ -32,32 +34,11 @@ routes = Blueprint("scim_users", __name__)
 
 SHOWN: Final = shape("schemas", "id", "externalId", "meta", "userName", "name", "displayName", "active", lists="emails")
 
-PROJECTION: Final = {
-    "attributes": "Which attributes the answer shall have, with commas between them.",
-    "excludedAttributes": "Which it need not have.",
-}
-_SCHEMAS: Final = {"type": "array", "items": {"type": "string"}}
-PATCH_SCHEMA: Final = {
-    "type": "object",
-    "required": ["schemas", "Operations"],
-    "properties": {
-        "schemas": {**_SCHEMAS, "examples": [[PATCH]]},
-        "Operations": {
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "type": "object",
-                "required": ["op"],
-                "properties": {"op": {"type": "string", "examples": ["replace"]}, "path": {"type": "string"}, "value": {}},
-            },
-        },
-    },
-}
 USER_SCHEMA: Final = {
     "type": "object",
     "required": ["schemas", "userName"],
     "properties": {
-        "schemas": {**_SCHEMAS, "examples": [[USER_URN]]},
+        "schemas": {"type": "array", "items": {"type": "string"}, "examples": [[USER_URN]]},
         "userName": {"type": "string", "format": "email"},
         "externalId": {"type": ["string", "null"]},
         "name": {"type": "object", "properties": {part: {"type": "string"} for part in ("formatted", "familyName", "givenName")}},
@@ -86,16 +67,12 @@ def show(user: ScimUser) -> dict[str, Any]:
     shows=LISTED,
     optional={
         "filter": 'Which users: `userName eq "ada@example.com"`, or any other filter of RFC 7644 over the attributes that there are.',
-        "startIndex": "The number of the first one, from 1 on.",
-        "count": "How many, 100 unless it is given, 1000 at most.",
-        **PROJECTION,
+        **PAGING,
     },
 )
 async def listed() -> Response:
     """List the people whom your directory knows: the members, and those whom it has deactivated."""
-    start, count = wanted_part()
-    text = wanted_filter()
-    found = None if text is None else scim_filters.about_users(text)
+    (start, count), found = wanted_part(), wanted_filter(scim_filters.about_users)
     shown = Projection(USER)
     page = await scim_users.listed(ports(), acting_directory(), found, start, count)
     return answer(listing([shown.of(show(user)) for user in page.items], page.total, start))
