@@ -81,11 +81,14 @@ def _found(of_members: LiteralString, of_others: LiteralString) -> LiteralString
 
 
 def _standings(which: LiteralString) -> LiteralString:
-    # Who is out of the group comes back to it if the directory has made them, nobody else has removed them, and they are somebody.
-    nobody = "k.role is null and (select a.anonymized_at from users a where a.id = k.user_id) is not null"
+    # Who is out of the group comes back to it if the directory has made them, nobody else has removed them, and they are who they were:
+    # with another address, of their own choice, they are asked, or taking them back would show it.
+    other = """
+        k.role is null
+        and (select a.anonymized_at is not null or a.email <> coalesce(k.email, a.email) from users a where a.id = k.user_id)"""
     return f"""
         select k.user_id, k.role, k.is_deactivated, u.is_platform_owner
-        from {_known(f"where k.comes_back and not ({nobody}) and {which}")} k
+        from {_known(f"where k.comes_back and not ({other}) and {which}")} k
         cross join lateral (select is_platform_owner from users where id = k.user_id limit 1) u"""
 
 

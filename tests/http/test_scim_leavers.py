@@ -166,9 +166,16 @@ async def test_of_who_left_the_directory_sees_nothing_new(
     assert problem(await directory.put(grace, userName="else@acme.example")) == (403, None)
     others = await (await directory_of(twin)).get(f"/Users/{grace}")  # where they are a member
     assert others["userName"] == PRIVATE
-    await (directory.add(grace) if how == "out of the group" else directory.activate(grace))
-    assert (await directory.get(f"/Users/{grace}"))["userName"] == PRIVATE
-    assert await directory.found(f'userName eq "{PRIVATE}"') == [PRIVATE]
+    if how == "deactivated":  # what was put away comes back, and members have the address that they have
+        await directory.activate(grace)
+        assert (await directory.get(f"/Users/{grace}"))["userName"] == PRIVATE
+        assert await directory.found(f'userName eq "{PRIVATE}"') == [PRIVATE]
+        return
+    for answer in (await directory.add(grace), await directory.put_group(grace)):
+        assert problem(answer) == (400, "invalidValue")
+    assert (await directory.get(f"/Users/{grace}"))["userName"] == GRACE
+    await run_sql(acme.pool, "update users set email = %s where id = %s", GRACE, UUID(grace))
+    assert (await directory.add(grace)).status == 200
 
 
 async def test_who_was_anonymized_has_no_old_address_either(acme: Tenant, directory: Directory, grace: str) -> None:
