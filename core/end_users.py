@@ -95,8 +95,8 @@ async def listed(
 ) -> Listed[ListedEndUser]:
     """Who uses the organization's services, or this one of them; who began last to do so comes first.
 
-    `search` is part of their addresses, in any case, and of their domains in either form. Those whose account is deactivated are left out
-    (decisions, point 133).
+    `search` is part of their addresses, in any case, and of their domains in either form. Those whose account is deactivated, and those
+    whom the directory has deactivated, are left out (decisions, point 133).
     """
     wanted = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:

@@ -55,6 +55,10 @@ class MailKind(StrEnum):
 ACCOUNT_MAILS = frozenset({MailKind.VERIFY_EMAIL, MailKind.RESET_PASSWORD})
 INVITATIONS = frozenset({MailKind.INVITATION})
 WELCOMES = frozenset({MailKind.WELCOME})
+# That an address is no account's any more can be brought about by whoever gives and takes addresses, such as a directory.
+FAREWELLS = frozenset({MailKind.EMAIL_CHANGED})
+# What directories have people be sent: as many a day as invitations, of each organization.
+OF_DIRECTORIES = frozenset({MailKind.WELCOME, MailKind.EMAIL_CHANGED})
 # What an organization writes itself, and sends through a server of its own if it has one. Never a mail of an account (security.md E-1).
 OF_ORGANIZATIONS = frozenset({MailKind.INVITATION})
 
@@ -72,7 +76,7 @@ class Mail:
     attempts: int = 0
     # For PAYMENT_ACTION the whole address of an invoice, if there is one: it opens to whoever has it, too.
     token: str | None = field(default=None, repr=False)
-    token_at: datetime | None = None  # when the token was prepared, which counts against the limit of its recipient
+    token_at: datetime | None = None  # when the token was prepared, or it was let through, which counts against the limit of its recipient
     org_id: UUID | None = None  # the organization that it speaks for, or whose design alone it has: its kind tells (E-1)
     offer: Offer | None = None  # what a prepared invitation invites to
     server: MailServer | None = None  # the organization's own, which a prepared mail goes through; None is the platform's
@@ -160,6 +164,8 @@ async def _prepared(ports: Ports, tx: Transaction, mail: Mail, now: datetime) ->
             purpose, ttl = Purpose.RESET_PASSWORD, ports.policy.reset_ttl
         case MailKind.INVITATION:
             return await _invitation(ports, tx, mail, now)
+        case MailKind.EMAIL_CHANGED:
+            return mail if await _let_through(ports, tx, mail, FAREWELLS, now) else Ended(Outcome.DROPPED)
         case _:  # a notice has nothing of ours to open
             return mail
     if mail.token is None:
@@ -206,11 +212,15 @@ async def _invitation(ports: Ports, tx: Transaction, mail: Mail, now: datetime) 
     if offer is None or not offer.invitation.is_pending:
         expired = offer is not None and offer.invitation.expires_at <= now
         return Ended(Outcome.GIVEN_UP, TOO_LATE) if expired else Ended(Outcome.DROPPED)
-    if mail.token_at is None:  # a mail that was let through stays so, however many attempts it takes
-        await tx.mails.lock_recipient(mail.address)
-        if await _has_enough(ports, tx, mail, INVITATIONS, now) or not await tx.mails.keep_token(mail, mail.token, now):
-            return Ended(Outcome.DROPPED)
-    return replace(mail, offer=offer)
+    return replace(mail, offer=offer) if await _let_through(ports, tx, mail, INVITATIONS, now) else Ended(Outcome.DROPPED)
+
+
+async def _let_through(ports: Ports, tx: Transaction, mail: Mail, kinds: Collection[MailKind], now: datetime) -> bool:
+    """Whether the mail may go out; one that was let through stays so, however many attempts it takes."""
+    if mail.token_at is not None:
+        return True
+    await tx.mails.lock_recipient(mail.address)
+    return not await _has_enough(ports, tx, mail, kinds, now) and await tx.mails.keep_token(mail, mail.token, now)
 
 
 async def sent(ports: Ports, mail: Mail) -> None:

@@ -157,10 +157,11 @@ async def remove(ports: Ports, caller: Member, user_id: UUID) -> None:
 
 async def end(tx: Transaction, membership: Membership, now: datetime) -> None:
     """End a locked membership, whose member's account is locked, and what the member had by it: sessions in the organization, invitations.
+    The organization's directory knows the person no more, and cannot take them back; they are invited if they shall come again.
 
     Whoever ends it says so, before this.
     """
-    await tx.members.remove(membership.org_id, membership.user_id)
+    await tx.members.remove(membership.org_id, membership.user_id, now)
     await leave(tx, membership.org_id, membership.user_id, now)
 
 

@@ -85,6 +85,7 @@ class Organization:
     approved_at: datetime | None
     rejected_reason: str | None
     suspended_reason: str | None
+    members_changed_at: datetime | None = None  # when somebody last came or went
 
     @property
     def user_limit(self) -> Limit:
@@ -156,7 +157,7 @@ async def create(ports: Ports, caller: Person, slug: str, name: str) -> tuple[Or
         if account.email_verified_at is None:  # the address may have been changed since the request came in
             raise AddressNotVerified
         membership = await begin(tx, organization, account.id, now if caller.impersonator_id is None else None, now)
-    return replace(organization, member_count=1), membership
+    return replace(organization, member_count=1, members_changed_at=now), membership
 
 
 async def add(tx: Transaction, ports: Ports, slug: Slug, name: str, now: datetime) -> Organization:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from core.errors import Invalid
 from core.values import Email, is_plain, parse_id
@@ -54,6 +54,32 @@ class Operator(StrEnum):
 
 Literal: TypeAlias = str | int | float | bool | None
 
+# What filters are put together with, whether as they are written or as they are meant.
+
+Part = TypeVar("Part", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class All(Generic[Part]):
+    """Filters with `and` between them."""
+
+    of: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Some(Generic[Part]):
+    """Filters with `or` between them."""
+
+    of: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not(Generic[Part]):
+    """`not (filter)`."""
+
+    of: Part
+
+
 # What is written, before it is known which attributes there are; names are in lower case.
 
 
@@ -81,28 +107,7 @@ class Within:
     filter: Written
 
 
-@dataclass(frozen=True, slots=True)
-class All:
-    """Filters with `and` between them."""
-
-    of: tuple[Written, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Some:
-    """Filters with `or` between them."""
-
-    of: tuple[Written, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Not:
-    """`not (filter)`."""
-
-    of: Written
-
-
-Written: TypeAlias = Compare | Present | Within | All | Some | Not
+Written: TypeAlias = Compare | Present | Within | All["Written"] | Some["Written"] | Not["Written"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,28 +355,7 @@ class Known:
     field: Field
 
 
-@dataclass(frozen=True, slots=True)
-class Every:
-    """All of them hold."""
-
-    of: tuple[Filter, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Either:
-    """One of them holds."""
-
-    of: tuple[Filter, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Neither:
-    """It does not hold."""
-
-    of: Filter
-
-
-Filter: TypeAlias = Comparison | Known | Every | Either | Neither
+Filter: TypeAlias = Comparison | Known | All["Filter"] | Some["Filter"] | Not["Filter"]
 
 _OPERATORS: Final[Mapping[Kind, frozenset[Operator]]] = MappingProxyType(
     {
@@ -402,10 +386,10 @@ def comparisons(found: Filter) -> Iterator[Comparison]:
     match found:
         case Comparison():
             yield found
-        case Every(of) | Either(of):
+        case All(of) | Some(of):
             for each in of:
                 yield from comparisons(each)
-        case Neither(each):
+        case Not(each):
             yield from comparisons(each)
 
 
@@ -422,11 +406,11 @@ def _meant(written: Written, names: Mapping[str, Field], outer: str, urn: str) -
                 raise FilterInvalid("brackets stand behind emails, or members, alone")
             return _meant(inside, names, f"{name}.", urn)
         case All(of):
-            return Every(tuple(_meant(each, names, outer, urn) for each in of))
+            return All(tuple(_meant(each, names, outer, urn) for each in of))
         case Some(of):
-            return Either(tuple(_meant(each, names, outer, urn) for each in of))
+            return Some(tuple(_meant(each, names, outer, urn) for each in of))
         case Not(of):
-            return Neither(_meant(of, names, outer, urn))
+            return Not(_meant(of, names, outer, urn))
 
 
 def _field(name: str, names: Mapping[str, Field], outer: str, urn: str) -> Field:
@@ -438,7 +422,7 @@ def _field(name: str, names: Mapping[str, Field], outer: str, urn: str) -> Field
 
 def _test(field: Field, operator: Operator, literal: Literal) -> Filter:
     if literal is None and operator in (Operator.EQ, Operator.NE):  # null is no value (RFC 7643 section 2.5)
-        return Neither(Known(field)) if operator is Operator.EQ else Known(field)
+        return Not(Known(field)) if operator is Operator.EQ else Known(field)
     if operator not in _OPERATORS[field.kind]:
         raise FilterInvalid(f"{field.value[0]} cannot be compared with {operator}")
     return Comparison(field, operator, _operand(field, literal))
@@ -483,11 +467,11 @@ def holds(found: Filter, value: Callable[[Field], Value]) -> bool:
             return _compares(value(field), operator, operand)
         case Known(field):
             return value(field) is not None
-        case Every(of):
+        case All(of):
             return all(holds(each, value) for each in of)
-        case Either(of):
+        case Some(of):
             return any(holds(each, value) for each in of)
-        case Neither(of):
+        case Not(of):
             return not holds(of, value)
 
 

@@ -3,18 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from core import events, members, scim_tokens
 from core.access import Role
-from core.errors import Invalid, NotFound, Unsupported, refuse
+from core.errors import NotFound, Unsupported, refuse
 from core.scim_filters import Field, Value, comparisons, holds
-from core.scim_patches import MemberChanges, check_name, member_changes, member_ids
-from core.scim_schemas import GROUP
+from core.scim_patches import MembersUnknown
 from core.scim_users import Untouchable, make_room
 from core.values import Batches, parse_id
 
@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     from core.access import ScimClient
     from core.organizations import Organization
     from core.scim_filters import Filter
-    from core.scim_patches import Operation
+    from core.scim_patches import MemberChanges
     from ports import Ports
     from ports.storage import Transaction
+
+
+BATCH: Final = 2000  # people, at once
 
 
 class GroupNotFound(NotFound):
@@ -33,10 +36,6 @@ class GroupNotFound(NotFound):
 
 class GroupsNotMade(Unsupported):
     """Groups are not made here: an organization is one, and is made through the organizations interface."""
-
-
-class MembersUnknown(Invalid):
-    """A member can be whom your directory has provisioned, or who is a member already. Nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,8 @@ class Standing:
 
 
 def to_group(organization: Organization) -> Group:
-    return Group(organization.id, organization.name, organization.created_at, organization.updated_at)
+    updated_at = max(organization.updated_at, organization.members_changed_at or organization.updated_at)
+    return Group(organization.id, organization.name, organization.created_at, updated_at)
 
 
 async def listed(ports: Ports, caller: ScimClient, found: Filter | None) -> Group | None:
@@ -84,7 +84,7 @@ def _holds(found: Filter, organization: Organization, there: frozenset[str]) -> 
         Field.DISPLAY_NAME: organization.name,
         Field.RESOURCE_TYPE: "Group",
         Field.CREATED: organization.created_at,
-        Field.LAST_MODIFIED: organization.updated_at,
+        Field.LAST_MODIFIED: to_group(organization).updated_at,
         Field.MEMBER: there,  # of those whom the filter names
     }
     return holds(found, values.__getitem__)
@@ -105,48 +105,36 @@ def member_list(ports: Ports, caller: ScimClient) -> Batches[UUID]:
         async with ports.storage.reading() as read:
             return await read.scim_users.group(caller.org_id, last, count)
 
-    return Batches(read_on, size=5000)
+    return Batches(read_on, size=BATCH)
 
 
-async def replace(ports: Ports, caller: ScimClient, group_id: UUID, given: Mapping[str, Any]) -> Group:
-    """The group with these members, and no others but owners; its name stays (decisions, points 134 to 136). Where nothing is said of
-    members, they stay as well: whoever renames a group does not mean to empty the organization.
+def check(caller: ScimClient, group_id: UUID) -> None:
+    """Raises GroupNotFound for every other group, before anything is known of what shall become of it."""
+    if group_id != caller.org_id:
+        raise GroupNotFound
 
-    Raises ValueInvalid, and what `_change` raises.
+
+async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: MemberChanges) -> Group:
+    """The group with these members; if one of them cannot come or go, nobody does. Whoever is an owner is one still although they are not
+    named (decisions, point 135), and nobody gets another role.
+
+    Raises GroupNotFound, MembersUnknown, Untouchable, MembersFull, and what scim_tokens.enter raises.
     """
-    attribute = GROUP.attribute("members")
-    assert attribute is not None, "the schema has it"
-    by_name = {GROUP.without_urn(name).lower(): value for name, value in given.items()}
-    check_name(by_name.get("displayname"))
-    if "members" not in by_name:
-        return await _change(ports, caller, group_id, MemberChanges())
-    named = frozenset(member_ids(attribute, by_name["members"]))
-    return await _change(ports, caller, group_id, MemberChanges(afresh=True, added=named))
-
-
-async def patch(ports: Ports, caller: ScimClient, group_id: UUID, operations: Sequence[Operation]) -> Group:
-    """The group after all of the operations; if one cannot be done, none is. Raises what member_changes and `_change` raise."""
-    return await _change(ports, caller, group_id, member_changes(GROUP, operations))
-
-
-async def _change(ports: Ports, caller: ScimClient, group_id: UUID, changes: MemberChanges) -> Group:
-    """Raises GroupNotFound, MembersUnknown, Untouchable, MembersFull, and what scim_tokens.enter raises."""
+    check(caller, group_id)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization = await scim_tokens.enter(tx, caller, now)
-        if group_id != organization.id:
-            raise GroupNotFound
-        named = _ids(changes.added)  # all of them, for what is no id is nobody's
-        removed = {found for each in changes.removed if (found := parse_id(each)) is not None}
-        asked = None if changes.afresh else [*named, *removed]
-        known = {each.user_id: each for each in await tx.scim_users.standings(organization.id, asked)}
-        if not named <= known.keys():
+        joining, leaving, known = list[Standing](), list[Standing](), 0
+        async for batch in _standings(tx, organization.id, changes):
+            for each in batch:
+                if each.user_id in changes.added:
+                    known += 1
+                    if each.role is None:
+                        joining.append(each)
+                elif each.role is not None and (not _stays(each) if changes.afresh else each.user_id in changes.removed):
+                    leaving.append(each)
+        if known < len(changes.added):
             raise MembersUnknown
-        joining = [each for each in known.values() if each.user_id in named and each.role is None]
-        if changes.afresh:  # nobody is an owner no more because they are not named
-            leaving = [each for each in known.values() if each.user_id not in named and each.role is not None and not _stays(each)]
-        else:
-            leaving = [each for each in known.values() if each.user_id in removed and each.role is not None]
         if joining or leaving:
             await tx.scim_users.lock(organization.id, [each.user_id for each in (*joining, *leaving)])
         if leaving:  # somebody may have become a platform owner meanwhile, for which nobody holds the organization
@@ -156,7 +144,22 @@ async def _change(ports: Ports, caller: ScimClient, group_id: UUID, changes: Mem
             leaving = [each for each in leaving if each.user_id not in owners]
         make_room(organization, _counted(joining) - _counted(leaving))
         await _move(tx, organization.id, joining, leaving, now)
+        if joining or leaving:
+            organization = dataclasses.replace(organization, members_changed_at=now)
     return to_group(organization)
+
+
+def _standings(tx: Transaction, org_id: UUID, changes: MemberChanges) -> Batches[Standing]:
+    """Of those whom the changes concern and the directory knows, or of all where that may be more: little by little, so that nobody else
+    waits for a hundred thousand at once."""
+    asked = changes.added | changes.removed if not changes.afresh and len(changes.added) + len(changes.removed) < BATCH else None
+
+    async def read_on(last: Standing | None, count: int) -> Sequence[Standing]:
+        if asked is not None:
+            return await tx.scim_users.standings(org_id, asked)  # fewer than a batch, so that there is one
+        return await tx.scim_users.all_standings(org_id, None if last is None else last.user_id, count)
+
+    return Batches(read_on, size=BATCH)
 
 
 def _stays(standing: Standing) -> bool:
@@ -165,13 +168,6 @@ def _stays(standing: Standing) -> bool:
 
 def _counted(standings: Sequence[Standing]) -> int:
     return sum(not each.is_deactivated for each in standings)
-
-
-def _ids(texts: Collection[str]) -> set[UUID]:
-    found = {parse_id(each) for each in texts}
-    if None in found:
-        raise MembersUnknown
-    return {each for each in found if each is not None}
 
 
 async def _move(tx: Transaction, org_id: UUID, joining: Sequence[Standing], leaving: Sequence[Standing], now: datetime) -> None:

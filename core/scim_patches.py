@@ -8,12 +8,13 @@ one value, and values to remove beside a path instead of in its brackets, are wh
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
-from core.errors import Invalid
+from core.errors import Invalid, refuse
 from core.scim_filters import (
     TEXTS,
     All,
@@ -30,6 +31,7 @@ from core.scim_filters import (
     parse_path,
 )
 from core.scim_schemas import Mutability, Type
+from core.values import KEEP, parse_id
 
 if TYPE_CHECKING:
     from core.scim_schemas import Attribute, Schema
@@ -79,11 +81,21 @@ class Op(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation; `value` is None where there is none. Without a path, the value says what it is about."""
+    """One operation; `value` is KEEP where there is none. Null is one: it takes away what there is (RFC 7643 section 2.5). Without a
+    path, the value says what it is about."""
 
     op: Op
     path: str | None
-    value: Any
+    value: Any = KEEP
+
+    @property
+    def beside(self) -> Any:
+        """The value beside a path, None where there is none. Raises ValueMissing where one is needed."""
+        if self.value is not KEEP:
+            return self.value
+        if self.op is not Op.REMOVE:
+            raise ValueMissing
+        return None
 
 
 # Values
@@ -139,7 +151,11 @@ def read_resource(schema: Schema, given: Mapping[str, Any]) -> Resource:
     found = {}
     for name, value in given.items():
         attribute = schema.attribute(schema.without_urn(name))
-        if attribute is not None and attribute.mutability is not Mutability.READ_ONLY and (one := read(attribute, value)) is not None:
+        if attribute is None or attribute.mutability is Mutability.READ_ONLY:
+            continue
+        if attribute.multi_valued and any(isinstance(each, str) for each in (value if isinstance(value, list) else [value])):
+            raise ValueInvalid(attribute.name, "a list of objects")  # a text is a value only where a path says of what
+        if (one := read(attribute, value)) is not None:
             found[attribute.name] = one
     return found
 
@@ -159,9 +175,7 @@ def patched(schema: Schema, resource: Mapping[str, Any], operations: Sequence[Op
             found = _located(schema, parse_path(operation.path))
             if found is None:
                 raise PathInvalid
-            if operation.op is not Op.REMOVE and operation.value is None:
-                raise ValueMissing
-            _apply(changed, schema, operation.op, found, operation.value)
+            _apply(changed, schema, operation.op, found, operation.beside)
     return changed
 
 
@@ -237,7 +251,7 @@ def _apply_to_one(resource: Resource, op: Op, attribute: Attribute, sub: Attribu
         whole = resource.get(attribute.name) or {}
         _put(whole, sub.name, None if op is Op.REMOVE else read(sub, value))
         _put(resource, attribute.name, whole)
-    elif op is Op.REMOVE:
+    elif op is Op.REMOVE or value is None:
         resource.pop(attribute.name, None)
     elif attribute.type is Type.COMPLEX:
         # What is named is set, and the rest stays, whether it is added or replaced (RFC 7644 section 3.5.2.3); null takes away.
@@ -371,19 +385,40 @@ def _compares(sub: Attribute, operator: Operator, value: Any, literal: Any) -> b
 # Groups, whose members are too many to be put together first and changed then
 
 
+class MembersUnknown(Invalid):
+    """A member can be whom your directory has provisioned, or who is a member already. Nothing was changed."""
+
+
 @dataclass(frozen=True, slots=True)
 class MemberChanges:
     """What operations come to: of those who are members, or of nobody where `afresh` is true, less `removed`, and `added` besides."""
 
     afresh: bool = False
-    added: frozenset[str] = field(default_factory=frozenset)
-    removed: frozenset[str] = field(default_factory=frozenset)
+    added: frozenset[UUID] = frozenset()
+    removed: frozenset[UUID] = frozenset()
+
+    @classmethod
+    def of(cls, added: Collection[str], removed: Collection[str] = (), *, afresh: bool = False) -> MemberChanges:
+        """Those with these ids. What is no id is nobody's, so that it can only be removed. Raises MembersUnknown."""
+        ids = frozenset(parse_id(each) or refuse(MembersUnknown) for each in added)
+        return cls(afresh, ids, frozenset(found for each in removed if (found := parse_id(each)) is not None))
+
+
+def member_replacement(schema: Schema, given: Mapping[str, Any]) -> MemberChanges:
+    """What a whole group comes to. Where nothing is said of members, they stay: whoever renames a group does not mean to empty the
+    organization. The name is accepted, and not applied (decisions, points 135 and 136). Raises ValueInvalid, MembersUnknown."""
+    found = {attribute: value for name, value in given.items() if (attribute := schema.attribute(schema.without_urn(name))) is not None}
+    for attribute, value in found.items():
+        if attribute.name == "displayName":
+            read(attribute, value)
+    named = [(attribute, value) for attribute, value in found.items() if attribute.name == "members" and value is not None]
+    return MemberChanges.of(set(member_ids(*named[0])), afresh=True) if named else MemberChanges()
 
 
 def member_changes(schema: Schema, operations: Sequence[Operation]) -> MemberChanges:
     """What the operations change of the members of a group; other attributes are left as they are (decisions, point 136).
 
-    Raises ValueInvalid, ValueMissing, NotWritable, NoTarget, PathInvalid, FilterInvalid.
+    Raises ValueInvalid, ValueMissing, NotWritable, NoTarget, PathInvalid, FilterInvalid, MembersUnknown.
     """
     _check_operations(operations, MOST_OPERATIONS_ON_MEMBERS)
     afresh, added, removed = False, set[str](), set[str]()
@@ -399,7 +434,7 @@ def member_changes(schema: Schema, operations: Sequence[Operation]) -> MemberCha
                     removed |= ids
                 case _:
                     afresh, added, removed = True, set(ids or ()), set()
-    return MemberChanges(afresh, frozenset(added), frozenset(removed))
+    return MemberChanges.of(added, removed, afresh=afresh)
 
 
 def _members(schema: Schema, operation: Operation) -> list[tuple[_Place, Any]]:
@@ -409,14 +444,13 @@ def _members(schema: Schema, operation: Operation) -> list[tuple[_Place, Any]]:
     place = _located(schema, parse_path(operation.path))
     if place is None:
         raise PathInvalid
-    if operation.op is not Op.REMOVE and operation.value is None:
-        raise ValueMissing
+    value = operation.beside
     if place.attribute.name == "displayName" and operation.op is not Op.REMOVE:
-        check_name(read(place.attribute, operation.value))
+        read(place.attribute, value)
         return []
     if place.attribute.mutability is Mutability.READ_ONLY:
         raise NotWritable(place.attribute.name)
-    return [(place, operation.value)]
+    return [(place, value)]
 
 
 def _ids(place: _Place, value: Any, op: Op) -> set[str] | None:
@@ -430,12 +464,6 @@ def _ids(place: _Place, value: Any, op: Op) -> set[str] | None:
     if op is Op.REMOVE and value is None:
         return None
     return set(member_ids(place.attribute, value))
-
-
-def check_name(value: Any) -> None:
-    """The name of a group is accepted, and not applied (decisions, point 136); what is none is refused. Raises ValueInvalid."""
-    if value is not None and not isinstance(value, str):
-        raise ValueInvalid("displayName", "a text")
 
 
 def member_ids(attribute: Attribute, value: Any) -> list[str]:

@@ -9,7 +9,8 @@ is its organization's alone, and nothing to anybody else.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
+from dataclasses import replace as replaced
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -17,7 +18,8 @@ from uuid import UUID
 from core import accounts, events, members, scim_tokens
 from core.access import Role
 from core.accounts import EmailNotFree, EmailTaken, Origin, new_account
-from core.errors import Forbidden, Invalid, NotFound, refuse
+from core.errors import Forbidden, NotFound, refuse
+from core.invitations import TeamFull
 from core.mails import MailKind, new_mail
 from core.organizations import Membership
 from core.scim_patches import Resource, ValueInvalid, patched, read_resource
@@ -55,22 +57,22 @@ class AddressNotManaged(Forbidden):
     """This account is not your organization's alone, or its holder manages it, so only they can change the address."""
 
 
-class MembersFull(Invalid):
+class MembersFull(TeamFull):
     """The organization has as many members as it may have."""
 
-    code = "TEAM_LIMIT_EXCEEDED"
     scim_type = None
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"The organization may have {limit} members, and there is no room for more.")
 
 
-class OutsideFull(MembersFull):
+class OutsideFull(TeamFull):
     """The directory has put away as many people as there may be members."""
 
+    scim_type = None
+
     def __init__(self, limit: int) -> None:
-        Invalid.__init__(
-            self,
+        super().__init__(
             f"Your directory has deactivated, or taken out of the group, {limit} people or more, which is as many as the organization may "
             "have members. Delete some of them before you provision others.",
         )
@@ -89,7 +91,8 @@ class Description:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScimUser:
-    """A person whom the directory knows. Times are UTC; `created_at` is when the last membership began."""
+    """A person whom the directory knows. Times are UTC: `created_at` is when the directory made them, or else they became a member, and
+    `updated_at` when anything of this last changed. Of whoever is no member, the address is that of when they left."""
 
     id: UUID
     email: Email
@@ -98,8 +101,6 @@ class ScimUser:
     created_at: datetime
     updated_at: datetime
     role: Role | None  # of the membership; or of the one that activating gives back, None for none
-    is_member: bool
-    provisioned: bool  # the directory made the account
     deactivated_here: bool
     whole_account: bool  # was deactivated here
     is_platform_owner: bool
@@ -124,20 +125,16 @@ class Wanted:
 
 
 def to_resource(user: ScimUser) -> Resource:
-    """What of a person a directory can change, as patches see it."""
+    """What of a person a directory can change. What has no value is null, so that the attributes are the same of everybody."""
     described = user.description
-    names = {"formatted": described.formatted, "familyName": described.family_name, "givenName": described.given_name}
+    name = {"formatted": described.formatted, "familyName": described.family_name, "givenName": described.given_name}
     return {
-        name: value
-        for name, value in {
-            "externalId": described.external_id,
-            "userName": user.email,
-            "name": {part: value for part, value in names.items() if value is not None} or None,
-            "displayName": described.display_name,
-            "emails": [{"value": user.email, "type": "work", "primary": True}],
-            "active": user.active,
-        }.items()
-        if value is not None
+        "externalId": described.external_id,
+        "userName": user.email,
+        "name": name if any(name.values()) else None,
+        "displayName": described.display_name,
+        "emails": [{"value": user.email, "type": "work", "primary": True}],
+        "active": user.active,
     }
 
 
@@ -207,7 +204,8 @@ async def create(ports: Ports, caller: ScimClient, resource: Mapping[str, Any]) 
     async with ports.storage.transaction(by=caller) as tx:
         organization, live = await scim_tokens.enter_soon(tx, caller, now)
         account = new_account(new.email, None, now, verified=True, origin=Origin.SCIM, org_id=organization.id)
-        make_room(organization, 1)
+        if new.active is not False:
+            make_room(organization, 1)
         outside = tx.scim_users.outside_soon(organization.id)
         # Born here, so the membership counts (the terms of security.md).
         membership = Membership(id=new_id(), org_id=organization.id, user_id=account.id, role=Role.MEMBER, created_at=now, confirmed_at=now)
@@ -221,8 +219,9 @@ async def create(ports: Ports, caller: ScimClient, resource: Mapping[str, Any]) 
         tx.record(events.joined(organization.id, account.id, Role.MEMBER))
         user = _provisioned(account, new.description)
         if new.active is False:
-            return await _deactivate(tx, user, organization, now)
-        await _welcome(tx, account.email, organization.id, now)
+            await _deactivate(tx, user, organization, now)
+            return await tx.scim_users.by_id(organization.id, user.id) or user
+        await _tell(ports, tx, MailKind.WELCOME, account.email, organization.id, now)
     return user
 
 
@@ -235,8 +234,6 @@ def _provisioned(account: Account, description: Description) -> ScimUser:
         created_at=account.created_at,
         updated_at=account.created_at,
         role=Role.MEMBER,
-        is_member=True,
-        provisioned=True,
         deactivated_here=False,
         whole_account=False,
         is_platform_owner=False,
@@ -251,11 +248,13 @@ def make_room(organization: Organization, count: int) -> None:
         raise MembersFull(limit)
 
 
-async def _welcome(tx: Transaction, email: Email, org_id: UUID, now: datetime) -> None:
-    await tx.mails.queue(new_mail(MailKind.WELCOME, email, now, org_id=org_id))
+async def _tell(ports: Ports, tx: Transaction, kind: MailKind, email: Email, org_id: UUID, now: datetime) -> None:
+    """Have a mail sent to whoever has the address. A directory can name anybody's, and as many as it likes: so of its mails, so many go out
+    in a day as the organization may send invitations (security.md E-5), and the others in the days after."""
+    await tx.mails.queue_within(new_mail(kind, email, now, org_id=org_id), ports.policy.invitations_per_day)
 
 
-async def replace_(ports: Ports, caller: ScimClient, user_id: UUID, resource: Mapping[str, Any]) -> ScimUser:
+async def replace(ports: Ports, caller: ScimClient, user_id: UUID, resource: Mapping[str, Any]) -> ScimUser:
     """The person as a whole resource says; of what it does not say nothing is kept, but whether they are active (decisions, point 129).
 
     Raises ValueInvalid, EmailInvalid, and what `_change` raises.
@@ -264,7 +263,7 @@ async def replace_(ports: Ports, caller: ScimClient, user_id: UUID, resource: Ma
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         user, account, organization = await _enter(tx, caller, user_id, now)
-        return await _change(tx, user, account, organization, new, now)
+        return await _change(ports, tx, user, account, organization, new, now)
 
 
 async def patch(ports: Ports, caller: ScimClient, user_id: UUID, operations: Sequence[Operation]) -> ScimUser:
@@ -277,7 +276,7 @@ async def patch(ports: Ports, caller: ScimClient, user_id: UUID, operations: Seq
         user, account, organization = await _enter(tx, caller, user_id, now)
         before = to_resource(user)
         after = _readdressed(before, patched(USER, before, operations))
-        return await _change(tx, user, account, organization, wanted(after), now)
+        return await _change(ports, tx, user, account, organization, wanted(after), now)
 
 
 async def delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
@@ -293,8 +292,7 @@ async def delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
         ties = await tx.accounts.ties(account.id, organization.id)
         permanently = ties.directory_rules and not user.is_anonymized
         tx.record(events.deprovisioned(organization.id, account.id, user.role, permanently=permanently))
-        if user.is_member:
-            await tx.members.remove(organization.id, account.id)
+        await tx.members.remove(organization.id, account.id, now)
         await members.leave(tx, organization.id, account.id, now)
         if permanently:
             await accounts.erase(tx, account.id)
@@ -318,31 +316,48 @@ async def _enter(tx: Transaction, caller: ScimClient, user_id: UUID, now: dateti
     return user, account, organization
 
 
-async def _change(tx: Transaction, user: ScimUser, account: Account, organization: Organization, new: Wanted, now: datetime) -> ScimUser:
+async def _change(
+    ports: Ports, tx: Transaction, user: ScimUser, account: Account, organization: Organization, new: Wanted, now: datetime
+) -> ScimUser:
     """The person as `new` says. Nothing happens where it says nothing new.
 
     Raises Untouchable, Unknowable, AddressNotManaged, EmailTaken, MembersFull.
     """
-    email_changes = new.email != user.email
-    active_changes = new.active is not None and new.active != user.active
-    if not email_changes and not active_changes and new.description == user.description:
+    email_changes, describes = new.email != user.email, new.description != user.description
+    turns = new.active is not None and await _turns(tx, user, organization, active=new.active)
+    if not (email_changes or describes or turns):
         return user
     if user.is_untouchable:
         raise Untouchable
     if user.is_anonymized:
         raise Unknowable
     if email_changes:
-        await _readdress(tx, user, account, organization.id, new.email, now)
-        user = replace(user, email=new.email, updated_at=now)
-    if new.description != user.description:
-        await tx.scim_users.describe(organization.id, user.id, new.description, now)
+        await _readdress(ports, tx, user, account, organization.id, new.email, now)
+    if describes:
         tx.record(events.described(organization.id, user.id, _changed(user.description, new.description)))
-        user = replace(user, description=new.description, updated_at=now)
-    elif email_changes:
-        await tx.scim_users.describe(organization.id, user.id, user.description, now)  # the time of the change
-    if active_changes:
-        user = await (_activate if new.active else _deactivate)(tx, user, organization, now)
-    return user
+    if email_changes or describes:
+        await tx.scim_users.describe(organization.id, user.id, new.description, new.email, now)
+    if turns and new.active:
+        await _activate(ports, tx, user, new.email, organization, now)
+    elif turns:
+        await _deactivate(tx, user, organization, now)
+    # Nobody is there any more if this was the last that the directory had to say of somebody whom it has not made, and who left.
+    return await tx.scim_users.by_id(organization.id, user.id) or replaced(user, active=True)
+
+
+async def _turns(tx: Transaction, user: ScimUser, organization: Organization, *, active: bool) -> bool:
+    """Whether it makes a difference to have the person active, or not.
+
+    Whom the directory has deactivated already, it deactivates once more if that closes more by now, or less: somebody may have left all
+    others who had the account kept open, or come to be somewhere else, too (security.md C-5).
+    """
+    if active:
+        return not user.active
+    if user.is_anonymized:
+        return False
+    if not user.deactivated_here:
+        return True
+    return (await tx.accounts.ties(user.id, organization.id)).directory_rules is not user.whole_account
 
 
 _CALLED: Final = {
@@ -358,7 +373,7 @@ def _changed(old: Description, new: Description) -> list[str]:
     return [_CALLED[field.name] for field in fields(Description) if getattr(old, field.name) != getattr(new, field.name)]
 
 
-async def _readdress(tx: Transaction, user: ScimUser, account: Account, org_id: UUID, email: Email, now: datetime) -> None:
+async def _readdress(ports: Ports, tx: Transaction, user: ScimUser, account: Account, org_id: UUID, email: Email, now: datetime) -> None:
     """Give a locked account another address (security.md C-4, A-9).
 
     It counts as verified, as that of a new account does, where nobody can sign in with what they have from before, or the organization has
@@ -374,7 +389,7 @@ async def _readdress(tx: Transaction, user: ScimUser, account: Account, org_id: 
         raise EmailTaken from None
     await tx.sessions.end_all(account.id, now)
     if account.email_verified_at is not None:
-        await tx.mails.queue(new_mail(MailKind.EMAIL_CHANGED, account.email, now))
+        await _tell(ports, tx, MailKind.EMAIL_CHANGED, account.email, org_id, now)
     vouched = not (ties.has_password or ties.has_identity) or (await tx.accounts.ties(account.id, org_id)).at_verified_domain
     if vouched:
         await tx.accounts.mark_verified(account.id, now)
@@ -383,7 +398,7 @@ async def _readdress(tx: Transaction, user: ScimUser, account: Account, org_id: 
     tx.record(events.readdressed(org_id, user.id))
 
 
-async def _deactivate(tx: Transaction, user: ScimUser, organization: Organization, now: datetime) -> ScimUser:
+async def _deactivate(tx: Transaction, user: ScimUser, organization: Organization, now: datetime) -> None:
     """Close the account to its holder where it is nobody's but the organization's, and else the organization (security.md C-5).
 
     The membership is put away: nothing counts it, and nothing lets the person in by it.
@@ -396,14 +411,15 @@ async def _deactivate(tx: Transaction, user: ScimUser, organization: Organizatio
         await tx.accounts.deactivate(user.id, now)
         await tx.sessions.end_all(user.id, now)
         await tx.pre_auths.remove_all(user.id)
+    elif user.whole_account:
+        await tx.accounts.reactivate(user.id, now)
     tx.record(events.deactivated(organization.id, user.id, whole_account=whole))
-    return replace(user, active=False, updated_at=now, is_member=False, deactivated_here=True, whole_account=whole)
 
 
-async def _activate(tx: Transaction, user: ScimUser, organization: Organization, now: datetime) -> ScimUser:
+async def _activate(ports: Ports, tx: Transaction, user: ScimUser, email: Email, organization: Organization, now: datetime) -> None:
     """Undo what this organization's SCIM did, and nothing else (decisions, point 132). Raises MembersFull."""
     if not user.deactivated_here:
-        return user
+        return
     if user.role is not None:
         make_room(organization, 1)
     await tx.scim_users.reactivate(organization.id, user.id, now)
@@ -411,6 +427,5 @@ async def _activate(tx: Transaction, user: ScimUser, organization: Organization,
         await tx.accounts.reactivate(user.id, now)
         ties = await tx.accounts.ties(user.id, organization.id)
         if not ties.has_password and not ties.has_identity:  # whoever was not active from the beginning has had no mail yet
-            await _welcome(tx, user.email, organization.id, now)
+            await _tell(ports, tx, MailKind.WELCOME, email, organization.id, now)
     tx.record(events.reactivated(organization.id, user.id, whole_account=user.whole_account))
-    return replace(user, active=True, updated_at=now, is_member=user.role is not None, deactivated_here=False, whole_account=False)

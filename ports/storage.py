@@ -824,8 +824,9 @@ class Members(MembersRead, Protocol):
         """Of the membership, or of the one that is put away."""
         ...
 
-    async def remove(self, org_id: UUID, user_id: UUID) -> None:
-        """Also counts it out. Nothing gives one back that was put away."""
+    async def remove(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
+        """Also counts it out. Nothing gives one back that was put away, and the directory knows the person no more, unless it has
+        deactivated them: then it can say that it has not, and nothing else."""
         ...
 
 
@@ -1235,7 +1236,7 @@ class ScimTokens(ScimTokensRead, Protocol):
 
 class ScimUsersRead(Protocol):
     """Whom the directory of an organization knows, looked at: members, those whom it has deactivated, those whom it has made and taken out
-    of the group."""
+    of the group. Whoever is no member has the address of when they left."""
 
     async def page(self, org_id: UUID, found: ScimFilter | None, offset: int, limit: int) -> Listed[ScimUser]:
         """Those of whom the filter holds, in the order in which they came."""
@@ -1252,8 +1253,13 @@ class ScimUsersRead(Protocol):
         deactivated them."""
         ...
 
-    async def standings(self, org_id: UUID, user_ids: Collection[UUID] | None) -> list[ScimGroupStanding]:
-        """Of those of these people whom the directory knows, or of all of them, what they are to the group."""
+    async def standings(self, org_id: UUID, user_ids: Collection[UUID]) -> list[ScimGroupStanding]:
+        """Of those of these people whom the directory knows what they are to the group; less those who are out of it and whom it cannot
+        take back."""
+        ...
+
+    async def all_standings(self, org_id: UUID, after: UUID | None, limit: int) -> list[ScimGroupStanding]:
+        """The same of everybody, in the order of their ids, those after this one."""
         ...
 
 
@@ -1276,12 +1282,13 @@ class ScimUsers(ScimUsersRead, Protocol):
         """A new account, which the directory has made, is a member from now on; counted. Raises EmailTaken."""
         ...
 
-    async def describe(self, org_id: UUID, user_id: UUID, description: Description, now: datetime, *, provisioned: bool = False) -> None:
-        """What the directory says of this person from now on; whether it has made the account is said once."""
+    async def describe(self, org_id: UUID, user_id: UUID, description: Description, email: Email, now: datetime) -> None:
+        """What the directory says of this person from now on. `email` is what it knows those by who are no members."""
         ...
 
     async def deactivate(self, org_id: UUID, user_id: UUID, now: datetime, *, whole_account: bool) -> None:
-        """Put the person's membership away, if there is one, and count it out. `whole_account` is noted, and the caller's to see to."""
+        """Put the person's membership away, if there is one, and count it out; where one is put away already, it stays so. `whole_account`
+        is noted, and the caller's to see to."""
         ...
 
     async def reactivate(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
@@ -1310,8 +1317,8 @@ class EndUsersRead(Protocol):
     """Who uses the services of an organization, looked at. Of a person, this is what belongs to that organization (security.md T-3)."""
 
     async def page(self, org_id: UUID, page: Page, *, search: str | None = None, service_id: UUID | None = None) -> Listed[ListedEndUser]:
-        """Those whose account is not deactivated; who use this service, if one is given; whose address has `search` in it, which is in
-        lower case. The newest relation, to the service or else to the organization, comes first."""
+        """Those whose account is not deactivated, nor they by the organization's directory; who use this service, if one is given; whose
+        address has `search` in it, which is in lower case. The newest relation, to the service or else to the organization, comes first."""
         ...
 
     async def by_id(self, org_id: UUID, user_id: UUID) -> EndUser | None: ...
@@ -1600,7 +1607,7 @@ class Privacy(PrivacyRead, Protocol):
         ...
 
     async def forget_descriptions(self, user_id: UUID) -> None:
-        """What the directories of organizations have said of the person."""
+        """What the directories of organizations have said of the person, and the addresses that they know them by."""
         ...
 
     async def remove_former_addresses(self, user_id: UUID) -> None:
@@ -1767,6 +1774,11 @@ class Mails(Protocol):
         """Also wakes the mailers of all processes, when the transaction commits."""
         ...
 
+    async def queue_within(self, mail: Mail, per_day: int) -> None:
+        """The same for one that a directory causes: it is due as soon as there are no more than so many of its organization (core/mails.py,
+        OF_DIRECTORIES) in the 24 hours before. The organization is locked."""
+        ...
+
     async def claim(self, now: datetime, lease_until: datetime, limit: int, held_back: HeldBack = NOTHING_HELD_BACK) -> list[Mail]:
         """Due mails, oldest first, that nobody else holds and that are not held back; they fall due again at `lease_until`.
 
@@ -1774,12 +1786,13 @@ class Mails(Protocol):
         """
         ...
 
-    async def keep_token(self, mail: Mail, token: str, now: datetime) -> bool:
-        """Keep the token for further attempts. False, and nothing kept, when the mail has been claimed again since."""
+    async def keep_token(self, mail: Mail, token: str | None, now: datetime) -> bool:
+        """Keep the token, if the mail has one, for further attempts, and that it was let through. False, and nothing kept, when the mail
+        has been claimed again since."""
         ...
 
     async def token_mails_since(self, address: Email, kinds: Collection[MailKind], since: datetime) -> int:
-        """How many mails of these kinds to this address have had their token prepared since then."""
+        """How many mails of these kinds to this address have had their token prepared, or were let through, since then."""
         ...
 
     async def lock_recipient(self, address: Email) -> None:

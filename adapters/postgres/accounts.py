@@ -193,7 +193,7 @@ class Accounts(Repository):
                 insert into former_addresses (user_id, email, until)
                 select id, email, %(now)s from users where id = %(user_id)s and email <> %(email)s
                 on conflict (user_id, email) do update set until = excluded.until)
-            update users set email = %(email)s, email_verified_at = null, updated_at = %(now)s
+            update users set email = %(email)s, email_verified_at = null, email_changed_at = %(now)s, updated_at = %(now)s
             from (select count(*) from held) before where id = %(user_id)s""",
             user_id=user_id,
             email=email,

@@ -12,13 +12,17 @@ from core.values import Email, Listed, Page
 # The service that is asked about, if it is one of the organization.
 OF_SERVICE: Final = "service_id = (select id from services where org_id = %(org_id)s and id = %(service_id)s)"
 OF_ORGANIZATION: Final = "org_id = %(org_id)s"
+# Whom the directory of the organization has deactivated, which may be less than the whole account.
+KEPT_OUT: Final = "select user_id from scim_users where org_id = %(org_id)s and membership_id is not null and deactivated_at is not null"
 # What is counted as it comes and goes, less the deactivated, of whom there are few.
-TOTAL: Final = """
+TOTAL: Final = f"""
     coalesce((select total from end_user_totals where org_id = %(org_id)s), 0)
-    - (select count(*) from end_users where org_id = %(org_id)s and deactivated)"""
+    - (select count(*) from end_users where org_id = %(org_id)s and deactivated)
+    - (select count(*) from ({KEPT_OUT}) d join end_users e on e.org_id = %(org_id)s and e.user_id = d.user_id and not e.deactivated)"""
 TOTAL_OF_SERVICE: Final = f"""
     coalesce((select user_count from services where org_id = %(org_id)s and id = %(service_id)s), 0)
-    - (select count(*) from service_users where {OF_SERVICE} and deactivated)"""
+    - (select count(*) from service_users where {OF_SERVICE} and deactivated)
+    - (select count(*) from ({KEPT_OUT}) d join service_users e on e.{OF_SERVICE} and e.user_id = d.user_id and not e.deactivated)"""
 # Addresses are stored in lower case, and a part of one is found without the wildcards of a pattern.
 MATCHING: Final = "and strpos(email, %(search)s) > 0"
 
@@ -29,12 +33,13 @@ def _page(table: LiteralString, which: LiteralString, total: LiteralString | Non
     # its rows is looked up by itself: with a plain join, a plan might read all accounts there are for a few of them, depending on how large
     # other organizations are. How many match stands on each row, and on one where the page is empty.
     matching = "" if total is not None else MATCHING
+    listed = f"{which} and not deactivated and not exists ({KEPT_OUT} and user_id = {table}.user_id) {matching}"
     return f"""
         with page as (
-            select user_id, created_at from {table} where {which} and not deactivated {matching}
+            select user_id, created_at from {table} where {listed}
             order by created_at desc, user_id desc limit %(limit)s offset %(offset)s)
         select counted.total, u.id, u.email, u.created_at, u.mfa_enabled, r.last_login_at, r.slugs
-        from (select {total or f"(select count(*) from {table} where {which} and not deactivated {matching})"} as total) counted
+        from (select {total or f"(select count(*) from {table} where {listed})"} as total) counted
         left join (
             page p
             cross join lateral (

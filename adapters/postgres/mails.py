@@ -2,17 +2,26 @@
 
 from collections.abc import Collection
 from datetime import datetime
+from typing import Final, LiteralString
 from uuid import UUID
 
 import structlog
 
 from adapters.postgres.locks import RECIPIENTS
 from adapters.postgres.statements import Row, SealingRepository
-from core.mails import NOTHING_HELD_BACK, OF_ORGANIZATIONS, HeldBack, Mail, MailKind, Outcome
+from core.mails import NOTHING_HELD_BACK, OF_DIRECTORIES, OF_ORGANIZATIONS, HeldBack, Mail, MailKind, Outcome
 from core.values import Email
 from ports.crypto import Place, SealBroken
 
 log = structlog.get_logger("storage")
+
+
+# A day after the one so many before, if that is still to come.
+NEXT_OF_DIRECTORY: Final = f"""
+    greatest(%(due_at)s, (
+        select m.due_at + interval '1 day' from mails m
+        where m.org_id = %(org_id)s and m.kind in ({", ".join(f"'{kind}'" for kind in sorted(OF_DIRECTORIES))})
+        order by m.due_at desc limit 1 offset %(before)s))"""
 
 
 def place(mail_id: UUID) -> Place:
@@ -49,14 +58,21 @@ class Mails(SealingRepository):
         return self._vault.seal(token.encode(), place(mail.id))
 
     async def queue(self, mail: Mail) -> None:
+        await self._queue(mail, "%(due_at)s")
+
+    async def queue_within(self, mail: Mail, per_day: int) -> None:
+        await self._queue(mail, NEXT_OF_DIRECTORY, before=per_day - 1)
+
+    async def _queue(self, mail: Mail, due_at: LiteralString, **parameters: object) -> None:
         # A mailer listens on this channel; the payload says nothing, the queue says all.
         await self._write(
-            """
+            f"""
             with queued as (
                 insert into mails (id, kind, address, token, created_at, due_at, org_id)
-                values (%(id)s, %(kind)s, %(address)s, %(token)s, %(created_at)s, %(due_at)s, %(org_id)s)
+                values (%(id)s, %(kind)s, %(address)s, %(token)s, %(created_at)s, {due_at}, %(org_id)s)
                 returning id)
             select pg_notify('mails', '') from queued""",
+            **parameters,
             id=mail.id,
             kind=mail.kind,
             address=mail.address,
@@ -91,13 +107,13 @@ class Mails(SealingRepository):
             every_own_server=held_back.every_own_server,
         )
 
-    async def keep_token(self, mail: Mail, token: str, now: datetime) -> bool:
+    async def keep_token(self, mail: Mail, token: str | None, now: datetime) -> bool:
         return (
             await self._run(
                 "update mails set token = %(token)s, token_at = %(now)s where id = %(mail_id)s and claims = %(claims)s",
                 mail_id=mail.id,
                 claims=mail.claims,
-                token=self._sealed(mail, token),
+                token=None if token is None else self._sealed(mail, token),
                 now=now,
             )
             == 1

@@ -92,9 +92,10 @@ class Members(Repository):
                 values (%(id)s, %(org_id)s, %(user_id)s, %(role)s, %(created_at)s, %(confirmed_at)s)
                 returning org_id),
             back as (
-                update scim_users set membership_id = null, joined_at = null, role = null, confirmed_at = null
+                update scim_users set membership_id = null, joined_at = null, role = null, confirmed_at = null, email = null
                 where org_id = %(org_id)s and user_id = %(user_id)s)
-            update organizations o set member_count = member_count + 1 from added where o.id = added.org_id""",
+            update organizations o set member_count = member_count + 1, members_changed_at = %(created_at)s
+            from added where o.id = added.org_id""",
             id=membership.id,
             org_id=membership.org_id,
             user_id=membership.user_id,
@@ -114,22 +115,23 @@ class Members(Repository):
             role=role,
         )
 
-    async def remove(self, org_id: UUID, user_id: UUID) -> None:
+    async def remove(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
+        # The directory knows the person no more, and does not take them back; but whom it has kept out, it keeps out.
         await self._run(
             """
             with removed as (
-                delete from memberships where org_id = %(org_id)s and user_id = %(user_id)s returning org_id, user_id, id, created_at),
-            known as (
-                update scim_users s set membership_id = r.id, joined_at = r.created_at
-                from removed r where s.org_id = r.org_id and s.user_id = r.user_id and s.provisioned),
-            unknown as (
-                delete from scim_users s using removed r where s.org_id = r.org_id and s.user_id = r.user_id and not s.provisioned),
+                delete from memberships where org_id = %(org_id)s and user_id = %(user_id)s returning org_id),
+            forgotten as (
+                delete from scim_users where org_id = %(org_id)s and user_id = %(user_id)s and deactivated_at is null),
             away as (
-                update scim_users set role = null, confirmed_at = null
-                where org_id = %(org_id)s and user_id = %(user_id)s and role is not null)
-            update organizations o set member_count = member_count - 1 from removed where o.id = removed.org_id""",
+                update scim_users set role = null, confirmed_at = null, provisioned = false
+                where org_id = %(org_id)s and user_id = %(user_id)s and deactivated_at is not null)
+            update organizations o set
+                member_count = member_count - (select count(*) from removed)::int, members_changed_at = %(now)s
+            where o.id = %(org_id)s""",
             org_id=org_id,
             user_id=user_id,
+            now=now,
         )
 
     async def confirm(self, org_id: UUID, user_id: UUID, now: datetime) -> None:

@@ -19,9 +19,9 @@ from core.values import Listed, Slug
 # In the order in which `to_organization` reads them; the tier comes last.
 COLUMNS: Final = (
     "o.id, o.slug, o.name, o.status, o.max_services, o.max_users, o.device_trust_days, o.member_count, o.created_at, o.updated_at, "
-    f"o.approved_at, o.rejected_reason, o.suspended_reason, {TIER_COLUMNS}"
+    f"o.approved_at, o.rejected_reason, o.suspended_reason, o.members_changed_at, {TIER_COLUMNS}"
 )
-WIDTH: Final = 19
+WIDTH: Final = 20
 OF_TIER: Final = "left join tiers t on t.id = o.tier_id"
 SELECT: Final = f"select {COLUMNS} from organizations o {OF_TIER} "
 # The lock comes first, and the tier is looked up for the row that it gave: where a statement waits for a lock, it reads that row again and
@@ -29,7 +29,7 @@ SELECT: Final = f"select {COLUMNS} from organizations o {OF_TIER} "
 LOCKED: Final = """
     with o as materialized (
         select id, slug, name, status, tier_id, max_services, max_users, device_trust_days, member_count, created_at, updated_at,
-               approved_at, rejected_reason, suspended_reason
+               approved_at, rejected_reason, suspended_reason, members_changed_at
         from organizations where id = """
 LOCK: Final = f"""
         for no key update)
@@ -66,7 +66,8 @@ def to_organization(row: Row) -> Organization:
         approved_at=row[10],
         rejected_reason=row[11],
         suspended_reason=row[12],
-        tier=None if row[13] is None else to_tier(row[13:19]),
+        members_changed_at=row[13],
+        tier=None if row[14] is None else to_tier(row[14:20]),
     )
 
 

@@ -332,7 +332,7 @@ class Privacy(Repository):
             with held as materialized (
                 select 1 from service_users where user_id = %(user_id)s order by service_id for no key update)
             update users set email = %(placeholder)s, email_verified_at = null, password_hash = null, mfa_enabled_at = null,
-                             anonymized_at = %(now)s, updated_at = %(now)s
+                             anonymized_at = %(now)s, email_changed_at = %(now)s, updated_at = %(now)s
             from (select count(*) from held) before where id = %(user_id)s""",
             user_id=user_id,
             placeholder=placeholder,
@@ -411,8 +411,10 @@ class Privacy(Repository):
     async def forget_descriptions(self, user_id: UUID) -> None:
         await self._write(
             """
-            update scim_users set external_id = null, formatted = null, given_name = null, family_name = null, display_name = null
-            where user_id = %(user_id)s""",
+            update scim_users s set
+                external_id = null, formatted = null, given_name = null, family_name = null, display_name = null,
+                email = case when s.email is not null then u.email end
+            from users u where s.user_id = %(user_id)s and u.id = s.user_id""",
             user_id=user_id,
         )
 

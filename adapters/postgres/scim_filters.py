@@ -3,16 +3,18 @@
 from collections.abc import Mapping
 from typing import Final
 
-from core.scim_filters import Comparison, Either, Every, Field, Filter, Kind, Known, Neither, Operator
+from core.scim_filters import All, Comparison, Field, Filter, Kind, Known, Not, Operator, Some
 from core.values import parse_id
 
 # What each field is, of `u` (users), `s` (scim_users) and `k` (whom the directory knows). As patches and answers say it.
 ACTIVE: Final = "(s.deactivated_at is null and u.deactivated_at is null and u.anonymized_at is null)"
-UPDATED: Final = "coalesce(s.updated_at, k.joined_at)"
+# Whom the directory has made is here since then, however often they have left and come back.
+CREATED: Final = "case when u.origin = 'scim' and u.origin_org_id = %(org_id)s then u.created_at else k.joined_at end"
+# The newest of what is shown. Of whoever is no member, the address is an old one (`k.email`), and when it was changed is not told.
+UPDATED: Final = "greatest(s.updated_at, k.joined_at, case when k.email is null then u.email_changed_at end)"
 _COLUMNS: Final[Mapping[Field, str]] = {
     Field.ID: "u.id::text",
     Field.EXTERNAL_ID: "s.external_id",
-    Field.ADDRESS: "u.email",
     Field.ADDRESS_TYPE: "'work'::text",
     Field.ADDRESS_PRIMARY: "true",
     Field.FORMATTED: "s.formatted",
@@ -21,7 +23,7 @@ _COLUMNS: Final[Mapping[Field, str]] = {
     Field.DISPLAY_NAME: "s.display_name",
     Field.ACTIVE: ACTIVE,
     Field.RESOURCE_TYPE: "'User'::text",
-    Field.CREATED: "k.joined_at",
+    Field.CREATED: CREATED,
     Field.LAST_MODIFIED: UPDATED,
 }
 # By code points, whatever the database's own order is. A part is looked for without the wildcards of a pattern.
@@ -43,30 +45,30 @@ _TIMES: Final[Mapping[Operator, str]] = {
 _TYPES: Final[Mapping[Kind, str]] = {Kind.FLAG: "boolean", Kind.TIME: "timestamptz"}
 
 
-def condition(found: Filter) -> tuple[str, dict[str, object]]:
-    """The condition that the filter is, and what is bound to its names."""
+def condition(found: Filter, address: str) -> tuple[str, dict[str, object]]:
+    """The condition that the filter is, where the addresses are in this column, and what is bound to its names."""
     values: dict[str, object] = {}
-    return _condition(found, values, bare=True), values
+    return _condition(found, {**_COLUMNS, Field.ADDRESS: address}, values, bare=True), values
 
 
-def _condition(found: Filter, values: dict[str, object], *, bare: bool) -> str:
+def _condition(found: Filter, columns: Mapping[Field, str], values: dict[str, object], *, bare: bool) -> str:
     # `bare`: an unknown, where there is no value, may come out, since there it counts as false; and an index can be used.
     match found:
         case Comparison():
-            text = _test(found, values)
+            text = _test(found, columns, values)
             return text if bare else f"coalesce({text}, false)"
         case Known(field):
-            return f"({_COLUMNS[field]} is not null)"
-        case Every(of):
-            return f"({' and '.join(_condition(each, values, bare=bare) for each in of)})"
-        case Either(of):
-            return f"({' or '.join(_condition(each, values, bare=bare) for each in of)})"
-        case Neither(each):
-            return f"(not {_condition(each, values, bare=False)})"
+            return f"({columns[field]} is not null)"
+        case All(of):
+            return f"({' and '.join(_condition(each, columns, values, bare=bare) for each in of)})"
+        case Some(of):
+            return f"({' or '.join(_condition(each, columns, values, bare=bare) for each in of)})"
+        case Not(each):
+            return f"(not {_condition(each, columns, values, bare=False)})"
 
 
-def _test(test: Comparison, values: dict[str, object]) -> str:
-    column, kind, name = _COLUMNS[test.field], test.field.kind, f"value_{len(values)}"
+def _test(test: Comparison, columns: Mapping[Field, str], values: dict[str, object]) -> str:
+    column, kind, name = columns[test.field], test.field.kind, f"value_{len(values)}"
     values[name] = test.operand
     value = f"%({name})s::{_TYPES.get(kind, 'text')}"
     if kind is Kind.TEXT:

@@ -6,23 +6,25 @@ import re
 import unicodedata
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, cast
 from urllib.parse import unquote_to_bytes
 from uuid import UUID
 
+import trio
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from quart import request
 from quart_trio.wrappers import TrioRequest
 from werkzeug.exceptions import UnsupportedMediaType
 
 from core.errors import Invalid
-from core.values import KEEP, Domain, Email, is_plain, parse_id, rfc3339
+from core.values import KEEP, Domain, Email, T, is_plain, parse_id, rfc3339
 from entrypoints.http.error_body import speaks_scim
 
 MAX_BODY = 256 * 1024
 # Of SCIM, and of what changes its group, which may name very many members (security.md N-3).
 MAX_SCIM_BODY = 1024 * 1024
 MAX_SCIM_GROUP_BODY = 16 * 1024 * 1024
+LARGE_BODY = 64 * 1024
 MAX_DEPTH = 32
 MAX_INTEGER_DIGITS = 19  # as many as 2**63 - 1 has
 MAX_TEXT = 2048
@@ -30,6 +32,9 @@ MAX_ITEMS = 100
 
 
 MAX_QUERY_FIELDS = 100
+
+# One at a time: what is read takes many times the memory that it has as bytes.
+_large_bodies = trio.CapacityLimiter(1)
 
 
 class TooManyFields(Invalid):
@@ -135,12 +140,23 @@ class StrictRequest(TrioRequest):
         super().__init__(method, scheme, path, *given, **{**named, "max_content_length": body_limit(path)})
 
     async def get_json(self, force: bool = False, silent: bool = False, cache: bool = True) -> Any:
+        return await self.read_json(lambda body: body, cache=cache)
+
+    async def read_json(self, read: Callable[[dict[str, Any]], T], *, cache: bool = True) -> T:
+        """What becomes of the body. In a thread, if it is a large one, so that nobody else waits; there it is also thrown away."""
         raw = await self.get_data(cache=cache, as_text=False, parse_form_data=False)
         if not raw:
-            return {}
+            return read({})
         if not self.is_json:
             raise UnsupportedMediaType
-        return decode(raw)
+        if len(raw) <= LARGE_BODY:
+            return read(decode(raw))
+        return await trio.to_thread.run_sync(lambda: read(decode(raw)), limiter=_large_bodies)
+
+
+async def read_beside(read: Callable[[dict[str, Any]], T]) -> T:
+    """What becomes of the body of this request (StrictRequest.read_json)."""
+    return await cast("StrictRequest", request).read_json(read)
 
 
 class Body(BaseModel):

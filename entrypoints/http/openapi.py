@@ -214,6 +214,8 @@ class Provider(OpenAPIProvider):
         for path in paths.values():
             for method, operation in path.items():
                 operation["tags"] = [rule.endpoint.partition(".")[0]]
+                if len(path) > 1:  # one function for several methods
+                    operation["operationId"] += f"_{method}"
                 if description and description.form:
                     operation["requestBody"] = _form(description)
                 if description and description.body is not None:

@@ -11,9 +11,10 @@ from typing import Any, Final
 from quart import Response, request
 
 from core.errors import Forbidden, Invalid
+from core.scim_filters import Filter
 from core.scim_patches import Op, Operation
 from core.scim_schemas import Returned, Schema
-from core.values import Batches, T, rfc3339
+from core.values import KEEP, Batches, T, is_plain, rfc3339
 from entrypoints.http.bodies import BodyInvalid
 from entrypoints.http.context import served
 from entrypoints.http.error_body import SCIM_JSON
@@ -43,6 +44,10 @@ class NumberInvalid(Invalid):
         super().__init__(f"The parameter {name} must be an integer.")
 
 
+class AttributesInvalid(Invalid):
+    """The names of attributes hold characters that are not allowed."""
+
+
 class NotFiltered(Forbidden):
     """This cannot be filtered."""
 
@@ -50,12 +55,21 @@ class NotFiltered(Forbidden):
 # What comes in
 
 
-async def read_body(urn: str, *, required: bool = True) -> dict[str, Any]:
-    """The body, which says that it follows the schema, with each name as it came. Raises BodyInvalid, SchemasWrong.
+async def read_body(urn: str) -> dict[str, Any]:
+    """The body, which says that it follows the schema, with each name as it came. Raises BodyInvalid, SchemasWrong."""
+    return checked(await request.get_json(), urn)
+
+
+async def read_operations() -> list[Operation]:
+    """The operations of a patch. Raises BodyInvalid, SchemasWrong, OperationsInvalid."""
+    return operations(await request.get_json())
+
+
+def checked(found: dict[str, Any], urn: str, *, required: bool = True) -> dict[str, Any]:
+    """The body, if it says that it follows the schema. Raises BodyInvalid, SchemasWrong.
 
     What its texts may hold is for whoever keeps them to say: of an address that nobody here keeps, each line is one (RFC 7643 section 8.2).
     """
-    found: dict[str, Any] = await request.get_json()
     names = [name.lower() for name in found]
     if len(set(names)) < len(names):
         raise BodyInvalid  # one attribute twice, in two spellings
@@ -67,14 +81,14 @@ async def read_body(urn: str, *, required: bool = True) -> dict[str, Any]:
     return found
 
 
-def named(found: Mapping[str, Any], name: str) -> Any:
-    """The value of this name, whatever its case; None where there is none."""
-    return next((value for each, value in found.items() if each.lower() == name.lower()), None)
+def named(found: Mapping[str, Any], name: str, default: Any = None) -> Any:
+    """The value of this name, whatever its case."""
+    return next((value for each, value in found.items() if each.lower() == name.lower()), default)
 
 
-async def read_operations() -> list[Operation]:
+def operations(body: dict[str, Any]) -> list[Operation]:
     """The operations of a patch (RFC 7644 section 3.5.2), in whatever case. Raises BodyInvalid, SchemasWrong, OperationsInvalid."""
-    given = named(await read_body(PATCH), "Operations")
+    given = named(checked(body, PATCH), "Operations")
     if not isinstance(given, list) or not given:
         raise OperationsInvalid
     return [_operation(each) for each in given]
@@ -86,7 +100,7 @@ def _operation(given: Any) -> Operation:
     op, path = named(given, "op"), named(given, "path")
     if not isinstance(op, str) or op.lower() not in list(Op) or not (path is None or isinstance(path, str)):
         raise OperationsInvalid
-    return Operation(Op(op.lower()), path or None, named(given, "value"))
+    return Operation(Op(op.lower()), path or None, named(given, "value", KEEP))
 
 
 def wanted_part() -> tuple[int, int]:
@@ -104,14 +118,15 @@ def _number(name: str, default: int, least: int, most: int) -> int:
         raise NumberInvalid(name) from None
 
 
-def wanted_filter() -> str | None:
-    """The filter that is asked for, if one is."""
-    return request.args.get("filter")
+def wanted_filter(read: Callable[[str], Filter]) -> Filter | None:
+    """The filter that is asked for, if one is. Raises FilterInvalid."""
+    text = request.args.get("filter")
+    return None if text is None else read(text)
 
 
 def refuse_filter() -> None:
     """What describes us cannot be filtered, and must not pretend to be (RFC 7644 section 4). Raises NotFiltered."""
-    if wanted_filter() is not None:
+    if "filter" in request.args:
         raise NotFiltered
 
 
@@ -128,6 +143,8 @@ class Projection:
         """By the name of each attribute which of its parts; None is all of them."""
         if not text or not text.strip(" ,"):
             return None
+        if not is_plain(text):
+            raise AttributesInvalid
         found: dict[str, set[str] | None] = {}
         for each in text.split(","):
             name, _, sub = self._schema.without_urn(each.strip()).lower().partition(".")
@@ -177,6 +194,32 @@ def shape(*names: str, lists: str = "") -> dict[str, Any]:
     return {"type": "object", "required": list(properties), "properties": properties}
 
 
+# What routes take, as the description of the interface has it.
+PROJECTION: Final = {
+    "attributes": "Which attributes the answer shall have, with commas between them.",
+    "excludedAttributes": "Which it need not have.",
+}
+PAGING: Final = {
+    "startIndex": "The number of the first one, from 1 on.",
+    "count": "How many, 100 unless it is given, 1000 at most.",
+    **PROJECTION,
+}
+PATCH_SCHEMA: Final = {
+    "type": "object",
+    "required": ["schemas", "Operations"],
+    "properties": {
+        "schemas": {"type": "array", "items": {"type": "string"}, "examples": [[PATCH]]},
+        "Operations": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "required": ["op"],
+                "properties": {"op": {"type": "string", "examples": ["replace"]}, "path": {"type": "string"}, "value": {}},
+            },
+        },
+    },
+}
 LISTED: Final = shape("schemas", "totalResults", "startIndex", "itemsPerPage", lists="Resources")
 
 

@@ -20,6 +20,8 @@ PROVIDER: Final = "urn:ietf:params:scim:schemas:core:2.0:ServiceProviderConfig"
 RESOURCE_TYPE: Final = "urn:ietf:params:scim:schemas:core:2.0:ResourceType"
 SCHEMA: Final = "urn:ietf:params:scim:schemas:core:2.0:Schema"
 KINDS: Final = (USER, GROUP)
+# What is not supported is so with every method (RFC 7644 section 3.11), instead of looking as if another one were.
+METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 A_RESOURCE_TYPE: Final = shape("schemas", "id", "name", "endpoint", "description", "schema", "meta", lists="schemaExtensions")
 A_SCHEMA: Final = shape("schemas", "id", "name", "description", "meta", lists="attributes")
@@ -111,7 +113,7 @@ async def schema(schema_id: str) -> Response:
     raise SchemaUnknown
 
 
-@routes.get("/scim/v2/Me")
+@routes.route("/scim/v2/Me", methods=METHODS)
 @scim_client
 @refuses(501)
 @describes({})
@@ -120,7 +122,7 @@ async def me() -> Response:
     raise NoMe
 
 
-@routes.post("/scim/v2/Bulk")
+@routes.route("/scim/v2/Bulk", methods=METHODS)
 @scim_client
 @refuses(501)
 @describes({})

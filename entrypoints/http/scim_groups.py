@@ -1,6 +1,7 @@
 """SCIM: groups, of which there is one, the organization (identity.md section 4.6; RFC 7643 section 4.2)."""
 
 import json
+from collections.abc import Callable
 from typing import Any, Final
 from uuid import UUID
 
@@ -9,27 +10,31 @@ from quart import Blueprint, Response
 from core import scim_filters, scim_groups
 from core.errors import Forbidden
 from core.scim_groups import Group, GroupsNotMade
+from core.scim_patches import MemberChanges, member_changes, member_replacement
 from core.scim_schemas import GROUP, GROUP_URN, USER
 from entrypoints.http.access import scim_client
+from entrypoints.http.bodies import read_beside
 from entrypoints.http.context import acting_directory, ports
 from entrypoints.http.error_body import SCIM_JSON
 from entrypoints.http.openapi import describes, refuses
 from entrypoints.http.queries import path_id
 from entrypoints.http.scim import (
     LISTED,
+    PAGING,
+    PATCH_SCHEMA,
+    PROJECTION,
     Projection,
     answer,
+    checked,
     listing,
     location,
     meta,
-    read_body,
-    read_operations,
+    operations,
     shape,
     streamed,
     wanted_filter,
     wanted_part,
 )
-from entrypoints.http.scim_users import PATCH_SCHEMA, PROJECTION
 
 routes = Blueprint("scim_groups", __name__)
 
@@ -61,16 +66,12 @@ class GroupNotDeleted(Forbidden):
     shows=LISTED,
     optional={
         "filter": 'Which groups: `displayName eq "Acme"`, `members eq "<user id>"`, or any other filter of RFC 7644 over what they have.',
-        "startIndex": "The number of the first one, from 1 on.",
-        "count": "How many, 100 unless it is given, 1000 at most.",
-        **PROJECTION,
+        **PAGING,
     },
 )
 async def listed() -> Response:
     """List the groups: the one that there is. With `excludedAttributes=members` that is the same effort however large it is."""
-    start, count = wanted_part()
-    text = wanted_filter()
-    found = None if text is None else scim_filters.about_groups(text)
+    (start, count), found = wanted_part(), wanted_filter(scim_filters.about_groups)
     group = await scim_groups.listed(ports(), acting_directory(), found)
     if group is None or start > 1 or count == 0:
         return answer(listing([], 0 if group is None else 1, start))
@@ -100,8 +101,7 @@ async def create() -> Response:
 @describes({200: "The group, with all members."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION, body=GROUP_SCHEMA)
 async def replace(group_id: str) -> Response:
     """Replace the members; owners stay, and so does the name."""
-    body = await read_body(GROUP_URN, required=False)
-    return await _shown(await scim_groups.replace(ports(), acting_directory(), path_id(group_id), body))
+    return await _changed(group_id, lambda body: member_replacement(GROUP, checked(body, GROUP_URN, required=False)))
 
 
 @routes.patch("/scim/v2/Groups/<group_id>")
@@ -109,7 +109,7 @@ async def replace(group_id: str) -> Response:
 @describes({200: "The group, with all members."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION, body=PATCH_SCHEMA)
 async def patch(group_id: str) -> Response:
     """Add or remove members; all operations are done, or none is."""
-    return await _shown(await scim_groups.patch(ports(), acting_directory(), path_id(group_id), await read_operations()))
+    return await _changed(group_id, lambda body: member_changes(GROUP, operations(body)))
 
 
 @routes.delete("/scim/v2/Groups/<group_id>")
@@ -118,6 +118,13 @@ async def patch(group_id: str) -> Response:
 async def delete(group_id: str) -> Response:
     """Not allowed: an organization is deleted through the organizations interface."""
     raise GroupNotDeleted
+
+
+async def _changed(group_id: str, wanted: Callable[[dict[str, Any]], MemberChanges]) -> Response:
+    caller, wanted_id = acting_directory(), path_id(group_id)
+    scim_groups.check(caller, wanted_id)  # what is not there is not there, whatever shall become of it
+    changes = await read_beside(wanted)
+    return await _shown(await scim_groups.change(ports(), caller, wanted_id, changes))
 
 
 async def _shown(found: Group, around: tuple[str, str] = ("", "")) -> Response:

@@ -1,12 +1,13 @@
 """SCIM: users (identity.md section 4.6; RFC 7643 section 4.1, RFC 7644 section 3)."""
 
 from typing import Any, Final
+from uuid import UUID
 
 from quart import Blueprint, Response
 
 from core import scim_filters, scim_users
 from core.scim_schemas import USER, USER_URN
-from core.scim_users import ScimUser
+from core.scim_users import ScimUser, to_resource
 from entrypoints.http.access import scim_client
 from entrypoints.http.context import acting_directory, no_content, ports
 from entrypoints.http.error_body import SCIM_JSON
@@ -14,7 +15,9 @@ from entrypoints.http.openapi import describes, refuses
 from entrypoints.http.queries import path_id
 from entrypoints.http.scim import (
     LISTED,
-    PATCH,
+    PAGING,
+    PATCH_SCHEMA,
+    PROJECTION,
     Projection,
     answer,
     listing,
@@ -31,32 +34,11 @@ routes = Blueprint("scim_users", __name__)
 
 SHOWN: Final = shape("schemas", "id", "externalId", "meta", "userName", "name", "displayName", "active", lists="emails")
 
-PROJECTION: Final = {
-    "attributes": "Which attributes the answer shall have, with commas between them.",
-    "excludedAttributes": "Which it need not have.",
-}
-_SCHEMAS: Final = {"type": "array", "items": {"type": "string"}}
-PATCH_SCHEMA: Final = {
-    "type": "object",
-    "required": ["schemas", "Operations"],
-    "properties": {
-        "schemas": {**_SCHEMAS, "examples": [[PATCH]]},
-        "Operations": {
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "type": "object",
-                "required": ["op"],
-                "properties": {"op": {"type": "string", "examples": ["replace"]}, "path": {"type": "string"}, "value": {}},
-            },
-        },
-    },
-}
 USER_SCHEMA: Final = {
     "type": "object",
     "required": ["schemas", "userName"],
     "properties": {
-        "schemas": {**_SCHEMAS, "examples": [[USER_URN]]},
+        "schemas": {"type": "array", "items": {"type": "string"}, "examples": [[USER_URN]]},
         "userName": {"type": "string", "format": "email"},
         "externalId": {"type": ["string", "null"]},
         "name": {"type": "object", "properties": {part: {"type": "string"} for part in ("formatted", "familyName", "givenName")}},
@@ -68,19 +50,11 @@ USER_SCHEMA: Final = {
 
 
 def show(user: ScimUser) -> dict[str, Any]:
-    """The resource; what has no value is null, so that the attributes are the same of everybody."""
-    described = user.description
-    name = {"formatted": described.formatted, "familyName": described.family_name, "givenName": described.given_name}
     return {
         "schemas": [USER_URN],
         "id": str(user.id),
-        "externalId": described.external_id,
         "meta": meta(USER, user.id, user.created_at, user.updated_at),
-        "userName": user.email,
-        "name": name if any(name.values()) else None,
-        "displayName": described.display_name,
-        "emails": [{"value": user.email, "type": "work", "primary": True}],
-        "active": user.active,
+        **to_resource(user),
     }
 
 
@@ -93,16 +67,12 @@ def show(user: ScimUser) -> dict[str, Any]:
     shows=LISTED,
     optional={
         "filter": 'Which users: `userName eq "ada@example.com"`, or any other filter of RFC 7644 over the attributes that there are.',
-        "startIndex": "The number of the first one, from 1 on.",
-        "count": "How many, 100 unless it is given, 1000 at most.",
-        **PROJECTION,
+        **PAGING,
     },
 )
 async def listed() -> Response:
     """List the people whom your directory knows: the members, and those whom it has deactivated."""
-    start, count = wanted_part()
-    text = wanted_filter()
-    found = None if text is None else scim_filters.about_users(text)
+    (start, count), found = wanted_part(), wanted_filter(scim_filters.about_users)
     shown = Projection(USER)
     page = await scim_users.listed(ports(), acting_directory(), found, start, count)
     return answer(listing([shown.of(show(user)) for user in page.items], page.total, start))
@@ -132,8 +102,8 @@ async def create() -> Response:
 @describes({200: "The user."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION, body=USER_SCHEMA)
 async def replace(user_id: str) -> Response:
     """Replace all that can be changed of a user; whether they are active stays if the body does not say."""
-    found = await scim_users.replace_(ports(), acting_directory(), path_id(user_id), await read_body(USER_URN))
-    return _answer(found)
+    found = await _there(user_id)
+    return _answer(await scim_users.replace(ports(), acting_directory(), found, await read_body(USER_URN)))
 
 
 @routes.patch("/scim/v2/Users/<user_id>")
@@ -142,7 +112,8 @@ async def replace(user_id: str) -> Response:
 @describes({200: "The user."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION, body=PATCH_SCHEMA)
 async def patch(user_id: str) -> Response:
     """Change a user; all operations are done, or none is. `active` false blocks the person's sign-in."""
-    return _answer(await scim_users.patch(ports(), acting_directory(), path_id(user_id), await read_operations()))
+    found = await _there(user_id)
+    return _answer(await scim_users.patch(ports(), acting_directory(), found, await read_operations()))
 
 
 @routes.delete("/scim/v2/Users/<user_id>")
@@ -152,6 +123,11 @@ async def delete(user_id: str) -> Response:
     """Delete a user for good; of an account that is others', too, the membership."""
     await scim_users.delete(ports(), acting_directory(), path_id(user_id))
     return no_content()
+
+
+async def _there(user_id: str) -> UUID:
+    """The id of somebody whom the directory knows: who is not there is not, whatever they shall become. Raises ScimUserNotFound."""
+    return (await scim_users.find(ports(), acting_directory(), path_id(user_id))).id
 
 
 def _answer(found: ScimUser, status: int = 200) -> Response:

@@ -1,4 +1,5 @@
-"""Two organizations whose directories provision their people, a large one and a small one: what reads over SCIM are measured on."""
+"""Organizations whose directories provision their people, a large one, a small one, and one that fills a page: what reads over SCIM are
+measured on."""
 
 import time
 import uuid
@@ -40,7 +41,8 @@ class Directories:
     seconds: float
 
     def __str__(self) -> str:
-        return f"{self.large.users:,} users in the large organization, {self.small.users} in the small one"
+        others = f"{self.small.users} in the small one, {self.page.users} in the one of a page"
+        return f"{self.large.users:,} users in the large organization, {others}"
 
 
 def add_directories(service: Service, users: int, say: Say) -> Directories:

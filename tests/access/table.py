@@ -298,7 +298,15 @@ GET    {scim}/ResourceTypes/<name>            200  200  403* 401
 GET    {scim}/Schemas                         200  200  403* 401
 GET    {scim}/Schemas/<schema_id>             200  200  403* 401
 GET    {scim}/Me                              501  501  403* 401
+POST   {scim}/Me                              501  501  403* 401
+PUT    {scim}/Me                              501  501  403* 401
+PATCH  {scim}/Me                              501  501  403* 401
+DELETE {scim}/Me                              501  501  403* 401
+GET    {scim}/Bulk                            501  501  403* 401
 POST   {scim}/Bulk                            501  501  403* 401
+PUT    {scim}/Bulk                            501  501  403* 401
+PATCH  {scim}/Bulk                            501  501  403* 401
+DELETE {scim}/Bulk                            501  501  403* 401
 """
 
 # The pages that look at the cookie of a browser, and nothing else looks at that: what everybody else has is as good as nothing here.

@@ -353,7 +353,23 @@ async def test_the_deactivated_are_neither_listed_nor_counted(storage: Postgres,
     assert await emails(storage, acme, service_id=services["wiki"]) == (["f-two", "d.two"], 2)
     assert await emails(storage, acme, service_id=services["wiki"], search="_") == ([], 0)
     assert (await emails(storage, twin))[1] == 5
+    # So are those whom the directory keeps out of this organization alone, and nobody counts twice.
+    for number in (1, 3):
+        await run_sql(
+            pool,
+            """insert into scim_users (org_id, user_id, provisioned, deactivated_at, membership_id, joined_at, updated_at)
+               values (%s, %s, false, now(), gen_random_uuid(), now(), now())""",
+            acme,
+            people[number].id,
+        )
+    assert await emails(storage, acme) == (["a-one", "e-two", "f-two", "g-three"], 4)
+    assert await emails(storage, acme, Page(2, 2)) == (["f-two", "g-three"], 4)
+    assert await emails(storage, acme, search="two") == (["e-two", "f-two"], 2)
+    assert await emails(storage, acme, service_id=services["wiki"]) == (["f-two"], 1)
+    assert await emails(storage, acme, service_id=services["wiki"], search="two") == (["f-two"], 1)
+    assert (await emails(storage, twin))[1] == 5
     await run_sql(pool, "update users set deactivated_at = null")
+    await run_sql(pool, "delete from scim_users")
     assert (await emails(storage, acme))[1] == 7
 
 

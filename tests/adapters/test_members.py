@@ -147,13 +147,13 @@ async def test_removal_ends_and_counts_out_one_membership(storage: Postgres, poo
     await add(storage, ada := account(), eve := account(EVE))
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     await join(storage, membership(acme, ada.id), membership(acme, eve.id), membership(twin, ada.id))
-    await within(storage, lambda tx: tx.members.remove(acme, ada.id))
+    await within(storage, lambda tx: tx.members.remove(acme, ada.id, NOW))
     assert {(row[1], row[2]) for row in await everything(pool)} == {(acme, eve.id), (twin, ada.id)}
     assert [await count_of(pool, org) for org in (acme, twin)] == [(1, 1), (1, 1)]
     # Who is no member any more, or was a member of another only, is not counted out.
     async with storage.transaction(by=SYSTEM) as tx:
         for org, user in ((acme, ada.id), (twin, eve.id), (acme, uuid4())):
-            await tx.members.remove(org, user)
+            await tx.members.remove(org, user, NOW)
     assert [await count_of(pool, org) for org in (acme, twin)] == [(1, 1), (1, 1)]
 
 
@@ -203,7 +203,7 @@ async def test_a_lock_that_waited_sees_what_it_waited_for(storage: Postgres, poo
 
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
         await tx.members.set_role(org, ada.id, Role.ADMIN)
-        await tx.members.remove(org, eve.id)
+        await tx.members.remove(org, eve.id, NOW)
         for user in (ada.id, eve.id):
             nursery.start_soon(look, user)
         await somebody_waits(pool, 2)
@@ -221,7 +221,7 @@ async def test_the_count_is_true_after_twenty_came_and_ten_of_them_went_at_once(
         async with storage.transaction(by=SYSTEM) as tx:
             await tx.organizations.lock(acme)
             if number < 10:
-                await tx.members.remove(acme, people[number].id)
+                await tx.members.remove(acme, people[number].id, NOW)
             else:
                 await tx.members.add(membership(acme, people[number].id))
 

@@ -154,7 +154,9 @@ async def test_a_person_is_shown_their_organizations_by_slug_and_what_they_are_t
             await tx.members.add(membership)
     await add_member(pool, foreign.id, eve.id, "owner")
     async with storage.reading() as read:
-        assert await read.organizations.of_person(ada.id) == [(replace(one, member_count=1), memberships[one.id]) for one in (a, b, c)]
+        assert await read.organizations.of_person(ada.id) == [
+            (replace(one, member_count=1, members_changed_at=memberships[one.id].created_at), memberships[one.id]) for one in (a, b, c)
+        ]
         assert [one.slug for one, _ in await read.organizations.of_person(eve.id)] == ["foreign"]
         assert await read.organizations.of_person(uuid4()) == []
 

@@ -13,7 +13,7 @@ from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.access import Role
 from core.accounts import Origin
-from core.scim_filters import Comparison, Either, Every, Field, Filter, Kind, Known, Neither, Operator, Value, holds
+from core.scim_filters import All, Comparison, Field, Filter, Kind, Known, Not, Operator, Some, Value, holds
 from core.scim_groups import Standing
 from core.scim_users import Description, ScimUser
 from core.values import Email, digest, new_id
@@ -44,17 +44,18 @@ async def everybody(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> li
             await within(
                 storage,
                 lambda tx, user=user, number=number: tx.scim_users.describe(  # type: ignore[misc]
-                    acme, user.id, DESCRIPTIONS[number], NOW + timedelta(days=number), provisioned=number == 2
+                    acme, user.id, DESCRIPTIONS[number], user.email, NOW + timedelta(days=number)
                 ),
             )
     stranger = account(Email("ada@twin.example"), is_platform_owner=False)
     await add(storage, stranger)
     await add_member(pool, twin, stranger.id)
-    await within(storage, lambda tx: tx.scim_users.describe(twin, stranger.id, DESCRIPTIONS[1], NOW, provisioned=True))
+    await within(storage, lambda tx: tx.scim_users.describe(twin, stranger.id, DESCRIPTIONS[1], stranger.email, NOW))
     await within(storage, lambda tx: tx.scim_users.deactivate(acme, users[1].id, NOW, whole_account=True))
     await within(storage, lambda tx: tx.accounts.deactivate(users[1].id, NOW))
     await within(storage, lambda tx: tx.scim_users.deactivate(acme, users[3].id, NOW, whole_account=False))
-    await within(storage, lambda tx: tx.members.remove(acme, users[2].id))
+    await run_sql(pool, "update scim_users set provisioned = true where user_id = %s", users[2].id)
+    await within(storage, lambda tx: tx.scim_users.dismiss(acme, [users[2].id], NOW))
     async with storage.reading() as read:
         listed = await read.scim_users.page(acme, None, 0, 100)
     assert ([user.id for user in listed.items], listed.total) == ([user.id for user in users], 7)
@@ -103,9 +104,9 @@ def comparisons(draw: st.DrawFn) -> Filter:
 filters: st.SearchStrategy[Filter] = st.recursive(
     comparisons() | st.builds(Known, fields),
     lambda inner: (
-        st.builds(Neither, inner)
-        | st.lists(inner, min_size=2, max_size=3).map(lambda of: Every(tuple(of)))
-        | st.lists(inner, min_size=2, max_size=3).map(lambda of: Either(tuple(of)))
+        st.builds(Not, inner)
+        | st.lists(inner, min_size=2, max_size=3).map(lambda of: All(tuple(of)))
+        | st.lists(inner, min_size=2, max_size=3).map(lambda of: Some(tuple(of)))
     ),
     max_leaves=5,
 )
@@ -149,16 +150,13 @@ async def test_pages_are_cut_out_of_all(storage: Postgres, acme: UUID, twin: UUI
 
 
 async def test_what_each_of_them_is(everybody: list[ScimUser]) -> None:
-    shown = [
-        (user.active, user.role, user.is_member, user.provisioned, user.deactivated_here, user.whole_account, user.description)
-        for user in everybody[:5]
-    ]
+    shown = [(user.active, user.role, user.deactivated_here, user.whole_account, user.description) for user in everybody[:5]]
     assert shown == [
-        (True, Role.MEMBER, True, False, False, False, DESCRIPTIONS[0]),
-        (False, Role.MEMBER, False, False, True, True, DESCRIPTIONS[1]),
-        (True, None, False, True, False, False, DESCRIPTIONS[2]),
-        (False, Role.MEMBER, False, False, True, False, DESCRIPTIONS[3]),
-        (True, Role.MEMBER, True, False, False, False, DESCRIPTIONS[4]),
+        (True, Role.MEMBER, False, False, DESCRIPTIONS[0]),
+        (False, Role.MEMBER, True, True, DESCRIPTIONS[1]),
+        (True, None, False, False, DESCRIPTIONS[2]),
+        (False, Role.MEMBER, True, False, DESCRIPTIONS[3]),
+        (True, Role.MEMBER, False, False, DESCRIPTIONS[4]),
     ]
 
 
@@ -181,10 +179,10 @@ async def test_the_group(storage: Postgres, pool: Pool, acme: UUID, twin: UUID, 
     async with storage.reading() as read:
         assert await read.scim_users.group(acme, None, 100) == inside
         assert await read.scim_users.group(acme, inside[1], 2) == inside[2:4]
-        standings = await read.scim_users.standings(acme, None)
-        assert {each.user_id: each for each in standings} == {
-            user.id: Standing(user.id, user.role, user.deactivated_here, is_platform_owner=False) for user in everybody
-        }
+        every = sorted(everybody, key=lambda user: user.id)
+        expected = [Standing(user.id, user.role, user.deactivated_here, is_platform_owner=False) for user in every]
+        assert await read.scim_users.all_standings(acme, None, 100) == expected
+        assert await read.scim_users.all_standings(acme, every[1].id, 3) == expected[2:5]
         assert await read.scim_users.standings(acme, [everybody[0].id, new_id()]) == [
             Standing(everybody[0].id, Role.MEMBER, is_deactivated=False, is_platform_owner=False)
         ]

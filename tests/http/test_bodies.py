@@ -1,6 +1,7 @@
 """Request bodies: what is JSON, what is not, and how strictly fields are read (security.md G-3, N-3 to N-5; decisions, points 3-5, 24)."""
 
 import json
+import threading
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -12,7 +13,9 @@ from quart_trio import QuartTrio
 
 from core.errors import Invalid
 from core.values import KEEP, Email, EmailInvalid
+from entrypoints.http import bodies
 from entrypoints.http.bodies import (
+    LARGE_BODY,
     MAX_BODY,
     Body,
     BodyInvalid,
@@ -48,6 +51,20 @@ VALUES = st.recursive(
 @given(value=st.dictionaries(PLAIN_TEXT, VALUES), escaped=st.booleans())
 def test_what_json_can_say_is_understood(value: dict[str, Any], escaped: bool) -> None:
     assert decode(json.dumps(value, ensure_ascii=escaped).encode("utf-8")) == value
+
+
+async def test_a_large_body_is_read_beside_everything_else(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[bool] = []
+
+    def decoded(raw: bytes) -> dict[str, Any]:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return decode(raw)
+
+    monkeypatch.setattr(bodies, "decode", decoded)
+    for size, status in ((10, 401), (LARGE_BODY, 401), (MAX_BODY + 1, 413)):
+        answer = await api.post("/api/auth/login", {"email": "ada@example.com", "password": "x" * 128, "more": "y" * size})
+        assert answer.status == status
+    assert threads == [True, False]
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.pool import Pool
 from entrypoints.http.app import describe
+from entrypoints.http.scim_discovery import METHODS
 from ports import Ports
 from tests.builders import Answer, Api, run_sql
 from tests.http.paths import API_KEY, add_ruler, filled, pre_auth_token
@@ -63,8 +64,7 @@ ADDITIVE = {
     "GET /scim/v2/ResourceTypes/{}": "decisions, point 123",
     "GET /scim/v2/Schemas": "decisions, point 123",
     "GET /scim/v2/Schemas/{}": "decisions, point 123",
-    "GET /scim/v2/Me": "decisions, point 123",
-    "POST /scim/v2/Bulk": "decisions, point 123",
+    **{f"{method} /scim/v2/{name}": "decisions, point 123" for method in METHODS for name in ("Me", "Bulk")},
     "GET /auth/authorize": "decisions, point 88: signing people in for applications",
     "POST /auth/authorize": "decisions, point 176: the form of its page",
     "POST /auth/revoke": "decisions, point 35: RFC 7009",

@@ -72,6 +72,21 @@ async def live_sessions(pool: Pool) -> int:
 # Codes
 
 
+async def test_whom_the_directory_of_the_organization_keeps_out_gets_none(acme: Tenant, party: Party, ada: Account, pool: Pool) -> None:
+    """Of a code that was given before, nor for a refresh token (security.md C-5; RFC 6749 section 5.2)."""
+    tokens, code = (await party.exchange(await party.code())).json, await party.code()
+    await run_sql(
+        pool,
+        """insert into scim_users (org_id, user_id, provisioned, deactivated_at, membership_id, joined_at, updated_at)
+           values (%s, %s, false, now(), gen_random_uuid(), now(), now())""",
+        acme.org,
+        ada.id,
+    )
+    assert told(await party.exchange(code)) == (403, "access_denied", "FORBIDDEN")
+    await run_sql(pool, "update sessions set ended_at = now() where service_id is not null")  # as the deactivation does
+    assert told(await party.refresh(tokens["refresh_token"])) == INVALID_GRANT
+
+
 async def test_a_code_is_exchanged_for_tokens_of_the_service(
     party: Party, ada: Account, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:

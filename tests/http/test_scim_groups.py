@@ -223,6 +223,9 @@ PATCHES: list[tuple[list[dict[str, Any]], str]] = [
     ),
     ([{"op": "remove", "path": "members"}, {"op": "add", "path": "members", "value": [{"value": "1"}]}], "1"),
     ([{"op": "replace", "path": "displayName", "value": "x"}], ""),
+    ([{"op": "add", "path": "members", "value": [{"value": "0"}]}, {"op": "replace", "path": "members", "value": None}], ""),
+    ([{"op": "add", "path": "members", "value": [{"value": "0"}]}, {"op": "replace", "value": {"members": None}}], ""),
+    ([{"op": "add", "path": "members", "value": [{"value": "0"}]}, {"op": "add", "path": "members", "value": None}], "0"),
 ]
 
 
@@ -315,6 +318,7 @@ async def test_whoever_says_nothing_of_members_removes_none(acme: Tenant, direct
     for answer in (
         await directory.call("PUT", directory.group_path, renamed),
         await directory.call("PUT", directory.group_path, {}),
+        await directory.call("PUT", directory.group_path, {**renamed, "members": None}),
         await directory.patch_group({"op": "remove", "path": "members", "value": []}),
     ):
         assert answer.status == 200, answer.text

@@ -13,6 +13,7 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from core.scim_schemas import GROUP, GROUP_URN, USER, USER_URN
 from core.scim_tokens import MOST
 from entrypoints.http.app import Edge
+from entrypoints.http.scim_discovery import METHODS
 from tests.builders import Answer, impersonate, make_edge, run_sql
 from tests.fakes.outside import FakeClock
 from tests.http.refusals import BAD, MISSING
@@ -133,8 +134,7 @@ async def test_every_error_is_one_of_scim(directory: Directory) -> None:
         ("TRACE", "/Users", 405),
         ("PUT", "/Users", 405),
         ("DELETE", "/Schemas", 405),
-        ("GET", "/Me", 501),
-        ("POST", "/Bulk", 501),
+        *((method, path, 501) for method in METHODS for path in ("/Me", "/Bulk")),
         ("GET", "/Schemas/x", 404),
         ("GET", "/ResourceTypes/x", 404),
         ("GET", "/Schemas?filter=id+pr", 403),
@@ -142,6 +142,11 @@ async def test_every_error_is_one_of_scim(directory: Directory) -> None:
         ("GET", "/ServiceProviderConfig?filter=id+pr", 403),
         ("GET", "/Users?" + "&".join(f"a{n}=1" for n in range(101)), 400),
         ("GET", "/Users?filter=%ff", 400),
+        ("GET", "/Users?filter=%00", 400),
+        ("GET", "/Users?filter=userName%20eq%20%22%00%22", 400),
+        ("GET", "/Users?attributes=user%00Name", 400),
+        ("GET", "/Groups?excludedAttributes=%00", 400),
+        ("GET", "/Users/%00", 404),
     ):
         assert problem(await directory.call(method, path))[0] == status, path
     for content_type in ("text/plain", "application/x-www-form-urlencoded"):
@@ -152,6 +157,15 @@ async def test_every_error_is_one_of_scim(directory: Directory) -> None:
     assert problem(answer) == (401, None)
     answer = await directory.tenant.api.get("/scim")
     assert problem(answer) == (404, None)
+
+
+async def test_who_is_not_there_is_not_there_whatever_the_body_is(directory: Directory) -> None:
+    for path in (f"/Users/{uuid4()}", "/Users/x", f"/Groups/{uuid4()}"):
+        for method in ("PUT", "PATCH"):
+            assert problem(await directory.call(method, path, {})) == (404, None)
+            assert problem(await directory.call(method, path, {}, content_type="text/plain")) == (404, None)
+            answer = await directory.tenant.api.call(method, f"/scim/v2{path}", raw=b"{", token=directory.token)
+            assert problem(answer) == (404, None)
 
 
 async def test_bodies_have_limits_of_their_own(directory: Directory) -> None:

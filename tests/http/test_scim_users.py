@@ -1,5 +1,7 @@
 """Users of SCIM over HTTP (identity.md sections 2.7, 3 and 4.6; decisions, points 121 to 140; security.md section 10)."""
 
+from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -14,6 +16,7 @@ from core.scim_schemas import USER_URN
 from core.values import Email, digest
 from tests.builders import PASSWORD, Answer, add_account, add_member, deliver, everyone, link, run_sql, sign_in
 from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.http.direct import change_ports
 from tests.http.saml import Traveller
 from tests.saml import add_application, posted
 from tests.scim import GRACE, LIST_URN, PATCH_URN, SCIM_JSON, Directory, directory_of, problem
@@ -130,7 +133,7 @@ async def test_an_address_that_has_an_account_is_refused_whosesoever_it_is(acme:
 
 UNUSABLE: list[Any] = ["", "not an address", "a@b", None, 5, ["a@b.example", "c@d.example"], "a@b.example\x00"]
 NAMELESS: list[Any] = ["Grace", 5, {"givenName": 5}, {"givenName": "x" * 101}]
-NO_ADDRESSES: list[Any] = [5, [5]]
+NO_ADDRESSES: list[Any] = [5, [5], "x", ["ada@acme.example"]]
 BAD_USERS: list[dict[str, Any]] = [
     *({"userName": value} for value in UNUSABLE),
     *({"active": value} for value in ("yes", 1, ["x", "y"])),
@@ -355,6 +358,16 @@ PATCHES: list[tuple[list[dict[str, Any]], dict[str, Any]]] = [
     ([{"op": "remove", "path": "emails"}], {"userName": GRACE}),
     ([{"op": "replace", "path": "displayName", "value": [{"$ref": None, "value": "G"}]}], {"displayName": "G"}),
     ([{"op": "replace", "path": "displayName", "value": ""}], {"displayName": None}),
+    ([{"op": "replace", "path": "displayName", "value": None}], {"displayName": None}),
+    ([{"op": "add", "path": "displayName", "value": None}], {"displayName": None}),
+    ([{"op": "replace", "value": {"displayName": None, "externalId": None}}], {"displayName": None, "externalId": None}),
+    ([{"op": "replace", "path": "name", "value": None}], {"name.familyName": None, "name.givenName": None, "name.formatted": None}),
+    ([{"op": "add", "value": {"name": None}}], {"name.familyName": None, "name.givenName": None, "name.formatted": None}),
+    ([{"op": "replace", "path": "name.givenName", "value": None}], {"name.givenName": None, "name.familyName": "Hopper"}),
+    (
+        [{"op": "replace", "path": "active", "value": None}, {"op": "replace", "value": {"emails": None}}],
+        {"active": True, "userName": GRACE},
+    ),
     ([{"op": "replace", "path": "urn:ietf:params:scim:schemas:core:2.0:User:displayName", "value": "G"}], {"displayName": "G"}),
     ([{"op": "add", "path": "displayName", "value": "A"}, {"op": "remove", "path": "DISPLAYNAME"}], {"displayName": None}),
 ]
@@ -396,6 +409,8 @@ async def test_patches_that_are_none_change_nothing(directory: Directory) -> Non
         ({"op": "replace", "path": "meta.created", "value": "x"}, "mutability"),
         ({"op": "remove", "path": "userName"}, "mutability"),
         ({"op": "replace", "path": "displayName"}, "invalidValue"),
+        ({"op": "replace", "path": "userName", "value": None}, "mutability"),
+        ({"op": "replace", "value": {"userName": None}}, "mutability"),
         ({"op": "replace", "path": "active", "value": "maybe"}, "invalidValue"),
         ({"op": "replace", "path": "userName", "value": "x"}, "invalidValue"),
         ({"op": "replace", "value": "x"}, "invalidValue"),
@@ -670,6 +685,48 @@ async def test_welcomes_are_limited_apart_from_what_people_need_to_get_in(
     await acme.api.post("/api/auth/forgot-password", {"email": GRACE})
     await deliver(acme.ports)
     assert [letter.subject for letter in sent.letters[5:]] == ["Choose a new password - Gatehouse"]
+
+
+async def test_whose_address_a_directory_gives_and_takes_is_told_five_times_an_hour(
+    acme: Tenant, directory: Directory, sent: FakeMailTransport, clock: FakeClock
+) -> None:
+    made = await directory.make()
+    await deliver(acme.ports)
+    for _ in range(7):
+        for email in ("hopper@acme.example", GRACE):
+            assert (await directory.put(made["id"], userName=email)).status == 200
+            await deliver(acme.ports)
+    told = Counter(letter.to for letter in sent.letters[1:])
+    assert told == {GRACE: 5, "hopper@acme.example": 5}
+    clock.advance(timedelta(hours=1))
+    await directory.put(made["id"], userName="hopper@acme.example")
+    await deliver(acme.ports)
+    assert len(sent.letters) == 12
+
+
+async def test_so_many_mails_of_a_directory_go_out_in_a_day_and_the_others_later(
+    app: QuartTrio, acme: Tenant, twin: Tenant, directory: Directory, sent: FakeMailTransport, clock: FakeClock
+) -> None:
+    change_ports(app, policy=replace(acme.ports.policy, invitations_per_day=3))
+    other = await directory_of(twin)
+    made = [(await directory.make(f"p{number}@acme.example"))["id"] for number in range(5)]
+    await directory.put(made[0], userName="p9@acme.example")
+    await other.make("q@twin.example")
+
+    async def delivered() -> list[str]:
+        before = len(sent.letters)
+        await deliver(acme.ports)
+        return sorted(letter.to.partition("@")[0] for letter in sent.letters[before:])
+
+    assert await delivered() == ["p1", "p2", "q"]  # the address of the first one is another by now
+    clock.advance(timedelta(hours=23))
+    assert await delivered() == []
+    clock.advance(timedelta(hours=1, minutes=5))
+    assert await delivered() == ["p0", "p3", "p4"]
+    for user_id in made[:3]:
+        await directory.delete(user_id)
+    assert [(await directory.make(f"r{number}@acme.example"))["active"] for number in range(2)] == [True, True]
+    assert await delivered() == []
 
 
 async def test_activating_counts_against_the_limit(acme: Tenant, directory: Directory) -> None:
