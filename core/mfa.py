@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from core.access import Caller, Person
     from core.accounts import Account
     from ports import Ports
-    from ports.storage import Soon, Transaction
+    from ports.storage import Transaction
+    from ports.storage.soon import Soon
 
 # How long a secret that nobody has confirmed is good for (security.md M-5).
 SETUP_TTL: Final = timedelta(minutes=15)

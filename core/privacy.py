@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from core.accounts import Account
     from core.providers import Provider
     from ports import Ports
-    from ports.storage import PrivacyRead
+    from ports.storage.privacy import PrivacyRead
 
 T = TypeVar("T")
 

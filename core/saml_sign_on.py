@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from core.services import Service
     from core.sessions import Session
     from ports import Ports
-    from ports.storage import Soon, Transaction
+    from ports.storage import Transaction
+    from ports.storage.soon import Soon
 
 PROVIDER: Final = "saml"  # what the records call this way to sign in
 STATE_TTL: Final = timedelta(minutes=15)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from core.access import Member
     from core.organizations import Organization
     from ports import Ports
-    from ports.storage import Soon, Transaction
+    from ports.storage import Transaction
+    from ports.storage.soon import Soon
 
 MOST: Final = 100  # of one organization
 LONGEST: Final = 256  # characters; what is longer is none of our tokens, and is not hashed

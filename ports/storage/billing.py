@@ -1,0 +1,135 @@
+"""What is asked of storage about what the payment provider has said."""
+
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+from core.cancellations import Cancellation
+from core.checkout import Checkout, Customer
+from core.payments import Bought, Facts, Meant
+from core.reconciliation import OpenCheckouts
+from core.subscriptions import SubscribedPlan, Subscription
+from core.values import Keep
+
+
+class Billing(Protocol):
+    """What is known of the payment provider's customers, checkouts and subscriptions."""
+
+    async def is_first(self, event_id: str, now: datetime) -> bool:
+        """Whether this event was not processed before; it is, from now on. Waits for whoever is processing it at the moment."""
+        ...
+
+    async def lock_facts(self, id_: str, now: datetime) -> Facts:
+        """What is known of the subscription of this name at the provider, locked, before anything else is. It need not be known yet."""
+        ...
+
+    async def keep_facts(self, facts: Facts, now: datetime, *, check_at: datetime | Keep | None) -> None:
+        """Write what is locked; and when to ask the provider about it, None for not at all."""
+        ...
+
+    async def end(self, id_: str, now: datetime) -> None:
+        """It is over. Locks it as `lock_facts` does."""
+        ...
+
+    async def claim_check(self, now: datetime, until: datetime) -> str | None:
+        """The one that the provider has been to be asked about for the longest, which falls due again then; None where none is."""
+        ...
+
+    async def check_those_of(self, org_id: UUID | None, customer_id: str, now: datetime) -> None:
+        """Have the provider asked about all that are of this customer and not over; of that organization only, if one is named."""
+        ...
+
+    async def check_waiting_of(self, customer_id: str, now: datetime) -> None:
+        """Have the provider asked about those of this customer that wait for another one to end."""
+        ...
+
+    async def subscription(self, id_: str) -> Subscription | None:
+        """The subscription of ours to that one of the provider's, in the organization that is known to have it."""
+        ...
+
+    async def plan_of_price(self, org_id: UUID, service_id: UUID, price_id: str | None, preferred: UUID) -> SubscribedPlan | None:
+        """The plan of the service that has this price there: the preferred one if it does, one that was not removed, the oldest."""
+        ...
+
+    async def customer(self, org_id: UUID, key: UUID, now: datetime) -> Customer:
+        """As whom the provider knows the organization; where nothing is known, `key` is from now on what it is made with."""
+        ...
+
+    async def renew_customer_key(self, org_id: UUID, key: UUID, new: UUID) -> None:
+        """What the customer is made with from now on, if it was to be made with this key and is not known yet."""
+        ...
+
+    async def keep_customer(self, org_id: UUID, key: UUID, customer_id: str) -> str | None:
+        """Keep the customer that was made with this key, if none is; which one it is. None where the key is another one by now."""
+        ...
+
+    async def is_customer(self, org_id: UUID, customer_id: str) -> bool:
+        """Whether nothing that is stored says that this is another's customer, or that the organization has another one."""
+        ...
+
+    async def link_customer(self, org_id: UUID, customer_id: str, key: UUID, at: datetime, now: datetime) -> bool:
+        """What an event of this time says about whose customer it is; whether that agrees with what is stored."""
+        ...
+
+    async def sync_customer(self, org_id: UUID | None, customer_id: str, user_id: UUID | None, at: datetime) -> bool:
+        """Whom the customer is linked to, unless something newer is known; whether there is such a customer, of that organization if one is
+        named."""
+        ...
+
+    async def forget_customer(self, org_id: UUID | None, customer_id: str, key: UUID, at: datetime, now: datetime) -> bool:
+        """The organization has none any more, and the next one is made with `key`; nor does it get this one by what is older. Whether there
+        was this one, of that organization if one is named."""
+        ...
+
+    async def attach_payment_method(self, customer_id: str, payment_method_id: str, at: datetime, now: datetime) -> bool:
+        """The customer can pay with this, unless something newer is known of it; whether that customer is an organization of ours.
+
+        What an organization pays with is what was attached last of all that still is.
+        """
+        ...
+
+    async def detach_payment_method(self, payment_method_id: str, at: datetime, now: datetime) -> bool:
+        """Nobody can pay with this any more, unless something newer is known of it; whether an organization of ours could."""
+        ...
+
+    async def add_checkout(self, checkout: Checkout, check_at: datetime) -> None: ...
+    async def checkout_begun(self, org_id: UUID, checkout_id: UUID, session_id: str, customer_id: str) -> None: ...
+
+    async def complete_checkout(self, checkout_id: UUID, session_id: str, id_: str, meant: Meant | None, customer_id: str | None) -> bool:
+        """What came of a checkout; false if there is no such checkout, or what is given does not agree with it."""
+        ...
+
+    async def checkout_of(self, id_: str, meant: Meant, price_id: str | None) -> Bought | None:
+        """The checkout that this subscription came of, or might have, at that price if there is a choice; None where no checkout tells."""
+        ...
+
+    async def bought(self, id_: str) -> Meant | None:
+        """What the checkout was for that this subscription came of, if one is known."""
+        ...
+
+    async def checkout_done(self, subscription: Subscription, id_: str) -> None:
+        """Nothing more has to be asked about checkouts of the service by this person, but for those that something else came of."""
+        ...
+
+    async def claim_checkouts(self, now: datetime, until: datetime, since: datetime) -> OpenCheckouts | None:
+        """Those of one customer to ask the provider about, which fall due again then, unless they are older than `since`; None where none
+        is due."""
+        ...
+
+
+class Cancellations(Protocol):
+    """What is to be cancelled at the payment provider. What is removed comes here by itself."""
+
+    async def ask_for(self, cancellation: Cancellation) -> None:
+        """One that stays here, or never came to be here."""
+        ...
+
+    async def claim(self, now: datetime, until: datetime) -> Cancellation | None:
+        """The one that has been due for the longest, which falls due again then; none that has come to be live again here."""
+        ...
+
+    async def claim_of_service(self, org_id: UUID, service_id: UUID, now: datetime, until: datetime, limit: int) -> list[Cancellation]: ...
+
+    async def done(self, cancellation: Cancellation) -> bool:
+        """Whether nobody else had said so before."""
+        ...

@@ -1,0 +1,54 @@
+"""What is asked of storage about single logout (SAML)."""
+
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+from core.saml_logout import Logout, Participation
+
+
+class SamlLogouts(Protocol):
+    """Where sessions of browsers have signed people in to; and logouts under way, which last until they expire, whatever becomes of the
+    services and of the account."""
+
+    async def participations(self, session_id: UUID) -> list[Participation]:
+        """Where a browser's session has signed somebody in to, the first service first."""
+        ...
+
+    async def end_participations(self, session_id: UUID) -> None: ...
+
+    async def keep_participations(self, before: UUID, now_in: UUID) -> None:
+        """What was the session's is this one's now, if both are the same person's."""
+        ...
+
+    async def begin(self, logout: Logout) -> bool:
+        """Keep it, unless the service that asks is not there any more; whether it was kept."""
+        ...
+
+    async def lock(self, browser_hash: bytes, now: datetime) -> Logout | None:
+        """The logout under way in the browser with this cookie, locked until the transaction ends."""
+        ...
+
+    async def mark(self, logout_id: UUID, user_id: UUID | None, now: datetime, *, matched: bool) -> None:
+        """It has been looked at whom a service means: this person's session, if it matched."""
+        ...
+
+    async def mark_partial(self, logout_id: UUID) -> None: ...
+
+    async def add_request(self, logout_id: UUID, request_id: str, to: Participation) -> bool:
+        """Have that service told; False where it is not there any more."""
+        ...
+
+    async def next_request(self, logout_id: UUID, now: datetime) -> tuple[str, Participation] | None:
+        """The next one to send, with its id; each comes once."""
+        ...
+
+    async def take_answer(
+        self, browser_hash: bytes, org_id: UUID, service_id: UUID, request_id: str, now: datetime, *, is_success: bool
+    ) -> bool:
+        """What the service says to a request that was sent with this browser; False where there is none that waits."""
+        ...
+
+    async def end(self, logout_id: UUID) -> bool:
+        """Forget it; whether not everybody said that it was done, or could be told."""
+        ...
