@@ -209,6 +209,7 @@ class Provider(OpenAPIProvider):
 
     def build_paths(self, rule: Rule) -> tuple[dict[str, Any], dict[str, Any]]:
         paths, components = super().build_paths(rule)
+        paths = {path: dict(sorted(operations.items())) for path, operations in paths.items()}  # the methods of a rule are a set
         view = self._app.view_functions[rule.endpoint]
         description: Description | None = getattr(view, _DESCRIPTION, None)
         for path in paths.values():
