@@ -274,8 +274,8 @@ async def _plan(tx: Transaction, whose: Meant | Subscription, price_id: str | No
 async def _change(tx: Transaction, old: Facts, new: Facts, found: ProviderSubscription | None, now: datetime) -> Effect:
     """What follows for a subscription of ours from what is new; `found` is what the event itself says."""
     assert new.org_id is not None, "it has come to be one of ours"
-    organization = await tx.organizations.lock(new.org_id)
-    current = None if organization is None else await tx.subscriptions.lock_of_provider(organization.id, new.id)
+    tx.organizations.lock_soon(new.org_id)  # without it there is no subscription of it
+    current = await tx.subscriptions.lock_of_provider(new.org_id, new.id)
     if current is None:  # removed here, and so it stays
         await tx.billing.keep_facts(replace(new, ended=True), now, check_at=None)
         return Effect.NOT_OURS
@@ -324,7 +324,7 @@ async def _is_of(tx: Transaction, current: Subscription, facts: Facts, found: Pr
         return True
     if (meant.org_id, meant.service_id, meant.user_id) != (current.org_id, current.service_id, current.user_id):
         return False
-    plan = await tx.subscriptions.plan(meant.plan_id)
+    plan = current.plan if meant.plan_id == current.plan.id else await tx.subscriptions.plan(meant.plan_id)
     return plan is None or plan.service_id == current.service_id
 
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.members import COLUMNS as MEMBERSHIP_COLUMNS
 from adapters.postgres.members import to_membership
-from adapters.postgres.statements import Repository, Row
+from adapters.postgres.statements import Repository, Row, Soon
 from adapters.postgres.tiers import COLUMNS as TIER_COLUMNS
 from adapters.postgres.tiers import to_tier
 from adapters.postgres.tombstones import removing_records
@@ -109,6 +109,9 @@ class Organizations(Repository):
     # "for no key update": writers of the organization wait, while rows that merely point to it still come in.
     async def lock(self, org_id: UUID) -> Organization | None:
         return await self._one(to_organization, LOCKED + "%(org_id)s" + LOCK, org_id=org_id)
+
+    def lock_soon(self, org_id: UUID) -> Soon[Organization]:
+        return self._one_soon(to_organization, LOCKED + "%(org_id)s" + LOCK, org_id=org_id)
 
     async def lock_of_invitation(self, token_hash: bytes) -> Organization | None:
         return await self._one(

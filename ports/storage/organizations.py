@@ -8,6 +8,7 @@ from core.access import OrganizationStatus
 from core.governance import ListedOrganization
 from core.organizations import Membership, Organization
 from core.values import Listed
+from ports.storage.soon import Soon
 
 
 class OrganizationsRead(Protocol):
@@ -33,6 +34,10 @@ class Organizations(OrganizationsRead, Protocol):
 
     async def lock(self, org_id: UUID) -> Organization | None:
         """The organization, locked until the transaction ends: the first lock of every transaction that changes something of it."""
+        ...
+
+    def lock_soon(self, org_id: UUID) -> Soon[Organization]:
+        """The same, before the next statement."""
         ...
 
     async def lock_of_invitation(self, token_hash: bytes) -> Organization | None:
