@@ -159,7 +159,7 @@ class AuditFailed(Outage):
 
 
 class ProviderFailed(Outage):
-    """The identity provider failed."""
+    """The identity provider failed. Try again, or sign in in another way."""
 
     code = "OAUTH_ERROR"
 

@@ -45,7 +45,7 @@ class StateUnknown(Invalid):
 
 
 class NotAUser(Forbidden):
-    """You have no access to this application: its organization has to give you some. Ask those who run it."""
+    """You have no access to this application. Ask those who run it, or sign out here and sign in again as somebody who has."""
 
 
 class SomebodyElse(Forbidden):

@@ -63,7 +63,7 @@ class ConsentRefused(Invalid):
 
 
 class AddressMissing(Invalid):
-    """The identity provider has told us no e-mail address of yours. Show it one, or sign in in another way."""
+    """The identity provider has told us no e-mail address of yours that can be used here. Show it one, or sign in in another way."""
 
 
 class AddressTaken(Conflict):

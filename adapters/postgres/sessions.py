@@ -385,7 +385,10 @@ class Sessions(Repository):
                 delete from authorization_codes where org_id = %(org_id)s and user_id = %(user_id)s and session_id is null),
             approvals as (
                 update device_codes d set status = 'denied', session_id = null from sessions a
-                where d.org_id = %(org_id)s and d.status = 'approved' and a.id = d.session_id and a.user_id = %(user_id)s)
+                where d.org_id = %(org_id)s and d.status = 'approved' and a.id = d.session_id and a.user_id = %(user_id)s),
+            sign_ons as (
+                update saml_sign_ons set user_id = null, session_id = null, ticket_hash = null
+                where org_id = %(org_id)s and user_id = %(user_id)s)
             update sessions s set ended_at = %(now)s where {LIVES_IN_ORGANIZATION}""",
             org_id=org_id,
             user_id=user_id,

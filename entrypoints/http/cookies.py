@@ -112,8 +112,8 @@ def forget_old_sign_ons(state: str, response: Response) -> Response:
     """Let the browser keep the cookie of this sign-on, and of others that were never finished those of the newest: with all of them, its
     requests would become too long in the end.
 
-    Browsers send the oldest first (RFC 6265, section 5.4). This cannot be done where a cookie is set, since a form of another site, which
-    begins a sign-on, comes without the others.
+    Browsers send the oldest first (RFC 6265, section 5.4). To do this where a cookie is set is not enough, since a form of another site,
+    which begins a sign-on, comes without the others.
     """
     this, start = _of_state(state), cookie_name(SAML).removesuffix(SAML)
     kinds = [name.removeprefix(start) for name in request.cookies if name.startswith(start)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from pydantic import ValidationError
@@ -177,8 +177,11 @@ def prefers_page(view: Callable[..., Any] | None, path: str, accept: str | None)
     return for_people and accepted.best_match(["text/html", "application/json"]) != "application/json"
 
 
+_FOR_PROGRAMS: Final = ("/api/", "/webhooks/", "/auth/token", "/auth/revoke", "/auth/device/", "/health/", "/.well-known/")
+
+
 def _is_for_people(path: str) -> bool | None:
-    if speaks_scim(path) or path.startswith(("/api/", "/webhooks/", "/auth/token", "/auth/device/", "/health/", "/.well-known/")):
+    if speaks_scim(path) or path.startswith(_FOR_PROGRAMS):
         return False
     return True if path.startswith(("/auth/", "/app/", "/invitations/", "/saml/")) else None
 

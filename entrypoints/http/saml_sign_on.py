@@ -33,7 +33,7 @@ async def _sign_on(org_slug: str, service_slug: str) -> Response:
     # A form of another site comes without our cookies, and our answer may set them all the same: so the page that follows has both.
     response = onward(begun.path)
     cookies.set_saml_cookie(response, begun.state, begun.cookie)
-    return response
+    return cookies.forget_old_sign_ons(begun.state, response)  # also where a browser does not go on
 
 
 @routes.get(f"{PROVIDER}/sso")

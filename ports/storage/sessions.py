@@ -87,7 +87,8 @@ class Sessions(SessionsRead, Protocol):
 
     async def end_in(self, org_id: UUID, user_id: UUID, now: datetime) -> int:
         """End the person's live sessions in this organization, those of its services too; how many they were (security.md S-4). Codes that
-        its applications have not exchanged yet, and devices that wait to be let in, get none any more."""
+        its applications have not exchanged yet, and devices that wait to be let in, get none any more; who has signed in for a sign-on with
+        SAML there, and has not gone on to it, does so again."""
         ...
 
     async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:

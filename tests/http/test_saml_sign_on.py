@@ -560,6 +560,21 @@ async def test_a_sign_in_that_was_ended_meanwhile_is_worth_nothing(api: Api, vis
     assert await refused_with_400(await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
 
 
+async def test_so_is_one_that_the_organization_has_ended(
+    api: Api, visitor: Traveller, shop: Application, ada: Account, acme: Tenant
+) -> None:
+    """The sign-on waits for somebody again (security.md S-4)."""
+    waiting = await visitor.come_from(shop)
+    answer = await log_in(api, waiting)
+    ended = await api.delete(f"{acme.path}/users/{ada.id}/sessions", token=acme.token("owner"))
+    assert ended.status == 200
+    page = await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL))
+    assert '<form method="post" action="/app/sign-in">' in page.text
+    assert not await visitor.is_in()
+    again = await log_in(api, waiting)
+    assert posted(await visitor.open(again.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
+
+
 async def test_a_frontend_cannot_sign_in_for_what_does_not_wait(api: Api, visitor: Traveller, waiting: str, clock: FakeClock) -> None:
     unknown = await log_in(api, f"?saml_state={new_secret()}")
     assert (unknown.status, unknown.code) == (400, "BAD_REQUEST")
