@@ -34,7 +34,9 @@ async def sweeper(ports: Ports, sweep: Sweep, holder: UUID, *, job: str, period:
         if swept:
             log.info("swept", job=job, **swept)
         failed = 0 if swept is None else swept.get(FAILED, 0)
-        pause = min(pause * 2, period * LONGEST_PAUSE) if failed else period
         if failed:
+            pause = min(pause * 2, period * LONGEST_PAUSE)
             log.warning("sweep_held_up", job=job, failed=failed, goes_on_in=pause)
+        else:
+            pause = period
         await trio.sleep(jittered(pause))

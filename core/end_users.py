@@ -118,7 +118,8 @@ async def find(ports: Ports, caller: Member, user_id: UUID) -> Details:
 async def revoke_sessions(ports: Ports, caller: Member, user_id: UUID) -> int:
     """End the person's sessions in the organization, those of its services and those that selected it; how many it were (security.md S-4).
 
-    All other sessions go on. Raises EndUserNotFound, and what organizations.enter raises.
+    With them goes what would begin another one: codes, approvals of devices, sign-ons. All other sessions go on. Raises EndUserNotFound,
+    and what organizations.enter raises.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

@@ -22,7 +22,7 @@ class Policy:
     mails_per_recipient: int = 5  # an hour
     unverified_purge: timedelta = timedelta(days=7)
     invitation_ttl: timedelta = timedelta(days=7)
-    invitations_per_day: int = 1000  # of one organization
+    invitations_per_day: int = 1000  # of one organization, and beside them as many mails of its directory
     auto_approve_organizations: bool = False
     key_environment: Literal["live", "test"] | None = None  # what API keys begin with, besides `sk` (decisions, point 104)
     export_login_events: int = 1000  # the newest, in an export of what is kept about a person (decisions, point 146)

@@ -8,7 +8,8 @@ from core.saml import Certificate, Configuration, Setup
 
 
 class SamlRead(Protocol):
-    """The identity providers of services, looked at. The keys of certificates are sealed: whatever reads one may raise SealBroken."""
+    """The identity providers of services, looked at. The key of a certificate stays sealed until
+    it is asked for, which may raise SealBroken."""
 
     async def configuration(self, org_id: UUID, service_id: UUID) -> Configuration | None: ...
 

@@ -3,17 +3,11 @@ away (decisions, points 165 and 169; security.md N-9)."""
 
 from collections.abc import Iterator
 from datetime import timedelta
-from itertools import pairwise
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
-from uuid import UUID
 
 import pytest
 import structlog
-import trio
-import trio.testing
 
-from actors.sweeper import sweeper
 from adapters.payments import HttpPayments
 from adapters.postgres.pool import Pool
 from core import billing, cancellations, reconciliation
@@ -336,22 +330,3 @@ async def test_who_cannot_be_asked_about_checkouts_and_cancellations_holds_back_
     till.clock.advance(SOON)
     assert await reconcile(ports) == {"failed": 3}
     assert await reconcile(ports) == {"failed": 1, "checkouts": 1}
-
-
-async def test_the_less_it_helps_to_ask_the_longer_is_waited(autojump_clock: trio.testing.MockClock, metrics: FakeMetrics) -> None:
-    outcomes: list[dict[str, int] | None] = [{"failed": 1}, {"failed": 3, "subscriptions": 3}, {"failed": 3}, {}, {"failed": 1}, None, {}]
-    moments: list[float] = []
-
-    async def sweep(_: Ports, __: UUID) -> dict[str, int] | None:
-        moments.append(trio.current_time())
-        if len(moments) > len(outcomes):
-            scope.cancel()
-        return outcomes[len(moments) - 1] if len(moments) <= len(outcomes) else None
-
-    with structlog.testing.capture_logs() as log, trio.CancelScope() as scope:
-        await sweeper(cast("Ports", SimpleNamespace(metrics=metrics)), sweep, new_id(), job="billing_reconciliation", period=60.0)
-    waited = [later - sooner for sooner, later in pairwise(moments)]
-    for pause, given in zip([120, 240, 480, 60, 120, 60, 60], waited, strict=True):
-        assert pause * 0.5 <= given <= pause * 1.5
-    told = [(line["failed"], line["goes_on_in"]) for line in log if line["event"] == "sweep_held_up"]
-    assert told == [(1, 120), (3, 240), (3, 480), (1, 120)]

@@ -2,21 +2,16 @@
 
 from datetime import timedelta
 from functools import partial
-from types import SimpleNamespace
-from typing import cast
-from uuid import UUID
 
 import pytest
 import structlog
 import trio
 import trio.testing
 
-from actors.supervisor import supervise
 from actors.sweeper import sweeper
 from adapters.postgres.pool import Pool
 from core import accounts, housekeeping, mails
 from core.access import SYSTEM, Anonymous
-from core.errors import StorageDown
 from core.mails import MailKind, Outcome
 from core.one_time_tokens import Purpose
 from core.values import Email, digest, new_id
@@ -117,19 +112,3 @@ async def test_the_actor_tells_what_it_removed(ports: Ports, pool: Pool, clock: 
     assert (log[0]["event"], log[0]["job"]) == ("swept", "housekeeping")
     assert log[0]["unverified_accounts"] == 1
     assert [job for job, _ in metrics.jobs] == ["housekeeping"]
-
-
-async def test_after_an_outage_it_goes_on_with_the_lease_that_it_has(autojump_clock: trio.testing.MockClock, metrics: FakeMetrics) -> None:
-    holders: list[UUID] = []
-
-    async def sweep(_: Ports, holder: UUID) -> None:
-        holders.append(holder)
-        if len(holders) < 3:
-            raise StorageDown("away")
-        scope.cancel()
-
-    one = partial(sweeper, cast("Ports", SimpleNamespace(metrics=metrics)), sweep, new_id(), job="housekeeping", period=60.0)
-    with trio.CancelScope() as scope:
-        await supervise("housekeeper", one)
-    assert len(holders) == 3
-    assert len(set(holders)) == 1
