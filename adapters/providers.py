@@ -17,7 +17,7 @@ import structlog
 from adapters.crypto import IdTokenInvalid, KeyUnknown, read_id_token
 from adapters.exchanges import ExchangeFailed, Exchanges, decoded, read
 from core.errors import ProviderFailed
-from core.providers import AuthenticationRequest, FederatedIdentity, Provider, ProviderClient, ProviderTokens
+from core.providers import ASKS_AGAIN, AuthenticationRequest, FederatedIdentity, Provider, ProviderClient, ProviderTokens
 from core.values import Email, EmailInvalid, digest
 from ports.observe import Clock
 
@@ -29,6 +29,7 @@ log = structlog.get_logger("providers")
 DEADLINE: Final = 10.0  # seconds, for all that is asked of a provider about one person, and for the wait until it is one's turn
 AT_ONCE: Final = 50  # so that a provider that keeps us waiting does not pile up sockets
 LONGEST_TOKEN: Final = 16 * 1024
+SKEW: Final = timedelta(minutes=1)  # by which a provider's clock may be behind ours
 KEYS_KEPT: Final = timedelta(hours=1)
 KEYS_ASKED_AGAIN: Final = timedelta(minutes=1)  # at the earliest, for a key that is not among those that are kept
 LONGEST_LIFE: Final = 10 * 365 * 86400  # seconds that a token is good for at most, or the time would be past what a time can be
@@ -102,7 +103,11 @@ class HttpProviders:
         if settings.issuer:
             fields["nonce"] = asking.nonce
         parts = urlsplit(settings.authorize_url)
-        return urlunsplit(parts._replace(query="&".join(filter(None, (parts.query, urlencode(fields))))))
+        configured = parts.query.split("&")
+        if asking.fresh_since is not None and provider in ASKS_AGAIN:
+            fields |= {"prompt": "login", "max_age": "0"}
+            configured = [each for each in configured if each.partition("=")[0] not in ("prompt", "max_age")]
+        return urlunsplit(parts._replace(query="&".join(filter(None, (*configured, urlencode(fields))))))
 
     async def vouch(self, provider: Provider, asking: AuthenticationRequest, code: str) -> FederatedIdentity:
         fields = {
@@ -168,6 +173,8 @@ class HttpProviders:
         settings = self._settings[provider]
         id_token = _token(answer.get("id_token"), "the token endpoint gave no ID token")
         claims = await self._read(provider, talk, id_token, asking)
+        if asking.fresh_since is not None and not _is_fresh(claims, asking.fresh_since):
+            _fail("it let somebody in who was to show again who they are")
         subject, email, verified = claims["sub"], claims.get("email"), claims.get("email_verified")
         if email is None:
             profile = await talk.get(settings.userinfo_url, tokens.access_token)
@@ -178,7 +185,7 @@ class HttpProviders:
         address = _email(email)
         # officesuite says of no address that it was verified, whatever its tokens hold (decisions, point 101).
         asserted = provider is not Provider.OFFICESUITE and verified is True and address is not None
-        return FederatedIdentity(settings.issuer, subject, address, asserted, tokens)
+        return FederatedIdentity(settings.issuer, subject, address, asserted, tokens, is_fresh=asking.fresh_since is not None)
 
     async def _read(self, provider: Provider, talk: "_Conversation", token: str, asking: AuthenticationRequest) -> dict[str, Any]:
         """The ID token's claims. Keys are asked for when none are kept that are young enough, and for one that is unknown once more."""
@@ -262,6 +269,14 @@ def _token(value: object, problem: str) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= LONGEST_TOKEN or not value.isascii() or not value.isprintable():
         _fail(problem)
     return value
+
+
+def _is_fresh(claims: Mapping[str, Any], since: datetime) -> bool:
+    """Whether the person has shown who they are since then; not every provider says when (OpenID Connect Core section 2)."""
+    if "auth_time" not in claims:
+        return True
+    at = claims["auth_time"]
+    return isinstance(at, int | float) and at >= (since - SKEW).timestamp()
 
 
 def _email(value: object) -> Email | None:

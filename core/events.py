@@ -218,7 +218,7 @@ def identity_linked(user_id: UUID, provider: Provider) -> Event:
 
 
 def identity_unlinked(user_id: UUID, provider: Provider, service: ServiceContext | None) -> Event:
-    """A person cannot sign in through this provider any more: to the service, whose organization alone is told, or to the account."""
+    """A person has nothing linked at this provider any more: in the service, whose organization alone is told, or in the account."""
     details = {"provider": provider.value}
     if service is None:
         return Event(CATALOGUE["security.identity.unlinked"], str(user_id), of_person=user_id, details=details)

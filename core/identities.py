@@ -1,8 +1,9 @@
 """Accounts at external identity providers that people have linked to their own, and what tokens came with them (identity.md section 4.2;
 decisions, points 73 to 75 and 77).
 
-An identity is linked in one context: in the account itself, or in a service. A token of the person's own sees and changes the first, one
-that an application has those of its service (security.md J-9).
+An identity is linked in one context: in the account itself, or in a service. A token of the person's own sees the first, one that an
+application has sees and changes those of its service (security.md J-9). Whoever comes with any of them has the whole account in their
+browser, so what a person unlinks in the account is unlinked at all services as well.
 """
 
 from __future__ import annotations
@@ -114,6 +115,12 @@ async def linked(ports: Ports, caller: Person) -> list[LinkedIdentity]:
         return await read.identities.of_person(caller.user_id, _context(caller))
 
 
+async def ways_in(ports: Ports, caller: Person) -> list[Provider]:
+    """The providers through which the caller can sign in: linked in the account, or at services alone."""
+    async with ports.storage.reading() as read:
+        return await read.identities.providers(caller.user_id)
+
+
 async def start_link(ports: Ports, caller: Person, provider_name: str) -> str:
     """The ticket with which the caller's browser can go to the provider and come back with an account to link.
 
@@ -135,7 +142,8 @@ async def start_link(ports: Ports, caller: Person, provider_name: str) -> str:
 
 
 async def unlink(ports: Ports, caller: Person, provider_name: str) -> None:
-    """Unlink what the caller has linked at the provider, and forget its tokens.
+    """Unlink what the caller has linked at the provider, and forget its tokens: in the account and at every service, also what is linked at
+    services alone; for an application, at its service. Nobody who waits for a second factor comes in by what the account has unlinked.
 
     With neither a password nor another identity of the same context the caller could not sign in there again, so that one stays.
     Raises ProviderUnknown, NotLinked, LastWayToSignIn, AccountGone, SessionEnded.
@@ -144,16 +152,26 @@ async def unlink(ports: Ports, caller: Person, provider_name: str) -> None:
     async with ports.storage.transaction(by=caller) as tx:
         # Locked, so that of two that are unlinked at once the second knows of the first.
         account = await enter(tx, caller, now)
-        there = {identity.provider for identity in await tx.identities.of_person(account.id, _context(caller))}
-        if provider not in there:
+        here = {identity.provider for identity in await tx.identities.of_person(account.id, _context(caller))}
+        if provider not in (here if caller.service else await tx.identities.providers(account.id)):
             raise NotLinked
         # A password opens nothing while the address is not verified (security.md A-4).
         has_password = account.password_hash is not None and account.email_verified_at is not None
-        if not has_password and there == {provider}:
+        if not has_password and here <= {provider}:
             raise LastWayToSignIn
-        if not await tx.identities.remove(account.id, _context(caller), provider):
-            raise NotLinked  # any more: its service was deleted at this moment
-        tx.record(events.identity_unlinked(account.id, provider, caller.service))
+        if caller.service is not None:
+            if not await tx.identities.remove(account.id, caller.service.id, provider):
+                raise NotLinked  # any more: its service was deleted at this moment
+            tx.record(events.identity_unlinked(account.id, provider, caller.service))
+            return
+        # One that stayed at some service would go on opening the account: whoever signs in there has the session of a browser.
+        removed = await tx.identities.remove_everywhere(account.id, provider) or refuse(NotLinked)
+        await tx.pre_auths.remove_all(account.id)
+        tx.record(events.identity_unlinked(account.id, provider, None))
+        for service_id in removed:
+            service = None if service_id is None else await tx.services.context_of(service_id)
+            if service is not None:
+                tx.record(events.identity_unlinked(account.id, provider, service))
 
 
 async def provider_token(ports: Ports, caller: Person, provider_name: str) -> ProviderToken:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from core.values import Email
@@ -21,6 +21,10 @@ class Provider(StrEnum):
     CODEHOST = "codehost"
     WEBSUITE = "websuite"
     OFFICESUITE = "officesuite"
+
+
+# Those that can be asked to have people show who they are again (OpenID Connect Core section 3.1.2.1); plain OAuth has no words for it.
+ASKS_AGAIN: Final = frozenset({Provider.WEBSUITE, Provider.OFFICESUITE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,7 @@ class ProviderClient:
 class AuthenticationRequest:
     """What a browser is sent to a provider with, and what it must come back with (RFC 6749 section 4.1.1, RFC 7636, OpenID Connect Core
     section 3.1.2.1). `scopes` are those beyond what identifies the person, None for the platform's default ones (decisions, point 102).
+    With `fresh_since` the person has to show there who they are, and not before that time, in UTC.
     """
 
     client: ProviderClient
@@ -43,6 +48,7 @@ class AuthenticationRequest:
     nonce: str = field(repr=False)
     code_verifier: str = field(repr=False)
     scopes: Sequence[str] | None
+    fresh_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +66,7 @@ class FederatedIdentity:
     """Whom a provider vouches for: the key of an identity is provider, issuer and subject, never an address (security.md O-5).
 
     `email` is None if it says none that can be one; `email_verified` only if it asserts that, which `officesuite` never does (decisions,
-    point 101).
+    point 101). `is_fresh` if the person was to show again who they are, which is never said of `codehost`.
     """
 
     issuer: str
@@ -68,3 +74,4 @@ class FederatedIdentity:
     email: Email | None
     email_verified: bool
     tokens: ProviderTokens
+    is_fresh: bool = False

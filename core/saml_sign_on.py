@@ -17,6 +17,7 @@ from core import events, saml, saml_messages
 from core.access import AddressNotVerified, BrowserSession, OrganizationStatus, Visitor
 from core.errors import Forbidden, Invalid, OrganizationNotActive, SessionEnded, refuse
 from core.login_failures import LoginFailure
+from core.providers import Provider
 from core.saml import IdentityProvider, NameIdFormat, Source
 from core.saml_messages import BY_OTHER_MEANS, BY_PASSWORD, Assertion, AuthnRequest, MessageInvalid, NameId, Response, Status
 from core.sessions import new_session
@@ -58,6 +59,7 @@ class SignOn:
 
     `status` is why it gets no assertion, whoever is signed in; `subject` whom it has to be about, if somebody in particular; and
     `context_class` what it takes to hear of somebody who has signed in with a password, if not the usual.
+    `vouched_for` is for whom an identity provider has vouched for it, having been asked to have them show again who they are.
     `session` is the one in which somebody has signed in for it over the interface, and `ticket_hash` the SHA-256 of what they were given to
     show for that.
     """
@@ -78,6 +80,7 @@ class SignOn:
     user_id: UUID | None = None
     session_id: UUID | None = None
     ticket_hash: bytes | None = None
+    vouched_for: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +178,8 @@ async def go_on(
 ) -> Answer | SignInFirst:
     """What comes of it in this browser, which has this cookie and in which `visitor` is signed in.
 
-    A session that is older than the request is not enough where the service asks for a fresh sign-in; where it asks that nobody is
+    A session that is older than the request is not enough where the service asks for a fresh sign-in, nor one that began with an identity
+    provider, unless that was asked for the person anew; where it asks that nobody is
     bothered, it is told that somebody would have to be: by us, also if that is only to read that they have no access, so that a service
     cannot find out either who has a session here. Exactly one of many at once gets the answer.
 
@@ -193,7 +197,7 @@ async def go_on(
     try:
         if ticket is not None and compare_digest(sign_on.ticket_hash or b"", digest(ticket)):
             return await _after_login(ports, sign_on, provider, caller)
-        if visitor is not None and not (sign_on.force_authn and visitor.browser.created_at <= sign_on.created_at):
+        if visitor is not None and (not sign_on.force_authn or _is_fresh(visitor, sign_on)):
             return await _answer(ports, visitor, provider, sign_on)
     except (SomebodyElse, NotAUser, AddressNotVerified):
         if sign_on.subject is not None:  # whom nobody is who has no name there
@@ -203,6 +207,14 @@ async def go_on(
     if sign_on.is_passive:
         return await _without_assertion(ports, caller, provider, sign_on, Status.NO_PASSIVE)
     return SignInFirst(_continuation(org_slug, service_slug, state))
+
+
+def _is_fresh(visitor: Visitor, sign_on: SignOn) -> bool:
+    """Whether the person has shown who they are since the service asked: a provider in which they are signed in lets anybody in who is at
+    the browser."""
+    if visitor.browser.created_at <= sign_on.created_at:
+        return False
+    return visitor.browser.provider not in frozenset(Provider) or sign_on.vouched_for == visitor.user_id
 
 
 async def _after_login(ports: Ports, sign_on: SignOn, provider: IdentityProvider, caller: Caller) -> Answer:
@@ -420,15 +432,35 @@ async def check_state(ports: Ports, state: str) -> None:
 
 async def service_at(ports: Ports, path: str) -> Service | None:
     """The service that somebody signs in to who goes on at this path of ours, if a sign-on waits there."""
-    start, _, query = path.partition("?")
-    state = dict(parse_qsl(query)).get("saml_state")
+    state = _state_in(path)
     if state is None:
         return None
     async with ports.storage.reading() as read:
         found = await read.saml_sign_ons.waiting(digest(state), ports.clock.now())
-    if found is None or start != saml.path(found[1].org_slug, found[1].slug, "authenticate"):
+    if found is None or path.partition("?")[0] != saml.path(found[1].org_slug, found[1].slug, "authenticate"):
         return None
     return found[0]
+
+
+def _state_in(path: str) -> str | None:
+    return dict(parse_qsl(path.partition("?")[2])).get("saml_state")
+
+
+async def fresh_since(ports: Ports, path: str) -> datetime | None:
+    """Since when somebody has to have shown who they are who goes on at this path of ours; None where no sign-on waits there that asks for
+    a fresh sign-in."""
+    state = _state_in(path)
+    if state is None:
+        return None
+    async with ports.storage.reading() as read:
+        return await read.saml_sign_ons.fresh_since(digest(state), ports.clock.now())
+
+
+async def vouch(tx: Transaction, path: str, user_id: UUID) -> None:
+    """An identity provider that was asked for this person anew has vouched for them, who go on at this path; the account is locked."""
+    state = _state_in(path)
+    if state is not None:
+        await tx.saml_sign_ons.vouch(digest(state), user_id)
 
 
 async def complete(ports: Ports, caller: Caller, state: str, signed_in: SignedIn) -> str:

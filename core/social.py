@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 from uuid import UUID
 
-from core import accounts, device_flow, events, login, oauth, oauth_credentials
+from core import accounts, device_flow, events, login, oauth, oauth_credentials, saml_sign_on
 from core.access import AccountGone, OrganizationStatus, Person, enter
 from core.accounts import Origin
 from core.errors import Conflict, Forbidden, Invalid, OrganizationNotActive, ProviderFailed, refuse
@@ -24,7 +24,7 @@ from core.identities import AlreadyLinked, Identity
 from core.login_failures import LoginFailure
 from core.mails import MailKind, new_mail
 from core.oauth_credentials import ProviderUnknown, provider_named
-from core.providers import AuthenticationRequest, Provider
+from core.providers import ASKS_AGAIN, AuthenticationRequest, Provider
 from core.services import ServiceNotFound
 from core.values import digest, new_id, new_secret
 
@@ -99,8 +99,9 @@ class ProviderState:
 
 async def offered(ports: Ports, after: str, authorization: Authorization | None) -> dict[Provider, str]:
     """Where to go to sign in through which provider, before one goes on to this path of ours, which is a request of an application or not:
-    those where the platform is known, or the application itself."""
-    known = [provider for provider in Provider if ports.providers.knows(provider)]
+    those where the platform is known, or the application itself; and where a fresh sign-in is asked for, those that can be asked for it."""
+    anew = await saml_sign_on.fresh_since(ports, after) is not None
+    known = [provider for provider in Provider if ports.providers.knows(provider) and (provider in ASKS_AGAIN or not anew)]
     own: list[Provider] = []
     if known and authorization is not None and authorization.service is not None:
         async with ports.storage.reading() as read:
@@ -226,6 +227,7 @@ async def _asking(ports: Ports, pending: ProviderState, state: str, browser: str
         nonce=derived("nonce"),
         code_verifier=derived("verifier"),
         scopes=pending.scopes,
+        fresh_since=await saml_sign_on.fresh_since(ports, pending.after),
     )
 
 
@@ -320,6 +322,8 @@ async def _account_of(ports: Ports, pending: ProviderState, whom: FederatedIdent
         await tx.identities.renew(known.id, whom.email, whom.tokens)
     else:
         await tx.identities.add(_identity(pending, whom, account.id, now))
+    if whom.is_fresh:
+        await saml_sign_on.vouch(tx, pending.after, account.id)
     return account
 
 

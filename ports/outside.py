@@ -121,11 +121,13 @@ class IdentityProviders(Protocol):
         ...
 
     def address(self, provider: Provider, asking: AuthenticationRequest) -> str:
-        """Where a browser is sent, to come back to `asking.redirect_uri` with a code."""
+        """Where a browser is sent, to come back to `asking.redirect_uri` with a code. With `asking.fresh_since` those that can be asked to
+        (core.providers.ASKS_AGAIN) have the person show again who they are, whatever the operator's address says."""
         ...
 
     async def vouch(self, provider: Provider, asking: AuthenticationRequest, code: str) -> FederatedIdentity:
-        """Whom the provider vouches for by this code. An ID token is verified for signature, `iss`, `aud`, `nonce` and `exp`.
+        """Whom the provider vouches for by this code. An ID token is verified for signature, `iss`, `aud`, `nonce` and `exp`; and with
+        `asking.fresh_since` for `auth_time`, if it has one, which may be a minute older than that.
 
         Raises ProviderFailed.
         """

@@ -41,6 +41,13 @@ class Identities(SealingRepository):
             service_id=service_id,
         )
 
+    async def providers(self, user_id: UUID) -> list[Provider]:
+        return await self._all(
+            lambda row: Provider(row[0]),
+            "select distinct provider from identities where user_id = %(user_id)s order by provider",
+            user_id=user_id,
+        )
+
     async def token(self, user_id: UUID, service_id: UUID | None, provider: Provider) -> ProviderToken | None:
         return await self._one(
             self._to_token,
@@ -176,7 +183,7 @@ class Identities(SealingRepository):
     async def remove_all(self, user_id: UUID) -> None:
         await self._run("delete from identities where user_id = %(user_id)s", user_id=user_id)
 
-    async def remove(self, user_id: UUID, service_id: UUID | None, provider: Provider) -> bool:
+    async def remove(self, user_id: UUID, service_id: UUID, provider: Provider) -> bool:
         return (
             await self._run(
                 f"delete from identities where {OF_CONTEXT} and provider = %(provider)s",
@@ -185,4 +192,12 @@ class Identities(SealingRepository):
                 provider=provider,
             )
             == 1
+        )
+
+    async def remove_everywhere(self, user_id: UUID, provider: Provider) -> list[UUID | None]:
+        return await self._all(
+            lambda row: row[0],
+            "delete from identities where user_id = %(user_id)s and provider = %(provider)s returning service_id",
+            user_id=user_id,
+            provider=provider,
         )

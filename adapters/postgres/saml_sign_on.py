@@ -17,7 +17,7 @@ from core.services import Service
 LOCK_ACCOUNT: Final = f"select {ACCOUNT} from users u where u.id = %(user_id)s for no key update"
 SIGN_ON: Final = (
     "state_hash, browser_hash, org_id, service_id, request_id, relay_state, force_authn, is_passive, created_at, expires_at, user_id, "
-    "session_id, ticket_hash, status, subject, subject_format, context_class"
+    "session_id, ticket_hash, status, subject, subject_format, context_class, vouched_for"
 )
 FORMER_NAMES: Final = 20  # of one session at one service
 
@@ -40,6 +40,7 @@ def to_sign_on(row: Row) -> SignOn:
         status=None if row[13] is None else Status(row[13]),
         subject=None if row[14] is None else NameId(row[14], NameIdFormat(row[15])),
         context_class=row[16],
+        vouched_for=row[17],
     )
 
 
@@ -97,6 +98,21 @@ class SamlSignOns(Repository):
             where s.state_hash = %(state_hash)s and s.answered_at is null and s.expires_at > %(now)s""",
             state_hash=state_hash,
             now=now,
+        )
+
+    async def fresh_since(self, state_hash: bytes, now: datetime) -> datetime | None:
+        return await self._one(
+            lambda row: row[0],
+            """
+            select created_at from saml_sign_ons
+            where state_hash = %(state_hash)s and force_authn and answered_at is null and expires_at > %(now)s""",
+            state_hash=state_hash,
+            now=now,
+        )
+
+    async def vouch(self, state_hash: bytes, user_id: UUID) -> None:
+        await self._run(
+            "update saml_sign_ons set vouched_for = %(user_id)s where state_hash = %(state_hash)s", state_hash=state_hash, user_id=user_id
         )
 
     async def complete(

@@ -120,7 +120,7 @@ async def account_page() -> Response:
         devices=len(seen),
         trusted=sum(one.trusted for one in seen),
         sessions=live.total,
-        linked=[each.provider.value.title() for each in await identities.linked(ports(), me)],
+        linked=[each.value.title() for each in await identities.ways_in(ports(), me)],
     )
 
 
@@ -369,7 +369,9 @@ async def revoke_device(device_id: str) -> Response:
 
 async def _identities_values() -> dict[str, Any]:
     linked = await identities.linked(ports(), signed_in())
-    can_be = {each for each in Provider if ports().providers.platform_client(each) is not None} - {each.provider for each in linked}
+    of_account = {each.provider for each in linked}
+    elsewhere = set(await identities.ways_in(ports(), signed_in())) - of_account
+    can_be = {each for each in Provider if ports().providers.platform_client(each) is not None} - of_account
     return {
         "linked": [
             {
@@ -381,7 +383,16 @@ async def _identities_values() -> dict[str, Any]:
             }
             for each in linked
         ],
-        "others": [{"name": each.value.title(), "provider": each.value} for each in Provider if each in can_be],
+        "others": [
+            {
+                "name": each.value.title(),
+                "provider": each.value,
+                "can_be_linked": each in can_be,
+                "at_an_application": each in elsewhere,
+            }
+            for each in Provider
+            if each in can_be | elsewhere
+        ],
     }
 
 

@@ -17,6 +17,10 @@ class IdentitiesRead(Protocol):
         """The longest linked first."""
         ...
 
+    async def providers(self, user_id: UUID) -> list[Provider]:
+        """Those at which the person has linked an account anywhere, in the account itself or in whatever service."""
+        ...
+
     async def token(self, user_id: UUID, service_id: UUID | None, provider: Provider) -> ProviderToken | None:
         """What the provider gave, expired or not. Raises SealBroken."""
         ...
@@ -67,6 +71,10 @@ class Identities(IdentitiesRead, Protocol):
         """Those of the account itself, and those of services."""
         ...
 
-    async def remove(self, user_id: UUID, service_id: UUID | None, provider: Provider) -> bool:
-        """Whether there was one."""
+    async def remove(self, user_id: UUID, service_id: UUID, provider: Provider) -> bool:
+        """That of the service; whether there was one."""
+        ...
+
+    async def remove_everywhere(self, user_id: UUID, provider: Provider) -> list[UUID | None]:
+        """Those of all contexts; which these were, None for the account itself."""
         ...

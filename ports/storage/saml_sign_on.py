@@ -21,6 +21,10 @@ class SamlSignOnsRead(Protocol):
         """The service of the sign-on that waits with this state, wherever it was begun and whatever the status of the organization."""
         ...
 
+    async def fresh_since(self, state_hash: bytes, now: datetime) -> datetime | None:
+        """When the sign-on that waits with this state was begun, if it asks for a fresh sign-in."""
+        ...
+
 
 class SamlSignOns(SamlSignOnsRead, Protocol):
     """The same, changed; and by what services know people."""
@@ -33,6 +37,10 @@ class SamlSignOns(SamlSignOnsRead, Protocol):
         self, state_hash: bytes, user_id: UUID, session_id: UUID, ticket_hash: bytes, now: datetime
     ) -> tuple[str, str] | None:
         """Somebody has signed in for the sign-on that waits with this state; the slugs of organization and service, if there is one."""
+        ...
+
+    async def vouch(self, state_hash: bytes, user_id: UUID) -> None:
+        """An identity provider has vouched afresh for this person, and for nobody else, for the sign-on with this state, if any."""
         ...
 
     async def answer(self, org_id: UUID, service_id: UUID, state_hash: bytes, now: datetime) -> bool:

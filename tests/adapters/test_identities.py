@@ -32,7 +32,7 @@ async def token(storage: Postgres, user: UUID, service: UUID | None = None, prov
         return await read.identities.token(user, service, provider)
 
 
-async def remove(storage: Postgres, user: UUID, service: UUID | None = None, provider: Provider = FIRST) -> bool:
+async def remove(storage: Postgres, user: UUID, service: UUID, provider: Provider = FIRST) -> bool:
     return await within(storage, lambda tx: tx.identities.remove(user, service, provider))
 
 
@@ -49,15 +49,29 @@ async def test_identities_are_found_by_person_and_context_together(storage: Post
     ]
     assert await of_person(storage, ada, shop) == [LinkedIdentity(FIRST, "3", None, NOW - DAY)]
     assert await of_person(storage, eve, theirs) == [LinkedIdentity(FIRST, "4", None, NOW)]
-    for user, service in ((ada, theirs), (eve, shop), (eve, None), (uuid4(), None), (ada, uuid4())):
+    for user, service in ((ada, theirs), (eve, shop), (ada, uuid4())):
         assert await of_person(storage, user, service) == []
         assert await remove(storage, user, service) is False
+    assert await of_person(storage, eve) == [] == await of_person(storage, uuid4())
     assert await remove(storage, ada, shop, OTHER) is False
     assert await remove(storage, ada, shop) is True
     assert await of_person(storage, ada, shop) == []
-    assert await remove(storage, ada) is True
-    assert [identity.provider_user_id for identity in await of_person(storage, ada)] == ["2"]
-    assert await run_sql(pool, "select provider_user_id from identities order by 1") == [("2",), ("4",)]
+    assert await run_sql(pool, "select provider_user_id from identities order by 1") == [("1",), ("2",), ("4",)]
+
+
+async def test_those_of_one_provider_are_found_and_go_in_all_contexts(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> None:
+    ada, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
+    shop, theirs = await add_service(pool, acme), await add_service(pool, twin)
+    for user, provider, service in ((ada, FIRST, None), (ada, FIRST, theirs), (ada, OTHER, shop), (eve, FIRST, None), (eve, FIRST, shop)):
+        await add_identity(pool, user, provider, service)
+    async with storage.reading() as read:
+        assert await read.identities.providers(ada) == sorted([FIRST, OTHER])
+        assert await read.identities.providers(eve) == [FIRST]
+        assert await read.identities.providers(uuid4()) == []
+    assert set(await within(storage, lambda tx: tx.identities.remove_everywhere(ada, FIRST))) == {None, theirs}
+    assert await within(storage, lambda tx: tx.identities.remove_everywhere(ada, FIRST)) == []
+    kept = await run_sql(pool, "select user_id, provider, service_id from identities")
+    assert set(kept) == {(ada, OTHER, shop), (eve, FIRST, None), (eve, FIRST, shop)}
 
 
 async def test_all_of_a_person_go_at_once(storage: Postgres, pool: Pool, acme: UUID) -> None:

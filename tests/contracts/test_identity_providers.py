@@ -125,6 +125,22 @@ async def test_scopes_are_those_of_the_service_or_the_default_ones(websuite: Cas
     assert query["scope"] == [" ".join(["openid", "email", *more])]
 
 
+async def test_whoever_has_to_show_again_who_they_are_is_asked_to(openid: Case) -> None:
+    known = openid.server.settings()
+    for said in ("prompt=select", "hd=a%26b&max_age=3600&prompt=none", "prompt=login&prompt=consent", ""):
+        openid.use(authorize_url=f"{known.authorize_url.partition('?')[0]}?{said}".rstrip("?"))
+        address = openid.providers.address(openid.provider, asking(fresh_since=openid.clock.now()))
+        query = parse_qs(urlsplit(address).query, strict_parsing=True)
+        assert (query["prompt"], query["max_age"]) == (["login"], ["0"]), said
+        assert query.get("hd") == (["a&b"] if "hd" in said else None), "what else the operator's address has stays"
+
+
+async def test_codehost_cannot_be_asked(codehost: Case) -> None:
+    query = parse_qs(urlsplit(codehost.providers.address(codehost.provider, asking(fresh_since=codehost.clock.now()))).query)
+    assert (query["prompt"], query.get("max_age")) == (["select"], None)
+    assert not (await codehost.vouched(fresh_since=codehost.clock.now())).is_fresh
+
+
 def test_what_is_not_set_up_is_not_known(clock: FakeClock) -> None:
     providers = HttpProviders({}, clock)
     assert not providers.knows(Provider.WEBSUITE)
@@ -234,7 +250,28 @@ async def test_of_codehosts_addresses_only_the_primary_one_counts(codehost: Case
     assert (await codehost.vouched()).email is None
 
 
+async def test_who_has_shown_again_who_they_are_is_vouched_for_as_such(openid: Case) -> None:
+    now = openid.clock.now()
+    openid.server.signed_in_at = 0.0
+    assert (await openid.vouched(fresh_since=now)).is_fresh
+    assert not (await openid.vouched()).is_fresh
+    openid.server.claims = {"auth_time": int(now.timestamp()) - 59}
+    assert (await openid.vouched(fresh_since=now)).is_fresh, "clocks differ by a little"
+    openid.server.claims = {"auth_time": None}
+    assert (await openid.vouched(fresh_since=now)).is_fresh, "not every provider says when"
+
+
 # What is not believed
+
+
+@pytest.mark.parametrize("at", [0, -61, True, "now", [], {}, float("nan"), float("-inf")])
+async def test_who_was_signed_in_there_before_is_not_vouched_for_as_one_who_has_shown_it_again(openid: Case, at: Any) -> None:
+    now = openid.clock.now()
+    openid.server.claims = {"auth_time": int(now.timestamp()) - 61 if at == -61 else at}
+    with pytest.raises(ProviderFailed, match="who was to show again who they are"):
+        await openid.vouched(fresh_since=now)
+    assert (await openid.vouched()).subject == "4711", "which nobody asks otherwise"
+
 
 NOBODY = "it cannot be spoken to"
 WRONG_TOKENS: dict[str, Answer] = {

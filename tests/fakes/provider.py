@@ -61,6 +61,9 @@ class FakeProvider(FakeServer):
         self.clients = {CLIENT.client_id: CLIENT.client_secret}
         self.refuses: str | None = None
         self.says_iss = True  # RFC 9207
+        self.signed_in_at: float | None = None  # its visitor, some time ago
+        self.asks_again = True  # when it is asked to
+        self.says_auth_time = True
         self.in_form = False  # what its token endpoint speaks
         self.expires_in: int | None = 3600
         self.gives_refresh_token = True
@@ -209,6 +212,9 @@ class FakeProvider(FakeServer):
             "exp": now + 300,
             **_email_claims(consent.person),
         }
+        if self.says_auth_time and "max_age" in consent.query:
+            asked = self.asks_again and consent.query.get("prompt") == "login"
+            claims["auth_time"] = now if asked or self.signed_in_at is None else int(self.signed_in_at)
         changed = {name: value for name, value in {**claims, **self.claims}.items() if value is not None}
         return {"id_token": self.sign(changed)}
 

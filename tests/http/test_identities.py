@@ -205,17 +205,36 @@ async def test_what_is_unlinked_is_gone_and_can_be_linked_again(ada: Person, app
     assert (await ada.link()).status == 200
 
 
-async def test_each_context_unlinks_its_own(ada: Person) -> None:
+async def test_a_service_unlinks_its_own(ada: Person) -> None:
     await ada.gets_password()
     for where in (PLATFORM, SHOP, DESK):
         await ada.has(where=where)
     await ada.has("websuite", DESK)
-    assert refused(await ada.unlink("websuite", SHOP)) == MISSING == refused(await ada.unlink("websuite"))
+    assert refused(await ada.unlink("websuite", SHOP)) == MISSING
     assert (await ada.unlink(where=SHOP)).status == 200
     assert [await ada.providers(where) for where in (PLATFORM, SHOP, DESK)] == [["codehost"], [], ["codehost", "websuite"]]
+
+
+async def test_the_account_unlinks_what_services_have_as_well(ada: Person) -> None:
+    """Whoever signs in at a service has the whole account in their browser."""
+    await ada.gets_password()
+    for where in (PLATFORM, SHOP, DESK):
+        await ada.has(where=where)
+    await ada.has("websuite", DESK)
+    await ada.has("officesuite")
     assert (await ada.unlink()).status == 200
-    assert [await ada.providers(where) for where in (PLATFORM, SHOP)] == [[], []]
-    assert await ada.providers(DESK) == ["codehost", "websuite"]
+    assert [await ada.providers(where) for where in (PLATFORM, SHOP, DESK)] == [["officesuite"], [], ["websuite"]]
+    assert (await ada.unlink("websuite")).status == 200, "although it is not one of the account's own"
+    assert await ada.providers(DESK) == []
+    assert refused(await ada.unlink("websuite")) == MISSING
+
+
+async def test_what_is_linked_at_services_alone_can_be_the_last_way_to_sign_in_too(ada: Person) -> None:
+    await ada.has(where=SHOP)
+    assert refused(await ada.unlink()) == BAD
+    assert await ada.providers(SHOP) == ["codehost"]
+    await ada.has("websuite")
+    assert (await ada.unlink()).status == 200
 
 
 async def test_nobody_unlinks_what_is_somebody_elses(ada: Person) -> None:
@@ -269,6 +288,32 @@ async def test_unlinking_from_a_service_is_told_to_its_organization_alone(ada: P
     assert await twin.recorded() == [("security.identity.unlinked", "user", str(ada.account.id), ada.account.id, details)]
     assert await twin.told() == [("security.identity.unlinked", str(ada.account.id), details)]
     assert (await acme.log(), await acme.told()) == ([], [])
+
+
+async def test_what_services_lose_by_it_is_told_to_the_organization_of_each(ada: Person, acme: Tenant, twin: Tenant) -> None:
+    await ada.gets_password()
+    await ada.has()
+    for where in (SHOP, DESK):
+        await ada.has(where=where)
+    await ada.unlink()
+    name, ada_id = "security.identity.unlinked", str(ada.account.id)
+    for tenant, service in ((acme, "shop"), (twin, "desk")):
+        details = {"provider": "codehost", "service_slug": service}
+        assert await tenant.recorded() == [(name, "user", ada_id, ada.account.id, details)]
+        assert await tenant.told() == [(name, ada_id, details)]
+
+
+async def test_what_is_linked_at_this_moment_is_unlinked_as_well(ada: Person) -> None:
+    """As by a sign-in at a service, which holds the account when the unlinking comes."""
+    await ada.gets_password()
+    await ada.has()
+    locked = ("select 1 from users where id = %s for no key update", (ada.account.id,))
+    row = (ada.account.id, ada.account.id, ada.services[DESK])
+    columns = "id, user_id, service_id, provider, provider_user_id, linked_at"
+    added = (f"insert into identities ({columns}) values (%s, %s, %s, 'codehost', 'x', now())", row)  # noqa: S608
+    answer = await meanwhile(ada.tenants.pool, [locked, added], ada.unlink)
+    assert answer.status == 200
+    assert await run_sql(ada.tenants.pool, "select * from identities") == []
 
 
 async def test_of_two_that_are_unlinked_at_once_one_stays(ada: Person) -> None:

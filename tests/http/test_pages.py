@@ -90,7 +90,7 @@ PAGES: dict[str, dict[str, object]] = {
     "account_identities.html": {
         **OWN,
         "linked": [{"name": "Codehost", "provider": "codehost", "email": None, "subject": "583231", "since": UNTIL}],
-        "others": [{"name": "Websuite", "provider": "websuite"}],
+        "others": [{"name": "Websuite", "provider": "websuite", "can_be_linked": True, "at_an_application": True}],
         "problem": "It is linked already.",
     },
     "account_link.html": {"done": "It was done.", "provider": "Codehost", "address": "https://codehost.example/authorize?state=x"},

@@ -19,13 +19,14 @@ from core.accounts import Account
 from core.providers import Provider
 from entrypoints.http.app import Edge
 from ports import Ports
-from tests.builders import EMAIL, Answer, Api, add_account, add_platform_owner, everyone, make_ports, run_sql, sign_in
+from tests.builders import EMAIL, Answer, Api, add_account, add_platform_owner, everyone, make_ports, meanwhile, run_sql, sign_in
 from tests.fakes.http_server import TRAP, in_json
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.provider import CLIENT, FakeProvider, Person
 from tests.http.refusals import MISSING, refused
 from tests.http.street import Street
-from tests.http.visitor import ACCOUNT, Visitor, form_token, leads_to
+from tests.http.visitor import ACCOUNT, CODE, Visitor, form_token, leads_to
+from tests.mfa import add_mfa
 from tests.services import add_service, sign_in_to
 from tests.tenants import Tenant
 
@@ -71,6 +72,9 @@ class Program:
     async def linked(self) -> list[str]:
         answer = await self.api.get("/api/user/identities", token=self.token)
         return [each["provider_user_id"] for each in answer.json]
+
+    async def unlinks(self) -> Answer:
+        return await self.api.delete(f"/api/user/identities/{self.name}", token=self.token)
 
     async def gets_token(self) -> Answer:
         return await self.api.get(f"/api/provider-token/{self.name}", token=self.token)
@@ -277,6 +281,114 @@ async def test_a_password_that_opens_nothing_is_no_way_to_sign_in(street: Street
     assert (await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)).status == 400
     await run_sql(street.pool, "update users set email_verified_at = now()")
     assert (await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)).status == 303
+
+
+# What was unlinked
+
+
+SHOP, DESK = {"org": "acme", "service": "shop"}, {"org": "twin", "service": "desk"}
+
+
+@pytest.fixture
+async def linked(street: Street, program: Program, app: QuartTrio, acme: Tenant, twin: Tenant) -> Program:
+    """She has linked an account with another address than hers, and signed in with it at services of two organizations."""
+    await add_service(street.pool, acme.org)
+    await add_service(street.pool, twin.org, "desk")
+    street.provider.person = Person(email="x@codehost.example")
+    assert (await street.visitor.open(await opens(street, await program.starts()))).status == 200
+    for service in (SHOP, DESK):
+        await other_browser(street, app).comes_in(**service)
+    return program
+
+
+def other_browser(street: Street, app: QuartTrio) -> Street:
+    return Street(Visitor(app), street.provider, street.pool)
+
+
+@pytest.mark.parametrize("where", [{}, SHOP, DESK], ids=["account", "shop", "desk"])
+async def test_what_was_unlinked_opens_nothing_of_the_account_any_more(
+    street: Street, linked: Program, app: QuartTrio, ada: Account, where: dict[str, str]
+) -> None:
+    assert len(await street.identities()) == 3
+    assert (await linked.unlinks()).status == 200
+    assert await street.identities() == []
+    browser = other_browser(street, app)
+    await browser.comes_in(**where)
+    assert await browser.who() not in (None, ada.id), "it is somebody else's, with an account of their own"
+    assert [row[0] for row in await street.identities()] == ["x@codehost.example"]
+    assert await linked.linked() == []
+
+
+async def test_one_of_a_verified_address_links_itself_again(street: Street, linked: Program, app: QuartTrio, ada: Account) -> None:
+    """Whoever has the mailbox could reset the password as well (decisions, point 64)."""
+    assert (await linked.unlinks()).status == 200
+    street.provider.person = Person()
+    await street.comes_in()
+    assert await street.who() == ada.id
+    assert await linked.linked() == ["4711"]
+
+
+async def test_who_comes_in_while_it_is_unlinked_does_not(street: Street, linked: Program, app: QuartTrio, ada: Account) -> None:
+    browser = other_browser(street, app)
+    back = await browser.leave(**SHOP)
+    locked = ("select 1 from users where id = %s for no key update", (ada.id,))
+    unlinked = ("delete from identities where user_id = %s", (ada.id,))
+    assert (await meanwhile(street.pool, [locked, unlinked], lambda: browser.visitor.open(back))).status == 400
+    assert await browser.who() is None
+    assert await street.identities() == []
+
+
+async def test_of_many_who_come_in_meanwhile_none_does_after_the_answer(
+    street: Street, linked: Program, app: QuartTrio, ada: Account
+) -> None:
+    browsers = [other_browser(street, app) for _ in range(8)]
+    backs = [await browser.leave(**where) for browser, where in zip(browsers, [{}, SHOP, DESK, SHOP] * 2, strict=True)]
+    late: list[Street] = []
+
+    async def act(number: int) -> Answer:
+        if number < len(browsers):
+            return await browsers[number].visitor.open(backs[number])
+        answer = await linked.unlinks()
+        late.append(other_browser(street, app))
+        await late[0].comes_in()
+        return answer
+
+    answers = await everyone(len(browsers) + 1, act)
+    assert answers[-1].status == 200
+    assert {answer.status for answer in answers[:-1]} <= {303, 400}
+    assert await late[0].who() not in (None, ada.id)
+    assert EMAIL not in [row[0] for row in await street.identities()]
+
+
+async def test_who_has_not_shown_the_second_factor_by_then_does_not_come_in(
+    street: Street, linked: Program, app: QuartTrio, ada: Account, ports: Ports
+) -> None:
+    factor = await add_mfa(ports, ada)
+    browser = other_browser(street, app)
+    assert leads_to(await browser.go(**SHOP)).startswith(CODE)
+    assert (await linked.unlinks()).status == 200
+    assert (await browser.visitor.submit(CODE, CODE, code=factor.code())).status == 401
+    assert await browser.who() is None
+
+
+async def test_what_is_linked_at_a_service_alone_opens_the_account_and_is_unlinked_there(
+    street: Street, app: QuartTrio, acme: Tenant
+) -> None:
+    """An account that was born at a service is the person's as much as any other."""
+    await add_service(street.pool, acme.org)
+    await street.comes_in(**SHOP)
+    assert "You can sign in with Codehost." in (await street.visitor.open(ACCOUNT)).text
+    page = await street.visitor.open(PAGE)
+    assert "linked at an application" in page.text
+    assert "not linked" not in page.text
+    assert (await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)).status == 400, "there is no other way in"
+    await run_sql(street.pool, "update users set password_hash = 'x', email = 'hers@example.com' where email = %s", EMAIL)
+    assert leads_to(await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)) == PAGE
+    assert "not linked" in (await street.visitor.open(PAGE)).text
+    assert "There are none." in (await street.visitor.open(ACCOUNT)).text
+    browser, first = other_browser(street, app), await street.who()
+    await browser.comes_in(**SHOP)
+    assert await browser.who() not in (None, first)
 
 
 # The provider's token
