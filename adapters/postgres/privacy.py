@@ -347,7 +347,7 @@ class Privacy(Repository):
             f"""
             with {removed},
             signing_out as (
-                update saml_logouts set relay_state = null, name_id = null, name_id_format = null, session_index = null
+                update saml_logouts set name_id = null, name_id_format = null, session_index = null
                 where user_id = %(user_id)s returning id, created_at),
             nameless as (
                 update saml_logout_requests r set sent_at = coalesce(r.sent_at, l.created_at), name_id = '', session_index = ''
