@@ -125,9 +125,7 @@ async def ask_to_sign_out(
     visitor: Traveller, application: Application, name_id: str, *indexes: str, named: Mapping[str, str] = NOTHING_MORE, **more: str
 ) -> Answer:
     message = logout_request(application, visitor.now(), name_id, *indexes, named=named, ID="_bye")
-    begun = onward(await visitor.open(redirected(f"{application.path}/slo", message, **more)), 302)
-    assert begun == f"{application.path}/slo"
-    return await visitor.open(begun)
+    return await visitor.open(redirected(f"{application.path}/slo", message, **more))
 
 
 async def sign_out(visitor: Traveller, **fields: str) -> Answer:
