@@ -22,9 +22,14 @@ routes = Blueprint("saml_logout", __name__)
 
 async def _logout(org_slug: str, service_slug: str) -> Response:
     try:
-        await saml.check_open(ports(), org_slug, service_slug)
+        return await _heard(org_slug, service_slug)
     except (NotFound, OrganizationNotActive) as closed:
+        # It may close at any time until what it says is kept.
         return await _pass_over(org_slug, service_slug) or refuse(closed)
+
+
+async def _heard(org_slug: str, service_slug: str) -> Response:
+    await saml.check_open(ports(), org_slug, service_slug)
     message = await sent()
     asked, answered = message.document("SAMLRequest"), message.document("SAMLResponse")
     if request.method == "POST":
