@@ -1,13 +1,14 @@
 """Single logout (decisions, point 183; security.md X-9; SAML profiles, section 4.4): whoever signs out, here or at a service, is signed
 out at every service that this browser's session has signed them in to.
 
-The browser goes from service to service, with a cookie that says which logout it is about. No key of a service is known here, so nothing
-that a service says is believed: what ends is the session of the very browser that brings the request, if it is the one that is meant.
+The browser goes from service to service, with a cookie that says which logout it is about; it is in one at a time. No key of a service is
+known here, so nothing that a service says is believed: what ends is the session of the very browser that brings the request, if it is the
+one that is meant. Any page can send the browser here with a request, so one that means nobody here leaves what is under way as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -16,7 +17,7 @@ from uuid import UUID
 from core import saml, saml_messages
 from core.errors import Invalid, refuse
 from core.saml_messages import LogoutRequest, LogoutResponse, MessageInvalid, NameId, Status
-from core.values import digest, new_id, new_secret
+from core.values import digest, new_id
 
 if TYPE_CHECKING:
     from core.access import Caller, Visitor
@@ -53,37 +54,56 @@ class Participation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Logout:
-    """A logout under way. What a service asked for is in the fields that are None where our own page began it, and where that goes
-    on in `after`. Times are UTC.
+class Asker:
+    """Who is to hear how a logout ends: a service, and to which request of its own; or our own page, which goes on in `after`."""
 
-    `name_id` is whom the service names, None where that can be nobody whom it knows from us.
-    `matched` says that it was about the browser's own session, `is_partial` that not every service could be told, or has done it.
-    """
-
-    id: UUID
-    browser_hash: bytes
     org_id: UUID | None = None
     service_id: UUID | None = None
     request_id: str | None = None
     relay_state: str | None = None
-    name_id: NameId | None = None
-    session_indexes: tuple[str, ...] = ()
     after: str | None = None
-    user_id: UUID | None = None
-    begun_at: datetime | None = None
-    matched: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logout:
+    """A logout under way. Times are UTC.
+
+    `is_partial` says that not every service could be told, or has done it.
+    """
+
+    id: UUID
+    browser_hash: bytes
+    asker: Asker
     is_partial: bool = False
     created_at: datetime
     expires_at: datetime
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What a browser shows: the secret by which a logout under way knows it again, and that of its session.
+
+    They are the same one where the logout ended that session, which makes the secret worthless otherwise. So a browser that was sent here
+    several times at once, as by a double click, is known again although it did not take the answer that ended the session.
+    """
+
+    logout: str | None = field(repr=False)
+    session: str | None = field(repr=False)
+
+
 @dataclass(frozen=True, slots=True)
 class GoThere:
-    """Where the browser goes next; after the last step it does not come back for this."""
+    """Where the browser goes next, to come back with this secret; with None nothing is under way in it any more."""
 
     address: str
-    is_last: bool
+    secret: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NobodyMeant:
+    """Where the browser takes the answer that a service has meant nobody here; what is under way in it stays as it is."""
+
+    address: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,54 +117,100 @@ class SignedOut:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A logout that has begun: the path on which the browser goes on, and the cookie that it must have there."""
+    """A logout that has begun: the path on which the browser goes on, and the secret that it must have there."""
 
     path: str
-    cookie: str = field(repr=False)
+    secret: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """The next step is to ask this service."""
+
+    provider: IdentityProvider
+    request_id: str
+    to: Participation
+
+
+@dataclass(frozen=True, slots=True)
+class _Over:
+    """That was all; `provider` is that of the service which waits to hear it, if there is one."""
+
+    is_partial: bool
+    provider: IdentityProvider | None
 
 
 # What services say
 
 
 async def receive_request(
-    ports: Ports, base_url: str, caller: Caller, org_slug: str, service_slug: str, document: bytes, relay_state: str | None
-) -> Started:
-    """Keep that a service wants to have somebody signed out; whose session it is, is looked at when the browser comes with its cookies.
+    ports: Ports,
+    base_url: str,
+    visitor: Visitor | None,
+    caller: Caller,
+    shown: Shown,
+    org_slug: str,
+    service_slug: str,
+    document: bytes,
+    relay_state: str | None,
+) -> GoThere | SignedOut | NobodyMeant:
+    """The first step of the sign-out that a service asks for in this browser, in which `visitor` is signed in.
 
-    Raises NoSloUrl, and what saml.find, check_relay_state and check_said raise.
+    If it means the session that is there, that ends; where another logout is under way, they go on as one, which tells everybody whom
+    either has still to tell. If it means one that the logout under way has ended, it takes that over: it has signed the person out itself,
+    and the others are still to be told. Either way the newest asker hears how it ends, and those before do not, who began by signing the
+    person out. The same message once more leads to where it led before.
+
+    Raises NoSloUrl, Limited as `go_on` does, and what saml.find, check_relay_state and check_said raise.
     """
     provider, now = await _find(ports, org_slug, service_slug), ports.clock.now()
     saml_messages.check_relay_state(relay_state)
     request = await ports.saml.read(document)
     if not isinstance(request, LogoutRequest) or len(request.session_indexes) > MOST_INDEXES:
         raise MessageInvalid
-    saml_messages.check_said(request, provider, saml.address(base_url, provider.service, "slo"), now)
+    service = provider.service
+    saml_messages.check_said(request, provider, saml.address(base_url, service, "slo"), now)
     if provider.slo_url is None:
         raise NoSloUrl
-    cookie, issuer = new_secret(), saml.address(base_url, provider.service)
-    logout = Logout(
-        id=new_id(),
-        browser_hash=digest(cookie),
-        org_id=provider.service.org_id,
-        service_id=provider.service.id,
-        request_id=request.id,
-        relay_state=relay_state,
-        name_id=saml_messages.understood(request.name_id, provider, issuer),
-        # Longer ones are none of ours.
-        session_indexes=tuple(index for index in request.session_indexes if len(index) <= saml_messages.LONGEST_NAME),
-        created_at=now,
-        expires_at=now + LOGOUT_TTL,
-    )
-    async with ports.storage.transaction(by=caller) as tx:
-        if not await tx.saml_logouts.begin(logout):
-            raise saml.SamlOff
-    return Started(saml.path(org_slug, service_slug, "slo"), cookie)
+    asker = Asker(org_id=service.org_id, service_id=service.id, request_id=request.id, relay_state=relay_state)
+    name_id = saml_messages.understood(request.name_id, provider, saml.address(base_url, service))
+
+    def meant(there: Sequence[Participation]) -> list[Participation]:
+        return [
+            part
+            for part in there
+            if part.service_id == service.id
+            and part.session_index in request.session_indexes
+            and name_id is not None
+            and any(name_id.means(name) for name in part.names)
+        ]
+
+    async with ports.storage.transaction(by=visitor or caller) as tx:
+        there = await _participations(tx, visitor)
+        under_way = await _under_way(tx, shown, now)
+        next_step: _Ask | _Over | None = None
+        if visitor is not None and (own := meant(there)):
+            secret, logout = await _leave(tx, visitor, shown, under_way, asker, now)
+            await _ask(tx, logout, visitor, there, own, now)
+            next_step = await _next(tx, logout, now)
+        elif under_way is not None and (own := meant(await tx.saml_logouts.asked(under_way[1].id))):
+            secret, logout = under_way
+            is_same = logout.asker == asker
+            if not is_same:
+                logout = replace(logout, asker=asker)
+                await tx.saml_logouts.hand_over(logout)
+                for part in own:
+                    await tx.saml_logouts.set_done(logout.id, part, now)
+            next_step = await _next(tx, logout, now, once_more=is_same)
+    if next_step is None:
+        return NobodyMeant(await ports.saml.logout_response(provider, request.id, Status.UNKNOWN_PRINCIPAL, relay_state))
+    return await _take(ports, secret, logout, next_step)
 
 
 async def receive_response(
-    ports: Ports, base_url: str, caller: Caller, org_slug: str, service_slug: str, document: bytes, cookie: str | None
+    ports: Ports, base_url: str, caller: Caller, org_slug: str, service_slug: str, document: bytes, secret: str | None
 ) -> str:
-    """Keep what a service says to a request of ours, in the browser with the cookie of that sign-out; the path on which it goes on.
+    """Keep what a service says to a request of ours, in the browser with the secret of that sign-out; the path on which it goes on.
 
     Raises LogoutUnknown, and what saml.find and check_said raise.
     """
@@ -156,7 +222,7 @@ async def receive_response(
     async with ports.storage.transaction(by=caller) as tx:
         service = provider.service
         taken = await tx.saml_logouts.take_answer(
-            digest(cookie or ""), service.org_id, service.id, response.in_response_to, now, is_success=response.is_success
+            digest(secret or ""), service.org_id, service.id, response.in_response_to, now, is_success=response.is_success
         )
         if not taken:
             raise LogoutUnknown
@@ -171,67 +237,44 @@ async def _find(ports: Ports, org_slug: str, service_slug: str) -> IdentityProvi
 # What the browser does
 
 
-async def sign_out(ports: Ports, visitor: Visitor, after: str) -> Started | None:
+async def sign_out(ports: Ports, visitor: Visitor | None, caller: Caller, shown: Shown, after: str) -> Started | None:
     """End the browser's session, at the services as well, and go on to this path in the end; None where it has signed the person in to
-    none that could be told."""
-    now, cookie = ports.clock.now(), new_secret()
-    logout = Logout(
-        id=new_id(),
-        browser_hash=digest(cookie),
-        after=after,
-        user_id=visitor.user_id,
-        begun_at=now,
-        matched=True,
-        created_at=now,
-        expires_at=now + LOGOUT_TTL,
-    )
-    async with ports.storage.transaction(by=visitor) as tx:
-        there = await _leave(tx, visitor, now)
-        told = [found for found in there if found[1] is not None and found[1].slo_url is not None]
+    none that could be told.
+
+    Where another logout is under way they go on as one, and our page is where that ends. Without a session there is only that one, which
+    goes on as it is.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=visitor or caller) as tx:
+        there = await _participations(tx, visitor)
+        under_way = await _under_way(tx, shown, now)
+        asked = [] if under_way is None else await tx.saml_logouts.asked(under_way[1].id)
+        told = [provider for part in (*there, *asked) if (provider := await _open(tx, part.org_id, part.service_id, now)) is not None]
         if not told:
+            if visitor is not None:
+                await _end_session(tx, visitor, now)
             return None
-        await tx.saml_logouts.begin(logout)
-        await _ask(tx, logout, there)
-        first = told[0][1]
-        assert first is not None, "who is told is there"
-    return Started(saml.path(first.service.org_slug, first.service.slug, "slo"), cookie)
+        if visitor is not None:
+            under_way = await _leave(tx, visitor, shown, under_way, Asker(after=after), now)
+            await _ask(tx, under_way[1], visitor, there, (), now)
+        assert under_way is not None, "somebody is told of it"
+    return Started(saml.path(told[0].service.org_slug, told[0].service.slug, "slo"), under_way[0])
 
 
-async def go_on(ports: Ports, cookie: str | None, visitor: Visitor | None, caller: Caller) -> GoThere | SignedOut:
-    """The next step of the logout that this cookie is about, in this browser, in which `visitor` is signed in still.
+async def go_on(ports: Ports, secret: str | None, caller: Caller) -> GoThere | SignedOut:
+    """The next step of the logout under way in the browser with this secret.
 
     A service that was asked and did not send the browser back is not asked again: it has not answered. One that is closed or deleted
     meanwhile is passed over, so it has not answered either; where that is the one that began it, our own page says how it ended.
 
     Raises LogoutUnknown; and Limited where too many documents wait to be signed, in which case the service that was next counts as one
-    that has not answered. LogoutUnknown and NoSloUrl are raised, too, where nobody was signed out, and nobody is there any more to hear it.
+    that has not answered.
     """
     now = ports.clock.now()
-    async with ports.storage.transaction(by=visitor or caller) as tx:
-        logout = await tx.saml_logouts.lock(digest(cookie or ""), now) or refuse(LogoutUnknown)
-        if logout.begun_at is None:
-            logout = await _begin(tx, logout, visitor, now)
-        while (asked := await tx.saml_logouts.next_request(logout.id, now)) is not None:
-            request_id, to = asked
-            provider = await _open(tx, to.org_id, to.service_id, now)
-            if provider is not None and provider.slo_url is not None:
-                break
-            # Its identity provider was closed, or the service deleted, meanwhile.
-        else:
-            is_partial = await tx.saml_logouts.end(logout.id)
-            asker = None
-            if logout.org_id is not None and logout.service_id is not None:
-                asker = await _open(tx, logout.org_id, logout.service_id, now)
-    if asked is not None:
-        assert provider is not None, "it is open"
-        return GoThere(await ports.saml.logout_request(provider, request_id, to.name_id, to.session_index), is_last=False)
-    if asker is None or asker.slo_url is None:
-        if not logout.matched:
-            raise LogoutUnknown if asker is None else NoSloUrl
-        return SignedOut(is_partial, logout.after)
-    assert logout.request_id is not None, "a service has asked"
-    status = Status.UNKNOWN_PRINCIPAL if not logout.matched else Status.PARTIAL_LOGOUT if is_partial else None
-    return GoThere(await ports.saml.logout_response(asker, logout.request_id, status, logout.relay_state), is_last=True)
+    async with ports.storage.transaction(by=caller) as tx:
+        logout = await tx.saml_logouts.lock(digest(secret or ""), now) or refuse(LogoutUnknown)
+        next_step = await _next(tx, logout, now)
+    return await _take(ports, secret, logout, next_step)
 
 
 async def give_way(ports: Ports, before: Visitor, session_id: UUID) -> None:
@@ -241,43 +284,88 @@ async def give_way(ports: Ports, before: Visitor, session_id: UUID) -> None:
         await tx.sessions.end(before.session_id, ports.clock.now())
 
 
-async def _begin(tx: Transaction, logout: Logout, visitor: Visitor | None, now: datetime) -> Logout:
-    """End the browser's session if it is the one that the service means."""
-    matched, meant = False, logout.name_id
-    if visitor is not None and meant is not None:
-        there = await tx.saml_logouts.participations(visitor.session_id)
-        matched = any(
-            part.service_id == logout.service_id
-            and part.session_index in logout.session_indexes
-            and any(meant.means(name) for name in part.names)
-            for part in there
-        )
-    user_id = visitor.user_id if visitor is not None and matched else None
-    if visitor is not None and matched:
-        others = [found for found in await _leave(tx, visitor, now) if found[0].service_id != logout.service_id]
-        await _ask(tx, logout, others)
-    await tx.saml_logouts.mark(logout.id, user_id, now, matched=matched)
-    return replace(logout, matched=matched, begun_at=now)
-
-
-async def _leave(tx: Transaction, visitor: Visitor, now: datetime) -> Sequence[tuple[Participation, IdentityProvider | None]]:
-    """End the browser's session; the services that it has signed the person in to, and their identity providers where these are open."""
-    # Whoever makes the person unknown holds the account: they meet what follows, or this finds no names any more (security.md Y-2).
+async def _participations(tx: Transaction, visitor: Visitor | None) -> list[Participation]:
+    """Where the browser's session has signed the person in to, whose account is held from here on."""
+    if visitor is None:
+        return []
+    # Whoever makes the person unknown holds the account: they meet what follows, or this finds no names any more (security.md Y-2). And of
+    # several who end one session the first finds something here.
     await tx.accounts.lock(visitor.user_id)
-    there = await tx.saml_logouts.participations(visitor.session_id)
+    return await tx.saml_logouts.participations(visitor.session_id)
+
+
+async def _under_way(tx: Transaction, shown: Shown, now: datetime) -> tuple[str, Logout] | None:
+    """The logout under way in this browser, and the secret by which it knows it; locked until the transaction ends."""
+    for secret in (shown.logout, shown.session):
+        if secret is not None and (logout := await tx.saml_logouts.lock(digest(secret), now)) is not None:
+            return secret, logout
+    return None
+
+
+async def _leave(
+    tx: Transaction, visitor: Visitor, shown: Shown, under_way: tuple[str, Logout] | None, asker: Asker, now: datetime
+) -> tuple[str, Logout]:
+    """End the browser's session, by a logout of its own or by the one that is under way. Raises SamlOff."""
+    await _end_session(tx, visitor, now)
+    if under_way is not None:
+        secret, logout = under_way
+        logout = replace(logout, asker=asker, expires_at=now + LOGOUT_TTL)
+        await tx.saml_logouts.hand_over(logout)
+        return secret, logout
+    assert shown.session is not None, "that is how the visitor is known"
+    logout = Logout(id=new_id(), browser_hash=digest(shown.session), asker=asker, created_at=now, expires_at=now + LOGOUT_TTL)
+    if not await tx.saml_logouts.begin(logout):
+        raise saml.SamlOff
+    return shown.session, logout
+
+
+async def _end_session(tx: Transaction, visitor: Visitor, now: datetime) -> None:
     await tx.saml_logouts.end_participations(visitor.session_id)
     await tx.sessions.end(visitor.session_id, now)
-    return [(part, await _open(tx, part.org_id, part.service_id, now)) for part in there]
 
 
-async def _ask(tx: Transaction, logout: Logout, there: Sequence[tuple[Participation, IdentityProvider | None]]) -> None:
-    """Have these services told; those that cannot be make it a logout in part."""
-    for part, provider in there:
-        is_open = provider is not None and provider.slo_url is not None
-        if not (is_open and await tx.saml_logouts.add_request(logout.id, saml_messages.new_id(), part)):
+async def _ask(
+    tx: Transaction, logout: Logout, visitor: Visitor, there: Sequence[Participation], own: Collection[Participation], now: datetime
+) -> None:
+    """Have the services told where the session has signed the person in to, other than the asker's `own`, which is done, and kept so that
+    it can ask again. Those that cannot be told make it a logout in part."""
+    for part in there:
+        is_own = part in own
+        reached = is_own or await _open(tx, part.org_id, part.service_id, now) is not None
+        done_at = now if is_own else None
+        if not (reached and await tx.saml_logouts.add_request(logout.id, saml_messages.new_id(), visitor.user_id, part, done_at)):
             await tx.saml_logouts.mark_partial(logout.id)
 
 
+async def _next(tx: Transaction, logout: Logout, now: datetime, *, once_more: bool = False) -> _Ask | _Over:
+    """Whom to ask next, or `once_more` whoever was asked last and has not answered; if that was all, the logout is over."""
+    asked = await tx.saml_logouts.last_request(logout.id) if once_more else None
+    while asked is not None or (asked := await tx.saml_logouts.next_request(logout.id, now)) is not None:
+        request_id, to = asked
+        if (provider := await _open(tx, to.org_id, to.service_id, now)) is not None:
+            return _Ask(provider, request_id, to)
+        asked = None  # its identity provider was closed, or the service deleted, meanwhile
+    is_partial, asker = await tx.saml_logouts.end(logout.id), logout.asker
+    if asker.org_id is None or asker.service_id is None:
+        return _Over(is_partial, None)
+    return _Over(is_partial, await _open(tx, asker.org_id, asker.service_id, now))
+
+
+async def _take(ports: Ports, secret: str | None, logout: Logout, step: _Ask | _Over) -> GoThere | SignedOut:
+    """Take this step. Raises Limited."""
+    if isinstance(step, _Ask):
+        address = await ports.saml.logout_request(step.provider, step.request_id, step.to.name_id, step.to.session_index)
+        return GoThere(address, secret)
+    asker = logout.asker
+    if step.provider is None:
+        return SignedOut(step.is_partial, asker.after)
+    assert asker.request_id is not None, "a service has asked"
+    status = Status.PARTIAL_LOGOUT if step.is_partial else None
+    return GoThere(await ports.saml.logout_response(step.provider, asker.request_id, status, asker.relay_state), None)
+
+
 async def _open(tx: Transaction, org_id: UUID, service_id: UUID, now: datetime) -> IdentityProvider | None:
+    """The identity provider, if it is open, and the service can be told anything."""
     setup = await tx.saml.setup_of(org_id, service_id)
-    return None if setup is None else saml.opened(setup, now)
+    provider = None if setup is None else saml.opened(setup, now)
+    return None if provider is None or provider.slo_url is None else provider

@@ -346,12 +346,13 @@ class Privacy(Repository):
         await self._write(
             f"""
             with {removed},
-            signing_out as (
-                update saml_logouts set relay_state = null, name_id = null, name_id_format = null, session_index = null
-                where user_id = %(user_id)s returning id, created_at),
+            signing_out as materialized (
+                select l.id, l.created_at from saml_logouts l
+                where l.id in (select logout_id from saml_logout_requests where user_id = %(user_id)s) order by l.id for update),
             nameless as (
-                update saml_logout_requests r set sent_at = coalesce(r.sent_at, l.created_at), name_id = '', session_index = ''
-                from signing_out l where r.logout_id = l.id)
+                update saml_logout_requests r
+                set sent_at = coalesce(r.sent_at, l.created_at), name_id = '', session_index = '', former_names = '{{}}'
+                from signing_out l where r.logout_id = l.id and r.user_id = %(user_id)s)
             select 1""",
             user_id=user_id,
         )

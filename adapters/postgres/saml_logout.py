@@ -6,14 +6,11 @@ from uuid import UUID
 
 from adapters.postgres.statements import Repository, Row
 from core.saml import NameIdFormat
-from core.saml_logout import Logout, Participation
+from core.saml_logout import Asker, Logout, Participation
 from core.saml_messages import NameId
 
-PARTICIPATION: Final = "org_id, service_id, session_index, name_id, name_id_format"
-LOGOUT: Final = (
-    "id, browser_hash, org_id, service_id, request_id, relay_state, name_id, session_index, user_id, begun_at, matched, is_partial, "
-    "created_at, expires_at, after, name_id_format"
-)
+PARTICIPATION: Final = "org_id, service_id, session_index, name_id, name_id_format, former_names"
+LOGOUT: Final = "id, browser_hash, org_id, service_id, request_id, relay_state, after, is_partial, created_at, expires_at"
 
 
 def to_participation(row: Row) -> Participation:
@@ -22,7 +19,7 @@ def to_participation(row: Row) -> Participation:
         service_id=row[1],
         session_index=row[2],
         name_id=NameId(row[3], NameIdFormat(row[4])),
-        former_names=tuple(row[5]) if len(row) > 5 else (),
+        former_names=tuple(row[5]),
     )
 
 
@@ -30,19 +27,10 @@ def to_logout(row: Row) -> Logout:
     return Logout(
         id=row[0],
         browser_hash=row[1],
-        org_id=row[2],
-        service_id=row[3],
-        request_id=row[4],
-        relay_state=row[5],
-        name_id=None if row[6] is None else NameId(row[6], NameIdFormat(row[15])),
-        session_indexes=tuple(row[7] or ()),
-        user_id=row[8],
-        begun_at=row[9],
-        matched=row[10],
-        is_partial=row[11],
-        created_at=row[12],
-        expires_at=row[13],
-        after=row[14],
+        asker=Asker(org_id=row[2], service_id=row[3], request_id=row[4], relay_state=row[5], after=row[6]),
+        is_partial=row[7],
+        created_at=row[8],
+        expires_at=row[9],
     )
 
 
@@ -53,7 +41,7 @@ class SamlLogouts(Repository):
         return await self._all(
             to_participation,
             f"""
-            select {PARTICIPATION}, former_names from saml_sessions where session_id = %(session_id)s order by created_at, service_id""",
+            select {PARTICIPATION} from saml_sessions where session_id = %(session_id)s order by created_at, service_id""",
             session_id=session_id,
         )
 
@@ -77,27 +65,21 @@ class SamlLogouts(Repository):
         return await self._exists(
             f"""
             insert into saml_logouts ({LOGOUT})
-            select %(id)s, %(browser_hash)s, %(org_id)s, %(service_id)s, %(request_id)s, %(relay_state)s, %(name_id)s, %(session_indexes)s,
-                   %(user_id)s, %(begun_at)s, %(matched)s, %(is_partial)s, %(created_at)s, %(expires_at)s, %(after)s, %(name_id_format)s
+            select %(id)s, %(browser_hash)s, %(org_id)s, %(service_id)s, %(request_id)s, %(relay_state)s, %(after)s, %(is_partial)s,
+                   %(created_at)s, %(expires_at)s
             where %(service_id)s::uuid is null
                or exists (select 1 from services v where v.org_id = %(org_id)s and v.id = %(service_id)s)
             returning 1""",
             id=logout.id,
             browser_hash=logout.browser_hash,
-            org_id=logout.org_id,
-            service_id=logout.service_id,
-            request_id=logout.request_id,
-            relay_state=logout.relay_state,
-            name_id=logout.name_id.value if logout.name_id else None,
-            name_id_format=logout.name_id.format if logout.name_id else None,
-            session_indexes=list(logout.session_indexes),
-            user_id=logout.user_id,
-            begun_at=logout.begun_at,
-            matched=logout.matched,
+            org_id=logout.asker.org_id,
+            service_id=logout.asker.service_id,
+            request_id=logout.asker.request_id,
+            relay_state=logout.asker.relay_state,
+            after=logout.asker.after,
             is_partial=logout.is_partial,
             created_at=logout.created_at,
             expires_at=logout.expires_at,
-            after=logout.after,
         )
 
     async def lock(self, browser_hash: bytes, now: datetime) -> Logout | None:
@@ -108,36 +90,63 @@ class SamlLogouts(Repository):
             now=now,
         )
 
-    async def mark(self, logout_id: UUID, user_id: UUID | None, now: datetime, *, matched: bool) -> None:
+    async def hand_over(self, logout: Logout) -> None:
         await self._run(
             """
             update saml_logouts
-            set begun_at = %(now)s, user_id = %(user_id)s, matched = %(matched)s, name_id = null, name_id_format = null,
-                session_index = null
+            set org_id = %(org_id)s, service_id = %(service_id)s, request_id = %(request_id)s, relay_state = %(relay_state)s,
+                after = %(after)s, expires_at = %(expires_at)s
             where id = %(logout_id)s""",
-            logout_id=logout_id,
-            user_id=user_id,
-            now=now,
-            matched=matched,
+            logout_id=logout.id,
+            org_id=logout.asker.org_id,
+            service_id=logout.asker.service_id,
+            request_id=logout.asker.request_id,
+            relay_state=logout.asker.relay_state,
+            after=logout.asker.after,
+            expires_at=logout.expires_at,
         )
 
     async def mark_partial(self, logout_id: UUID) -> None:
         await self._run("update saml_logouts set is_partial = true where id = %(logout_id)s", logout_id=logout_id)
 
-    async def add_request(self, logout_id: UUID, request_id: str, to: Participation) -> bool:
+    async def add_request(self, logout_id: UUID, request_id: str, user_id: UUID, to: Participation, done_at: datetime | None) -> bool:
         return await self._exists(
-            """
-            insert into saml_logout_requests (request_id, logout_id, org_id, service_id, session_index, name_id, name_id_format)
-            select %(request_id)s, %(logout_id)s, v.org_id, v.id, %(session_index)s, %(name_id)s, %(format)s
+            f"""
+            insert into saml_logout_requests (request_id, logout_id, user_id, sent_at, answered_at, {PARTICIPATION})
+            select %(request_id)s, %(logout_id)s, %(user_id)s, %(done_at)s, %(done_at)s,
+                   v.org_id, v.id, %(session_index)s, %(name_id)s, %(format)s, %(former_names)s
             from services v where v.org_id = %(org_id)s and v.id = %(service_id)s
             returning 1""",
             request_id=request_id,
             logout_id=logout_id,
+            user_id=user_id,
+            done_at=done_at,
             org_id=to.org_id,
             service_id=to.service_id,
             session_index=to.session_index,
             name_id=to.name_id.value,
             format=to.name_id.format,
+            former_names=list(to.former_names),
+        )
+
+    async def asked(self, logout_id: UUID) -> list[Participation]:
+        return await self._all(
+            to_participation,
+            f"select {PARTICIPATION} from saml_logout_requests where logout_id = %(logout_id)s order by request_id",
+            logout_id=logout_id,
+        )
+
+    async def set_done(self, logout_id: UUID, part: Participation, now: datetime) -> None:
+        await self._run(
+            """
+            update saml_logout_requests set sent_at = coalesce(sent_at, %(now)s), answered_at = coalesce(answered_at, %(now)s)
+            where logout_id = %(logout_id)s and org_id = %(org_id)s and service_id = %(service_id)s
+              and session_index = %(session_index)s""",
+            logout_id=logout_id,
+            org_id=part.org_id,
+            service_id=part.service_id,
+            session_index=part.session_index,
+            now=now,
         )
 
     async def next_request(self, logout_id: UUID, now: datetime) -> tuple[str, Participation] | None:
@@ -151,6 +160,18 @@ class SamlLogouts(Repository):
             returning request_id, {PARTICIPATION}""",
             logout_id=logout_id,
             now=now,
+        )
+
+    async def last_request(self, logout_id: UUID) -> tuple[str, Participation] | None:
+        # One whose person has become unknown was not sent, or cannot be again.
+        return await self._one(
+            lambda row: (row[0], to_participation(row[1:])),
+            f"""
+            select request_id, {PARTICIPATION} from saml_logout_requests
+            where logout_id = %(logout_id)s and answered_at is null and name_id <> ''
+              and sent_at = (select max(sent_at) from saml_logout_requests where logout_id = %(logout_id)s)
+            order by request_id limit 1""",
+            logout_id=logout_id,
         )
 
     async def take_answer(

@@ -128,7 +128,7 @@ def _of_state(state: str) -> str:
 
 
 def logout_cookie() -> str | None:
-    """What the sign-out under way in this browser is known by."""
+    """What the sign-out under way in this browser is known by: the secret of a session that it has ended."""
     return _secret(LOGOUT)
 
 

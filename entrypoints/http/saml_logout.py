@@ -6,7 +6,7 @@ from quart import Blueprint, Response, request
 
 from core import saml, saml_logout, saml_messages
 from core.errors import NotFound, OrganizationNotActive, refuse
-from core.saml_logout import GoThere, LogoutUnknown
+from core.saml_logout import GoThere, LogoutUnknown, NobodyMeant, Shown, SignedOut
 from core.saml_messages import MessageInvalid
 from entrypoints.http import cookies
 from entrypoints.http.access import ACCOUNT, SIGN_IN, anyone
@@ -22,27 +22,31 @@ routes = Blueprint("saml_logout", __name__)
 
 async def _logout(org_slug: str, service_slug: str) -> Response:
     try:
-        await saml.check_open(ports(), org_slug, service_slug)
+        return await _heard(org_slug, service_slug)
     except (NotFound, OrganizationNotActive) as closed:
+        # It may close at any time until what it says is kept.
         return await _pass_over(org_slug, service_slug) or refuse(closed)
+
+
+async def _heard(org_slug: str, service_slug: str) -> Response:
+    await saml.check_open(ports(), org_slug, service_slug)
     message = await sent()
     asked, answered = message.document("SAMLRequest"), message.document("SAMLResponse")
-    base_url = served().base_url
-    if asked is not None:
-        started = await saml_logout.receive_request(ports(), base_url, caller(), org_slug, service_slug, asked, message.relay_state)
-        response = onward(started.path)
-        cookies.set_logout_cookie(response, started.cookie)
-        return response
-    if answered is not None and request.method == "POST":
-        # A form of another site comes without our cookies, and only the browser that was sent there may bring an answer: so it brings it
-        # once more, by the other binding.
-        query = urlencode({"SAMLResponse": saml_messages.packed_for_redirect(answered)})
-        return onward(f"{saml.path(org_slug, service_slug, 'slo')}?{query}")
-    if answered is not None:
-        cookie = cookies.logout_cookie()
-        return onward(await saml_logout.receive_response(ports(), base_url, caller(), org_slug, service_slug, answered, cookie))
     if request.method == "POST":
-        raise MessageInvalid
+        # A form of another site comes without our cookies, and a message counts only in the browser that is meant: so that brings it once
+        # more, by the other binding.
+        if asked is not None:
+            saml_messages.check_relay_state(message.relay_state)
+            kept = {} if message.relay_state is None else {"RelayState": message.relay_state}
+            fields = {"SAMLRequest": saml_messages.packed_for_redirect(asked), **kept}
+        else:
+            fields = {"SAMLResponse": saml_messages.packed_for_redirect(answered or refuse(MessageInvalid))}
+        return onward(f"{saml.path(org_slug, service_slug, 'slo')}?{urlencode(fields)}")
+    if asked is not None:
+        return await _asked(org_slug, service_slug, asked, message.relay_state)
+    if answered is not None:
+        secret = cookies.logout_cookie()
+        return onward(await saml_logout.receive_response(ports(), served().base_url, caller(), org_slug, service_slug, answered, secret))
     return await _step()
 
 
@@ -63,14 +67,28 @@ async def _pass_over(org_slug: str, service_slug: str) -> Response | None:
         return None
 
 
+async def _asked(org_slug: str, service_slug: str, document: bytes, relay_state: str | None) -> Response:
+    """The first step of the sign-out that an application asks for."""
+    shown = Shown(logout=cookies.logout_cookie(), session=cookies.session_cookie())
+    step = await saml_logout.receive_request(
+        ports(), served().base_url, await visitor(), caller(), shown, org_slug, service_slug, document, relay_state
+    )
+    return onward(step.address) if isinstance(step, NobodyMeant) else await _taken(step)
+
+
 async def _step() -> Response:
     """The next step of the sign-out under way in this browser. Raises LogoutUnknown."""
-    step = await saml_logout.go_on(ports(), cookies.logout_cookie(), await visitor(), caller())
+    return await _taken(await saml_logout.go_on(ports(), cookies.logout_cookie(), caller()))
+
+
+async def _taken(step: GoThere | SignedOut) -> Response:
     if isinstance(step, GoThere):
         response = onward(step.address)
     else:
         response = page_response(render("signed_out.html", is_partial=step.is_partial, onward=with_next(SIGN_IN, step.after or ACCOUNT)))
-    if not isinstance(step, GoThere) or step.is_last:
+    if isinstance(step, GoThere) and step.secret is not None:
+        cookies.set_logout_cookie(response, step.secret)
+    else:
         cookies.clear_logout_cookie(response)
     if await visitor() is None:
         cookies.clear_session_cookie(response)
@@ -92,7 +110,7 @@ async def slo_by_redirect(org_slug: str, service_slug: str) -> Response:
 @routes.post(f"{PROVIDER}/slo")
 @anyone
 @refuses(403)
-@describes_page({303: "On to the page that signs out.", **REFUSALS}, form=["SAMLRequest"])
+@describes_page({303: "On to the same by HTTP-Redirect.", **REFUSALS}, form=["SAMLRequest"])
 async def slo_by_post(org_slug: str, service_slug: str) -> Response:
     """The same by HTTP-POST."""
     return await _logout(org_slug, service_slug)

@@ -14,6 +14,7 @@ from core.errors import Invalid, Limited, Refusal, SessionEnded, Unauthenticated
 from core.limits import FORGOT_PASSWORD, LOGIN, MFA_VERIFICATION
 from core.login import PreAuth, PreAuthInvalid, SignedIn
 from core.mfa import CodeMalformed, CodeWrong
+from core.saml_logout import Shown
 from core.values import Email
 from entrypoints.http import cookies
 from entrypoints.http.access import ACCOUNT, SIGN_IN, anyone
@@ -226,16 +227,16 @@ async def sign_out() -> Response:
     """
     form, cookie = await read_form(), cookies.session_cookie()
     after = safe_next(form.get("next", ACCOUNT))
-    found, started = await visitor(), None
+    found, shown = await visitor(), Shown(logout=cookies.logout_cookie(), session=cookie)
     if cookie is not None and found is not None:
         browser.check_form_token(cookie, form.get("form_token", ""))
-        started = await saml_logout.sign_out(ports(), found, after)
+    started = await saml_logout.sign_out(ports(), found, caller(), shown, after)
     if started is None:
         response = redirect(with_next(SIGN_IN, after))
     else:
         # A page, and no redirect: browsers would not let one that follows a form lead to applications, where our forms do not go.
         response = page_response(render("signing_out.html", onward=started.path))
-        cookies.set_logout_cookie(response, started.cookie)
+        cookies.set_logout_cookie(response, started.secret)
     cookies.clear_session_cookie(response)
     return response
 

@@ -29,18 +29,30 @@ class SamlLogouts(Protocol):
         """The logout under way in the browser with this cookie, locked until the transaction ends."""
         ...
 
-    async def mark(self, logout_id: UUID, user_id: UUID | None, now: datetime, *, matched: bool) -> None:
-        """It has been looked at whom a service means: this person's session, if it matched."""
+    async def hand_over(self, logout: Logout) -> None:
+        """It has another asker, and expires at another time."""
         ...
 
     async def mark_partial(self, logout_id: UUID) -> None: ...
 
-    async def add_request(self, logout_id: UUID, request_id: str, to: Participation) -> bool:
-        """Have that service told; False where it is not there any more."""
+    async def add_request(self, logout_id: UUID, request_id: str, user_id: UUID, to: Participation, done_at: datetime | None) -> bool:
+        """Have that service told of this person, or keep that it has signed them out already; False where it is not there any more."""
+        ...
+
+    async def asked(self, logout_id: UUID) -> list[Participation]:
+        """Whom it is about: all that were told, or will be, or need not be."""
+        ...
+
+    async def set_done(self, logout_id: UUID, part: Participation, now: datetime) -> None:
+        """The service has ended that session itself, so it is not told of it, and no answer is waited for."""
         ...
 
     async def next_request(self, logout_id: UUID, now: datetime) -> tuple[str, Participation] | None:
         """The next one to send, with its id; each comes once."""
+        ...
+
+    async def last_request(self, logout_id: UUID) -> tuple[str, Participation] | None:
+        """The one that was sent last, unless it was answered."""
         ...
 
     async def take_answer(

@@ -73,10 +73,7 @@ class Parties:
             return asked
         told, browser.cookies["gatehouse-session"] = posted(pages[0]), cookie
         request = logout_request(application, now, told.name_id, told.session_index)
-        leaving = sound(await browser.open(redirected(f"{application.path}/slo", request)))
-        if leaving.status != 302:
-            return leaving
-        done = sound(await browser.open(str(leaving.headers["Location"]).removeprefix(BASE_URL)))
+        done = sound(await browser.open(redirected(f"{application.path}/slo", request)))
         answered = parse_qs(urlsplit(done.headers.get("Location", "")).query).get("SAMLResponse")
         if answered is not None and b"UnknownPrincipal" not in inflated(answered[0]):
             browser.cookies["gatehouse-session"] = cookie

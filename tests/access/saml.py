@@ -7,7 +7,7 @@ from adapters.postgres.pool import Pool
 from core.access import SYSTEM
 from core.accounts import Account
 from core.saml import Configuration, NameIdFormat
-from core.saml_logout import LOGOUT_TTL, Logout, Participation
+from core.saml_logout import LOGOUT_TTL, Asker, Logout, Participation
 from core.saml_messages import NameId, Status
 from core.saml_sign_on import STATE_TTL, SignOn
 from core.values import digest, new_id, new_secret
@@ -54,14 +54,13 @@ async def sign_on_with_saml(ports: Ports, pool: Pool, slug: str, org: UUID, serv
     logout = Logout(
         id=new_id(),
         browser_hash=digest(f"browser of {name} leaving"),
-        org_id=org,
-        service_id=service,
-        request_id=f"_logout-{name}",
-        relay_state=f"where {name} leaves for",
-        name_id=NameId(f"leaving {name}", FORMAT),
-        session_indexes=(f"_index-{name}",),
-        after=f"/after/{name}",
-        user_id=user.id,
+        asker=Asker(
+            org_id=org,
+            service_id=service,
+            request_id=f"_logout-{name}",
+            relay_state=f"where {name} leaves for",
+            after=f"/after/{name}",
+        ),
         created_at=now,
         expires_at=now + LOGOUT_TTL,
     )
@@ -72,7 +71,7 @@ async def sign_on_with_saml(ports: Ports, pool: Pool, slug: str, org: UUID, serv
         for name_id in (NameId(f"former {name}", FORMAT), known):
             index = await tx.saml_sign_ons.take_part(session, org, service, f"_index-{name}", name_id, now)
         assert await tx.saml_logouts.begin(logout)
-        part = Participation(org_id=org, service_id=service, session_index=index, name_id=known)
-        assert await tx.saml_logouts.add_request(logout.id, f"_asked-{name}", part)
+        part = Participation(org_id=org, service_id=service, session_index=index, name_id=known, former_names=(f"leaving {name}",))
+        assert await tx.saml_logouts.add_request(logout.id, f"_asked-{name}", user.id, part, None)
         await tx.saml_logouts.next_request(logout.id, now)
     return state

@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID, uuid4
 
@@ -12,7 +11,7 @@ from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres, Transaction
 from core.access import SYSTEM, ServiceContext
 from core.saml import Configuration, NameIdFormat
-from core.saml_logout import LOGOUT_TTL, Logout, Participation
+from core.saml_logout import LOGOUT_TTL, Asker, Logout, Participation
 from core.saml_messages import NameId, Status
 from core.saml_sign_on import STATE_TTL, SignOn
 from core.values import digest
@@ -83,16 +82,7 @@ async def given(storage: Postgres, pool: Pool, shop: ServiceContext) -> Given:
     logout = Logout(
         id=uuid4(),
         browser_hash=LEAVING,
-        org_id=shop.org_id,
-        service_id=shop.id,
-        request_id="_leave",
-        relay_state="bye",
-        name_id=NAME,
-        session_indexes=("_index",),
-        after="/app/account",
-        user_id=ada.id,
-        begun_at=NOW,
-        matched=True,
+        asker=Asker(org_id=shop.org_id, service_id=shop.id, request_id="_leave", relay_state="bye", after="/app/account"),
         created_at=NOW,
         expires_at=NOW + LOGOUT_TTL,
     )
@@ -106,7 +96,7 @@ async def given(storage: Postgres, pool: Pool, shop: ServiceContext) -> Given:
         assert await tx.saml_sign_ons.name_of(shop.org_id, shop.id, ada.id, NAME.value, NOW) == NAME.value
         assert await tx.saml_sign_ons.take_part(browser.id, shop.org_id, shop.id, "_index", NAME, NOW) == "_index"
         assert await tx.saml_logouts.begin(logout)
-        assert await tx.saml_logouts.add_request(logout.id, "_request", part)
+        assert await tx.saml_logouts.add_request(logout.id, "_request", ada.id, part, None)
     return Given(storage, pool, shop, ada.id, browser.id, sign_on, logout, part)
 
 
@@ -301,10 +291,15 @@ async def test_every_field_of_a_logout_is_kept_for_its_browser(given: Given) -> 
 
 async def test_a_logout_at_a_service_that_is_not_the_organizations_is_not_kept(given: Given, foreign: ServiceContext) -> None:
     for org_id, service_id in ((given.service.org_id, foreign.id), (foreign.org_id, given.service.id), (foreign.org_id, uuid4())):
-        other = replace(given.logout, id=uuid4(), browser_hash=digest("other"), org_id=org_id, service_id=service_id)
+        other = replace(
+            given.logout, id=uuid4(), browser_hash=digest("other"), asker=Asker(org_id=org_id, service_id=service_id, request_id="_x")
+        )
         assert not await given.unchanged_by(lambda tx, other=other: tx.saml_logouts.begin(other))  # type: ignore[misc]
         part = replace(given.part, org_id=org_id, service_id=service_id)
-        assert not await given.unchanged_by(lambda tx, part=part: tx.saml_logouts.add_request(given.logout.id, "_other", part))  # type: ignore[misc]
+        added = await given.unchanged_by(
+            lambda tx, part=part: tx.saml_logouts.add_request(given.logout.id, "_other", given.user, part, None)  # type: ignore[misc]
+        )
+        assert not added
 
 
 async def test_each_request_is_sent_once_and_to_whom_it_is_for(given: Given) -> None:
@@ -339,9 +334,48 @@ async def test_only_the_service_that_was_asked_answers_and_in_the_browser_that_w
 
 
 async def test_another_logout_stays_as_it_is(given: Given) -> None:
-    later = given.logout.created_at + timedelta(minutes=1)
-    await given.unchanged_by(lambda tx: tx.saml_logouts.mark(uuid4(), None, later, matched=False))
+    other = replace(given.logout, id=uuid4(), asker=Asker(after="/"))
+    await given.unchanged_by(lambda tx: tx.saml_logouts.hand_over(other))
+    await given.unchanged_by(lambda tx: tx.saml_logouts.set_done(other.id, given.part, NOW))
+    assert await given.unchanged_by(lambda tx: tx.saml_logouts.asked(other.id)) == []
+    assert await given.unchanged_by(lambda tx: tx.saml_logouts.last_request(other.id)) is None
     await given.unchanged_by(lambda tx: tx.saml_logouts.mark_partial(uuid4()))
     assert not await given.unchanged_by(lambda tx: tx.saml_logouts.end(uuid4()))
     assert await within(given.storage, lambda tx: tx.saml_logouts.end(given.logout.id)), "nobody has answered"
     assert await run_sql(given.pool, "select 1 from saml_logout_requests") == []
+
+
+async def test_whoever_takes_a_logout_over_hears_how_it_ends(given: Given) -> None:
+    taken = replace(given.logout, asker=Asker(after="/elsewhere"), expires_at=NOW + 2 * LOGOUT_TTL)
+    await within(given.storage, lambda tx: tx.saml_logouts.hand_over(taken))
+    assert await within(given.storage, lambda tx: tx.saml_logouts.lock(LEAVING, NOW + LOGOUT_TTL)) == taken
+
+
+async def test_what_is_done_is_neither_asked_nor_waited_for(given: Given, desk: ServiceContext, foreign: ServiceContext) -> None:
+    for org_id, service_id in elsewhere(given, desk, foreign):
+        part = replace(given.part, org_id=org_id, service_id=service_id)
+        await given.unchanged_by(lambda tx, part=part: tx.saml_logouts.set_done(given.logout.id, part, NOW))  # type: ignore[misc]
+    other_session = replace(given.part, session_index="_other")
+    await given.unchanged_by(lambda tx: tx.saml_logouts.set_done(given.logout.id, other_session, NOW))
+    await within(given.storage, lambda tx: tx.saml_logouts.set_done(given.logout.id, given.part, NOW))
+    done = replace(given.part, org_id=foreign.org_id, service_id=foreign.id, former_names=("_before",))
+    assert await within(given.storage, lambda tx: tx.saml_logouts.add_request(given.logout.id, "_done", given.user, done, NOW))
+    assert await within(given.storage, lambda tx: tx.saml_logouts.asked(given.logout.id)) == [done, given.part]
+    assert await given.unchanged_by(lambda tx: tx.saml_logouts.next_request(given.logout.id, NOW)) is None
+    assert not await within(given.storage, lambda tx: tx.saml_logouts.end(given.logout.id))
+
+
+async def test_the_request_that_was_sent_last_can_be_sent_again_until_it_is_answered(given: Given, foreign: ServiceContext) -> None:
+    part = replace(given.part, org_id=foreign.org_id, service_id=foreign.id)
+    await within(given.storage, lambda tx: tx.saml_logouts.add_request(given.logout.id, "_z", given.user, part, None))
+
+    async def last() -> object:
+        return await given.unchanged_by(lambda tx: tx.saml_logouts.last_request(given.logout.id))
+
+    assert await last() is None
+    await within(given.storage, lambda tx: tx.saml_logouts.next_request(given.logout.id, NOW))
+    assert await last() == ("_request", given.part)
+    await within(given.storage, lambda tx: tx.saml_logouts.next_request(given.logout.id, NOW + SECOND))
+    assert await last() == ("_z", part)
+    await within(given.storage, lambda tx: tx.saml_logouts.set_done(given.logout.id, part, NOW + SECOND))
+    assert await last() is None, "and nobody asks the one before it again"

@@ -1,6 +1,6 @@
 """Browsers that applications send to be signed in, and out."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qs
@@ -13,12 +13,25 @@ from core.accounts import Account
 from ports import Ports
 from tests.builders import BASE_URL, EMAIL, PASSWORD, Answer
 from tests.http.visitor import SIGN_IN, Visitor, form_token, leads_to
-from tests.saml import NS, Application, Posted, add_application, authn_request, encoded, inflated, logout_request, posted, redirected
+from tests.saml import (
+    NS,
+    Application,
+    Posted,
+    add_application,
+    authn_request,
+    encoded,
+    inflated,
+    logout_request,
+    logout_response,
+    posted,
+    redirected,
+)
 from tests.services import add_service_user
 from tests.tenants import Tenant
 
 ELSEWHERE = b"https://shop.example.com"
 NOTHING_MORE: Mapping[str, str] = MappingProxyType({})
+Meanwhile = Callable[[Application], Awaitable[object]]
 STATUS = "urn:oasis:names:tc:SAML:2.0:status:"
 
 
@@ -112,10 +125,62 @@ async def ask_to_sign_out(
     visitor: Traveller, application: Application, name_id: str, *indexes: str, named: Mapping[str, str] = NOTHING_MORE, **more: str
 ) -> Answer:
     message = logout_request(application, visitor.now(), name_id, *indexes, named=named, ID="_bye")
-    begun = onward(await visitor.open(redirected(f"{application.path}/slo", message, **more)), 302)
-    assert begun == f"{application.path}/slo"
-    return await visitor.open(begun)
+    return await visitor.open(redirected(f"{application.path}/slo", message, **more))
 
 
 async def sign_out(visitor: Traveller, **fields: str) -> Answer:
     return await visitor.submit("/app/sign-out", **fields)
+
+
+class Walk:
+    """A browser that is signed in to applications, is signed out, and goes from one to the next of them as it is told."""
+
+    def __init__(self, visitor: Traveller, *applications: Application) -> None:
+        self.visitor = visitor
+        self.applications = {application.slug: application for application in applications}
+        self.told: list[str] = []
+
+    async def sign_in(self) -> dict[str, Any]:
+        await self.visitor.sign_in()
+        return {slug: await self.visitor.sign_on(application) for slug, application in self.applications.items()}
+
+    async def begin(self, asker: Application | None) -> Answer:
+        """The first step of a sign-out that this application begins, or our own page."""
+        sessions = await self.sign_in()
+        if asker is not None:
+            session = sessions[asker.slug]
+            return await ask_to_sign_out(self.visitor, asker, session.name_id, session.session_index, RelayState="there")
+        await sign_out(self.visitor)
+        return await self.visitor.open(f"{next(iter(self.applications.values())).path}/slo")
+
+    def asked(self, step: Answer) -> tuple[Application, str] | None:
+        """Which application the browser was sent to, and what it is to answer."""
+        if step.status != 302 or (said := Said(onward(step))).kind != "LogoutRequest":
+            return None
+        application = self.applications[said.url.split("//")[1].partition(".")[0]]
+        return application, said.root.get("ID")
+
+    async def back(self, application: Application, id_: str) -> Answer:
+        """The step after this application has said that it is done."""
+        done = logout_response(application, self.visitor.now(), id_)
+        step = await self.visitor.open(redirected(f"{application.path}/slo", done, "SAMLResponse"))
+        while step.status == 302 and onward(step).startswith("/"):
+            step = await self.visitor.open(onward(step))
+        return step
+
+    async def walk(self, step: Answer, happens: Meanwhile | None = None) -> Answer:
+        """The last step. What happens does while the browser is at the first application, which is told by then."""
+        while (asked := self.asked(step)) is not None:
+            application, id_ = asked
+            self.told.append(application.slug)
+            if happens is not None:
+                await happens(application)
+                happens = None
+            step = await self.back(application, id_)
+        return step
+
+
+def statuses(step: Answer, asker: Application) -> list[str]:
+    said = Said(onward(step))
+    assert (said.url, said.kind, said.query["RelayState"]) == (asker.configuration.slo_url, "LogoutResponse", "there")
+    return said.statuses

@@ -57,8 +57,7 @@ async def test_signing_in_and_out(kind: type[ServiceProvider], visitor: Travelle
     assert found.relay_state == "there & back"
     arrived = service.take(found.document)
     assert arrived == Arrived(EMAIL, found.session_index, {"email": [EMAIL], "id": [str(ada.id)]})
-    bye = onward(await visitor.open(service.sign_out(arrived).removeprefix(BASE_URL)))
-    service.signed_out(onward(await visitor.open(bye)))
+    service.signed_out(onward(await visitor.open(service.sign_out(arrived).removeprefix(BASE_URL))))
     assert not await visitor.is_in()
 
 
