@@ -98,6 +98,7 @@ class Sealed(StrEnum):
     MFA_SECRETS = "mfa.secret"
     WEBHOOK_SECRETS = "webhooks.secret"
     FORMER_WEBHOOK_SECRETS = "former_webhook_secrets.secret"
+    INVOICE_PAGES = "billing_facts.action_page"
 
 
 async def in_batches(

@@ -139,7 +139,8 @@ class Facts:
     """The newest that is known of a subscription at the provider. Times are UTC, those ending in `_at` are the events'.
 
     `paid` has the periods that were paid for, the newest first, without those that a newer one outlasts. `org_id` is the organization of
-    ours whose subscription it has become. One that has `ended` was cancelled, there or here, and that is final for this id.
+    ours whose subscription it has become. One that has `ended` was cancelled, there or here, and that is final for this id. `action_page`
+    opens to whoever has it, so it is there no longer than nobody can be told, and there is something to complete.
     """
 
     id: str
@@ -154,6 +155,7 @@ class Facts:
     paid: tuple[Paid, ...] = ()
     failed_at: datetime | None = None
     action_at: datetime | None = None  # when somebody was to complete a payment
+    action_page: str | None = field(default=None, repr=False)  # and where, if the provider says so
     latest: Latest | None = None
     ended: bool = False
 
@@ -161,7 +163,7 @@ class Facts:
         """With what the provider has. That it is over counts whenever it comes: nothing follows that."""
         ended = self.ended or deleted or found.is_over
         if self.object_at is not None and (at, not at_creation) < (self.object_at, not self.at_creation):
-            return replace(self, ended=ended)
+            return replace(self, ended=ended)._without_idle_page()
         return replace(
             self._with_latest(Latest.OBJECT, at, at_creation=at_creation),
             customer_id=found.customer_id or self.customer_id,
@@ -171,7 +173,7 @@ class Facts:
             price_id=found.price_id,
             period_end=found.period_end,
             ended=ended,
-        )
+        )._without_idle_page()
 
     def with_payment(self, at: datetime, until: datetime | None) -> Facts:
         """With an invoice that was paid, for a period until then. A shorter one takes nothing away from a longer one."""
@@ -179,7 +181,7 @@ class Facts:
             self._with_latest(Latest.PAID, at),
             paid_at=at if self.paid_at is None else max(at, self.paid_at),
             paid=self.paid if until is None else _lasting((*self.paid, Paid(at, until))),
-        )
+        )._without_idle_page()
 
     def with_failure(self, at: datetime) -> Facts:
         """With an invoice that was not paid."""
@@ -187,9 +189,15 @@ class Facts:
             return self
         return replace(self._with_latest(Latest.FAILED, at), failed_at=at)
 
-    def with_action(self, at: datetime) -> Facts:
-        """With a payment that somebody has to complete."""
-        return replace(self, action_at=at if self.action_at is None else max(at, self.action_at))
+    def with_action(self, at: datetime, page: str | None) -> Facts:
+        """With a payment that somebody has to complete, there. Once it is one of ours, they are told at once, and no page is kept."""
+        if self.action_at is not None and at < self.action_at:
+            return self
+        return replace(self, action_at=at, action_page=page)._without_idle_page()
+
+    def as_of(self, org_id: UUID) -> Facts:
+        """From when there is a subscription of that organization for it."""
+        return replace(self, org_id=org_id)._without_idle_page()
 
     @property
     def is_trial(self) -> bool:
@@ -199,6 +207,9 @@ class Facts:
     def waits_for_action(self) -> bool:
         """Whether there is a payment to complete, as far as is known."""
         return self.action_at is not None and not self.ended and (self.paid_at is None or self.paid_at <= self.action_at)
+
+    def _without_idle_page(self) -> Facts:
+        return self if self.waits_for_action and self.org_id is None else replace(self, action_page=None)
 
     def _with_latest(self, latest: Latest, at: datetime, *, at_creation: bool = False) -> Facts:
         match self.latest:

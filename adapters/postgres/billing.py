@@ -4,7 +4,9 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.statements import Repository, Row
+import structlog
+
+from adapters.postgres.statements import Repository, Row, SealingRepository
 from adapters.postgres.subscriptions import PLAN, to_plan, to_subscription
 from adapters.postgres.subscriptions import STORED_COLUMNS as SUBSCRIPTION
 from core.cancellations import Cancellation
@@ -13,11 +15,14 @@ from core.payments import Bought, Facts, Latest, Meant, Paid
 from core.reconciliation import OpenCheckouts
 from core.subscriptions import SubscribedPlan, Subscription
 from core.values import KEEP, Keep
+from ports.crypto import Place, SealBroken
 
-# In the order in which `to_facts` reads them.
+log = structlog.get_logger("storage")
+
+# In the order in which `_to_facts` reads them.
 FACTS: Final = """
     provider_subscription_id, org_id, customer_id, object_at, at_creation, status, price_id, period_end, paid_at, paid_ats, paid_untils,
-    failed_at, action_at, latest, ended"""
+    failed_at, action_at, action_page, latest, ended"""
 # What is live here again was not to be ended after all.
 IS_ENDED_HERE: Final = """
     not exists (
@@ -31,30 +36,15 @@ CLAIMED: Final = """
     returning c.provider_subscription_id, c.subscription_id, c.org_id, c.service_id, c.asked_at"""
 
 
-def to_facts(row: Row) -> Facts:
-    return Facts(
-        id=row[0],
-        org_id=row[1],
-        customer_id=row[2],
-        object_at=row[3],
-        at_creation=row[4],
-        status=row[5],
-        price_id=row[6],
-        period_end=row[7],
-        paid_at=row[8],
-        paid=tuple(map(Paid, row[9], row[10])),
-        failed_at=row[11],
-        action_at=row[12],
-        latest=None if row[13] is None else Latest(row[13]),
-        ended=row[14],
-    )
+def place(id_: str) -> Place:
+    return Place("billing_facts", id_, "action_page")
 
 
 def to_cancellation(row: Row) -> Cancellation:
     return Cancellation(*row)
 
 
-class Billing(Repository):
+class Billing(SealingRepository):
     """ports.storage.Billing."""
 
     async def is_first(self, event_id: str, now: datetime) -> bool:
@@ -66,10 +56,38 @@ class Billing(Repository):
 
     # Subscriptions
 
+    def _to_facts(self, row: Row) -> Facts:
+        return Facts(
+            id=row[0],
+            org_id=row[1],
+            customer_id=row[2],
+            object_at=row[3],
+            at_creation=row[4],
+            status=row[5],
+            price_id=row[6],
+            period_end=row[7],
+            paid_at=row[8],
+            paid=tuple(map(Paid, row[9], row[10])),
+            failed_at=row[11],
+            action_at=row[12],
+            action_page=self._page(row[0], row[13]),
+            latest=None if row[14] is None else Latest(row[14]),
+            ended=row[15],
+        )
+
+    def _page(self, id_: str, sealed: bytes | None) -> str | None:
+        if sealed is None:
+            return None
+        try:
+            return self._vault.open(sealed, place(id_)).decode()
+        except SealBroken as error:  # all else that is known of the subscription counts without it
+            log.error("seal_broken", invoice_page_of=id_, reason=str(error))  # noqa: TRY400  (its trace says nothing more)
+            return None
+
     async def lock_facts(self, id_: str, now: datetime) -> Facts:
         # An update that changes nothing but the time locks what is there, and finds what others have written while it waited.
         found = await self._one(
-            to_facts,
+            self._to_facts,
             f"""
             insert into billing_facts (provider_subscription_id, heard_at) values (%(id)s, %(now)s)
             on conflict (provider_subscription_id) do update set heard_at = excluded.heard_at
@@ -87,7 +105,8 @@ class Billing(Repository):
                 org_id = %(org_id)s, customer_id = %(customer_id)s, object_at = %(object_at)s, at_creation = %(at_creation)s,
                 status = %(status)s, price_id = %(price_id)s, period_end = %(period_end)s, paid_at = %(paid_at)s,
                 paid_ats = %(paid_ats)s, paid_untils = %(paid_untils)s,
-                failed_at = %(failed_at)s, action_at = %(action_at)s, latest = %(latest)s, ended = %(ended)s,
+                failed_at = %(failed_at)s, action_at = %(action_at)s, action_page = %(action_page)s,
+                latest = %(latest)s, ended = %(ended)s,
                 heard_at = %(now)s, check_at = case when %(keeps_check)s then check_at else %(check_at)s end
             where provider_subscription_id = %(id)s""",
             id=facts.id,
@@ -103,6 +122,7 @@ class Billing(Repository):
             paid_untils=[paid.until for paid in facts.paid],
             failed_at=facts.failed_at,
             action_at=facts.action_at,
+            action_page=None if facts.action_page is None else self._vault.seal(facts.action_page.encode(), place(facts.id)),
             latest=facts.latest,
             ended=facts.ended,
             now=now,
@@ -114,7 +134,8 @@ class Billing(Repository):
         await self._run(
             """
             insert into billing_facts (provider_subscription_id, ended, heard_at) values (%(id)s, true, %(now)s)
-            on conflict (provider_subscription_id) do update set ended = true, heard_at = excluded.heard_at, check_at = null""",
+            on conflict (provider_subscription_id) do update
+            set ended = true, heard_at = excluded.heard_at, check_at = null, action_page = null""",
             id=id_,
             now=now,
         )
@@ -133,7 +154,7 @@ class Billing(Repository):
         )
 
     async def check_those_of(self, org_id: UUID | None, customer_id: str, now: datetime) -> None:
-        # In the order of their names, as nobody else locks more than one of them. Where none is named, this is true of those that have one.
+        # In the order of their names, as everybody who locks several of them. Where none is named, this is true of those that have one.
         await self._run(
             f"""
             with held as materialized (

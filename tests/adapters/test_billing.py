@@ -20,7 +20,7 @@ from core.housekeeping import Sweep
 from core.payments import Meant
 from core.subscriptions import SubscribedPlan, Subscription, SubscriptionStatus
 from tests.adapters.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, rows_looked_at, within
-from tests.builders import add_organization, run_sql
+from tests.builders import add_organization, make_vault, run_sql
 from tests.services import add_plan, add_service
 
 PRICE = "price_gold"
@@ -212,26 +212,32 @@ async def test_what_lives_here_again_is_not_cancelled_and_only_its_own_organizat
 MANY = 20_000
 Read = Callable[[Connection, Shop], Awaitable[object]]
 HOT: dict[str, tuple[str, Read]] = {
-    "an event that came before": ("billing_events", lambda c, shop: Billing(c).is_first("evt_7", NOW)),
-    "what is known": ("billing_facts", lambda c, shop: Billing(c).lock_facts("sub_7", NOW)),
-    "what to ask": ("billing_facts", lambda c, shop: Billing(c).claim_check(NOW, NOW + DAY)),
-    "what to ask of a customer": ("billing_facts", lambda c, shop: Billing(c).check_those_of(None, shop.name("cus"), NOW)),
-    "a subscription": ("subscriptions", lambda c, shop: Billing(c).subscription(shop.name("sub"))),
-    "whose customer it is": ("billing_customers", lambda c, shop: Billing(c).is_customer(shop.org, shop.name("cus"))),
+    "an event that came before": ("billing_events", lambda c, shop: Billing(c, make_vault()).is_first("evt_7", NOW)),
+    "what is known": ("billing_facts", lambda c, shop: Billing(c, make_vault()).lock_facts("sub_7", NOW)),
+    "what to ask": ("billing_facts", lambda c, shop: Billing(c, make_vault()).claim_check(NOW, NOW + DAY)),
+    "what to ask of a customer": ("billing_facts", lambda c, shop: Billing(c, make_vault()).check_those_of(None, shop.name("cus"), NOW)),
+    "a subscription": ("subscriptions", lambda c, shop: Billing(c, make_vault()).subscription(shop.name("sub"))),
+    "whose customer it is": ("billing_customers", lambda c, shop: Billing(c, make_vault()).is_customer(shop.org, shop.name("cus"))),
     "a customer's payment method": (
         "billing_customers",
-        lambda c, shop: Billing(c).attach_payment_method(shop.name("cus"), "pm_new", NOW, NOW),
+        lambda c, shop: Billing(c, make_vault()).attach_payment_method(shop.name("cus"), "pm_new", NOW, NOW),
     ),
-    "a payment method": ("billing_payment_methods", lambda c, shop: Billing(c).detach_payment_method(shop.name("pm"), NOW, NOW)),
-    "a checkout": ("billing_checkouts", lambda c, shop: Billing(c).checkout_of("sub_7", shop.meant, PRICE)),
-    "what was bought": ("billing_checkouts", lambda c, shop: Billing(c).bought("sub_7")),
-    "those that wait": ("billing_facts", lambda c, shop: Billing(c).check_waiting_of(shop.name("cus"), NOW)),
+    "a payment method": (
+        "billing_payment_methods",
+        lambda c, shop: Billing(c, make_vault()).detach_payment_method(shop.name("pm"), NOW, NOW),
+    ),
+    "a checkout": ("billing_checkouts", lambda c, shop: Billing(c, make_vault()).checkout_of("sub_7", shop.meant, PRICE)),
+    "what was bought": ("billing_checkouts", lambda c, shop: Billing(c, make_vault()).bought("sub_7")),
+    "those that wait": ("billing_facts", lambda c, shop: Billing(c, make_vault()).check_waiting_of(shop.name("cus"), NOW)),
     "what came of it": (
         "billing_checkouts",
-        lambda c, shop: Billing(c).complete_checkout(shop.checkout, shop.name("cs"), "sub_new", shop.meant, shop.name("cus")),
+        lambda c, shop: Billing(c, make_vault()).complete_checkout(shop.checkout, shop.name("cs"), "sub_new", shop.meant, shop.name("cus")),
     ),
-    "that nothing is to be asked": ("billing_checkouts", lambda c, shop: Billing(c).checkout_done(shop.sold, "sub_new")),
-    "which checkouts to ask about": ("billing_checkouts", lambda c, shop: Billing(c).claim_checkouts(NOW, NOW + DAY, NOW - DAY)),
+    "that nothing is to be asked": ("billing_checkouts", lambda c, shop: Billing(c, make_vault()).checkout_done(shop.sold, "sub_new")),
+    "which checkouts to ask about": (
+        "billing_checkouts",
+        lambda c, shop: Billing(c, make_vault()).claim_checkouts(NOW, NOW + DAY, NOW - DAY),
+    ),
     "what to cancel": ("billing_cancellations", lambda c, shop: Cancellations(c).claim(NOW, NOW + DAY)),
     "what to cancel of a service": (
         "billing_cancellations",

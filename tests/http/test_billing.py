@@ -12,6 +12,7 @@ import stripe
 
 from adapters.postgres.pool import Pool
 from core import events
+from core.access import SYSTEM
 from entrypoints.http.app import Edge
 from ports import Ports
 from tests.builders import Answer, Api, add_account, deliver, everyone, make_edge, run_sql
@@ -538,6 +539,55 @@ async def test_that_is_not_lost_before_it_is_known_whose_it_is_and_not_told_when
         await till.tell(CREATED, till.subscription(id_, status="incomplete", metadata=till.metadata(user_id=till.tenant.id(name))))
     await deliver(ports)
     assert [letter.to for letter in sent.letters] == [till.tenant.people["member"].email]
+
+
+PAGE = "https://invoice.provider.example/i/1?s=ap"
+
+
+async def kept_pages(pool: Pool) -> list[bytes]:
+    return [page for (page,) in await run_sql(pool, "select action_page from billing_facts where action_page is not null")]
+
+
+async def test_where_that_is_done_is_kept_sealed_until_it_is_known_whom_to_tell(
+    till: Till, ports: Ports, pool: Pool, sent: FakeMailTransport
+) -> None:
+    for at, page in ((till.now + 2, PAGE), (till.now + 1, f"{PAGE}&old")):
+        await till.tell("invoice.payment_action_required", invoice("sub_1", hosted_invoice_url=page), at)
+    await till.tell("customer.subscription.updated", till.subscription(status="incomplete", metadata={}), till.now)
+    [sealed] = await kept_pages(pool)
+    assert b"provider" not in sealed
+    await till.tell(CREATED, till.subscription(status="incomplete"))
+    await deliver(ports)
+    [letter] = sent.letters
+    assert PAGE in letter.text.splitlines()
+    assert await kept_pages(pool) == []
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("over", ["invoice.paid", DELETED])
+async def test_nothing_is_kept_of_where_something_was_to_be_done(till: Till, pool: Pool, over: str, order: int) -> None:
+    about = invoice("sub_1") if over == "invoice.paid" else till.subscription(status="canceled", metadata={})
+    waits = event("invoice.payment_action_required", invoice("sub_1", hosted_invoice_url=PAGE), till.now + 1)
+    for one in [waits, event(over, about, till.now + 2)][::order]:
+        assert await till.sent(one) == 200
+    assert await kept_pages(pool) == []
+
+
+async def test_where_something_is_done_is_forgotten_with_what_is_ended(till: Till, ports: Ports, pool: Pool) -> None:
+    await till.tell("invoice.payment_action_required", invoice("sub_1", hosted_invoice_url=PAGE))
+    assert len(await kept_pages(pool)) == 1
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.billing.end("sub_1", till.clock.now())
+    assert await kept_pages(pool) == []
+
+
+async def test_a_page_that_cannot_be_read_any_more_stops_nothing(till: Till, ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+    await till.tell("invoice.payment_action_required", invoice("sub_1", hosted_invoice_url=PAGE))
+    await run_sql(pool, "update billing_facts set action_page = 'broken'")
+    await till.tell(CREATED, till.subscription(status="incomplete"))
+    await deliver(ports)
+    [letter] = sent.letters
+    assert "://" not in letter.text
 
 
 async def test_nobody_is_written_to_about_what_is_over_or_nobodys(till: Till, ports: Ports, sent: FakeMailTransport) -> None:
