@@ -381,7 +381,7 @@ async def _customer(tx: Transaction, event: BillingEvent, now: datetime) -> Effe
     org_id, user_id = _named(event, "org_id"), _named(event, "user_id")
     if user_id is not None:  # first, as whoever deletes the account holds it
         await tx.accounts.lock(user_id)
-    if org_id is not None and not await tx.billing.link_customer(org_id, customer_id, new_id(), event.created, now):
+    if org_id is not None and not await tx.billing.link_customer(org_id, customer_id, new_id(), now):
         return Effect.DISAGREES
     known = await tx.billing.sync_customer(org_id, customer_id, user_id, event.created)
     return Effect.DONE if known else Effect.NOT_OURS
@@ -394,7 +394,7 @@ async def _customer_deleted(tx: Transaction, event: BillingEvent, now: datetime)
     """
     customer_id, org_id = payments.name(event.about) or _no_name(), _named(event, "org_id")
     await tx.billing.check_those_of(org_id, customer_id, now)
-    known = await tx.billing.forget_customer(org_id, customer_id, new_id(), event.created, now)
+    known = await tx.billing.forget_customer(org_id, customer_id, new_id(), now)
     return Effect.DONE if known else Effect.NOT_OURS
 
 

@@ -111,7 +111,7 @@ async def begin(ports: Ports, caller: Member, slug: str, plan_id: UUID, success_
         begun = await ports.payments.begin_checkout(checkout, customer_id)
     except CustomerGone:  # and nobody has told us
         async with ports.storage.transaction(by=SYSTEM) as tx:
-            await tx.billing.forget_customer(organization.id, customer_id, new_id(), now, now)
+            await tx.billing.forget_customer(organization.id, customer_id, new_id(), now)
         raise
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.billing.checkout_begun(organization.id, checkout.id, begun.session_id, customer_id)

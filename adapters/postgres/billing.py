@@ -6,6 +6,7 @@ from uuid import UUID
 
 import structlog
 
+from adapters.postgres.locks import CUSTOMERS
 from adapters.postgres.statements import Repository, Row, SealingRepository
 from adapters.postgres.subscriptions import PLAN, to_plan, to_subscription
 from adapters.postgres.subscriptions import STORED_COLUMNS as SUBSCRIPTION
@@ -249,20 +250,21 @@ class Billing(SealingRepository):
             customer_id=customer_id,
         )
 
-    async def link_customer(self, org_id: UUID, customer_id: str, key: UUID, at: datetime, now: datetime) -> bool:
+    async def link_customer(self, org_id: UUID, customer_id: str, key: UUID, now: datetime) -> bool:
+        await self._lock_customer(customer_id)
         return await self._exists(
             """
             insert into billing_customers as c (org_id, idempotency_key, customer_id, created_at)
             select o.id, %(key)s, %(customer_id)s, %(now)s from organizations o
             where o.id = %(org_id)s
               and not exists (select 1 from billing_customers x where x.customer_id = %(customer_id)s and x.org_id <> %(org_id)s)
+              and not exists (select 1 from billing_deleted_customers d where d.customer_id = %(customer_id)s)
             on conflict (org_id) do update set customer_id = excluded.customer_id
-            where c.customer_id = excluded.customer_id or c.customer_id is null and (c.heard_at is null or c.heard_at < %(at)s)
+            where coalesce(c.customer_id, excluded.customer_id) = excluded.customer_id
             returning 1""",
             org_id=org_id,
             customer_id=customer_id,
             key=key,
-            at=at,
             now=now,
         )
 
@@ -279,24 +281,27 @@ class Billing(SealingRepository):
             at=at,
         )
 
-    async def forget_customer(self, org_id: UUID | None, customer_id: str, key: UUID, at: datetime, now: datetime) -> bool:
-        # Where it was never heard of, what comes late of it must not bring it here.
+    async def forget_customer(self, org_id: UUID | None, customer_id: str, key: UUID, now: datetime) -> bool:
+        # One that is another organization's than the one that is named was not deleted by what says so (security.md H-5).
+        await self._lock_customer(customer_id)
         return await self._exists(
             f"""
             with remembered as (
-                insert into billing_customers as c (org_id, idempotency_key, heard_at, created_at)
-                select o.id, %(key)s, %(at)s, %(now)s from organizations o
-                where o.id = %(org_id)s and not exists (select 1 from billing_customers x where x.customer_id = %(customer_id)s)
-                on conflict (org_id) do update set heard_at = greatest(c.heard_at, excluded.heard_at) where c.customer_id is null)
-            update billing_customers set
-                customer_id = null, user_id = null, idempotency_key = %(key)s, heard_at = greatest(heard_at, %(at)s)
+                insert into billing_deleted_customers (customer_id, heard_at)
+                select %(customer_id)s, %(now)s
+                where not exists (select 1 from billing_customers x where x.customer_id = %(customer_id)s and x.org_id <> %(org_id)s)
+                on conflict do nothing)
+            update billing_customers set customer_id = null, user_id = null, idempotency_key = %(key)s, heard_at = null
             where {OF_CUSTOMER} returning 1""",
             org_id=org_id,
             customer_id=customer_id,
             key=key,
-            at=at,
             now=now,
         )
+
+    async def _lock_customer(self, customer_id: str) -> None:
+        """For whoever links it, and whoever forgets it: where there is no row of it, there is nothing else to wait at."""
+        await self._write(f"select pg_advisory_xact_lock({CUSTOMERS}, hashtext(%(customer_id)s))", customer_id=customer_id)
 
     async def attach_payment_method(self, customer_id: str, payment_method_id: str, at: datetime, now: datetime) -> bool:
         # In one second it was attached before it was detached, whichever is heard first.

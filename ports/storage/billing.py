@@ -67,8 +67,8 @@ class Billing(Protocol):
         """Whether nothing that is stored says that this is another's customer, or that the organization has another one."""
         ...
 
-    async def link_customer(self, org_id: UUID, customer_id: str, key: UUID, at: datetime, now: datetime) -> bool:
-        """What an event of this time says about whose customer it is; whether that agrees with what is stored."""
+    async def link_customer(self, org_id: UUID, customer_id: str, key: UUID, now: datetime) -> bool:
+        """What an event says about whose customer it is; whether that agrees with what is stored. One that was deleted is nobody's."""
         ...
 
     async def sync_customer(self, org_id: UUID | None, customer_id: str, user_id: UUID | None, at: datetime) -> bool:
@@ -76,9 +76,9 @@ class Billing(Protocol):
         named."""
         ...
 
-    async def forget_customer(self, org_id: UUID | None, customer_id: str, key: UUID, at: datetime, now: datetime) -> bool:
-        """The organization has none any more, and the next one is made with `key`; nor does it get this one by what is older. Whether there
-        was this one, of that organization if one is named."""
+    async def forget_customer(self, org_id: UUID | None, customer_id: str, key: UUID, now: datetime) -> bool:
+        """It was deleted, and is nobody's from now on, whatever is heard of it; the organization's next one is made with `key`. Whether it
+        was somebody's, and that organization's if one is named."""
         ...
 
     async def attach_payment_method(self, customer_id: str, payment_method_id: str, at: datetime, now: datetime) -> bool:

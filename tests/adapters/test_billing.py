@@ -24,7 +24,10 @@ from tests.builders import add_organization, make_vault, run_sql
 from tests.services import add_plan, add_service
 
 PRICE = "price_gold"
-TABLES = ("billing_customers", "billing_payment_methods", "billing_checkouts", "billing_facts", "billing_cancellations", "subscriptions")
+TABLES = (
+    *("billing_customers", "billing_deleted_customers", "billing_payment_methods", "billing_checkouts", "billing_facts"),
+    *("billing_cancellations", "subscriptions"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +105,9 @@ Act = Callable[[Transaction, Shop, Shop], Awaitable[object]]
 MIXED: dict[str, tuple[Act, object]] = {
     "a customer with a key": (lambda tx, shop, twin: tx.billing.keep_customer(twin.org, shop.key, "cus_new"), None),
     "whether it is a customer": (lambda tx, shop, twin: tx.billing.is_customer(twin.org, shop.name("cus")), False),
-    "a link": (lambda tx, shop, twin: tx.billing.link_customer(twin.org, shop.name("cus"), uuid4(), NOW + SECOND, NOW), False),
+    "a link": (lambda tx, shop, twin: tx.billing.link_customer(twin.org, shop.name("cus"), uuid4(), NOW), False),
     "a person": (lambda tx, shop, twin: tx.billing.sync_customer(twin.org, shop.name("cus"), None, NOW + SECOND), False),
-    "a deletion": (lambda tx, shop, twin: tx.billing.forget_customer(twin.org, shop.name("cus"), uuid4(), NOW + SECOND, NOW), False),
+    "a deletion": (lambda tx, shop, twin: tx.billing.forget_customer(twin.org, shop.name("cus"), uuid4(), NOW), False),
     "what to ask": (lambda tx, shop, twin: tx.billing.check_those_of(twin.org, shop.name("cus"), NOW), None),
     "a plan": (lambda tx, shop, twin: tx.billing.plan_of_price(twin.org, shop.meant.service_id, PRICE, shop.meant.plan_id), None),
     "a session": (lambda tx, shop, twin: tx.billing.checkout_begun(twin.org, shop.checkout, "cs_new", "cus_new"), None),
@@ -177,7 +180,7 @@ async def test_where_an_event_names_no_organization_the_customer_says_whose_it_i
     assert await run_sql(pool, customers) == [(name, twin.meant.user_id, "pm_new"), of_twin]
     due = "select provider_subscription_id from billing_facts where check_at <= %s"
     assert await run_sql(pool, due, NOW) == [(shop.name("sub"),)]
-    assert await within(storage, lambda tx: tx.billing.forget_customer(None, name, uuid4(), NOW + SECOND, NOW))
+    assert await within(storage, lambda tx: tx.billing.forget_customer(None, name, uuid4(), NOW))
     assert await run_sql(pool, customers) == [of_twin, (None, None, None)]
 
 
@@ -218,6 +221,10 @@ HOT: dict[str, tuple[str, Read]] = {
     "what to ask of a customer": ("billing_facts", lambda c, shop: Billing(c, make_vault()).check_those_of(None, shop.name("cus"), NOW)),
     "a subscription": ("subscriptions", lambda c, shop: Billing(c, make_vault()).subscription(shop.name("sub"))),
     "whose customer it is": ("billing_customers", lambda c, shop: Billing(c, make_vault()).is_customer(shop.org, shop.name("cus"))),
+    "whether it was deleted": (
+        "billing_deleted_customers",
+        lambda c, shop: Billing(c, make_vault()).link_customer(shop.org, shop.name("cus"), uuid4(), NOW),
+    ),
     "a customer's payment method": (
         "billing_customers",
         lambda c, shop: Billing(c, make_vault()).attach_payment_method(shop.name("cus"), "pm_new", NOW, NOW),
@@ -248,6 +255,10 @@ HOT: dict[str, tuple[str, Read]] = {
         "billing_payment_methods",
         lambda c, shop: Housekeeping(c).sweep(Sweep.PAYMENT_METHODS, NOW - 50 * DAY, 100),
     ),
+    "old deletions": (
+        "billing_deleted_customers",
+        lambda c, shop: Housekeeping(c).sweep(Sweep.DELETED_CUSTOMERS, NOW - 50 * DAY, 100),
+    ),
     "old facts": ("billing_facts", lambda c, shop: Housekeeping(c).sweep(Sweep.BILLING_FACTS, NOW - 50 * DAY, 100)),
 }
 
@@ -273,6 +284,7 @@ async def fill(pool: Pool, shop: Shop) -> None:
            select id, id, 'cus_' || slug, %(now)s from orgs""",
         """insert into billing_payment_methods (payment_method_id, customer_id, said_at, heard_at)
            select 'pm_' || n, 'cus_o' || n, %(now)s, %(now)s from numbers""",
+        "insert into billing_deleted_customers (customer_id, heard_at) select 'cus_gone_' || n, %(now)s from numbers",
         """with people as (
              insert into users (id, email, origin, created_at, updated_at)
              select gen_random_uuid(), 'n' || n || '@example.com', 'platform', now(), now() from numbers returning id)

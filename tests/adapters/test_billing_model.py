@@ -234,13 +234,14 @@ class CustomerMachine(BillingMachine):
     def link(self, created: int, type_: str, *, late: bool) -> Mapping[str, Any]:
         return self.happened(self._of_customer(type_, created), late=late)
 
-    @rule(target=EVENTS)
-    def delete(self) -> Mapping[str, Any]:
-        """After which nothing happens to it, and nothing else counts, so it is always late."""
-        return self._of_customer("deleted", START + 4)
+    @rule(target=EVENTS, created=SECONDS, is_named=st.booleans())
+    def delete(self, created: int, *, is_named: bool) -> Mapping[str, Any]:
+        """After which nothing else counts, so it is always late. It may say whose it was."""
+        return self._of_customer("deleted", created, is_named=is_named)
 
-    def _of_customer(self, type_: str, created: int) -> Mapping[str, Any]:
-        return event(f"customer.{type_}", {"id": self.customer, "metadata": {"org_id": self.metadata["org_id"]}}, created)
+    def _of_customer(self, type_: str, created: int, *, is_named: bool = True) -> Mapping[str, Any]:
+        metadata = {"org_id": self.metadata["org_id"]} if is_named else {}
+        return event(f"customer.{type_}", {"id": self.customer, "metadata": metadata}, created)
 
     @rule(
         target=EVENTS, created=SECONDS, method=METHODS, is_detached=st.booleans(), is_ours=st.sampled_from([True, True, False]), late=LATE

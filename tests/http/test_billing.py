@@ -646,16 +646,36 @@ async def test_a_customer_that_is_deleted_is_none_any_more(till: Till, twin: Ten
     assert await customers(pool) == [(till.tenant.org, None, None, None)]
 
 
-async def test_a_customer_that_was_deleted_does_not_come_back_by_the_news_that_it_was_made(till: Till, pool: Pool) -> None:
+@pytest.mark.parametrize("named", [True, False])
+async def test_a_customer_that_was_deleted_does_not_come_back_by_the_news_that_it_was_made(till: Till, pool: Pool, *, named: bool) -> None:
+    """Whether the deletion says whose it was or not, and whichever it says was first: a name is never given a second time."""
     about = {"id": "cus_1", "metadata": {"org_id": str(till.tenant.org)}}
-    await till.tell("customer.deleted", about, till.now + 5)
-    for at in (till.now, till.now + 5):
+    await till.tell("customer.deleted", about if named else {"id": "cus_1"}, till.now + 5)
+    for at in (till.now, till.now + 5, till.now + 6):
         await till.tell("customer.created", about, at)
-        assert await customers(pool) == [(till.tenant.org, None, None, None)]
-    await till.tell("customer.created", {**about, "id": "cus_2"}, till.now + 6)
+        assert await customers(pool) == []
+    await till.tell("customer.created", {**about, "id": "cus_2"}, till.now + 1)
     assert await customers(pool) == [(till.tenant.org, "cus_2", None, None)]
     await till.tell("customer.deleted", about, till.now + 7)
     assert await customers(pool) == [(till.tenant.org, "cus_2", None, None)], "that was about the other one"
+
+
+async def test_a_deletion_that_is_older_than_the_last_news_of_a_customer_counts(till: Till, pool: Pool) -> None:
+    about = {"id": "cus_1", "metadata": {"org_id": str(till.tenant.org), "user_id": till.tenant.id("member")}}
+    await till.tell("customer.created", about, till.now + 5)
+    await till.tell("customer.deleted", {"id": "cus_1"}, till.now)
+    await till.tell("customer.updated", about, till.now + 6)
+    assert await customers(pool) == [(till.tenant.org, None, None, None)]
+    await till.tell("customer.created", {**about, "id": "cus_2"}, till.now + 1)
+    assert await customers(pool) == [(till.tenant.org, "cus_2", till.tenant.id("member"), None)], "what the other one was is over"
+
+
+async def test_a_customer_that_is_made_and_deleted_at_once_is_nobodys(till: Till, pool: Pool) -> None:
+    for number in range(10):
+        about = {"id": f"cus_{number}", "metadata": {"org_id": str(till.tenant.org)}}
+        both = [event("customer.created", about, till.now), event("customer.deleted", {"id": about["id"]}, till.now + 1)]
+        assert await everyone(2, lambda each, both=both: till.sent(both[each])) == [200] * 2  # type: ignore[misc]
+        assert [row[1] for row in await customers(pool)] in ([], [None])
 
 
 async def test_what_the_customer_pays_with_is_known(till: Till, pool: Pool) -> None:
