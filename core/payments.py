@@ -151,6 +151,8 @@ class Facts:
     status: str | None = None
     price_id: str | None = None
     period_end: datetime | None = None
+    period_at: datetime | None = None  # when the newest object was made that says it, which not every one does
+    period_at_creation: bool = False
     paid_at: datetime | None = None
     paid: tuple[Paid, ...] = ()
     failed_at: datetime | None = None
@@ -161,19 +163,24 @@ class Facts:
 
     def with_object(self, found: ProviderSubscription, at: datetime, *, at_creation: bool = False, deleted: bool = False) -> Facts:
         """With what the provider has. That it is over counts whenever it comes: nothing follows that."""
+        facts = self._with_period(found.period_end, at, at_creation=at_creation)
         ended = self.ended or deleted or found.is_over
         if self.object_at is not None and (at, not at_creation) < (self.object_at, not self.at_creation):
-            return replace(self, ended=ended)._without_idle_page()
+            return replace(facts, ended=ended)._without_idle_page()
         return replace(
-            self._with_latest(Latest.OBJECT, at, at_creation=at_creation),
+            facts._with_latest(Latest.OBJECT, at, at_creation=at_creation),
             customer_id=found.customer_id or self.customer_id,
             object_at=at,
             at_creation=at_creation,
             status=found.status,
             price_id=found.price_id,
-            period_end=found.period_end,
             ended=ended,
         )._without_idle_page()
+
+    def _with_period(self, end: datetime | None, at: datetime, *, at_creation: bool) -> Facts:
+        if end is None or (self.period_at is not None and (at, not at_creation) < (self.period_at, not self.period_at_creation)):
+            return self
+        return replace(self, period_end=end, period_at=at, period_at_creation=at_creation)
 
     def with_payment(self, at: datetime, until: datetime | None) -> Facts:
         """With an invoice that was paid, for a period until then. A shorter one takes nothing away from a longer one."""
@@ -230,7 +237,7 @@ class Facts:
         if self.object_at is None or self.status is None:
             return None
         # What was paid since extends the period; what was paid before is in what the provider says since, if it says so.
-        ends = [paid.until for paid in self.paid if self.period_end is None or paid.at >= self.object_at]
+        ends = [paid.until for paid in self.paid if self.period_at is None or paid.at >= self.period_at]
         end = max(ends if self.period_end is None else [*ends, self.period_end], default=None)
         return Implied(self._status(STATUSES.get(self.status, SubscriptionStatus.PAST_DUE)), end, self.price_id)
 

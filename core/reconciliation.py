@@ -135,7 +135,7 @@ async def _unknown(ports: Ports, id_: str, done: Counter[str]) -> None:
             customer_id=facts.customer_id,
             status=LAPSED,
             price_id=facts.price_id,
-            period_end=facts.period_end,
+            period_end=None,  # what is known of it stays
             meant=None,
         )
         await billing.learn(tx, lapsed, now, now)

@@ -22,8 +22,8 @@ log = structlog.get_logger("storage")
 
 # In the order in which `_to_facts` reads them.
 FACTS: Final = """
-    provider_subscription_id, org_id, customer_id, object_at, at_creation, status, price_id, period_end, paid_at, paid_ats, paid_untils,
-    failed_at, action_at, action_page, latest, ended"""
+    provider_subscription_id, org_id, customer_id, object_at, at_creation, status, price_id, period_end, period_at, period_at_creation,
+    paid_at, paid_ats, paid_untils, failed_at, action_at, action_page, latest, ended"""
 # What is live here again was not to be ended after all.
 IS_ENDED_HERE: Final = """
     not exists (
@@ -67,13 +67,15 @@ class Billing(SealingRepository):
             status=row[5],
             price_id=row[6],
             period_end=row[7],
-            paid_at=row[8],
-            paid=tuple(map(Paid, row[9], row[10])),
-            failed_at=row[11],
-            action_at=row[12],
-            action_page=self._page(row[0], row[13]),
-            latest=None if row[14] is None else Latest(row[14]),
-            ended=row[15],
+            period_at=row[8],
+            period_at_creation=row[9],
+            paid_at=row[10],
+            paid=tuple(map(Paid, row[11], row[12])),
+            failed_at=row[13],
+            action_at=row[14],
+            action_page=self._page(row[0], row[15]),
+            latest=None if row[16] is None else Latest(row[16]),
+            ended=row[17],
         )
 
     def _page(self, id_: str, sealed: bytes | None) -> str | None:
@@ -104,7 +106,8 @@ class Billing(SealingRepository):
             """
             update billing_facts set
                 org_id = %(org_id)s, customer_id = %(customer_id)s, object_at = %(object_at)s, at_creation = %(at_creation)s,
-                status = %(status)s, price_id = %(price_id)s, period_end = %(period_end)s, paid_at = %(paid_at)s,
+                status = %(status)s, price_id = %(price_id)s, period_end = %(period_end)s,
+                period_at = %(period_at)s, period_at_creation = %(period_at_creation)s, paid_at = %(paid_at)s,
                 paid_ats = %(paid_ats)s, paid_untils = %(paid_untils)s,
                 failed_at = %(failed_at)s, action_at = %(action_at)s, action_page = %(action_page)s,
                 latest = %(latest)s, ended = %(ended)s,
@@ -118,6 +121,8 @@ class Billing(SealingRepository):
             status=facts.status,
             price_id=facts.price_id,
             period_end=facts.period_end,
+            period_at=facts.period_at,
+            period_at_creation=facts.period_at_creation,
             paid_at=facts.paid_at,
             paid_ats=[paid.at for paid in facts.paid],
             paid_untils=[paid.until for paid in facts.paid],

@@ -2,7 +2,7 @@
 away (decisions, points 165 and 169; security.md N-9)."""
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -13,13 +13,13 @@ from adapters.postgres.pool import Pool
 from core import billing, cancellations, reconciliation
 from core.access import SYSTEM, Role
 from core.payments import AFTER_PERIOD, EVERY, SOON, UNHEARD, read_subscription
-from core.values import new_id
+from core.values import new_id, rfc3339
 from entrypoints.http.app import create_app
 from ports import Ports
 from tests.builders import Api, make_edge, make_ports, run_sql
 from tests.fakes.http_server import Answer
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
-from tests.fakes.payments import MONTH, SECRET, FakePayments, Object
+from tests.fakes.payments import MONTH, SECRET, FakePayments, Object, invoice
 from tests.http.billing import Till, open_till
 from tests.services import add_api_key
 from tests.tenants import Tenants
@@ -132,6 +132,18 @@ async def test_what_the_provider_does_not_know_any_more_ends_with_its_period(til
     assert await till.status() == "expired"
     till.clock.advance(EVERY)
     assert await reconcile(ports) == {}
+
+
+async def test_what_was_paid_for_last_is_its_period_also_when_the_provider_does_not_know_it_any_more(
+    till: Till, provider: FakePayments, ports: Ports, pool: Pool
+) -> None:
+    made = await paid(till, provider, heard=True)
+    ends = till.now + 2 * MONTH
+    await till.tell("invoice.paid", invoice(made["id"], ends, customer=made["customer"]), till.now + 1)
+    del provider.subscriptions[made["id"]]
+    till.clock.advance(timedelta(seconds=2 * MONTH) + AFTER_PERIOD)
+    assert (await reconcile(ports))["lapsed"] == 1
+    assert [(row[0], row[2]) for row in await till.rows()] == [("expired", rfc3339(datetime.fromtimestamp(ends, UTC)))]
 
 
 async def test_what_was_read_is_newer_than_what_comes_late(till: Till, provider: FakePayments, ports: Ports) -> None:

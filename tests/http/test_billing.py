@@ -3,7 +3,7 @@ H-1 to H-5, N-4 and Z-4)."""
 
 import itertools
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -739,6 +739,20 @@ async def test_what_is_paid_stays_paid_until_its_end(till: Till, order: tuple[in
     assert await days() == 19, "the longest was paid before that"
     await till.tell(UPDATED, till.subscription(current_period_end=till.now + DAY), till.now + 4)
     assert await days() == 0
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+async def test_what_is_known_of_the_period_stays_known(till: Till, order: tuple[int, ...]) -> None:
+    """When a newer object says nothing of it; and an invoice that is for less takes nothing away."""
+    facts = [
+        event(CREATED, till.subscription(), till.now),
+        event(UPDATED, till.subscription(current_period_end=None), till.now + 1),
+        event("invoice.paid", invoice("sub_1", till.now - DAY), till.now + 2),
+    ]
+    ends = datetime.fromtimestamp(till.ends, UTC)
+    for number in order:
+        assert await till.sent(facts[number]) == 200
+    assert await run_sql(till.tenant.pool, "select current_period_end from subscriptions") == [(ends,)]
 
 
 # At once

@@ -10,3 +10,9 @@ create table billing_deleted_customers (
     heard_at     timestamptz not null
 );
 create index billing_deleted_customers_past on billing_deleted_customers (heard_at);
+
+-- When the object was made that says until when a period goes: not every one says so, and what another has said stays true.
+alter table billing_facts
+    add column period_at timestamptz,
+    add column period_at_creation boolean not null default false;
+update billing_facts set period_at = object_at, period_at_creation = at_creation where period_end is not null;
