@@ -1,5 +1,6 @@
 """What is known of the payment provider's customers, checkouts and subscriptions; and what is to be cancelled there."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -157,6 +158,14 @@ class Billing(SealingRepository):
             from due where f.provider_subscription_id = due.provider_subscription_id returning f.provider_subscription_id""",
             now=now,
             until=until,
+        )
+
+    async def put_back_check(self, id_: str, until: datetime, at: datetime) -> None:
+        await self._run(
+            "update billing_facts set check_at = %(at)s where provider_subscription_id = %(id)s and check_at = %(until)s",
+            id=id_,
+            until=until,
+            at=at,
         )
 
     async def check_those_of(self, org_id: UUID | None, customer_id: str, now: datetime) -> None:
@@ -436,7 +445,7 @@ class Billing(SealingRepository):
     async def claim_checkouts(self, now: datetime, until: datetime, since: datetime) -> OpenCheckouts | None:
         # Of those whose answer was never heard, the customer is the organization's.
         return await self._one(
-            lambda row: OpenCheckouts(*row),
+            lambda row: OpenCheckouts(tuple(row[0]), row[1], row[2]),
             """
             with first as materialized (
                 select org_id, customer_id from billing_checkouts where check_at <= %(now)s order by check_at limit 1),
@@ -446,12 +455,22 @@ class Billing(SealingRepository):
                 where c.check_at <= %(now)s for update of c skip locked),
             claimed as (
                 update billing_checkouts c set check_at = case when c.created_at < %(since)s then null else %(until)s end
-                from due where c.id = due.id returning c.org_id, c.customer_id, c.created_at)
-            select count(*), min(c.created_at), coalesce(c.customer_id, b.customer_id)
+                from due where c.id = due.id returning c.id, c.org_id, c.customer_id, c.created_at)
+            select array_agg(c.id), min(c.created_at), coalesce(c.customer_id, b.customer_id)
             from claimed c left join billing_customers b on b.org_id = c.org_id
             group by coalesce(c.customer_id, b.customer_id)""",
             now=now,
             until=until,
+            since=since,
+        )
+
+    async def put_back_checkouts(self, ids: Sequence[UUID], at: datetime, since: datetime) -> None:
+        await self._run(
+            """
+            update billing_checkouts set check_at = %(at)s
+            where id = any(%(ids)s) and (check_at is not null or created_at < %(since)s)""",
+            ids=list(ids),
+            at=at,
             since=since,
         )
 

@@ -1,5 +1,6 @@
 """What is asked of storage about what the payment provider has said."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -33,6 +34,10 @@ class Billing(Protocol):
 
     async def claim_check(self, now: datetime, until: datetime) -> str | None:
         """The one that the provider has been to be asked about for the longest, which falls due again then; None where none is."""
+        ...
+
+    async def put_back_check(self, id_: str, until: datetime, at: datetime) -> None:
+        """What was claimed until then is due at this time, unless it was said meanwhile when it is."""
         ...
 
     async def check_those_of(self, org_id: UUID | None, customer_id: str, now: datetime) -> None:
@@ -114,6 +119,11 @@ class Billing(Protocol):
     async def claim_checkouts(self, now: datetime, until: datetime, since: datetime) -> OpenCheckouts | None:
         """Those of one customer to ask the provider about, which fall due again then, unless they are older than `since`; None where none
         is due."""
+        ...
+
+    async def put_back_checkouts(self, ids: Sequence[UUID], at: datetime, since: datetime) -> None:
+        """What was claimed with that `since` is due at this time, unless nothing more has to be asked about it by now. Of those that are
+        older than that, this is not known: they are asked about once more."""
         ...
 
 
