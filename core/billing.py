@@ -64,7 +64,7 @@ def verify(secrets: Sequence[str], header: str, body: bytes, now: datetime) -> N
     """
     known = [secret for secret in secrets if secret]
     if not known:
-        raise EventsNotConfigured
+        raise EventsNotConfigured("SSO_BILLING_WEBHOOK_SECRET is not set")
     parts = [(key, value) for key, _, value in (part.partition("=") for part in header.split(","))]
     times, signatures = [value for key, value in parts if key == "t"], [value for key, value in parts if key == "v1"]
     if len(times) != 1 or not _TIME.fullmatch(times[0]) or not signatures or not all(map(_SIGNATURE.fullmatch, signatures)):

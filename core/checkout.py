@@ -83,7 +83,7 @@ async def begin(ports: Ports, caller: Member, slug: str, plan_id: UUID, success_
     if not _is_address(success_url) or not _is_address(cancel_url):
         raise AddressInvalid
     if not ports.payments.is_on:
-        raise BillingNotConfigured
+        raise BillingNotConfigured("SSO_BILLING_API_URL and SSO_BILLING_API_KEY are not set")
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, service = await services.enter(tx, caller, slug, Capability.SERVICES_VIEW)

@@ -44,7 +44,7 @@ LAPSED: Final = "ended"  # what we call one that the provider does not know any 
 
 
 class BillingNotConfigured(PaymentsFailed):
-    """Billing is not set up on this installation."""
+    """Billing is not set up on this installation. Ask those who run it."""
 
 
 class ProviderFailed(PaymentsFailed):

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 import stripe
+from structlog.testing import capture_logs
 
 from adapters.postgres.pool import Pool
 from core import events
@@ -144,7 +145,9 @@ async def test_without_a_secret_nothing_is_taken(till: Till) -> None:
     before = await traces(till)
     body = json.dumps(event(CREATED, till.subscription(), till.now)).encode()
     for header in (sign(body, "", till.now), sign(body, SECRET, till.now)):
-        assert refused(await till.post(body, header)) == OFF
+        with capture_logs() as logs:
+            assert refused(await till.post(body, header)) == OFF
+        assert [line["error"] for line in logs if line["event"] == "outage"] == ["SSO_BILLING_WEBHOOK_SECRET is not set"]
     assert refused(await till.post(body, "")) == BAD
     assert await traces(till) == before
 
