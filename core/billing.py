@@ -64,7 +64,7 @@ def verify(secrets: Sequence[str], header: str, body: bytes, now: datetime) -> N
     """
     known = [secret for secret in secrets if secret]
     if not known:
-        raise EventsNotConfigured
+        raise EventsNotConfigured("SSO_BILLING_WEBHOOK_SECRET is not set")
     parts = [(key, value) for key, _, value in (part.partition("=") for part in header.split(","))]
     times, signatures = [value for key, value in parts if key == "t"], [value for key, value in parts if key == "v1"]
     if len(times) != 1 or not _TIME.fullmatch(times[0]) or not signatures or not all(map(_SIGNATURE.fullmatch, signatures)):
@@ -207,11 +207,11 @@ async def _attach(tx: Transaction, facts: Facts, found: ProviderSubscription, no
     )
     await tx.subscriptions.add(subscription)
     tx.record(events.subscription_created(subscription))
-    facts = replace(facts, org_id=subscription.org_id)
-    await tx.billing.keep_facts(facts, now, check_at=next_check(facts, now))
+    ours = facts.as_of(subscription.org_id)
+    await tx.billing.keep_facts(ours, now, check_at=next_check(ours, now))
     await tx.billing.checkout_done(subscription, facts.id)
     if facts.waits_for_action:
-        await _write_to(tx, subscription, MailKind.PAYMENT_ACTION, now)
+        await _write_to(tx, subscription, MailKind.PAYMENT_ACTION, now, link=facts.action_page)
     return Effect.DONE
 
 
@@ -336,7 +336,7 @@ async def _invoice(tx: Transaction, event: BillingEvent, now: datetime) -> Effec
     if id_ is None:
         return Effect.NOT_OURS  # for something that is no subscription
     old = await tx.billing.lock_facts(id_, now)
-    customer_id = payments.name(event.about.get("customer"))
+    customer_id, page = payments.name(event.about.get("customer")), payments.invoice_page(event.about)
     if None not in (customer_id, old.customer_id) and customer_id != old.customer_id:
         return Effect.DISAGREES
     match event.type:
@@ -345,13 +345,13 @@ async def _invoice(tx: Transaction, event: BillingEvent, now: datetime) -> Effec
         case "invoice.payment_failed":
             new = old.with_failure(event.created)
         case _:
-            new = old.with_action(event.created)
+            new = old.with_action(event.created, page)
     if old.org_id is None:
         await tx.billing.keep_facts(new, now, check_at=KEEP)
         return Effect.NOT_OURS
     effect = await _change(tx, old, new, None, now)
     if effect in KNOWN and event.type == "invoice.payment_action_required" and new.waits_for_action:
-        await _notify(tx, id_, MailKind.PAYMENT_ACTION, now, link=payments.invoice_page(event.about))
+        await _notify(tx, id_, MailKind.PAYMENT_ACTION, now, link=page)
     return effect
 
 
@@ -381,7 +381,7 @@ async def _customer(tx: Transaction, event: BillingEvent, now: datetime) -> Effe
     org_id, user_id = _named(event, "org_id"), _named(event, "user_id")
     if user_id is not None:  # first, as whoever deletes the account holds it
         await tx.accounts.lock(user_id)
-    if org_id is not None and not await tx.billing.link_customer(org_id, customer_id, new_id(), event.created, now):
+    if org_id is not None and not await tx.billing.link_customer(org_id, customer_id, new_id(), now):
         return Effect.DISAGREES
     known = await tx.billing.sync_customer(org_id, customer_id, user_id, event.created)
     return Effect.DONE if known else Effect.NOT_OURS
@@ -394,7 +394,7 @@ async def _customer_deleted(tx: Transaction, event: BillingEvent, now: datetime)
     """
     customer_id, org_id = payments.name(event.about) or _no_name(), _named(event, "org_id")
     await tx.billing.check_those_of(org_id, customer_id, now)
-    known = await tx.billing.forget_customer(org_id, customer_id, new_id(), event.created, now)
+    known = await tx.billing.forget_customer(org_id, customer_id, new_id(), now)
     return Effect.DONE if known else Effect.NOT_OURS
 
 

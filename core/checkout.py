@@ -83,7 +83,7 @@ async def begin(ports: Ports, caller: Member, slug: str, plan_id: UUID, success_
     if not _is_address(success_url) or not _is_address(cancel_url):
         raise AddressInvalid
     if not ports.payments.is_on:
-        raise BillingNotConfigured
+        raise BillingNotConfigured("SSO_BILLING_API_URL and SSO_BILLING_API_KEY are not set")
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, service = await services.enter(tx, caller, slug, Capability.SERVICES_VIEW)
@@ -111,7 +111,7 @@ async def begin(ports: Ports, caller: Member, slug: str, plan_id: UUID, success_
         begun = await ports.payments.begin_checkout(checkout, customer_id)
     except CustomerGone:  # and nobody has told us
         async with ports.storage.transaction(by=SYSTEM) as tx:
-            await tx.billing.forget_customer(organization.id, customer_id, new_id(), now, now)
+            await tx.billing.forget_customer(organization.id, customer_id, new_id(), now)
         raise
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.billing.checkout_begun(organization.id, checkout.id, begun.session_id, customer_id)

@@ -164,8 +164,9 @@ class ProviderFailed(Outage):
     code = "OAUTH_ERROR"
 
 
+# Whoever reads this was about to pay: what else is done at the provider is done again by itself, and nobody is told.
 class PaymentsFailed(Outage):
-    """The payment provider failed."""
+    """The payment provider failed. Try again in a while; nothing has been bought."""
 
     code = "BILLING_ERROR"
 

@@ -73,6 +73,7 @@ class Sweep(StrEnum):
     CHECKOUTS = "checkouts"
     BILLING_FACTS = "billing_facts"  # about what is over, and about what never came to be a subscription of ours
     PAYMENT_METHODS = "payment_methods"  # that were detached, or are of customers who are none of ours
+    DELETED_CUSTOMERS = "deleted_customers"  # of the payment provider
     LOGIN_TOTALS = "login_totals"  # which are put together, not removed
     SIEM_QUEUES = "siem_queues"  # of what was removed
     SIEM_BACKLOGS = "siem_backlogs"  # entries that no SIEM has taken in all that time
@@ -98,6 +99,7 @@ class Sealed(StrEnum):
     MFA_SECRETS = "mfa.secret"
     WEBHOOK_SECRETS = "webhooks.secret"
     FORMER_WEBHOOK_SECRETS = "former_webhook_secrets.secret"
+    INVOICE_PAGES = "billing_facts.action_page"
 
 
 async def in_batches(
@@ -144,6 +146,7 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
         Sweep.CHECKOUTS: BILLING_KEPT,
         Sweep.BILLING_FACTS: BILLING_KEPT,
         Sweep.PAYMENT_METHODS: BILLING_KEPT,
+        Sweep.DELETED_CUSTOMERS: BILLING_KEPT,
         Sweep.LOGIN_TOTALS: LOGIN_TOTALS_APART,
         Sweep.SIEM_QUEUES: TOMBSTONES_KEPT,
         Sweep.SIEM_BACKLOGS: SIEM_BACKLOGS_KEPT,

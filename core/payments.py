@@ -44,7 +44,7 @@ LAPSED: Final = "ended"  # what we call one that the provider does not know any 
 
 
 class BillingNotConfigured(PaymentsFailed):
-    """Billing is not set up on this installation."""
+    """Billing is not set up on this installation. Ask those who run it."""
 
 
 class ProviderFailed(PaymentsFailed):
@@ -139,7 +139,8 @@ class Facts:
     """The newest that is known of a subscription at the provider. Times are UTC, those ending in `_at` are the events'.
 
     `paid` has the periods that were paid for, the newest first, without those that a newer one outlasts. `org_id` is the organization of
-    ours whose subscription it has become. One that has `ended` was cancelled, there or here, and that is final for this id.
+    ours whose subscription it has become. One that has `ended` was cancelled, there or here, and that is final for this id. `action_page`
+    opens to whoever has it, so it is there no longer than nobody can be told, and there is something to complete.
     """
 
     id: str
@@ -150,28 +151,36 @@ class Facts:
     status: str | None = None
     price_id: str | None = None
     period_end: datetime | None = None
+    period_at: datetime | None = None  # when the newest object was made that says it, which not every one does
+    period_at_creation: bool = False
     paid_at: datetime | None = None
     paid: tuple[Paid, ...] = ()
     failed_at: datetime | None = None
     action_at: datetime | None = None  # when somebody was to complete a payment
+    action_page: str | None = field(default=None, repr=False)  # and where, if the provider says so
     latest: Latest | None = None
     ended: bool = False
 
     def with_object(self, found: ProviderSubscription, at: datetime, *, at_creation: bool = False, deleted: bool = False) -> Facts:
         """With what the provider has. That it is over counts whenever it comes: nothing follows that."""
+        facts = self._with_period(found.period_end, at, at_creation=at_creation)
         ended = self.ended or deleted or found.is_over
         if self.object_at is not None and (at, not at_creation) < (self.object_at, not self.at_creation):
-            return replace(self, ended=ended)
+            return replace(facts, ended=ended)._without_idle_page()
         return replace(
-            self._with_latest(Latest.OBJECT, at, at_creation=at_creation),
+            facts._with_latest(Latest.OBJECT, at, at_creation=at_creation),
             customer_id=found.customer_id or self.customer_id,
             object_at=at,
             at_creation=at_creation,
             status=found.status,
             price_id=found.price_id,
-            period_end=found.period_end,
             ended=ended,
-        )
+        )._without_idle_page()
+
+    def _with_period(self, end: datetime | None, at: datetime, *, at_creation: bool) -> Facts:
+        if end is None or (self.period_at is not None and (at, not at_creation) < (self.period_at, not self.period_at_creation)):
+            return self
+        return replace(self, period_end=end, period_at=at, period_at_creation=at_creation)
 
     def with_payment(self, at: datetime, until: datetime | None) -> Facts:
         """With an invoice that was paid, for a period until then. A shorter one takes nothing away from a longer one."""
@@ -179,7 +188,7 @@ class Facts:
             self._with_latest(Latest.PAID, at),
             paid_at=at if self.paid_at is None else max(at, self.paid_at),
             paid=self.paid if until is None else _lasting((*self.paid, Paid(at, until))),
-        )
+        )._without_idle_page()
 
     def with_failure(self, at: datetime) -> Facts:
         """With an invoice that was not paid."""
@@ -187,9 +196,15 @@ class Facts:
             return self
         return replace(self._with_latest(Latest.FAILED, at), failed_at=at)
 
-    def with_action(self, at: datetime) -> Facts:
-        """With a payment that somebody has to complete."""
-        return replace(self, action_at=at if self.action_at is None else max(at, self.action_at))
+    def with_action(self, at: datetime, page: str | None) -> Facts:
+        """With a payment that somebody has to complete, there. Once it is one of ours, they are told at once, and no page is kept."""
+        if self.action_at is not None and at < self.action_at:
+            return self
+        return replace(self, action_at=at, action_page=page)._without_idle_page()
+
+    def as_of(self, org_id: UUID) -> Facts:
+        """From when there is a subscription of that organization for it."""
+        return replace(self, org_id=org_id)._without_idle_page()
 
     @property
     def is_trial(self) -> bool:
@@ -199,6 +214,9 @@ class Facts:
     def waits_for_action(self) -> bool:
         """Whether there is a payment to complete, as far as is known."""
         return self.action_at is not None and not self.ended and (self.paid_at is None or self.paid_at <= self.action_at)
+
+    def _without_idle_page(self) -> Facts:
+        return self if self.waits_for_action and self.org_id is None else replace(self, action_page=None)
 
     def _with_latest(self, latest: Latest, at: datetime, *, at_creation: bool = False) -> Facts:
         match self.latest:
@@ -219,7 +237,7 @@ class Facts:
         if self.object_at is None or self.status is None:
             return None
         # What was paid since extends the period; what was paid before is in what the provider says since, if it says so.
-        ends = [paid.until for paid in self.paid if self.period_end is None or paid.at >= self.object_at]
+        ends = [paid.until for paid in self.paid if self.period_at is None or paid.at >= self.period_at]
         end = max(ends if self.period_end is None else [*ends, self.period_end], default=None)
         return Implied(self._status(STATUSES.get(self.status, SubscriptionStatus.PAST_DUE)), end, self.price_id)
 

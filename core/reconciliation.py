@@ -28,6 +28,8 @@ NAME: Final = "billing_reconciler"  # of the lease
 LEASE: Final = timedelta(minutes=5)
 AWAY: Final = 3  # failures in a row, after which the provider is taken to be away
 ASKED_AGAIN: Final = timedelta(hours=1)  # where nothing is learnt, such as of a checkout that nobody has completed yet
+# What the provider fails at is due again after this: not in the same round, if everything fails, and before the next one.
+PUT_BACK: Final = timedelta(seconds=30)
 CHECKOUTS_ASKED_FOR: Final = timedelta(days=3)  # a session at the provider is open for a day at most
 
 
@@ -37,9 +39,9 @@ TOLD: Final = {Effect.DONE: "changed", Effect.ORPHANED: "orphaned", Effect.SECON
 
 @dataclass(frozen=True, slots=True)
 class OpenCheckouts:
-    """An organization's checkouts of which nothing was heard: how many, since when, and who the provider takes it to be, if it knows it."""
+    """An organization's checkouts of which nothing was heard: which, since when, and who the provider takes it to be, if it knows it."""
 
-    count: int
+    ids: tuple[UUID, ...]
     since: datetime
     customer_id: str | None
 
@@ -48,8 +50,8 @@ async def reconcile(ports: Ports, holder: UUID) -> Mapping[str, int] | None:
     """Ask the provider about what is due: how many of what it were, where there were any, and how many of them changed by what it said.
     Where there is none that can be asked, and only its events are received, what was not prolonged ends after its period.
 
-    None while another holder is at it. What it fails at is due again after a while. When it fails at several in a row it is away: then all
-    that was not asked about yet waits for the next time, which begins there.
+    None while another holder is at it. What it fails at is due again the next time, after all that was due before. When it fails at several
+    in a row it is away: then all that was not asked about yet waits for the next time, which begins there.
     """
     done, failures = Counter[str](), 0
     for step in (_cancellation, _checkouts, _subscription) if ports.payments.is_on else (_subscription,):
@@ -70,8 +72,8 @@ async def reconcile(ports: Ports, holder: UUID) -> Mapping[str, int] | None:
     return done
 
 
-# Each of these is claimed by itself, right before the provider is asked about it. Of several that were claimed at once, those that it comes
-# to be away before would wait as long as those that it failed at.
+# Each of these is claimed by itself, right before the provider is asked about it, and put back if that fails. So those that it comes to be
+# away before are due as they were, and whatever takes this process down with it is not asked about again at once.
 
 
 async def _cancellation(ports: Ports, done: Counter[str]) -> bool:
@@ -88,7 +90,12 @@ async def _subscription(ports: Ports, done: Counter[str]) -> bool:
     if due is None:
         return False
     done["subscriptions"] += 1
-    seen = await ports.payments.subscription(due) if ports.payments.is_on else None
+    try:
+        seen = await ports.payments.subscription(due) if ports.payments.is_on else None
+    except PaymentsFailed:
+        async with ports.storage.transaction(by=SYSTEM) as tx:
+            await tx.billing.put_back_check(due, now + ASKED_AGAIN, ports.clock.now() + PUT_BACK)
+        raise
     if seen is not None:
         await _learn(ports, seen, done)
     else:
@@ -104,8 +111,14 @@ async def _checkouts(ports: Ports, done: Counter[str]) -> bool:
     if due is None:
         return False
     if due.customer_id is not None:
-        done["checkouts"] += due.count
-        for seen in await ports.payments.subscriptions_of(due.customer_id, due.since):
+        done["checkouts"] += len(due.ids)
+        try:
+            found = await ports.payments.subscriptions_of(due.customer_id, due.since)
+        except PaymentsFailed:
+            async with ports.storage.transaction(by=SYSTEM) as tx:
+                await tx.billing.put_back_checkouts(due.ids, ports.clock.now() + PUT_BACK, now - CHECKOUTS_ASKED_FOR)
+            raise
+        for seen in found:
             await _learn(ports, seen, done)
     return True
 
@@ -135,7 +148,7 @@ async def _unknown(ports: Ports, id_: str, done: Counter[str]) -> None:
             customer_id=facts.customer_id,
             status=LAPSED,
             price_id=facts.price_id,
-            period_end=facts.period_end,
+            period_end=None,  # what is known of it stays
             meant=None,
         )
         await billing.learn(tx, lapsed, now, now)

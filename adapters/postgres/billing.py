@@ -1,10 +1,14 @@
 """What is known of the payment provider's customers, checkouts and subscriptions; and what is to be cancelled there."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.statements import Repository, Row
+import structlog
+
+from adapters.postgres.locks import CUSTOMERS
+from adapters.postgres.statements import Repository, Row, SealingRepository
 from adapters.postgres.subscriptions import PLAN, to_plan, to_subscription
 from adapters.postgres.subscriptions import STORED_COLUMNS as SUBSCRIPTION
 from core.cancellations import Cancellation
@@ -13,11 +17,14 @@ from core.payments import Bought, Facts, Latest, Meant, Paid
 from core.reconciliation import OpenCheckouts
 from core.subscriptions import SubscribedPlan, Subscription
 from core.values import KEEP, Keep
+from ports.crypto import Place, SealBroken
 
-# In the order in which `to_facts` reads them.
+log = structlog.get_logger("storage")
+
+# In the order in which `_to_facts` reads them.
 FACTS: Final = """
-    provider_subscription_id, org_id, customer_id, object_at, at_creation, status, price_id, period_end, paid_at, paid_ats, paid_untils,
-    failed_at, action_at, latest, ended"""
+    provider_subscription_id, org_id, customer_id, object_at, at_creation, status, price_id, period_end, period_at, period_at_creation,
+    paid_at, paid_ats, paid_untils, failed_at, action_at, action_page, latest, ended"""
 # What is live here again was not to be ended after all.
 IS_ENDED_HERE: Final = """
     not exists (
@@ -31,30 +38,15 @@ CLAIMED: Final = """
     returning c.provider_subscription_id, c.subscription_id, c.org_id, c.service_id, c.asked_at"""
 
 
-def to_facts(row: Row) -> Facts:
-    return Facts(
-        id=row[0],
-        org_id=row[1],
-        customer_id=row[2],
-        object_at=row[3],
-        at_creation=row[4],
-        status=row[5],
-        price_id=row[6],
-        period_end=row[7],
-        paid_at=row[8],
-        paid=tuple(map(Paid, row[9], row[10])),
-        failed_at=row[11],
-        action_at=row[12],
-        latest=None if row[13] is None else Latest(row[13]),
-        ended=row[14],
-    )
+def place(id_: str) -> Place:
+    return Place("billing_facts", id_, "action_page")
 
 
 def to_cancellation(row: Row) -> Cancellation:
     return Cancellation(*row)
 
 
-class Billing(Repository):
+class Billing(SealingRepository):
     """ports.storage.Billing."""
 
     async def is_first(self, event_id: str, now: datetime) -> bool:
@@ -66,10 +58,40 @@ class Billing(Repository):
 
     # Subscriptions
 
+    def _to_facts(self, row: Row) -> Facts:
+        return Facts(
+            id=row[0],
+            org_id=row[1],
+            customer_id=row[2],
+            object_at=row[3],
+            at_creation=row[4],
+            status=row[5],
+            price_id=row[6],
+            period_end=row[7],
+            period_at=row[8],
+            period_at_creation=row[9],
+            paid_at=row[10],
+            paid=tuple(map(Paid, row[11], row[12])),
+            failed_at=row[13],
+            action_at=row[14],
+            action_page=self._page(row[0], row[15]),
+            latest=None if row[16] is None else Latest(row[16]),
+            ended=row[17],
+        )
+
+    def _page(self, id_: str, sealed: bytes | None) -> str | None:
+        if sealed is None:
+            return None
+        try:
+            return self._vault.open(sealed, place(id_)).decode()
+        except SealBroken as error:  # all else that is known of the subscription counts without it
+            log.error("seal_broken", invoice_page_of=id_, reason=str(error))  # noqa: TRY400  (its trace says nothing more)
+            return None
+
     async def lock_facts(self, id_: str, now: datetime) -> Facts:
         # An update that changes nothing but the time locks what is there, and finds what others have written while it waited.
         found = await self._one(
-            to_facts,
+            self._to_facts,
             f"""
             insert into billing_facts (provider_subscription_id, heard_at) values (%(id)s, %(now)s)
             on conflict (provider_subscription_id) do update set heard_at = excluded.heard_at
@@ -85,9 +107,11 @@ class Billing(Repository):
             """
             update billing_facts set
                 org_id = %(org_id)s, customer_id = %(customer_id)s, object_at = %(object_at)s, at_creation = %(at_creation)s,
-                status = %(status)s, price_id = %(price_id)s, period_end = %(period_end)s, paid_at = %(paid_at)s,
+                status = %(status)s, price_id = %(price_id)s, period_end = %(period_end)s,
+                period_at = %(period_at)s, period_at_creation = %(period_at_creation)s, paid_at = %(paid_at)s,
                 paid_ats = %(paid_ats)s, paid_untils = %(paid_untils)s,
-                failed_at = %(failed_at)s, action_at = %(action_at)s, latest = %(latest)s, ended = %(ended)s,
+                failed_at = %(failed_at)s, action_at = %(action_at)s, action_page = %(action_page)s,
+                latest = %(latest)s, ended = %(ended)s,
                 heard_at = %(now)s, check_at = case when %(keeps_check)s then check_at else %(check_at)s end
             where provider_subscription_id = %(id)s""",
             id=facts.id,
@@ -98,11 +122,14 @@ class Billing(Repository):
             status=facts.status,
             price_id=facts.price_id,
             period_end=facts.period_end,
+            period_at=facts.period_at,
+            period_at_creation=facts.period_at_creation,
             paid_at=facts.paid_at,
             paid_ats=[paid.at for paid in facts.paid],
             paid_untils=[paid.until for paid in facts.paid],
             failed_at=facts.failed_at,
             action_at=facts.action_at,
+            action_page=None if facts.action_page is None else self._vault.seal(facts.action_page.encode(), place(facts.id)),
             latest=facts.latest,
             ended=facts.ended,
             now=now,
@@ -114,7 +141,8 @@ class Billing(Repository):
         await self._run(
             """
             insert into billing_facts (provider_subscription_id, ended, heard_at) values (%(id)s, true, %(now)s)
-            on conflict (provider_subscription_id) do update set ended = true, heard_at = excluded.heard_at, check_at = null""",
+            on conflict (provider_subscription_id) do update
+            set ended = true, heard_at = excluded.heard_at, check_at = null, action_page = null""",
             id=id_,
             now=now,
         )
@@ -132,8 +160,16 @@ class Billing(Repository):
             until=until,
         )
 
+    async def put_back_check(self, id_: str, until: datetime, at: datetime) -> None:
+        await self._run(
+            "update billing_facts set check_at = %(at)s where provider_subscription_id = %(id)s and check_at = %(until)s",
+            id=id_,
+            until=until,
+            at=at,
+        )
+
     async def check_those_of(self, org_id: UUID | None, customer_id: str, now: datetime) -> None:
-        # In the order of their names, as nobody else locks more than one of them. Where none is named, this is true of those that have one.
+        # In the order of their names, as everybody who locks several of them. Where none is named, this is true of those that have one.
         await self._run(
             f"""
             with held as materialized (
@@ -228,20 +264,21 @@ class Billing(Repository):
             customer_id=customer_id,
         )
 
-    async def link_customer(self, org_id: UUID, customer_id: str, key: UUID, at: datetime, now: datetime) -> bool:
+    async def link_customer(self, org_id: UUID, customer_id: str, key: UUID, now: datetime) -> bool:
+        await self._lock_customer(customer_id)
         return await self._exists(
             """
             insert into billing_customers as c (org_id, idempotency_key, customer_id, created_at)
             select o.id, %(key)s, %(customer_id)s, %(now)s from organizations o
             where o.id = %(org_id)s
               and not exists (select 1 from billing_customers x where x.customer_id = %(customer_id)s and x.org_id <> %(org_id)s)
+              and not exists (select 1 from billing_deleted_customers d where d.customer_id = %(customer_id)s)
             on conflict (org_id) do update set customer_id = excluded.customer_id
-            where c.customer_id = excluded.customer_id or c.customer_id is null and (c.heard_at is null or c.heard_at < %(at)s)
+            where coalesce(c.customer_id, excluded.customer_id) = excluded.customer_id
             returning 1""",
             org_id=org_id,
             customer_id=customer_id,
             key=key,
-            at=at,
             now=now,
         )
 
@@ -258,24 +295,27 @@ class Billing(Repository):
             at=at,
         )
 
-    async def forget_customer(self, org_id: UUID | None, customer_id: str, key: UUID, at: datetime, now: datetime) -> bool:
-        # Where it was never heard of, what comes late of it must not bring it here.
+    async def forget_customer(self, org_id: UUID | None, customer_id: str, key: UUID, now: datetime) -> bool:
+        # One that is another organization's than the one that is named was not deleted by what says so (security.md H-5).
+        await self._lock_customer(customer_id)
         return await self._exists(
             f"""
             with remembered as (
-                insert into billing_customers as c (org_id, idempotency_key, heard_at, created_at)
-                select o.id, %(key)s, %(at)s, %(now)s from organizations o
-                where o.id = %(org_id)s and not exists (select 1 from billing_customers x where x.customer_id = %(customer_id)s)
-                on conflict (org_id) do update set heard_at = greatest(c.heard_at, excluded.heard_at) where c.customer_id is null)
-            update billing_customers set
-                customer_id = null, user_id = null, idempotency_key = %(key)s, heard_at = greatest(heard_at, %(at)s)
+                insert into billing_deleted_customers (customer_id, heard_at)
+                select %(customer_id)s, %(now)s
+                where not exists (select 1 from billing_customers x where x.customer_id = %(customer_id)s and x.org_id <> %(org_id)s)
+                on conflict do nothing)
+            update billing_customers set customer_id = null, user_id = null, idempotency_key = %(key)s, heard_at = null
             where {OF_CUSTOMER} returning 1""",
             org_id=org_id,
             customer_id=customer_id,
             key=key,
-            at=at,
             now=now,
         )
+
+    async def _lock_customer(self, customer_id: str) -> None:
+        """For whoever links it, and whoever forgets it: where there is no row of it, there is nothing else to wait at."""
+        await self._write(f"select pg_advisory_xact_lock({CUSTOMERS}, hashtext(%(customer_id)s))", customer_id=customer_id)
 
     async def attach_payment_method(self, customer_id: str, payment_method_id: str, at: datetime, now: datetime) -> bool:
         # In one second it was attached before it was detached, whichever is heard first.
@@ -405,7 +445,7 @@ class Billing(Repository):
     async def claim_checkouts(self, now: datetime, until: datetime, since: datetime) -> OpenCheckouts | None:
         # Of those whose answer was never heard, the customer is the organization's.
         return await self._one(
-            lambda row: OpenCheckouts(*row),
+            lambda row: OpenCheckouts(tuple(row[0]), row[1], row[2]),
             """
             with first as materialized (
                 select org_id, customer_id from billing_checkouts where check_at <= %(now)s order by check_at limit 1),
@@ -415,12 +455,22 @@ class Billing(Repository):
                 where c.check_at <= %(now)s for update of c skip locked),
             claimed as (
                 update billing_checkouts c set check_at = case when c.created_at < %(since)s then null else %(until)s end
-                from due where c.id = due.id returning c.org_id, c.customer_id, c.created_at)
-            select count(*), min(c.created_at), coalesce(c.customer_id, b.customer_id)
+                from due where c.id = due.id returning c.id, c.org_id, c.customer_id, c.created_at)
+            select array_agg(c.id), min(c.created_at), coalesce(c.customer_id, b.customer_id)
             from claimed c left join billing_customers b on b.org_id = c.org_id
             group by coalesce(c.customer_id, b.customer_id)""",
             now=now,
             until=until,
+            since=since,
+        )
+
+    async def put_back_checkouts(self, ids: Sequence[UUID], at: datetime, since: datetime) -> None:
+        await self._run(
+            """
+            update billing_checkouts set check_at = %(at)s
+            where id = any(%(ids)s) and (check_at is not null or created_at < %(since)s)""",
+            ids=list(ids),
+            at=at,
             since=since,
         )
 

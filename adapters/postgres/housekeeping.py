@@ -112,6 +112,7 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
             select m.payment_method_id from billing_payment_methods m
             where m.heard_at < %(before)s and not exists (select 1 from billing_customers c where c.customer_id = m.customer_id)
             limit %(limit)s for update skip locked))""",
+    Sweep.DELETED_CUSTOMERS: _past("billing_deleted_customers", "heard_at", key="customer_id"),
     # A range of years then costs an eighth. Whoever deletes a service waits for this, as it does for those who sign in to it, and whoever
     # counts out of a day that is over does that in the first shard, too, in this order: so nobody waits in a circle.
     Sweep.LOGIN_TOTALS: """

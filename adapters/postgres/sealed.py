@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres import identities, mails, mfa, oauth_credentials, saml, siem, signing_keys, smtp, webhooks
+from adapters.postgres import billing, identities, mails, mfa, oauth_credentials, saml, siem, signing_keys, smtp, webhooks
 from adapters.postgres.statements import SealingRepository
 from core.housekeeping import Sealed as SealedKind
 from ports.crypto import Place
@@ -93,6 +93,14 @@ COLUMNS: Final[Mapping[SealedKind, Column]] = {
         """
         update former_webhook_secrets set secret = %(value)s
         where webhook_id = split_part(%(row)s, '/', 1)::uuid and position = split_part(%(row)s, '/', 2)::bigint""",
+    ),
+    SealedKind.INVOICE_PAGES: Column(
+        billing.place,
+        """
+        select provider_subscription_id, action_page from billing_facts
+        where action_page is not null and provider_subscription_id > %(after)s
+        order by provider_subscription_id limit %(limit)s for update""",
+        "update billing_facts set action_page = %(value)s where provider_subscription_id = %(row)s",
     ),
 }
 

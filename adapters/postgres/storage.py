@@ -198,7 +198,7 @@ class Transaction(Reading):
         self._caller = by
         self._in_session = in_session
         self._events: list[Event] = []
-        self.billing = Billing(connection)
+        self.billing = Billing(connection, vault)
         self.cancellations = Cancellations(connection)
         self.logins = Logins(connection)
         self.pre_auths = PreAuths(connection, vault)

@@ -1,5 +1,6 @@
 """What is asked of storage about what the payment provider has said."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -35,6 +36,10 @@ class Billing(Protocol):
         """The one that the provider has been to be asked about for the longest, which falls due again then; None where none is."""
         ...
 
+    async def put_back_check(self, id_: str, until: datetime, at: datetime) -> None:
+        """What was claimed until then is due at this time, unless it was said meanwhile when it is."""
+        ...
+
     async def check_those_of(self, org_id: UUID | None, customer_id: str, now: datetime) -> None:
         """Have the provider asked about all that are of this customer and not over; of that organization only, if one is named."""
         ...
@@ -67,8 +72,8 @@ class Billing(Protocol):
         """Whether nothing that is stored says that this is another's customer, or that the organization has another one."""
         ...
 
-    async def link_customer(self, org_id: UUID, customer_id: str, key: UUID, at: datetime, now: datetime) -> bool:
-        """What an event of this time says about whose customer it is; whether that agrees with what is stored."""
+    async def link_customer(self, org_id: UUID, customer_id: str, key: UUID, now: datetime) -> bool:
+        """What an event says about whose customer it is; whether that agrees with what is stored. One that was deleted is nobody's."""
         ...
 
     async def sync_customer(self, org_id: UUID | None, customer_id: str, user_id: UUID | None, at: datetime) -> bool:
@@ -76,9 +81,9 @@ class Billing(Protocol):
         named."""
         ...
 
-    async def forget_customer(self, org_id: UUID | None, customer_id: str, key: UUID, at: datetime, now: datetime) -> bool:
-        """The organization has none any more, and the next one is made with `key`; nor does it get this one by what is older. Whether there
-        was this one, of that organization if one is named."""
+    async def forget_customer(self, org_id: UUID | None, customer_id: str, key: UUID, now: datetime) -> bool:
+        """It was deleted, and is nobody's from now on, whatever is heard of it; the organization's next one is made with `key`. Whether it
+        was somebody's, and that organization's if one is named."""
         ...
 
     async def attach_payment_method(self, customer_id: str, payment_method_id: str, at: datetime, now: datetime) -> bool:
@@ -114,6 +119,11 @@ class Billing(Protocol):
     async def claim_checkouts(self, now: datetime, until: datetime, since: datetime) -> OpenCheckouts | None:
         """Those of one customer to ask the provider about, which fall due again then, unless they are older than `since`; None where none
         is due."""
+        ...
+
+    async def put_back_checkouts(self, ids: Sequence[UUID], at: datetime, since: datetime) -> None:
+        """What was claimed with that `since` is due at this time, unless nothing more has to be asked about it by now. Of those that are
+        older than that, this is not known: they are asked about once more."""
         ...
 
 

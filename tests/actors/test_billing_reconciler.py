@@ -2,7 +2,7 @@
 away (decisions, points 165 and 169; security.md N-9)."""
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -13,13 +13,13 @@ from adapters.postgres.pool import Pool
 from core import billing, cancellations, reconciliation
 from core.access import SYSTEM, Role
 from core.payments import AFTER_PERIOD, EVERY, SOON, UNHEARD, read_subscription
-from core.values import new_id
+from core.values import new_id, rfc3339
 from entrypoints.http.app import create_app
 from ports import Ports
 from tests.builders import Api, make_edge, make_ports, run_sql
 from tests.fakes.http_server import Answer
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
-from tests.fakes.payments import MONTH, SECRET, FakePayments, Object
+from tests.fakes.payments import MONTH, SECRET, FakePayments, Object, invoice
 from tests.http.billing import Till, open_till
 from tests.services import add_api_key
 from tests.tenants import Tenants
@@ -134,6 +134,18 @@ async def test_what_the_provider_does_not_know_any_more_ends_with_its_period(til
     assert await reconcile(ports) == {}
 
 
+async def test_what_was_paid_for_last_is_its_period_also_when_the_provider_does_not_know_it_any_more(
+    till: Till, provider: FakePayments, ports: Ports, pool: Pool
+) -> None:
+    made = await paid(till, provider, heard=True)
+    ends = till.now + 2 * MONTH
+    await till.tell("invoice.paid", invoice(made["id"], ends, customer=made["customer"]), till.now + 1)
+    del provider.subscriptions[made["id"]]
+    till.clock.advance(timedelta(seconds=2 * MONTH) + AFTER_PERIOD)
+    assert (await reconcile(ports))["lapsed"] == 1
+    assert [(row[0], row[2]) for row in await till.rows()] == [("expired", rfc3339(datetime.fromtimestamp(ends, UTC)))]
+
+
 async def test_what_was_read_is_newer_than_what_comes_late(till: Till, provider: FakePayments, ports: Ports) -> None:
     made = await paid(till, provider, heard=True)
     provider.change(made["id"], status="past_due")  # which is on its way for two days
@@ -162,7 +174,7 @@ async def test_what_fails_holds_back_nothing_else(till: Till, provider: FakePaym
     till.clock.advance(EVERY)
     assert await reconcile(ports) == {"subscriptions": 3, "changed": 1, "failed": 2}
     assert await reconcile(ports) == {}
-    till.clock.advance(reconciliation.ASKED_AGAIN)
+    till.clock.advance(reconciliation.PUT_BACK)
     assert await reconcile(ports) == {"subscriptions": 2, "failed": 2}
 
 
@@ -292,7 +304,7 @@ async def test_what_the_provider_goes_on_not_to_know_is_given_up(till: Till, pro
 
 
 async def test_while_the_provider_is_away_it_is_waited_for(till: Till, provider: FakePayments, ports: Ports, pool: Pool) -> None:
-    """And it is gone on with what was not asked about yet, not with what has just failed, nor an hour later."""
+    """And it is gone on with what was not asked about yet, then with what has just failed; nothing waits for an hour."""
     facts = "insert into billing_facts (provider_subscription_id, org_id, heard_at, check_at) values (%s, %s, %s, %s)"
     names = [f"sub_{number}" for number in range(8)]
     for number, name in enumerate(names):
@@ -308,8 +320,66 @@ async def test_while_the_provider_is_away_it_is_waited_for(till: Till, provider:
     provider.answers.clear()
     assert await reconcile(ports) == {"subscriptions": 2}
     assert [path for _, path, _ in provider.asked] == [f"subscriptions/{name}" for name in names]
-    till.clock.advance(reconciliation.ASKED_AGAIN)
+    till.clock.advance(reconciliation.PUT_BACK)
     assert await reconcile(ports) == {"subscriptions": 6}
+
+
+async def test_what_always_fails_does_not_stand_before_everything_else(
+    till: Till, provider: FakePayments, ports: Ports, pool: Pool
+) -> None:
+    made = await paid(till, provider, heard=True)
+    facts = "insert into billing_facts (provider_subscription_id, org_id, heard_at, check_at) values (%s, %s, %s, %s)"
+    for number in range(reconciliation.AWAY):
+        await run_sql(pool, facts, f"sub_bad_{number}", till.tenant.org, till.clock.now(), till.clock.now())
+        provider.answers[f"subscriptions/sub_bad_{number}"] = Answer(500)
+    await run_sql(pool, "update billing_facts set check_at = %s where provider_subscription_id = %s", till.clock.now() + SOON, made["id"])
+    till.clock.advance(SOON)
+    assert await reconcile(ports) == {"subscriptions": 3, "failed": 3}
+    till.clock.advance(reconciliation.PUT_BACK)
+    assert await reconcile(ports) == {"subscriptions": 4, "failed": 3}
+
+
+async def test_an_event_that_comes_while_the_provider_fails_says_when_to_ask(
+    till: Till, provider: FakePayments, ports: Ports, pool: Pool
+) -> None:
+    made = await paid(till, provider, heard=True)
+    till.clock.advance(EVERY)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        until = till.clock.now() + reconciliation.ASKED_AGAIN
+        assert await tx.billing.claim_check(till.clock.now(), until) == made["id"]
+    await till.tell("customer.subscription.updated", made)
+    said = await run_sql(pool, "select check_at from billing_facts")
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.billing.put_back_check(made["id"], until, till.clock.now())
+    assert await run_sql(pool, "select check_at from billing_facts") == said
+
+
+async def test_checkouts_are_asked_about_as_soon_as_the_provider_is_back(
+    till: Till, provider: FakePayments, ports: Ports, pool: Pool
+) -> None:
+    """Also those that are so old by then that they are asked about for the last time."""
+    for _ in range(2):
+        provider.complete((await till.begin()).json["session_id"])
+    till.clock.advance(reconciliation.CHECKOUTS_ASKED_FOR + SOON)
+    provider.answers["subscriptions"] = Answer(500)
+    assert await reconcile(ports) == {"checkouts": 2, "failed": 1}
+    assert await reconcile(ports) == {}
+    provider.answers.clear()
+    till.clock.advance(reconciliation.PUT_BACK)
+    assert (await reconcile(ports))["checkouts"] == 2
+    assert await till.status() == "active"
+    till.clock.advance(reconciliation.ASKED_AGAIN)
+    assert "checkouts" not in await reconcile(ports)
+
+
+async def test_a_checkout_that_is_heard_of_while_the_provider_fails_is_not_asked_about_again(
+    till: Till, provider: FakePayments, ports: Ports, pool: Pool
+) -> None:
+    await paid(till, provider, heard=True)
+    ids = [id_ for (id_,) in await run_sql(pool, "select id from billing_checkouts")]
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.billing.put_back_checkouts(ids, till.clock.now(), till.clock.now() - reconciliation.CHECKOUTS_ASKED_FOR)
+    assert await run_sql(pool, "select 1 from billing_checkouts where check_at is not null") == []
 
 
 async def test_who_cannot_be_asked_about_checkouts_and_cancellations_holds_back_no_more_than_that(

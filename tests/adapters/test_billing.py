@@ -20,11 +20,14 @@ from core.housekeeping import Sweep
 from core.payments import Meant
 from core.subscriptions import SubscribedPlan, Subscription, SubscriptionStatus
 from tests.adapters.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, rows_looked_at, within
-from tests.builders import add_organization, run_sql
+from tests.builders import add_organization, make_vault, run_sql
 from tests.services import add_plan, add_service
 
 PRICE = "price_gold"
-TABLES = ("billing_customers", "billing_payment_methods", "billing_checkouts", "billing_facts", "billing_cancellations", "subscriptions")
+TABLES = (
+    *("billing_customers", "billing_deleted_customers", "billing_payment_methods", "billing_checkouts", "billing_facts"),
+    *("billing_cancellations", "subscriptions"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +105,9 @@ Act = Callable[[Transaction, Shop, Shop], Awaitable[object]]
 MIXED: dict[str, tuple[Act, object]] = {
     "a customer with a key": (lambda tx, shop, twin: tx.billing.keep_customer(twin.org, shop.key, "cus_new"), None),
     "whether it is a customer": (lambda tx, shop, twin: tx.billing.is_customer(twin.org, shop.name("cus")), False),
-    "a link": (lambda tx, shop, twin: tx.billing.link_customer(twin.org, shop.name("cus"), uuid4(), NOW + SECOND, NOW), False),
+    "a link": (lambda tx, shop, twin: tx.billing.link_customer(twin.org, shop.name("cus"), uuid4(), NOW), False),
     "a person": (lambda tx, shop, twin: tx.billing.sync_customer(twin.org, shop.name("cus"), None, NOW + SECOND), False),
-    "a deletion": (lambda tx, shop, twin: tx.billing.forget_customer(twin.org, shop.name("cus"), uuid4(), NOW + SECOND, NOW), False),
+    "a deletion": (lambda tx, shop, twin: tx.billing.forget_customer(twin.org, shop.name("cus"), uuid4(), NOW), False),
     "what to ask": (lambda tx, shop, twin: tx.billing.check_those_of(twin.org, shop.name("cus"), NOW), None),
     "a plan": (lambda tx, shop, twin: tx.billing.plan_of_price(twin.org, shop.meant.service_id, PRICE, shop.meant.plan_id), None),
     "a session": (lambda tx, shop, twin: tx.billing.checkout_begun(twin.org, shop.checkout, "cs_new", "cus_new"), None),
@@ -177,7 +180,7 @@ async def test_where_an_event_names_no_organization_the_customer_says_whose_it_i
     assert await run_sql(pool, customers) == [(name, twin.meant.user_id, "pm_new"), of_twin]
     due = "select provider_subscription_id from billing_facts where check_at <= %s"
     assert await run_sql(pool, due, NOW) == [(shop.name("sub"),)]
-    assert await within(storage, lambda tx: tx.billing.forget_customer(None, name, uuid4(), NOW + SECOND, NOW))
+    assert await within(storage, lambda tx: tx.billing.forget_customer(None, name, uuid4(), NOW))
     assert await run_sql(pool, customers) == [of_twin, (None, None, None)]
 
 
@@ -212,26 +215,36 @@ async def test_what_lives_here_again_is_not_cancelled_and_only_its_own_organizat
 MANY = 20_000
 Read = Callable[[Connection, Shop], Awaitable[object]]
 HOT: dict[str, tuple[str, Read]] = {
-    "an event that came before": ("billing_events", lambda c, shop: Billing(c).is_first("evt_7", NOW)),
-    "what is known": ("billing_facts", lambda c, shop: Billing(c).lock_facts("sub_7", NOW)),
-    "what to ask": ("billing_facts", lambda c, shop: Billing(c).claim_check(NOW, NOW + DAY)),
-    "what to ask of a customer": ("billing_facts", lambda c, shop: Billing(c).check_those_of(None, shop.name("cus"), NOW)),
-    "a subscription": ("subscriptions", lambda c, shop: Billing(c).subscription(shop.name("sub"))),
-    "whose customer it is": ("billing_customers", lambda c, shop: Billing(c).is_customer(shop.org, shop.name("cus"))),
+    "an event that came before": ("billing_events", lambda c, shop: Billing(c, make_vault()).is_first("evt_7", NOW)),
+    "what is known": ("billing_facts", lambda c, shop: Billing(c, make_vault()).lock_facts("sub_7", NOW)),
+    "what to ask": ("billing_facts", lambda c, shop: Billing(c, make_vault()).claim_check(NOW, NOW + DAY)),
+    "what to ask of a customer": ("billing_facts", lambda c, shop: Billing(c, make_vault()).check_those_of(None, shop.name("cus"), NOW)),
+    "a subscription": ("subscriptions", lambda c, shop: Billing(c, make_vault()).subscription(shop.name("sub"))),
+    "whose customer it is": ("billing_customers", lambda c, shop: Billing(c, make_vault()).is_customer(shop.org, shop.name("cus"))),
+    "whether it was deleted": (
+        "billing_deleted_customers",
+        lambda c, shop: Billing(c, make_vault()).link_customer(shop.org, shop.name("cus"), uuid4(), NOW),
+    ),
     "a customer's payment method": (
         "billing_customers",
-        lambda c, shop: Billing(c).attach_payment_method(shop.name("cus"), "pm_new", NOW, NOW),
+        lambda c, shop: Billing(c, make_vault()).attach_payment_method(shop.name("cus"), "pm_new", NOW, NOW),
     ),
-    "a payment method": ("billing_payment_methods", lambda c, shop: Billing(c).detach_payment_method(shop.name("pm"), NOW, NOW)),
-    "a checkout": ("billing_checkouts", lambda c, shop: Billing(c).checkout_of("sub_7", shop.meant, PRICE)),
-    "what was bought": ("billing_checkouts", lambda c, shop: Billing(c).bought("sub_7")),
-    "those that wait": ("billing_facts", lambda c, shop: Billing(c).check_waiting_of(shop.name("cus"), NOW)),
+    "a payment method": (
+        "billing_payment_methods",
+        lambda c, shop: Billing(c, make_vault()).detach_payment_method(shop.name("pm"), NOW, NOW),
+    ),
+    "a checkout": ("billing_checkouts", lambda c, shop: Billing(c, make_vault()).checkout_of("sub_7", shop.meant, PRICE)),
+    "what was bought": ("billing_checkouts", lambda c, shop: Billing(c, make_vault()).bought("sub_7")),
+    "those that wait": ("billing_facts", lambda c, shop: Billing(c, make_vault()).check_waiting_of(shop.name("cus"), NOW)),
     "what came of it": (
         "billing_checkouts",
-        lambda c, shop: Billing(c).complete_checkout(shop.checkout, shop.name("cs"), "sub_new", shop.meant, shop.name("cus")),
+        lambda c, shop: Billing(c, make_vault()).complete_checkout(shop.checkout, shop.name("cs"), "sub_new", shop.meant, shop.name("cus")),
     ),
-    "that nothing is to be asked": ("billing_checkouts", lambda c, shop: Billing(c).checkout_done(shop.sold, "sub_new")),
-    "which checkouts to ask about": ("billing_checkouts", lambda c, shop: Billing(c).claim_checkouts(NOW, NOW + DAY, NOW - DAY)),
+    "that nothing is to be asked": ("billing_checkouts", lambda c, shop: Billing(c, make_vault()).checkout_done(shop.sold, "sub_new")),
+    "which checkouts to ask about": (
+        "billing_checkouts",
+        lambda c, shop: Billing(c, make_vault()).claim_checkouts(NOW, NOW + DAY, NOW - DAY),
+    ),
     "what to cancel": ("billing_cancellations", lambda c, shop: Cancellations(c).claim(NOW, NOW + DAY)),
     "what to cancel of a service": (
         "billing_cancellations",
@@ -241,6 +254,10 @@ HOT: dict[str, tuple[str, Read]] = {
     "old payment methods": (
         "billing_payment_methods",
         lambda c, shop: Housekeeping(c).sweep(Sweep.PAYMENT_METHODS, NOW - 50 * DAY, 100),
+    ),
+    "old deletions": (
+        "billing_deleted_customers",
+        lambda c, shop: Housekeeping(c).sweep(Sweep.DELETED_CUSTOMERS, NOW - 50 * DAY, 100),
     ),
     "old facts": ("billing_facts", lambda c, shop: Housekeeping(c).sweep(Sweep.BILLING_FACTS, NOW - 50 * DAY, 100)),
 }
@@ -267,6 +284,7 @@ async def fill(pool: Pool, shop: Shop) -> None:
            select id, id, 'cus_' || slug, %(now)s from orgs""",
         """insert into billing_payment_methods (payment_method_id, customer_id, said_at, heard_at)
            select 'pm_' || n, 'cus_o' || n, %(now)s, %(now)s from numbers""",
+        "insert into billing_deleted_customers (customer_id, heard_at) select 'cus_gone_' || n, %(now)s from numbers",
         """with people as (
              insert into users (id, email, origin, created_at, updated_at)
              select gen_random_uuid(), 'n' || n || '@example.com', 'platform', now(), now() from numbers returning id)

@@ -140,6 +140,7 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
         method = "insert into billing_payment_methods (payment_method_id, customer_id, said_at, heard_at) values (%s, %s, %s, %s)"
         for name, whose in (("detached", None), ("nobody's", f"cus {when}"), ("ours", "cus_acme")):
             await run_sql(pool, method, f"{name} {when}", whose, NOW, when)
+        await run_sql(pool, "insert into billing_deleted_customers (customer_id, heard_at) values (%s, %s)", f"gone {when}", when)
         await run_sql(pool, "insert into deleted_webhooks (id, deleted_at) values (%s, %s)", uuid4(), when)
         await run_sql(pool, "insert into removed_siem_configurations (id, org_id, removed_at) values (%s, %s, %s)", uuid4(), uuid4(), when)
 
@@ -164,6 +165,7 @@ SWEPT_TABLES = {
     Sweep.CHECKOUTS: ("billing_checkouts", 1),
     Sweep.BILLING_FACTS: ("billing_facts", 2),
     Sweep.PAYMENT_METHODS: ("billing_payment_methods", 2),
+    Sweep.DELETED_CUSTOMERS: ("billing_deleted_customers", 1),
     Sweep.DELETED_SERVICES: ("deleted_services", 1),
     Sweep.DELETED_ORGANIZATIONS: ("deleted_organizations", 1),
     Sweep.WEBHOOK_DELIVERIES: ("webhook_deliveries", 1),

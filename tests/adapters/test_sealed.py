@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from adapters.crypto import AesVault
-from adapters.postgres import identities, webhooks
+from adapters.postgres import billing, identities, webhooks
 from adapters.postgres.oauth_credentials import name_of, place
 from adapters.postgres.pool import Pool
 from adapters.postgres.sealed import COLUMNS
@@ -63,6 +63,9 @@ async def test_every_sealed_value_comes_under_the_new_key(
         for number, person in enumerate(people):
             await tx.accounts.add(person)
             await tx.mfa.begin(person.id, f"SECRET {number}", NOW)
+        for number in range(4):
+            facts = await tx.billing.lock_facts(f"sub_{number}", NOW)
+            await tx.billing.keep_facts(facts.with_action(NOW, f"page {number}" if number else None), NOW, check_at=None)
     ada, names = (await add(storage, account())).id, [new_id() for _ in Provider]
     for name, provider in zip(names, Provider, strict=True):
         sealed = [AesVault([old]).seal(b"%s of %s" % (kind, provider.encode()), place(str(name))) for kind, place in TOKENS.items()]
@@ -72,7 +75,7 @@ async def test_every_sealed_value_comes_under_the_new_key(
         await run_sql(pool, insert, name, ada, provider, NOW, *sealed)
     async with both.storage.transaction(by=SYSTEM) as tx:
         await tx.mails.keep_token(mails[0], "already new", NOW)
-    assert await housekeeping.reencrypt(both) == 4 + 6 + 4 + 5 + 6 + 2 + 3 + 3 + 4 + 5
+    assert await housekeeping.reencrypt(both) == 4 + 6 + 4 + 5 + 6 + 2 + 3 + 3 + 4 + 5 + 3
     assert await housekeeping.reencrypt(both) == 0
     assert await housekeeping.reencrypt(after) == 0
     async with after.storage.reading() as read:
@@ -95,6 +98,10 @@ async def test_every_sealed_value_comes_under_the_new_key(
     for row in await run_sql(pool, "select id, provider, access_token, refresh_token from identities"):
         opened = [vault.open(value, place(str(row[0]))) for value, place in zip(row[2:], TOKENS.values(), strict=True)]
         assert opened == [b"%s of %s" % (kind, row[1].encode()) for kind in TOKENS]
+    pages = await run_sql(pool, "select provider_subscription_id, action_page from billing_facts where action_page is not null")
+    assert {id_: vault.open(page, billing.place(id_)) for id_, page in pages} == {
+        f"sub_{number}": b"page %d" % number for number in (1, 2, 3)
+    }
     async with after.storage.transaction(by=SYSTEM) as tx:
         tokens = {found.id: found.token for found in await tx.mails.claim(NOW, NOW + HOUR, 100)}
     expected = {one.id: f"token {number}" for number, one in enumerate(mails)}

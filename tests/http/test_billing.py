@@ -3,15 +3,17 @@ H-1 to H-5, N-4 and Z-4)."""
 
 import itertools
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
 import stripe
+from structlog.testing import capture_logs
 
 from adapters.postgres.pool import Pool
 from core import events
+from core.access import SYSTEM
 from entrypoints.http.app import Edge
 from ports import Ports
 from tests.builders import Answer, Api, add_account, deliver, everyone, make_edge, run_sql
@@ -143,7 +145,9 @@ async def test_without_a_secret_nothing_is_taken(till: Till) -> None:
     before = await traces(till)
     body = json.dumps(event(CREATED, till.subscription(), till.now)).encode()
     for header in (sign(body, "", till.now), sign(body, SECRET, till.now)):
-        assert refused(await till.post(body, header)) == OFF
+        with capture_logs() as logs:
+            assert refused(await till.post(body, header)) == OFF
+        assert [line["error"] for line in logs if line["event"] == "outage"] == ["SSO_BILLING_WEBHOOK_SECRET is not set"]
     assert refused(await till.post(body, "")) == BAD
     assert await traces(till) == before
 
@@ -540,6 +544,55 @@ async def test_that_is_not_lost_before_it_is_known_whose_it_is_and_not_told_when
     assert [letter.to for letter in sent.letters] == [till.tenant.people["member"].email]
 
 
+PAGE = "https://invoice.provider.example/i/1?s=ap"
+
+
+async def kept_pages(pool: Pool) -> list[bytes]:
+    return [page for (page,) in await run_sql(pool, "select action_page from billing_facts where action_page is not null")]
+
+
+async def test_where_that_is_done_is_kept_sealed_until_it_is_known_whom_to_tell(
+    till: Till, ports: Ports, pool: Pool, sent: FakeMailTransport
+) -> None:
+    for at, page in ((till.now + 2, PAGE), (till.now + 1, f"{PAGE}&old")):
+        await till.tell("invoice.payment_action_required", invoice("sub_1", hosted_invoice_url=page), at)
+    await till.tell("customer.subscription.updated", till.subscription(status="incomplete", metadata={}), till.now)
+    [sealed] = await kept_pages(pool)
+    assert b"provider" not in sealed
+    await till.tell(CREATED, till.subscription(status="incomplete"))
+    await deliver(ports)
+    [letter] = sent.letters
+    assert PAGE in letter.text.splitlines()
+    assert await kept_pages(pool) == []
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("over", ["invoice.paid", DELETED])
+async def test_nothing_is_kept_of_where_something_was_to_be_done(till: Till, pool: Pool, over: str, order: int) -> None:
+    about = invoice("sub_1") if over == "invoice.paid" else till.subscription(status="canceled", metadata={})
+    waits = event("invoice.payment_action_required", invoice("sub_1", hosted_invoice_url=PAGE), till.now + 1)
+    for one in [waits, event(over, about, till.now + 2)][::order]:
+        assert await till.sent(one) == 200
+    assert await kept_pages(pool) == []
+
+
+async def test_where_something_is_done_is_forgotten_with_what_is_ended(till: Till, ports: Ports, pool: Pool) -> None:
+    await till.tell("invoice.payment_action_required", invoice("sub_1", hosted_invoice_url=PAGE))
+    assert len(await kept_pages(pool)) == 1
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.billing.end("sub_1", till.clock.now())
+    assert await kept_pages(pool) == []
+
+
+async def test_a_page_that_cannot_be_read_any_more_stops_nothing(till: Till, ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+    await till.tell("invoice.payment_action_required", invoice("sub_1", hosted_invoice_url=PAGE))
+    await run_sql(pool, "update billing_facts set action_page = 'broken'")
+    await till.tell(CREATED, till.subscription(status="incomplete"))
+    await deliver(ports)
+    [letter] = sent.letters
+    assert "://" not in letter.text
+
+
 async def test_nobody_is_written_to_about_what_is_over_or_nobodys(till: Till, ports: Ports, sent: FakeMailTransport) -> None:
     await till.tell(CREATED, till.subscription())
     await till.tell(DELETED, till.subscription(status="canceled"))
@@ -596,16 +649,36 @@ async def test_a_customer_that_is_deleted_is_none_any_more(till: Till, twin: Ten
     assert await customers(pool) == [(till.tenant.org, None, None, None)]
 
 
-async def test_a_customer_that_was_deleted_does_not_come_back_by_the_news_that_it_was_made(till: Till, pool: Pool) -> None:
+@pytest.mark.parametrize("named", [True, False])
+async def test_a_customer_that_was_deleted_does_not_come_back_by_the_news_that_it_was_made(till: Till, pool: Pool, *, named: bool) -> None:
+    """Whether the deletion says whose it was or not, and whichever it says was first: a name is never given a second time."""
     about = {"id": "cus_1", "metadata": {"org_id": str(till.tenant.org)}}
-    await till.tell("customer.deleted", about, till.now + 5)
-    for at in (till.now, till.now + 5):
+    await till.tell("customer.deleted", about if named else {"id": "cus_1"}, till.now + 5)
+    for at in (till.now, till.now + 5, till.now + 6):
         await till.tell("customer.created", about, at)
-        assert await customers(pool) == [(till.tenant.org, None, None, None)]
-    await till.tell("customer.created", {**about, "id": "cus_2"}, till.now + 6)
+        assert await customers(pool) == []
+    await till.tell("customer.created", {**about, "id": "cus_2"}, till.now + 1)
     assert await customers(pool) == [(till.tenant.org, "cus_2", None, None)]
     await till.tell("customer.deleted", about, till.now + 7)
     assert await customers(pool) == [(till.tenant.org, "cus_2", None, None)], "that was about the other one"
+
+
+async def test_a_deletion_that_is_older_than_the_last_news_of_a_customer_counts(till: Till, pool: Pool) -> None:
+    about = {"id": "cus_1", "metadata": {"org_id": str(till.tenant.org), "user_id": till.tenant.id("member")}}
+    await till.tell("customer.created", about, till.now + 5)
+    await till.tell("customer.deleted", {"id": "cus_1"}, till.now)
+    await till.tell("customer.updated", about, till.now + 6)
+    assert await customers(pool) == [(till.tenant.org, None, None, None)]
+    await till.tell("customer.created", {**about, "id": "cus_2"}, till.now + 1)
+    assert await customers(pool) == [(till.tenant.org, "cus_2", till.tenant.id("member"), None)], "what the other one was is over"
+
+
+async def test_a_customer_that_is_made_and_deleted_at_once_is_nobodys(till: Till, pool: Pool) -> None:
+    for number in range(10):
+        about = {"id": f"cus_{number}", "metadata": {"org_id": str(till.tenant.org)}}
+        both = [event("customer.created", about, till.now), event("customer.deleted", {"id": about["id"]}, till.now + 1)]
+        assert await everyone(2, lambda each, both=both: till.sent(both[each])) == [200] * 2  # type: ignore[misc]
+        assert [row[1] for row in await customers(pool)] in ([], [None])
 
 
 async def test_what_the_customer_pays_with_is_known(till: Till, pool: Pool) -> None:
@@ -669,6 +742,20 @@ async def test_what_is_paid_stays_paid_until_its_end(till: Till, order: tuple[in
     assert await days() == 19, "the longest was paid before that"
     await till.tell(UPDATED, till.subscription(current_period_end=till.now + DAY), till.now + 4)
     assert await days() == 0
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+async def test_what_is_known_of_the_period_stays_known(till: Till, order: tuple[int, ...]) -> None:
+    """When a newer object says nothing of it; and an invoice that is for less takes nothing away."""
+    facts = [
+        event(CREATED, till.subscription(), till.now),
+        event(UPDATED, till.subscription(current_period_end=None), till.now + 1),
+        event("invoice.paid", invoice("sub_1", till.now - DAY), till.now + 2),
+    ]
+    ends = datetime.fromtimestamp(till.ends, UTC)
+    for number in order:
+        assert await till.sent(facts[number]) == 200
+    assert await run_sql(till.tenant.pool, "select current_period_end from subscriptions") == [(ends,)]
 
 
 # At once

@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 import jwt
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from adapters.payments import HttpPayments
 from adapters.postgres.pool import Pool
@@ -234,6 +235,7 @@ async def test_what_goes_wrong_there_is_told_without_its_words(till: Till, provi
     provider.answers["checkout/sessions"] = FAILURES[what]
     answer = await till.begin()
     assert refused(answer) == OFF
+    assert "ry again" in answer.json["error"]
     assert TRAP not in answer.text
     del provider.answers["checkout/sessions"]
     assert (await till.begin()).status == 200
@@ -261,7 +263,10 @@ async def test_without_a_provider_nothing_can_be_bought(
     till: Till, pool: Pool, ports: Ports, clock: FakeClock, provider: FakePayments
 ) -> None:
     object.__setattr__(ports, "payments", HttpPayments(None, clock))
-    assert refused(await till.begin()) == OFF
+    with capture_logs() as logs:
+        answer = await till.begin()
+    assert (refused(answer), answer.json["error"]) == (OFF, "Billing is not set up on this installation. Ask those who run it.")
+    assert [line["error"] for line in logs if line["event"] == "outage"] == ["SSO_BILLING_API_URL and SSO_BILLING_API_KEY are not set"]
     assert refused(await till.begin(success_url="x")) == BAD
     assert await run_sql(pool, "select 1 from billing_checkouts union all select 1 from billing_customers") == []
 
