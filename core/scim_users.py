@@ -8,7 +8,7 @@ is its organization's alone, and nothing to anybody else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from dataclasses import replace as replaced
 from datetime import datetime
@@ -22,7 +22,7 @@ from core.errors import Forbidden, NotFound, refuse
 from core.invitations import TeamFull
 from core.mails import MailKind, new_mail
 from core.organizations import Membership
-from core.scim_patches import Resource, ValueInvalid, patched, read_resource
+from core.scim_patches import Resource, ValueInvalid, read_resource
 from core.scim_schemas import USER
 from core.scim_tokens import ScimTokenInvalid
 from core.values import Email, is_plain, new_id
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from core.accounts import Account
     from core.organizations import Organization
     from core.scim_filters import Filter
-    from core.scim_patches import Operation
     from core.values import Listed
     from ports import Ports
     from ports.storage import Transaction
@@ -138,8 +137,13 @@ def to_resource(user: ScimUser) -> Resource:
     }
 
 
+def read_wanted(given: Mapping[str, Any]) -> Wanted:
+    """What a whole resource wants, as a client gave it. Raises ValueInvalid, EmailInvalid."""
+    return wanted(read_resource(USER, given))
+
+
 def wanted(resource: Mapping[str, Any]) -> Wanted:
-    """What a resource, with the names of the schema, wants. Raises ValueInvalid, EmailInvalid."""
+    """The same of one with the names of the schema."""
     if "userName" not in resource:
         raise ValueInvalid("userName", "there: an e-mail address")
     name = resource.get("name") or {}
@@ -191,16 +195,16 @@ async def find(ports: Ports, caller: ScimClient, user_id: UUID) -> ScimUser:
         return await read.scim_users.by_id(caller.org_id, user_id) or refuse(ScimUserNotFound)
 
 
-async def create(ports: Ports, caller: ScimClient, resource: Mapping[str, Any]) -> ScimUser:
+async def create(ports: Ports, caller: ScimClient, new: Wanted) -> ScimUser:
     """A new account with this address, verified and without a password, which is a member of the organization; unless it is not active yet.
     A mail welcomes its holder.
 
     An account that there is stays as it is, whosesoever it is (security.md C-2). Whom the directory has put away counts against no limit of
     members, but nobody new is made while there are as many of them as there may be members: each has an address that its holder, who need
-    not know of any of this, could have an account of their own with. Raises ValueInvalid, EmailInvalid, EmailTaken, MembersFull,
-    OutsideFull, and what scim_tokens.enter raises.
+    not know of any of this, could have an account of their own with. Raises EmailTaken, MembersFull, OutsideFull, and what
+    scim_tokens.enter raises.
     """
-    new, now = wanted(read_resource(USER, resource)), ports.clock.now()
+    now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, live = await scim_tokens.enter_soon(tx, caller, now)
         account = new_account(new.email, None, now, verified=True, origin=Origin.SCIM, org_id=organization.id)
@@ -254,29 +258,30 @@ async def _tell(ports: Ports, tx: Transaction, kind: MailKind, email: Email, org
     await tx.mails.queue_within(new_mail(kind, email, now, org_id=org_id), ports.policy.invitations_per_day)
 
 
-async def replace(ports: Ports, caller: ScimClient, user_id: UUID, resource: Mapping[str, Any]) -> ScimUser:
+async def replace(ports: Ports, caller: ScimClient, user_id: UUID, new: Wanted) -> ScimUser:
     """The person as a whole resource says; of what it does not say nothing is kept, but whether they are active (decisions, point 129).
 
-    Raises ValueInvalid, EmailInvalid, and what `_change` raises.
+    Raises ScimUserNotFound, and what `_change` raises.
     """
-    new = wanted(read_resource(USER, resource))
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         user, account, organization = await _enter(tx, caller, user_id, now)
         return await _change(ports, tx, user, account, organization, new, now)
 
 
-async def patch(ports: Ports, caller: ScimClient, user_id: UUID, operations: Sequence[Operation]) -> ScimUser:
-    """The person after all of the operations; if one cannot be done, none is.
+async def patch(ports: Ports, caller: ScimClient, user_id: UUID, patched: Callable[[Resource], Awaitable[Resource]]) -> ScimUser:
+    """The person as `patched` has them be, which is told what they are.
 
-    Raises what scim_patches.patched raises, ValueInvalid, EmailInvalid, and what `_change` raises.
+    It may take its time, over very many operations: nobody is locked meanwhile. If somebody else changes the person before it is done, it
+    is asked once more. Raises ScimUserNotFound, what `patched` raises, ValueInvalid, EmailInvalid, and what `_change` raises.
     """
-    now = ports.clock.now()
-    async with ports.storage.transaction(by=caller) as tx:
-        user, account, organization = await _enter(tx, caller, user_id, now)
-        before = to_resource(user)
-        after = _readdressed(before, patched(USER, before, operations))
-        return await _change(ports, tx, user, account, organization, wanted(after), now)
+    while True:
+        before = to_resource(await find(ports, caller, user_id))
+        new, now = wanted(_readdressed(before, await patched(before))), ports.clock.now()
+        async with ports.storage.transaction(by=caller) as tx:
+            user, account, organization = await _enter(tx, caller, user_id, now)
+            if to_resource(user) == before:
+                return await _change(ports, tx, user, account, organization, new, now)
 
 
 async def delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
