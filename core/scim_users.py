@@ -395,7 +395,7 @@ async def _readdress(ports: Ports, tx: Transaction, user: ScimUser, account: Acc
     await tx.sessions.end_all(account.id, now)
     if account.email_verified_at is not None:
         await _tell(ports, tx, MailKind.EMAIL_CHANGED, account.email, org_id, now)
-    vouched = not (ties.has_password or ties.has_identity) or (await tx.accounts.ties(account.id, org_id)).at_verified_domain
+    vouched = not can_sign_in or (await tx.accounts.ties(account.id, org_id)).at_verified_domain
     if vouched:
         await tx.accounts.mark_verified(account.id, now)
     else:
@@ -407,6 +407,11 @@ async def _deactivate(tx: Transaction, user: ScimUser, organization: Organizatio
     """Close the account to its holder where it is nobody's but the organization's, and else the organization (security.md C-5).
 
     The membership is put away: nothing counts it, and nothing lets the person in by it.
+    can_sign_in = ties.has_password or ties.has_identity
+    if user.active and not can_sign_in:
+        # The link of the welcome died with the address, whether it has gone out by now or not; and they have nothing else to begin with.
+        await tx.mails.withdraw(MailKind.WELCOME, account.email, org_id, now)
+        await _tell(ports, tx, MailKind.WELCOME, email, org_id, now)
     """
     ties = await tx.accounts.ties(user.id, organization.id)
     whole = ties.directory_rules
