@@ -327,8 +327,8 @@ class ScimUsers(Repository):
         )
 
     async def dismiss(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
-        # Who is deactivated stays so, and known, until the directory says otherwise; and whether they have ever taken part is the same, so
-        # that it does not matter what a directory does first, take people out of the group or delete them.
+        # Who is deactivated stays so, and known, until the directory says otherwise; but that they took part is the membership's, and ends
+        # with it.
         await self._run(
             """
             with going as (
@@ -345,7 +345,7 @@ class ScimUsers(Repository):
             unknown as (
                 delete from scim_users s using going g where s.org_id = g.org_id and s.user_id = g.user_id and not s.provisioned),
             waiting as (
-                update scim_users s set role = null
+                update scim_users s set role = null, confirmed_at = null
                 where s.org_id = %(org_id)s and s.user_id = any(%(user_ids)s) and s.membership_id is not null)
             update sessions s set ended_at = %(now)s
             where s.org_id = %(org_id)s and s.user_id = any(%(user_ids)s) and s.ended_at is null""",

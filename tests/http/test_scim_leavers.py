@@ -87,16 +87,35 @@ async def test_whom_others_have_closed_is_put_away_here_too(acme: Tenant, twin: 
     assert (await directory.get(f"/Users/{user_id}"))["active"] is False
 
 
-async def test_it_does_not_matter_whether_somebody_leaves_the_group_before_they_are_deleted(acme: Tenant, directory: Directory) -> None:
-    """Somebody with an account of their own, who took part: deactivated as a whole, then out of the group, then deleted."""
-    user_id = str((await add_account(acme.ports, "ada@example.com")).id)
+async def test_an_account_of_somebodys_own_is_the_organizations_as_long_as_they_are_a_member(acme: Tenant, directory: Directory) -> None:
+    """Somebody who took part is deactivated as a whole, and then out of the group: so it is the membership that is deleted."""
+    user_id = str((await add_account(acme.ports, "ada@example.com", PASSWORD)).id)
     await add_member(acme.pool, acme.org, UUID(user_id), confirmed=True)
     await directory.deactivate(user_id)
     assert (await directory.remove(user_id)).status == 200
-    assert (await directory.deactivate(user_id)).status == 200
     assert await closed(acme, user_id)
     assert (await directory.delete(user_id)).status == 204
-    assert await run_sql(acme.pool, "select 1 from users where id = %s", UUID(user_id)) == []
+    assert (await acme.api.login("ada@example.com")).status == 200
+    assert problem(await directory.call("GET", f"/Users/{user_id}")) == (404, None)
+
+
+async def test_who_comes_back_to_the_group_has_not_taken_part_since(acme: Tenant, directory: Directory) -> None:
+    user_id = str((await add_account(acme.ports, "ada@example.com", PASSWORD)).id)
+    await add_member(acme.pool, acme.org, UUID(user_id), confirmed=True)
+    await directory.deactivate(user_id)
+    await directory.remove(user_id)
+    assert (await directory.deactivate(user_id)).json["active"] is False  # of the membership alone by now
+    assert not await closed(acme, user_id)
+
+
+async def test_an_account_that_the_directory_made_is_deleted_whether_out_of_the_group_or_not(acme: Tenant, directory: Directory) -> None:
+    for out in (False, True):
+        user_id = (await directory.make())["id"]
+        await directory.deactivate(user_id)
+        if out:
+            await directory.remove(user_id)
+        assert (await directory.delete(user_id)).status == 204
+        assert await run_sql(acme.pool, "select 1 from users where id = %s", UUID(user_id)) == []
 
 
 async def test_who_is_made_inactive_needs_no_room(acme: Tenant, directory: Directory) -> None:
