@@ -17,8 +17,8 @@ from uuid import UUID
 
 from core import accounts, events, members, scim_tokens
 from core.access import Role
-from core.accounts import EmailNotFree, EmailTaken, Origin, new_account
-from core.errors import Forbidden, NotFound, refuse
+from core.accounts import EmailNotFree, Origin, new_account
+from core.errors import Conflict, Forbidden, NotFound, refuse
 from core.invitations import TeamFull
 from core.mails import MailKind, new_mail
 from core.organizations import Membership
@@ -54,6 +54,14 @@ class Unknowable(Forbidden):
 
 class AddressNotManaged(Forbidden):
     """This account is not your organization's alone, or its holder manages it, so only they can change the address."""
+
+
+class NameTaken(Conflict):
+    """This userName is taken. Whoever has the e-mail address already is not made by a directory, but invited to the organization."""
+
+
+class NameKept(Conflict):
+    """A former user of this name, who is deactivated, has to be deleted first."""
 
 
 class MembersFull(TeamFull):
@@ -201,7 +209,7 @@ async def create(ports: Ports, caller: ScimClient, new: Wanted) -> ScimUser:
 
     An account that there is stays as it is, whosesoever it is (security.md C-2). Whom the directory has put away counts against no limit of
     members, but nobody new is made while there are as many of them as there may be members: each has an address that its holder, who need
-    not know of any of this, could have an account of their own with. Raises EmailTaken, MembersFull, OutsideFull, and what
+    not know of any of this, could have an account of their own with. Raises NameTaken, NameKept, MembersFull, OutsideFull, and what
     scim_tokens.enter raises.
     """
     now = ports.clock.now()
@@ -211,11 +219,14 @@ async def create(ports: Ports, caller: ScimClient, new: Wanted) -> ScimUser:
         if new.active is not False:
             make_room(organization, 1)
         outside = tx.scim_users.outside_soon(organization.id)
+        kept = tx.scim_users.claim_soon(organization.id, account.id, account.email)
         # Born here, so the membership counts (the terms of security.md).
         membership = Membership(id=new_id(), org_id=organization.id, user_id=account.id, role=Role.MEMBER, created_at=now, confirmed_at=now)
         await tx.scim_users.provision(account, membership, new.description)
         if live.value is None:
             raise ScimTokenInvalid
+        if kept.value:
+            raise NameKept
         if (outside.value or 0) >= organization.user_limit.value:
             raise OutsideFull(organization.user_limit.value)
         for event in events.provisioned(organization.id, account.id):
@@ -326,7 +337,7 @@ async def _change(
 ) -> ScimUser:
     """The person as `new` says. Nothing happens where it says nothing new.
 
-    Raises Untouchable, Unknowable, AddressNotManaged, EmailTaken, MembersFull.
+    Raises Untouchable, Unknowable, AddressNotManaged, NameTaken, NameKept, MembersFull.
     """
     email_changes, describes = new.email != user.email, new.description != user.description
     turns = new.active is not None and await _turns(tx, user, organization, active=new.active)
@@ -343,7 +354,7 @@ async def _change(
     if email_changes or describes:
         await tx.scim_users.describe(organization.id, user.id, new.description, new.email, now)
     if turns and new.active:
-        await _activate(ports, tx, user, new.email, organization, now)
+        await _activate(ports, tx, user, new.email if email_changes else account.email, organization, now)
     elif turns:
         await _deactivate(tx, user, organization, now)
     # Nobody is there any more if this was the last that the directory had to say of somebody whom it has not made, and who left.
@@ -383,16 +394,24 @@ async def _readdress(ports: Ports, tx: Transaction, user: ScimUser, account: Acc
 
     It counts as verified, as that of a new account does, where nobody can sign in with what they have from before, or the organization has
     proved that the domain is its own; else somebody would come to have, by their directory's word, an address that is another person's.
-    Raises AddressNotManaged, EmailTaken.
+    Raises AddressNotManaged, NameTaken, NameKept.
     """
     ties = await tx.accounts.ties(account.id, org_id)
     if not ties.is_managed or ties.manages_here:
         raise AddressNotManaged
+    kept = tx.scim_users.claim_soon(org_id, account.id, email)
     try:
         await accounts.readdress(tx, account, email, now)
     except EmailNotFree:
-        raise EmailTaken from None
+        raise NameTaken from None
+    if kept.value:
+        raise NameKept
     await tx.sessions.end_all(account.id, now)
+    can_sign_in = ties.has_password or ties.has_identity
+    if user.active and not can_sign_in:
+        # The link of the welcome died with the address, whether it has gone out by now or not; and they have nothing else to begin with.
+        await tx.mails.withdraw(MailKind.WELCOME, account.email, org_id, now)
+        await _tell(ports, tx, MailKind.WELCOME, email, org_id, now)
     if account.email_verified_at is not None:
         await _tell(ports, tx, MailKind.EMAIL_CHANGED, account.email, org_id, now)
     vouched = not can_sign_in or (await tx.accounts.ties(account.id, org_id)).at_verified_domain
@@ -407,11 +426,6 @@ async def _deactivate(tx: Transaction, user: ScimUser, organization: Organizatio
     """Close the account to its holder where it is nobody's but the organization's, and else the organization (security.md C-5).
 
     The membership is put away: nothing counts it, and nothing lets the person in by it.
-    can_sign_in = ties.has_password or ties.has_identity
-    if user.active and not can_sign_in:
-        # The link of the welcome died with the address, whether it has gone out by now or not; and they have nothing else to begin with.
-        await tx.mails.withdraw(MailKind.WELCOME, account.email, org_id, now)
-        await _tell(ports, tx, MailKind.WELCOME, email, org_id, now)
     """
     ties = await tx.accounts.ties(user.id, organization.id)
     whole = ties.directory_rules
@@ -427,12 +441,18 @@ async def _deactivate(tx: Transaction, user: ScimUser, organization: Organizatio
 
 
 async def _activate(ports: Ports, tx: Transaction, user: ScimUser, email: Email, organization: Organization, now: datetime) -> None:
-    """Undo what this organization's SCIM did, and nothing else (decisions, point 132). Raises MembersFull."""
+    """Undo what this organization's SCIM did, and nothing else (decisions, point 132). A member is called `email` from now on, whatever
+    they were called when they left. Raises MembersFull, NameKept."""
     if not user.deactivated_here:
         return
     if user.role is not None:
         make_room(organization, 1)
-    await tx.scim_users.reactivate(organization.id, user.id, now)
+        kept = tx.scim_users.claim_soon(organization.id, user.id, email)
+        await tx.scim_users.reactivate(organization.id, user.id, now)
+        if kept.value:
+            raise NameKept
+    else:
+        await tx.scim_users.reactivate(organization.id, user.id, now)
     if user.whole_account:
         await tx.accounts.reactivate(user.id, now)
         ties = await tx.accounts.ties(user.id, organization.id)

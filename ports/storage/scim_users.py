@@ -58,8 +58,13 @@ class ScimUsers(ScimUsersRead, Protocol):
         """How many the directory knows who are no members, known with the next statement."""
         ...
 
+    def claim_soon(self, org_id: UUID, user_id: UUID, email: Email) -> Soon[bool]:
+        """This person is the one whom the organization knows by this address: with the next statement, the directory forgets whoever else
+        left with it. Whether it has deactivated such a one, who then stays known, is known with that statement, too."""
+        ...
+
     async def provision(self, account: Account, membership: Membership, description: Description) -> None:
-        """A new account, which the directory has made, is a member from now on; counted. Raises EmailTaken."""
+        """A new account, which the directory has made, is a member from now on; counted. Raises NameTaken."""
         ...
 
     async def describe(self, org_id: UUID, user_id: UUID, description: Description, email: Email, now: datetime) -> None:
