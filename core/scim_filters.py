@@ -262,7 +262,7 @@ class _Reader:
                 return raw
             raw = raw.lower()
         try:
-            found = json.loads(raw, parse_constant=_refuse)
+            found = _JSON.decode(raw)
         except ValueError:
             raise FilterInvalid("a value is neither a text in quotation marks nor a number, true, false or null") from None
         if isinstance(found, str) and (len(found) > LONGEST_VALUE or not is_plain(found)):
@@ -274,16 +274,19 @@ class _Reader:
     def _quoted(self) -> str:
         began = self._at
         self._at += 1
-        while self._at < len(self._text):
-            letter = self._text[self._at]
-            self._at += 2 if letter == "\\" else 1
-            if letter == '"':
+        while (quote := self._text.find('"', self._at)) != -1:
+            escape = self._text.find("\\", self._at, quote)
+            self._at = quote + 1 if escape == -1 else escape + 2
+            if escape == -1:
                 return self._text[began : self._at]
         raise FilterInvalid("a quotation mark is missing")
 
 
 def _refuse(_: str) -> None:
     raise ValueError
+
+
+_JSON: Final = json.JSONDecoder(parse_constant=_refuse)  # made once: a patch of a group may have very many paths with a value each
 
 
 # What is meant

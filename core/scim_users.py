@@ -8,7 +8,7 @@ is its organization's alone, and nothing to anybody else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from dataclasses import replace as replaced
 from datetime import datetime
@@ -17,12 +17,12 @@ from uuid import UUID
 
 from core import accounts, events, members, scim_tokens
 from core.access import Role
-from core.accounts import EmailNotFree, EmailTaken, Origin, new_account
-from core.errors import Forbidden, NotFound, refuse
+from core.accounts import EmailNotFree, Origin, new_account
+from core.errors import Conflict, Forbidden, NotFound, refuse
 from core.invitations import TeamFull
 from core.mails import MailKind, new_mail
 from core.organizations import Membership
-from core.scim_patches import Resource, ValueInvalid, patched, read_resource
+from core.scim_patches import Resource, ValueInvalid, read_resource
 from core.scim_schemas import USER
 from core.scim_tokens import ScimTokenInvalid
 from core.values import Email, is_plain, new_id
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from core.accounts import Account
     from core.organizations import Organization
     from core.scim_filters import Filter
-    from core.scim_patches import Operation
     from core.values import Listed
     from ports import Ports
     from ports.storage import Transaction
@@ -55,6 +54,14 @@ class Unknowable(Forbidden):
 
 class AddressNotManaged(Forbidden):
     """This account is not your organization's alone, or its holder manages it, so only they can change the address."""
+
+
+class NameTaken(Conflict):
+    """This userName is taken. Whoever has the e-mail address already is not made by a directory, but invited to the organization."""
+
+
+class NameKept(Conflict):
+    """A former user of this name, who is deactivated, has to be deleted first."""
 
 
 class MembersFull(TeamFull):
@@ -138,8 +145,13 @@ def to_resource(user: ScimUser) -> Resource:
     }
 
 
+def read_wanted(given: Mapping[str, Any]) -> Wanted:
+    """What a whole resource wants, as a client gave it. Raises ValueInvalid, EmailInvalid."""
+    return wanted(read_resource(USER, given))
+
+
 def wanted(resource: Mapping[str, Any]) -> Wanted:
-    """What a resource, with the names of the schema, wants. Raises ValueInvalid, EmailInvalid."""
+    """The same of one with the names of the schema."""
     if "userName" not in resource:
         raise ValueInvalid("userName", "there: an e-mail address")
     name = resource.get("name") or {}
@@ -191,27 +203,30 @@ async def find(ports: Ports, caller: ScimClient, user_id: UUID) -> ScimUser:
         return await read.scim_users.by_id(caller.org_id, user_id) or refuse(ScimUserNotFound)
 
 
-async def create(ports: Ports, caller: ScimClient, resource: Mapping[str, Any]) -> ScimUser:
+async def create(ports: Ports, caller: ScimClient, new: Wanted) -> ScimUser:
     """A new account with this address, verified and without a password, which is a member of the organization; unless it is not active yet.
     A mail welcomes its holder.
 
     An account that there is stays as it is, whosesoever it is (security.md C-2). Whom the directory has put away counts against no limit of
     members, but nobody new is made while there are as many of them as there may be members: each has an address that its holder, who need
-    not know of any of this, could have an account of their own with. Raises ValueInvalid, EmailInvalid, EmailTaken, MembersFull,
-    OutsideFull, and what scim_tokens.enter raises.
+    not know of any of this, could have an account of their own with. Raises NameTaken, NameKept, MembersFull, OutsideFull, and what
+    scim_tokens.enter raises.
     """
-    new, now = wanted(read_resource(USER, resource)), ports.clock.now()
+    now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, live = await scim_tokens.enter_soon(tx, caller, now)
         account = new_account(new.email, None, now, verified=True, origin=Origin.SCIM, org_id=organization.id)
         if new.active is not False:
             make_room(organization, 1)
         outside = tx.scim_users.outside_soon(organization.id)
+        kept = tx.scim_users.claim_soon(organization.id, account.id, account.email)
         # Born here, so the membership counts (the terms of security.md).
         membership = Membership(id=new_id(), org_id=organization.id, user_id=account.id, role=Role.MEMBER, created_at=now, confirmed_at=now)
         await tx.scim_users.provision(account, membership, new.description)
         if live.value is None:
             raise ScimTokenInvalid
+        if kept.value:
+            raise NameKept
         if (outside.value or 0) >= organization.user_limit.value:
             raise OutsideFull(organization.user_limit.value)
         for event in events.provisioned(organization.id, account.id):
@@ -254,29 +269,30 @@ async def _tell(ports: Ports, tx: Transaction, kind: MailKind, email: Email, org
     await tx.mails.queue_within(new_mail(kind, email, now, org_id=org_id), ports.policy.invitations_per_day)
 
 
-async def replace(ports: Ports, caller: ScimClient, user_id: UUID, resource: Mapping[str, Any]) -> ScimUser:
+async def replace(ports: Ports, caller: ScimClient, user_id: UUID, new: Wanted) -> ScimUser:
     """The person as a whole resource says; of what it does not say nothing is kept, but whether they are active (decisions, point 129).
 
-    Raises ValueInvalid, EmailInvalid, and what `_change` raises.
+    Raises ScimUserNotFound, and what `_change` raises.
     """
-    new = wanted(read_resource(USER, resource))
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         user, account, organization = await _enter(tx, caller, user_id, now)
         return await _change(ports, tx, user, account, organization, new, now)
 
 
-async def patch(ports: Ports, caller: ScimClient, user_id: UUID, operations: Sequence[Operation]) -> ScimUser:
-    """The person after all of the operations; if one cannot be done, none is.
+async def patch(ports: Ports, caller: ScimClient, user_id: UUID, patched: Callable[[Resource], Awaitable[Resource]]) -> ScimUser:
+    """The person as `patched` has them be, which is told what they are.
 
-    Raises what scim_patches.patched raises, ValueInvalid, EmailInvalid, and what `_change` raises.
+    It may take its time, over very many operations: nobody is locked meanwhile. If somebody else changes the person before it is done, it
+    is asked once more. Raises ScimUserNotFound, what `patched` raises, ValueInvalid, EmailInvalid, and what `_change` raises.
     """
-    now = ports.clock.now()
-    async with ports.storage.transaction(by=caller) as tx:
-        user, account, organization = await _enter(tx, caller, user_id, now)
-        before = to_resource(user)
-        after = _readdressed(before, patched(USER, before, operations))
-        return await _change(ports, tx, user, account, organization, wanted(after), now)
+    while True:
+        before = to_resource(await find(ports, caller, user_id))
+        new, now = wanted(_readdressed(before, await patched(before))), ports.clock.now()
+        async with ports.storage.transaction(by=caller) as tx:
+            user, account, organization = await _enter(tx, caller, user_id, now)
+            if to_resource(user) == before:
+                return await _change(ports, tx, user, account, organization, new, now)
 
 
 async def delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
@@ -321,7 +337,7 @@ async def _change(
 ) -> ScimUser:
     """The person as `new` says. Nothing happens where it says nothing new.
 
-    Raises Untouchable, Unknowable, AddressNotManaged, EmailTaken, MembersFull.
+    Raises Untouchable, Unknowable, AddressNotManaged, NameTaken, NameKept, MembersFull.
     """
     email_changes, describes = new.email != user.email, new.description != user.description
     turns = new.active is not None and await _turns(tx, user, organization, active=new.active)
@@ -338,7 +354,7 @@ async def _change(
     if email_changes or describes:
         await tx.scim_users.describe(organization.id, user.id, new.description, new.email, now)
     if turns and new.active:
-        await _activate(ports, tx, user, new.email, organization, now)
+        await _activate(ports, tx, user, new.email if email_changes else account.email, organization, now)
     elif turns:
         await _deactivate(tx, user, organization, now)
     # Nobody is there any more if this was the last that the directory had to say of somebody whom it has not made, and who left.
@@ -378,19 +394,27 @@ async def _readdress(ports: Ports, tx: Transaction, user: ScimUser, account: Acc
 
     It counts as verified, as that of a new account does, where nobody can sign in with what they have from before, or the organization has
     proved that the domain is its own; else somebody would come to have, by their directory's word, an address that is another person's.
-    Raises AddressNotManaged, EmailTaken.
+    Raises AddressNotManaged, NameTaken, NameKept.
     """
     ties = await tx.accounts.ties(account.id, org_id)
     if not ties.is_managed or ties.manages_here:
         raise AddressNotManaged
+    kept = tx.scim_users.claim_soon(org_id, account.id, email)
     try:
         await accounts.readdress(tx, account, email, now)
     except EmailNotFree:
-        raise EmailTaken from None
+        raise NameTaken from None
+    if kept.value:
+        raise NameKept
     await tx.sessions.end_all(account.id, now)
+    can_sign_in = ties.has_password or ties.has_identity
+    if user.active and not can_sign_in:
+        # The link of the welcome died with the address, whether it has gone out by now or not; and they have nothing else to begin with.
+        await tx.mails.withdraw(MailKind.WELCOME, account.email, org_id, now)
+        await _tell(ports, tx, MailKind.WELCOME, email, org_id, now)
     if account.email_verified_at is not None:
         await _tell(ports, tx, MailKind.EMAIL_CHANGED, account.email, org_id, now)
-    vouched = not (ties.has_password or ties.has_identity) or (await tx.accounts.ties(account.id, org_id)).at_verified_domain
+    vouched = not can_sign_in or (await tx.accounts.ties(account.id, org_id)).at_verified_domain
     if vouched:
         await tx.accounts.mark_verified(account.id, now)
     else:
@@ -417,12 +441,18 @@ async def _deactivate(tx: Transaction, user: ScimUser, organization: Organizatio
 
 
 async def _activate(ports: Ports, tx: Transaction, user: ScimUser, email: Email, organization: Organization, now: datetime) -> None:
-    """Undo what this organization's SCIM did, and nothing else (decisions, point 132). Raises MembersFull."""
+    """Undo what this organization's SCIM did, and nothing else (decisions, point 132). A member is called `email` from now on, whatever
+    they were called when they left. Raises MembersFull, NameKept."""
     if not user.deactivated_here:
         return
     if user.role is not None:
         make_room(organization, 1)
-    await tx.scim_users.reactivate(organization.id, user.id, now)
+        kept = tx.scim_users.claim_soon(organization.id, user.id, email)
+        await tx.scim_users.reactivate(organization.id, user.id, now)
+        if kept.value:
+            raise NameKept
+    else:
+        await tx.scim_users.reactivate(organization.id, user.id, now)
     if user.whole_account:
         await tx.accounts.reactivate(user.id, now)
         ties = await tx.accounts.ties(user.id, organization.id)

@@ -82,6 +82,17 @@ class Mails(SealingRepository):
             org_id=mail.org_id,
         )
 
+    async def withdraw(self, kind: MailKind, address: Email, org_id: UUID, now: datetime) -> None:
+        await self._write(
+            """
+            update mails set finished_at = %(now)s, outcome = 'dropped', token = null
+            where address = %(address)s and kind = %(kind)s and org_id = %(org_id)s and finished_at is null""",
+            kind=kind,
+            address=address,
+            org_id=org_id,
+            now=now,
+        )
+
     async def claim(self, now: datetime, lease_until: datetime, limit: int, held_back: HeldBack = NOTHING_HELD_BACK) -> list[Mail]:
         # Without the common table expression the planner may update more rows than were asked for.
         return await self._all(

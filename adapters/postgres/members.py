@@ -85,12 +85,17 @@ class Members(Repository):
         )
 
     async def add(self, membership: Membership) -> None:
+        # Whoever left with the address of this one is known to the directory no more: its users have one name each.
         await self._run(
             """
             with added as (
                 insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
                 values (%(id)s, %(org_id)s, %(user_id)s, %(role)s, %(created_at)s, %(confirmed_at)s)
                 returning org_id),
+            forgotten as (
+                delete from scim_users s using users u
+                where u.id = %(user_id)s and s.org_id = %(org_id)s and s.email = u.email and s.user_id <> u.id
+                      and s.deactivated_at is null),
             back as (
                 update scim_users set membership_id = null, joined_at = null, role = null, confirmed_at = null, email = null
                 where org_id = %(org_id)s and user_id = %(user_id)s)

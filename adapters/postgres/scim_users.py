@@ -10,11 +10,11 @@ from adapters.postgres.accounts import INSERT, columns
 from adapters.postgres.scim_filters import ACTIVE, CREATED, UPDATED, condition
 from adapters.postgres.statements import Repository, Row, Soon
 from core.access import Role
-from core.accounts import Account, EmailTaken
+from core.accounts import Account
 from core.organizations import Membership
 from core.scim_filters import Filter
 from core.scim_groups import Standing
-from core.scim_users import Description, ScimUser
+from core.scim_users import Description, NameTaken, ScimUser
 from core.values import Email, Listed
 
 # Whom a directory knows: the members, and who is known without being one. Of the latter, the address is that of when they left.
@@ -115,7 +115,7 @@ def to_user(row: Row) -> ScimUser:
 class ScimUsers(Repository):
     """ports.storage.ScimUsers."""
 
-    constraints: ClassVar = {"users_email_key": EmailTaken}
+    constraints: ClassVar = {"users_email_key": NameTaken}
 
     async def page(self, org_id: UUID, found: Filter | None, offset: int, limit: int) -> Listed[ScimUser]:
         statement, values = PAGE, dict[str, object]()
@@ -178,6 +178,22 @@ class ScimUsers(Repository):
 
     def outside_soon(self, org_id: UUID) -> Soon[int]:
         return self._one_soon(lambda row: int(row[0]), f"select {OUTSIDE}", org_id=org_id)
+
+    def claim_soon(self, org_id: UUID, user_id: UUID, email: Email) -> Soon[bool]:
+        return self._one_soon(
+            lambda row: bool(row[0]),
+            """
+            with namesakes as materialized (
+                select user_id, deactivated_at from scim_users
+                where org_id = %(org_id)s and email = %(email)s and user_id <> %(user_id)s for update),
+            forgotten as (
+                delete from scim_users s using namesakes n
+                where s.org_id = %(org_id)s and s.user_id = n.user_id and n.deactivated_at is null)
+            select exists (select 1 from namesakes where deactivated_at is not null)""",
+            org_id=org_id,
+            user_id=user_id,
+            email=email,
+        )
 
     async def provision(self, account: Account, membership: Membership, description: Description) -> None:
         # One statement, because everybody whom a directory makes waits for it.
@@ -249,12 +265,17 @@ class ScimUsers(Repository):
         )
 
     async def reactivate(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
-        # Whom the directory has not made and has taken out of the group is nobody to it from here on.
+        # Whom the directory has not made and has taken out of the group is nobody to it from here on, and so is whoever has a name there
+        # that a member has by now, who came by an invitation.
         await self._run(
             """
             with away as (
-                select org_id, user_id, membership_id, role, joined_at, confirmed_at, provisioned from scim_users
-                where org_id = %(org_id)s and user_id = %(user_id)s and deactivated_at is not null for no key update),
+                select s.org_id, s.user_id, s.membership_id, s.role, s.joined_at, s.confirmed_at,
+                       s.provisioned and not exists (
+                           select 1 from users u join memberships m on m.user_id = u.id and m.org_id = s.org_id
+                           where u.email = s.email and u.id <> s.user_id) as is_known
+                from scim_users s
+                where s.org_id = %(org_id)s and s.user_id = %(user_id)s and s.deactivated_at is not null for no key update of s),
             back as (
                 insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
                 select membership_id, org_id, user_id, role, joined_at, confirmed_at from away where role is not null
@@ -263,14 +284,14 @@ class ScimUsers(Repository):
                 update organizations o set member_count = member_count + 1 from back where o.id = back.org_id),
             nobody as (
                 delete from scim_users s using away a
-                where s.org_id = a.org_id and s.user_id = a.user_id and a.role is null and not a.provisioned)
+                where s.org_id = a.org_id and s.user_id = a.user_id and a.role is null and not a.is_known)
             update scim_users s set
                 deactivated_at = null, whole_account = false, role = null, confirmed_at = null,
                 membership_id = case when a.role is null then a.membership_id end,
                 joined_at = case when a.role is null then a.joined_at end, email = case when a.role is null then s.email end,
                 updated_at = %(now)s
             from away a
-            where s.org_id = a.org_id and s.user_id = a.user_id and (a.role is not null or a.provisioned)""",
+            where s.org_id = a.org_id and s.user_id = a.user_id and (a.role is not null or a.is_known)""",
             org_id=org_id,
             user_id=user_id,
             now=now,
@@ -327,8 +348,8 @@ class ScimUsers(Repository):
         )
 
     async def dismiss(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
-        # Who is deactivated stays so, and known, until the directory says otherwise; and whether they have ever taken part is the same, so
-        # that it does not matter what a directory does first, take people out of the group or delete them.
+        # Who is deactivated stays so, and known, until the directory says otherwise; but that they took part is the membership's, and ends
+        # with it.
         await self._run(
             """
             with going as (
@@ -345,7 +366,7 @@ class ScimUsers(Repository):
             unknown as (
                 delete from scim_users s using going g where s.org_id = g.org_id and s.user_id = g.user_id and not s.provisioned),
             waiting as (
-                update scim_users s set role = null
+                update scim_users s set role = null, confirmed_at = null
                 where s.org_id = %(org_id)s and s.user_id = any(%(user_ids)s) and s.membership_id is not null)
             update sessions s set ended_at = %(now)s
             where s.org_id = %(org_id)s and s.user_id = any(%(user_ids)s) and s.ended_at is null""",

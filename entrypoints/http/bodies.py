@@ -16,7 +16,7 @@ from quart import request
 from quart_trio.wrappers import TrioRequest
 from werkzeug.exceptions import UnsupportedMediaType
 
-from core.errors import Invalid
+from core.errors import Invalid, Refusal
 from core.values import KEEP, Domain, Email, T, is_plain, parse_id, rfc3339
 from entrypoints.http.error_body import speaks_scim
 
@@ -151,7 +151,16 @@ class StrictRequest(TrioRequest):
             raise UnsupportedMediaType
         if len(raw) <= LARGE_BODY:
             return read(decode(raw))
-        return await trio.to_thread.run_sync(lambda: read(decode(raw)), limiter=_large_bodies)
+        return await trio.to_thread.run_sync(lambda: _read_aside(read, raw), limiter=_large_bodies)
+
+
+def _read_aside(read: Callable[[dict[str, Any]], T], raw: bytes) -> T:
+    try:
+        return read(decode(raw))
+    except Refusal as refused:
+        # What was read so far would hang on to the refusal, and be thrown away where others wait.
+        refused.__context__ = None
+        raise refused.with_traceback(None) from None
 
 
 async def read_beside(read: Callable[[dict[str, Any]], T]) -> T:

@@ -5,7 +5,7 @@ Names of attributes have no case (RFC 7643 section 2.1), so bodies are not read 
 """
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from quart import Response, request
@@ -55,23 +55,12 @@ class NotFiltered(Forbidden):
 # What comes in
 
 
-async def read_body(urn: str) -> dict[str, Any]:
-    """The body, which says that it follows the schema, with each name as it came. Raises BodyInvalid, SchemasWrong."""
-    return checked(await request.get_json(), urn)
-
-
-async def read_operations() -> list[Operation]:
-    """The operations of a patch. Raises BodyInvalid, SchemasWrong, OperationsInvalid."""
-    return operations(await request.get_json())
-
-
 def checked(found: dict[str, Any], urn: str, *, required: bool = True) -> dict[str, Any]:
     """The body, if it says that it follows the schema. Raises BodyInvalid, SchemasWrong.
 
     What its texts may hold is for whoever keeps them to say: of an address that nobody here keeps, each line is one (RFC 7643 section 8.2).
     """
-    names = [name.lower() for name in found]
-    if len(set(names)) < len(names):
+    if len({name.lower() for name in found}) < len(found):
         raise BodyInvalid  # one attribute twice, in two spellings
     schemas = named(found, "schemas")
     if schemas is not None or required:
@@ -86,17 +75,24 @@ def named(found: Mapping[str, Any], name: str, default: Any = None) -> Any:
     return next((value for each, value in found.items() if each.lower() == name.lower()), default)
 
 
-def operations(body: dict[str, Any]) -> list[Operation]:
-    """The operations of a patch (RFC 7644 section 3.5.2), in whatever case. Raises BodyInvalid, SchemasWrong, OperationsInvalid."""
+def operations(body: dict[str, Any]) -> Iterator[Operation]:
+    """The operations of a patch (RFC 7644 section 3.5.2), in whatever case. Raises BodyInvalid, SchemasWrong, OperationsInvalid.
+
+    They are taken out of the body one by one: to throw very many away at once would take a while in which no other thread gets on.
+    """
     given = named(checked(body, PATCH), "Operations")
     if not isinstance(given, list) or not given:
         raise OperationsInvalid
-    return [_operation(each) for each in given]
+    given.reverse()
+    while given:
+        yield _operation(given.pop())
 
 
 def _operation(given: Any) -> Operation:
     if not isinstance(given, dict):
         raise OperationsInvalid
+    if len({name.lower() for name in given}) < len(given):
+        raise BodyInvalid
     op, path = named(given, "op"), named(given, "path")
     if not isinstance(op, str) or op.lower() not in list(Op) or not (path is None or isinstance(path, str)):
         raise OperationsInvalid

@@ -6,9 +6,11 @@ from uuid import UUID
 from quart import Blueprint, Response
 
 from core import scim_filters, scim_users
+from core.scim_patches import Resource, patched
 from core.scim_schemas import USER, USER_URN
-from core.scim_users import ScimUser, to_resource
+from core.scim_users import ScimUser, Wanted, read_wanted, to_resource
 from entrypoints.http.access import scim_client
+from entrypoints.http.bodies import read_beside
 from entrypoints.http.context import acting_directory, no_content, ports
 from entrypoints.http.error_body import SCIM_JSON
 from entrypoints.http.openapi import describes, refuses
@@ -20,11 +22,11 @@ from entrypoints.http.scim import (
     PROJECTION,
     Projection,
     answer,
+    checked,
     listing,
     location,
     meta,
-    read_body,
-    read_operations,
+    operations,
     shape,
     wanted_filter,
     wanted_part,
@@ -92,7 +94,7 @@ async def user(user_id: str) -> Response:
 @describes({201: "The user, who is a member now."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION, body=USER_SCHEMA)
 async def create() -> Response:
     """Make an account, which is a member of the organization. A mail welcomes its holder. An address that has an account is refused."""
-    made = await scim_users.create(ports(), acting_directory(), await read_body(USER_URN))
+    made = await scim_users.create(ports(), acting_directory(), await read_beside(_wanted))
     return _answer(made, 201)
 
 
@@ -103,7 +105,7 @@ async def create() -> Response:
 async def replace(user_id: str) -> Response:
     """Replace all that can be changed of a user; whether they are active stays if the body does not say."""
     found = await _there(user_id)
-    return _answer(await scim_users.replace(ports(), acting_directory(), found, await read_body(USER_URN)))
+    return _answer(await scim_users.replace(ports(), acting_directory(), found, await read_beside(_wanted)))
 
 
 @routes.patch("/scim/v2/Users/<user_id>")
@@ -112,8 +114,11 @@ async def replace(user_id: str) -> Response:
 @describes({200: "The user."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION, body=PATCH_SCHEMA)
 async def patch(user_id: str) -> Response:
     """Change a user; all operations are done, or none is. `active` false blocks the person's sign-in."""
-    found = await _there(user_id)
-    return _answer(await scim_users.patch(ports(), acting_directory(), found, await read_operations()))
+
+    async def changed(before: Resource) -> Resource:
+        return await read_beside(lambda body: patched(USER, before, operations(body)))
+
+    return _answer(await scim_users.patch(ports(), acting_directory(), path_id(user_id), changed))
 
 
 @routes.delete("/scim/v2/Users/<user_id>")
@@ -123,6 +128,10 @@ async def delete(user_id: str) -> Response:
     """Delete a user for good; of an account that is others', too, the membership."""
     await scim_users.delete(ports(), acting_directory(), path_id(user_id))
     return no_content()
+
+
+def _wanted(body: dict[str, Any]) -> Wanted:
+    return read_wanted(checked(body, USER_URN))
 
 
 async def _there(user_id: str) -> UUID:

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from datetime import datetime
 from typing import Protocol
+from uuid import UUID
 
 from core.mails import NOTHING_HELD_BACK, HeldBack, Mail, MailKind, Outcome
 from core.values import Email
@@ -18,6 +19,10 @@ class Mails(Protocol):
     async def queue_within(self, mail: Mail, per_day: int) -> None:
         """The same for one that a directory causes: it is due as soon as there are no more than so many of its organization (core/mails.py,
         OF_DIRECTORIES) in the 24 hours before. The organization is locked."""
+        ...
+
+    async def withdraw(self, kind: MailKind, address: Email, org_id: UUID, now: datetime) -> None:
+        """Drop those of this kind to this address, of this organization, that have not gone out yet."""
         ...
 
     async def claim(self, now: datetime, lease_until: datetime, limit: int, held_back: HeldBack = NOTHING_HELD_BACK) -> list[Mail]:

@@ -39,7 +39,8 @@ class Members(MembersRead, Protocol):
         ...
 
     async def add(self, membership: Membership) -> None:
-        """Also counts it. Raises AlreadyAMember."""
+        """Also counts it; the directory forgets whoever left with this person's address, unless it has deactivated them. Raises
+        AlreadyAMember."""
         ...
 
     async def set_role(self, org_id: UUID, user_id: UUID, role: Role) -> None:

@@ -58,8 +58,13 @@ class ScimUsers(ScimUsersRead, Protocol):
         """How many the directory knows who are no members, known with the next statement."""
         ...
 
+    def claim_soon(self, org_id: UUID, user_id: UUID, email: Email) -> Soon[bool]:
+        """This person is the one whom the organization knows by this address: with the next statement, the directory forgets whoever else
+        left with it. Whether it has deactivated such a one, who then stays known, is known with that statement, too."""
+        ...
+
     async def provision(self, account: Account, membership: Membership, description: Description) -> None:
-        """A new account, which the directory has made, is a member from now on; counted. Raises EmailTaken."""
+        """A new account, which the directory has made, is a member from now on; counted. Raises NameTaken."""
         ...
 
     async def describe(self, org_id: UUID, user_id: UUID, description: Description, email: Email, now: datetime) -> None:
@@ -89,5 +94,6 @@ class ScimUsers(ScimUsersRead, Protocol):
         ...
 
     async def dismiss(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
-        """End the memberships of these people, and count them out, and their sessions in the organization."""
+        """End the memberships of these people, and count them out, and their sessions in the organization. Whoever is deactivated stays so,
+        and has no membership any more that activating would give back."""
         ...

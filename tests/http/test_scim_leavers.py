@@ -1,12 +1,17 @@
 """What a directory sees of people who left, or whom it has put away, and what it can do about them (security.md C-1, C-5 and C-6)."""
 
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import pytest
 
-from tests.builders import PASSWORD, Answer, add_account, add_member, run_sql, sign_in
+from core.access import SYSTEM, Role
+from core.organizations import Membership
+from core.values import new_id
+from tests.builders import PASSWORD, Answer, add_account, add_member, everyone, run_sql, sign_in
 from tests.fakes.outside import FakeClock
 from tests.scim import GRACE, Directory, directory_of, problem
 from tests.tenants import Tenant
@@ -87,16 +92,35 @@ async def test_whom_others_have_closed_is_put_away_here_too(acme: Tenant, twin: 
     assert (await directory.get(f"/Users/{user_id}"))["active"] is False
 
 
-async def test_it_does_not_matter_whether_somebody_leaves_the_group_before_they_are_deleted(acme: Tenant, directory: Directory) -> None:
-    """Somebody with an account of their own, who took part: deactivated as a whole, then out of the group, then deleted."""
-    user_id = str((await add_account(acme.ports, "ada@example.com")).id)
+async def test_an_account_of_somebodys_own_is_the_organizations_as_long_as_they_are_a_member(acme: Tenant, directory: Directory) -> None:
+    """Somebody who took part is deactivated as a whole, and then out of the group: so it is the membership that is deleted."""
+    user_id = str((await add_account(acme.ports, "ada@example.com", PASSWORD)).id)
     await add_member(acme.pool, acme.org, UUID(user_id), confirmed=True)
     await directory.deactivate(user_id)
     assert (await directory.remove(user_id)).status == 200
-    assert (await directory.deactivate(user_id)).status == 200
     assert await closed(acme, user_id)
     assert (await directory.delete(user_id)).status == 204
-    assert await run_sql(acme.pool, "select 1 from users where id = %s", UUID(user_id)) == []
+    assert (await acme.api.login("ada@example.com")).status == 200
+    assert problem(await directory.call("GET", f"/Users/{user_id}")) == (404, None)
+
+
+async def test_who_comes_back_to_the_group_has_not_taken_part_since(acme: Tenant, directory: Directory) -> None:
+    user_id = str((await add_account(acme.ports, "ada@example.com", PASSWORD)).id)
+    await add_member(acme.pool, acme.org, UUID(user_id), confirmed=True)
+    await directory.deactivate(user_id)
+    await directory.remove(user_id)
+    assert (await directory.deactivate(user_id)).json["active"] is False  # of the membership alone by now
+    assert not await closed(acme, user_id)
+
+
+async def test_an_account_that_the_directory_made_is_deleted_whether_out_of_the_group_or_not(acme: Tenant, directory: Directory) -> None:
+    for out in (False, True):
+        user_id = (await directory.make())["id"]
+        await directory.deactivate(user_id)
+        if out:
+            await directory.remove(user_id)
+        assert (await directory.delete(user_id)).status == 204
+        assert await run_sql(acme.pool, "select 1 from users where id = %s", UUID(user_id)) == []
 
 
 async def test_who_is_made_inactive_needs_no_room(acme: Tenant, directory: Directory) -> None:
@@ -206,6 +230,100 @@ async def test_with_an_organization_that_the_platform_deletes_go_the_closures_of
     assert answer.status == 204, answer.text
     assert not await closed(acme, grace)
     assert (await acme.api.login(GRACE)).status == 200
+
+
+# One user of each name (RFC 7643 section 4.1.1)
+
+
+async def by_creating(acme: Tenant, directory: Directory) -> Answer:
+    return await directory.try_make(GRACE)
+
+
+async def by_renaming(acme: Tenant, directory: Directory) -> Answer:
+    other = await directory.make("hopper@acme.example")
+    return await directory.put(other["id"], userName=GRACE)
+
+
+async def by_activating(acme: Tenant, directory: Directory) -> Answer:
+    """Somebody who has taken the address while they were away."""
+    other = await directory.make("hopper@acme.example")
+    await directory.deactivate(other["id"])
+    await run_sql(acme.pool, "update users set email = %s where id = %s", GRACE, UUID(other["id"]))
+    return await directory.activate(other["id"])
+
+
+CLAIMS: Final = [by_creating, by_renaming, by_activating]
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+async def test_whoever_left_is_forgotten_when_somebody_else_gets_the_name(
+    acme: Tenant, directory: Directory, grace: str, claim: Callable[[Tenant, Directory], Awaitable[Answer]]
+) -> None:
+    await directory.remove(grace)
+    await readdress(acme, grace)
+    answer = await claim(acme, directory)
+    assert answer.status in (200, 201), answer.text
+    assert await directory.found(f'userName eq "{GRACE}"') == [GRACE]
+    assert (await directory.get(f"/Users/{answer.json['id']}"))["userName"] == GRACE
+    assert problem(await directory.call("GET", f"/Users/{grace}")) == (404, None)
+    assert problem(await directory.add(grace)) == (400, "invalidValue")
+    await acme.invite(PRIVATE)  # which is how they come back
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+async def test_a_name_stays_that_of_whom_the_directory_keeps_out(
+    acme: Tenant, twin: Tenant, directory: Directory, grace: str, claim: Callable[[Tenant, Directory], Awaitable[Answer]]
+) -> None:
+    await add_member(twin.pool, twin.org, UUID(grace))  # so that they can sign in
+    await directory.deactivate(grace)
+    await readdress(acme, grace)
+    answer = await claim(acme, directory)
+    assert problem(answer) == (409, "uniqueness")
+    assert "has to be deleted first" in answer.json["detail"]
+    assert await directory.found(f'userName eq "{GRACE}"') == [GRACE]
+    assert (await directory.delete(grace)).status == 204
+    assert (await directory.list_users(filter=f'userName eq "{GRACE}"'))["totalResults"] == 0
+
+
+async def test_whoever_left_is_forgotten_when_a_member_comes_who_has_the_name(acme: Tenant, directory: Directory, grace: str) -> None:
+    await directory.remove(grace)
+    await readdress(acme, grace)
+    other = await add_account(acme.ports, GRACE)
+    membership = Membership(
+        id=new_id(), org_id=acme.org, user_id=other.id, role=Role.MEMBER, created_at=acme.ports.clock.now(), confirmed_at=None
+    )
+    async with acme.ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.members.add(membership)
+    assert (await directory.list_users(filter=f'userName eq "{GRACE}"'))["Resources"][0]["id"] == str(other.id)
+    assert problem(await directory.call("GET", f"/Users/{grace}")) == (404, None)
+
+
+async def test_whom_the_directory_lets_in_again_is_forgotten_where_a_member_has_the_name(
+    acme: Tenant, twin: Tenant, directory: Directory, grace: str
+) -> None:
+    await add_member(twin.pool, twin.org, UUID(grace))
+    await directory.remove(grace)
+    await directory.deactivate(grace)
+    await readdress(acme, grace)
+    other = await add_account(acme.ports, GRACE)
+    await add_member(acme.pool, acme.org, other.id)  # by an invitation, which nobody is refused for this
+    assert (await directory.activate(grace)).status == 200
+    assert await directory.found(f'userName eq "{GRACE}"') == [GRACE]
+    assert problem(await directory.call("GET", f"/Users/{grace}")) == (404, None)
+
+
+async def test_of_many_at_once_one_gets_the_name_of_somebody_who_left(acme: Tenant, directory: Directory, grace: str) -> None:
+    others = [await directory.make(f"p{number}@acme.example") for number in range(3)]
+    await directory.remove(grace)
+    await readdress(acme, grace)
+
+    async def claim(number: int) -> Answer:
+        return await (directory.put(others[number]["id"], userName=GRACE) if number < 3 else directory.try_make())
+
+    answers = await everyone(6, claim)
+    assert Counter(answer.status // 100 for answer in answers) == {2: 1, 4: 5}
+    assert {problem(answer) for answer in answers if answer.status >= 400} == {(409, "uniqueness")}
+    assert await directory.found(f'userName eq "{GRACE}"') == [GRACE]
 
 
 # Times
