@@ -95,7 +95,7 @@ def read_event(body: Mapping[str, Any]) -> BillingEvent:
     """Raises EventInvalid."""
     id_, type_, created, data = payments.name(body.get("id")), body.get("type"), payments.moment(body.get("created")), body.get("data")
     about = data.get("object") if isinstance(data, Mapping) else None
-    if id_ is None or not isinstance(type_, str) or created is None or not isinstance(data, Mapping) or not isinstance(about, Mapping):
+    if id_ is None or not isinstance(type_, str) or created is None or not isinstance(about, Mapping):
         raise EventInvalid
     livemode = body.get("livemode")
     return BillingEvent(

@@ -129,6 +129,6 @@ async def revoke_sessions(ports: Ports, caller: Member, user_id: UUID) -> int:
         await tx.end_users.by_id(organization.id, user_id) or refuse(EndUserNotFound)
         await tx.accounts.lock(user_id) or refuse(EndUserNotFound)
         await tx.end_users.by_id(organization.id, user_id) or refuse(EndUserNotFound)
-        revoked = await tx.sessions.end_in(organization.id, user_id, now)
+        revoked = await tx.sessions.end_in(organization.id, [user_id], now)
         tx.record(events.sessions_revoked(organization.id, user_id, revoked))
     return revoked

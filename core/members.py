@@ -168,7 +168,7 @@ async def end(tx: Transaction, membership: Membership, now: datetime) -> None:
 async def leave(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
     """End what somebody has by a membership that is none any more: sessions in the organization with all that would begin another one,
     invitations."""
-    await tx.sessions.end_in(org_id, user_id, now)
+    await tx.sessions.end_in(org_id, [user_id], now)
     await void_invitations(tx, org_id, user_id, None, now)
 
 

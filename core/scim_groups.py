@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -145,7 +144,7 @@ async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: Memb
         make_room(organization, _counted(joining) - _counted(leaving))
         await _move(tx, organization.id, joining, leaving, now)
         if joining or leaving:
-            organization = dataclasses.replace(organization, members_changed_at=now)
+            organization = replace(organization, members_changed_at=now)
     return to_group(organization)
 
 
@@ -173,7 +172,9 @@ def _counted(standings: Sequence[Standing]) -> int:
 async def _move(tx: Transaction, org_id: UUID, joining: Sequence[Standing], leaving: Sequence[Standing], now: datetime) -> None:
     """Let some in and others out, who are locked, and their organization before them."""
     if leaving:
-        await tx.scim_users.dismiss(org_id, [each.user_id for each in leaving], now)
+        gone = [each.user_id for each in leaving]
+        await tx.scim_users.dismiss(org_id, gone, now)
+        await tx.sessions.end_in(org_id, gone, now)
         for each in leaving:
             assert each.role is not None, "who is not in the group does not leave it"
             tx.record(events.removed(org_id, each.user_id, each.role))

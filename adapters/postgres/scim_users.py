@@ -368,8 +368,7 @@ class ScimUsers(Repository):
             waiting as (
                 update scim_users s set role = null, confirmed_at = null
                 where s.org_id = %(org_id)s and s.user_id = any(%(user_ids)s) and s.membership_id is not null)
-            update sessions s set ended_at = %(now)s
-            where s.org_id = %(org_id)s and s.user_id = any(%(user_ids)s) and s.ended_at is null""",
+            select 1""",
             org_id=org_id,
             user_ids=list(user_ids),
             now=now,

@@ -1,5 +1,6 @@
 """Sessions and refresh tokens."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -60,7 +61,7 @@ HOLD: Final = f"""
 
 # Those that selected it, and those of its services; with a service, its sessions are over.
 LIVES_IN_ORGANIZATION: Final = """
-    s.org_id = %(org_id)s and s.user_id = %(user_id)s and s.ended_at is null and s.expires_at > %(now)s
+    s.org_id = %(org_id)s and s.ended_at is null and s.expires_at > %(now)s
     and (s.service_id is null or exists (select 1 from services v where v.id = s.service_id))"""
 
 # Whose token it is to use: of the application that is named, if one is; and what a code gave to one that has a client secret, only of
@@ -221,7 +222,7 @@ class Sessions(Repository):
     async def live_in(self, org_id: UUID, user_id: UUID, now: datetime) -> LiveSessions:
         found = await self._one(
             lambda row: LiveSessions(*row),
-            f"select count(*), max(s.created_at) from sessions s where {LIVES_IN_ORGANIZATION}",
+            f"select count(*), max(s.created_at) from sessions s where {LIVES_IN_ORGANIZATION} and s.user_id = %(user_id)s",
             org_id=org_id,
             user_id=user_id,
             now=now,
@@ -378,20 +379,21 @@ class Sessions(Repository):
             now=now,
         )
 
-    async def end_in(self, org_id: UUID, user_id: UUID, now: datetime) -> int:
+    async def end_in(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> int:
+        # A code that was exchanged is remembered, so that whoever shows it once more ends the session (security.md O-4).
         return await self._run(
             f"""
             with codes as (
-                delete from authorization_codes where org_id = %(org_id)s and user_id = %(user_id)s and session_id is null),
+                delete from authorization_codes where org_id = %(org_id)s and user_id = any(%(user_ids)s) and session_id is null),
             approvals as (
                 update device_codes d set status = 'denied', session_id = null from sessions a
-                where d.org_id = %(org_id)s and d.status = 'approved' and a.id = d.session_id and a.user_id = %(user_id)s),
+                where d.org_id = %(org_id)s and d.status = 'approved' and a.id = d.session_id and a.user_id = any(%(user_ids)s)),
             sign_ons as (
                 update saml_sign_ons set user_id = null, session_id = null, ticket_hash = null
-                where org_id = %(org_id)s and user_id = %(user_id)s)
-            update sessions s set ended_at = %(now)s where {LIVES_IN_ORGANIZATION}""",
+                where org_id = %(org_id)s and user_id = any(%(user_ids)s))
+            update sessions s set ended_at = %(now)s where {LIVES_IN_ORGANIZATION} and s.user_id = any(%(user_ids)s)""",
             org_id=org_id,
-            user_id=user_id,
+            user_ids=list(user_ids),
             now=now,
         )
 

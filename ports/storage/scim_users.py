@@ -94,6 +94,6 @@ class ScimUsers(ScimUsersRead, Protocol):
         ...
 
     async def dismiss(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
-        """End the memberships of these people, and count them out, and their sessions in the organization. Whoever is deactivated stays so,
-        and has no membership any more that activating would give back."""
+        """End the memberships of these people, and count them out. Whoever is deactivated stays so, and has no membership any more that
+        activating would give back."""
         ...

@@ -1,5 +1,6 @@
 """What is asked of storage about sessions."""
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -85,10 +86,12 @@ class Sessions(SessionsRead, Protocol):
         """End the person's live sessions on this device."""
         ...
 
-    async def end_in(self, org_id: UUID, user_id: UUID, now: datetime) -> int:
-        """End the person's live sessions in this organization, those of its services too; how many they were (security.md S-4). Codes that
-        its applications have not exchanged yet, and devices that wait to be let in, get none any more; who has signed in for a sign-on with
-        SAML there, and has not gone on to it, does so again."""
+    async def end_in(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> int:
+        """End the live sessions of these people in this organization, those of its services too; how many they were (security.md S-4).
+
+        Codes that its applications have not exchanged yet, and devices that wait to be let in, get none any more; who has signed in for a
+        sign-on with SAML there, and has not gone on to it, does so again.
+        """
         ...
 
     async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:

@@ -400,9 +400,9 @@ async def test_sessions_end_in_one_organization_of_one_person(storage: Postgres,
         begun = await begin(storage, person.id, f"{number}")
         await run_sql(pool, "update sessions set org_id = %s where id = %s", where, begun.id)
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.sessions.end_in(uuid4(), ada.id, NOW) == 0
-        assert await tx.sessions.end_in(org, ada.id, NOW) == 2
-        assert await tx.sessions.end_in(org, ada.id, NOW + SECOND) == 0
+        assert await tx.sessions.end_in(uuid4(), [ada.id], NOW) == 0
+        assert await tx.sessions.end_in(org, [ada.id], NOW) == 2
+        assert await tx.sessions.end_in(org, [ada.id], NOW + SECOND) == 0
     ended = await run_sql(pool, "select user_id, org_id, ended_at from sessions where ended_at is not null")
     assert ended == [(ada.id, org, NOW)] * 2
 
@@ -433,7 +433,7 @@ async def test_live_sessions_in_an_organization_are_those_that_would_end_there(s
         assert await tx.sessions.live_in(acme, ada.id, NOW) == LiveSessions(3, NOW - 2 * HOUR)
         assert await tx.sessions.live_in(acme, eve.id, NOW) == LiveSessions(1, NOW - HOUR)
         assert await tx.sessions.live_in(uuid4(), ada.id, NOW) == LiveSessions(0, None)
-        assert await tx.sessions.end_in(acme, ada.id, NOW) == 3
+        assert await tx.sessions.end_in(acme, [ada.id], NOW) == 3
         assert await tx.sessions.live_in(acme, ada.id, NOW) == LiveSessions(0, None)
         assert await tx.sessions.live_in(twin, ada.id, NOW) == LiveSessions(1, NOW - HOUR)
     ended = await run_sql(pool, "select id from sessions where ended_at = %s", NOW)
@@ -662,7 +662,7 @@ async def test_a_rotation_that_waits_for_a_revocation_makes_no_successor(storage
             outcome.append(await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY))
 
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
-        assert await tx.sessions.end_in(org, ada.id, NOW) == 1
+        assert await tx.sessions.end_in(org, [ada.id], NOW) == 1
         nursery.start_soon(rotate)
         await somebody_waits(pool)
     assert outcome == [None]
@@ -678,7 +678,7 @@ async def test_a_revocation_that_waits_for_a_rotation_ends_its_successor_too(sto
 
     async def revoke() -> None:
         async with storage.transaction(by=SYSTEM) as tx:
-            revoked.append(await tx.sessions.end_in(org, ada.id, NOW))
+            revoked.append(await tx.sessions.end_in(org, [ada.id], NOW))
 
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
         assert await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY)

@@ -16,6 +16,7 @@ from tests.fakes.outside import FakeClock
 from tests.http.cli import Cli, told
 from tests.http.relying import Party, add_party, enter
 from tests.http.visitor import Visitor
+from tests.scim import directory_of
 from tests.services import add_api_key, service_context
 from tests.tenants import Tenant
 
@@ -71,7 +72,20 @@ async def remove_from_service(there: There, ada: Account) -> None:
     assert (await there.party.api.delete(f"/api/service/users/{ada.id}", headers={"X-Api-Key": key})).status == 204
 
 
-WAYS = {"end sessions": end_sessions, "remove member": remove_member, "remove from service": remove_from_service}
+async def take_out_of_the_group(there: There, ada: Account) -> None:
+    tenant = there.party.tenant
+    await tenant.join("ada", ada)
+    directory = await directory_of(tenant)
+    answer = await directory.remove(ada.id)
+    assert answer.status == 200, answer.text
+
+
+WAYS = {
+    "out of the group": take_out_of_the_group,
+    "end sessions": end_sessions,
+    "remove member": remove_member,
+    "remove from service": remove_from_service,
+}
 
 
 @pytest.mark.parametrize("way", WAYS)
