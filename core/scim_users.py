@@ -235,7 +235,7 @@ async def create(ports: Ports, caller: ScimClient, new: Wanted) -> ScimUser:
         user = _provisioned(account, new.description)
         if new.active is False:
             await _deactivate(tx, user, organization, now)
-            return await tx.scim_users.by_id(organization.id, user.id) or user
+            return await tx.scim_users.by_id(organization.id, user.id) or refuse(ScimUserNotFound)
         await _tell(ports, tx, MailKind.WELCOME, account.email, organization.id, now)
     return user
 

@@ -125,9 +125,10 @@ class Tenant:
 
     async def log(self) -> list[dict[str, Any]]:
         """The audit log, the oldest entry first."""
-        # The clock of a test may stand still, and then entries are in the order in which they were written, which is where they lie.
+        # The clock of a test may stand still, and then entries are in the order in which their transactions wrote, and those of one where
+        # they lie.
         columns = ("action", "target_type", "target_id", "actor_id", "impersonator_id", "address", "details")
-        entries = f"select {', '.join(columns)} from audit_log where org_id = %s order by created_at, ctid"  # noqa: S608
+        entries = f"select {', '.join(columns)} from audit_log where org_id = %s order by created_at, xmin::text::bigint, ctid"  # noqa: S608
         return [dict(zip(columns, row, strict=True)) for row in await run_sql(self.pool, entries, self.org)]
 
     async def recorded(self) -> list[tuple[Any, ...]]:
@@ -141,7 +142,7 @@ class Tenant:
 
     async def told(self) -> list[tuple[Any, ...]]:
         """The events, which webhooks are to tell: name, target, data."""
-        return await run_sql(self.pool, "select name, target_id, data from events where org_id = %s order by created_at, ctid", self.org)
+        return await run_sql(self.pool, "select name, target_id, data from events where org_id = %s order by created_at, xmin::text::bigint, ctid", self.org)
 
     async def actions(self) -> Counter[str]:
         """How often the log and the webhooks were told what, which must be the same."""

@@ -319,19 +319,20 @@ class Billing(SealingRepository):
 
     async def attach_payment_method(self, customer_id: str, payment_method_id: str, at: datetime, now: datetime) -> bool:
         # In one second it was attached before it was detached, whichever is heard first.
-        await self._run(
+        return await self._exists(
             """
-            insert into billing_payment_methods as m (payment_method_id, customer_id, said_at, heard_at)
-            values (%(payment_method_id)s, %(customer_id)s, %(at)s, %(now)s)
-            on conflict (payment_method_id) do update
-            set customer_id = excluded.customer_id, said_at = excluded.said_at, heard_at = excluded.heard_at
-            where m.said_at < excluded.said_at or m.said_at = excluded.said_at and m.customer_id is not null""",
+            with attached as (
+                insert into billing_payment_methods as m (payment_method_id, customer_id, said_at, heard_at)
+                values (%(payment_method_id)s, %(customer_id)s, %(at)s, %(now)s)
+                on conflict (payment_method_id) do update
+                set customer_id = excluded.customer_id, said_at = excluded.said_at, heard_at = excluded.heard_at
+                where m.said_at < excluded.said_at or m.said_at = excluded.said_at and m.customer_id is not null)
+            select 1 from billing_customers where customer_id = %(customer_id)s""",
             payment_method_id=payment_method_id,
             customer_id=customer_id,
             at=at,
             now=now,
         )
-        return await self._exists("select 1 from billing_customers where customer_id = %(customer_id)s", customer_id=customer_id)
 
     async def detach_payment_method(self, payment_method_id: str, at: datetime, now: datetime) -> bool:
         return await self._exists(

@@ -132,8 +132,8 @@ class Members(Repository):
                 update scim_users set role = null, confirmed_at = null, provisioned = false
                 where org_id = %(org_id)s and user_id = %(user_id)s and deactivated_at is not null)
             update organizations o set
-                member_count = member_count - (select count(*) from removed)::int, members_changed_at = %(now)s
-            where o.id = %(org_id)s""",
+                member_count = member_count - 1, members_changed_at = %(now)s
+            from removed where o.id = removed.org_id""",
             org_id=org_id,
             user_id=user_id,
             now=now,

@@ -200,11 +200,18 @@ PAGING: Final = {
     "count": "How many, 100 unless it is given, 1000 at most.",
     **PROJECTION,
 }
+
+
+def schemas(urn: str) -> dict[str, Any]:
+    """What is described of `schemas` in a body that follows this one."""
+    return {"schemas": {"type": "array", "items": {"type": "string"}, "examples": [[urn]]}}
+
+
 PATCH_SCHEMA: Final = {
     "type": "object",
     "required": ["schemas", "Operations"],
     "properties": {
-        "schemas": {"type": "array", "items": {"type": "string"}, "examples": [[PATCH]]},
+        **schemas(PATCH),
         "Operations": {
             "type": "array",
             "minItems": 1,

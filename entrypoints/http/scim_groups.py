@@ -30,6 +30,7 @@ from entrypoints.http.scim import (
     location,
     meta,
     operations,
+    schemas,
     shape,
     streamed,
     wanted_filter,
@@ -43,7 +44,7 @@ SHOWN: Final = shape("schemas", "id", "meta", "displayName", lists="members")
 GROUP_SCHEMA: Final = {
     "type": "object",
     "properties": {
-        "schemas": {"type": "array", "items": {"type": "string"}, "examples": [[GROUP_URN]]},
+        **schemas(GROUP_URN),
         "displayName": {"type": "string"},
         "members": {
             "type": "array",

@@ -27,6 +27,7 @@ from entrypoints.http.scim import (
     location,
     meta,
     operations,
+    schemas,
     shape,
     wanted_filter,
     wanted_part,
@@ -40,7 +41,7 @@ USER_SCHEMA: Final = {
     "type": "object",
     "required": ["schemas", "userName"],
     "properties": {
-        "schemas": {"type": "array", "items": {"type": "string"}, "examples": [[USER_URN]]},
+        **schemas(USER_URN),
         "userName": {"type": "string", "format": "email"},
         "externalId": {"type": ["string", "null"]},
         "name": {"type": "object", "properties": {part: {"type": "string"} for part in ("formatted", "familyName", "givenName")}},
