@@ -142,7 +142,9 @@ class Tenant:
 
     async def told(self) -> list[tuple[Any, ...]]:
         """The events, which webhooks are to tell: name, target, data."""
-        return await run_sql(self.pool, "select name, target_id, data from events where org_id = %s order by created_at, xmin::text::bigint, ctid", self.org)
+        return await run_sql(
+            self.pool, "select name, target_id, data from events where org_id = %s order by created_at, xmin::text::bigint, ctid", self.org
+        )
 
     async def actions(self) -> Counter[str]:
         """How often the log and the webhooks were told what, which must be the same."""

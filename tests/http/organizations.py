@@ -26,11 +26,14 @@ async def set_status(pool: Pool, status: str) -> None:
 
 async def log(pool: Pool) -> list[tuple[Any, ...]]:
     """Everything that was audited, in order; what has one time, in the order in which it was written, which is where it lies."""
-    return await run_sql(pool, "select org_id, action, target_type, target_id, actor_id, details from audit_log order by created_at, ctid")
+    return await run_sql(
+        pool,
+        "select org_id, action, target_type, target_id, actor_id, details from audit_log order by created_at, xmin::text::bigint, ctid",
+    )
 
 
 async def told(pool: Pool) -> list[tuple[Any, ...]]:
-    return await run_sql(pool, "select org_id, name, target_id, data from events order by created_at, ctid")
+    return await run_sql(pool, "select org_id, name, target_id, data from events order by created_at, xmin::text::bigint, ctid")
 
 
 def claims(token: str) -> dict[str, Any]:

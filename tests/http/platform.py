@@ -56,7 +56,7 @@ BODIES: dict[str, Any] = {"reject": {"reason": "a reason"}, "tier": {"tier_id": 
 
 
 async def log_of(pool: Pool, org: UUID) -> list[tuple[str, Any]]:
-    return await run_sql(pool, "select action, details from audit_log where org_id = %s order by created_at, ctid", org)
+    return await run_sql(pool, "select action, details from audit_log where org_id = %s order by created_at, xmin::text::bigint, ctid", org)
 
 
 async def status_of(pool: Pool, org: UUID) -> str | None:

@@ -44,7 +44,7 @@ class Support:
     async def log(self) -> list[dict[str, Any]]:
         """The platform's own log, the oldest entry first."""
         columns = ("id", "action", "target_type", "target_id", "actor_id", "impersonator_id", "address", "agent", "details")
-        entries = f"select {', '.join(columns)} from audit_log where org_id is null order by created_at, ctid"  # noqa: S608
+        entries = f"select {', '.join(columns)} from audit_log where org_id is null order by created_at, xmin::text::bigint, ctid"  # noqa: S608
         return [dict(zip(columns, row, strict=True)) for row in await run_sql(self.pool, entries)]
 
     async def requests(self) -> list[dict[str, Any]]:

@@ -401,7 +401,9 @@ async def owners(pool: Pool) -> set[UUID]:
 
 
 async def platform_log(pool: Pool) -> list[tuple[Any, ...]]:
-    return await run_sql(pool, "select action, org_id, target_type, target_id, actor_id from audit_log order by created_at, ctid")
+    return await run_sql(
+        pool, "select action, org_id, target_type, target_id, actor_id from audit_log order by created_at, xmin::text::bigint, ctid"
+    )
 
 
 async def test_a_promoted_person_governs_and_a_demoted_one_does_not_any_more(platform: Platform, ports: Ports, pool: Pool) -> None:
