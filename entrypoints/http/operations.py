@@ -110,7 +110,7 @@ async def assets(name: str) -> Response:
     found = asset(name)
     if found is None:
         raise NotFound
-    return Response(found.body, 200, dict(found.headers))
+    return Response(found.body(), 200, dict(found.headers))
 
 
 @routes.get("/")

@@ -351,7 +351,7 @@ def test_asset_is_kept_for_ever_under_the_name_of_its_content() -> None:
     name = pages.asset_url("docs.js").removeprefix("/assets/")
     asset = pages.asset(name)
     assert asset is not None
-    fingerprint = hashlib.sha256(asset.body).hexdigest()[:16]
+    fingerprint = hashlib.sha256(asset.body()).hexdigest()[:16]
     assert name == f"docs.{fingerprint}.js"
     assert asset.headers == {
         "Content-Type": "text/javascript; charset=utf-8",

@@ -34,8 +34,12 @@ class Page:
 class Asset:
     """A file for the browser, with headers that let it be kept for ever: its name changes when its content does."""
 
-    body: bytes
+    path: Path
     headers: Mapping[str, str]
+
+    def body(self) -> bytes:
+        """Read each time: the script of the API page is large, and each browser that looks at it asks once."""
+        return self.path.read_bytes()
 
 
 _FILES = {
@@ -51,16 +55,15 @@ def _load_assets() -> tuple[dict[str, Asset], dict[str, str]]:
     assets, names = {}, {}
     for file, content_type in _FILES.items():
         path = _HERE / "assets" / file
-        body = path.read_bytes()
-        fingerprint = hashlib.sha256(body).hexdigest()[:16]
+        fingerprint = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
         name = f"{path.stem}.{fingerprint}{path.suffix}"
         headers = {"Content-Type": content_type, "Cache-Control": "public, max-age=31536000, immutable", "ETag": f'"{fingerprint}"'}
-        assets[name] = Asset(body, MappingProxyType(headers))
+        assets[name] = Asset(path, MappingProxyType(headers))
         names[path.name] = name
     return assets, names
 
 
-# Read once: what is not in this table does not exist, so no name that a client makes up ever becomes a path.
+# What is not in this table does not exist, so no name that a client makes up ever becomes a path.
 _assets, _asset_names = _load_assets()
 
 
