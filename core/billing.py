@@ -251,7 +251,7 @@ async def _end_if_orphaned(tx: Transaction, facts: Facts, meant: Meant, found: P
     if found.customer_id is not None and not await tx.billing.is_customer(meant.org_id, found.customer_id):
         return Effect.DISAGREES
     implied = facts.implied
-    if implied is None or implied.status in (SubscriptionStatus.CANCELLED, SubscriptionStatus.EXPIRED):
+    if implied is None or not implied.status.is_live:
         return Effect.NOT_OURS
     await tx.cancellations.ask_for(Cancellation(facts.id, new_id(), meant.org_id, meant.service_id, now))
     return Effect.ORPHANED
@@ -268,6 +268,8 @@ async def _is_price(tx: Transaction, meant: Meant, found: ProviderSubscription) 
 
 async def _plan(tx: Transaction, whose: Meant | Subscription, price_id: str | None, current: SubscribedPlan) -> SubscribedPlan:
     """The plan of the service that has this price; the current one if it does, or none has."""
+    if price_id in (None, current.price_id):
+        return current
     return await tx.billing.plan_of_price(whose.org_id, whose.service_id, price_id, current.id) or current
 
 

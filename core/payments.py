@@ -371,7 +371,7 @@ SOON: Final = timedelta(minutes=5)  # after something that has more coming
 def next_check(facts: Facts, now: datetime) -> datetime | None:
     """When to ask the provider about it unless something is heard of it before; None for what is over, or is none of ours."""
     implied = facts.implied
-    if facts.org_id is None or (implied is not None and implied.status in (SubscriptionStatus.CANCELLED, SubscriptionStatus.EXPIRED)):
+    if facts.org_id is None or (implied is not None and not implied.status.is_live):
         return None
     end = None if implied is None else implied.period_end
     return now + EVERY if end is None or end <= now else min(now + EVERY, end + AFTER_PERIOD)

@@ -77,13 +77,14 @@ class SubscriptionStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SubscribedPlan:
-    """What of a plan shows in a subscription to it. One that was removed stays for the subscriptions that had it."""
+    """What of a plan matters to a subscription to it. One that was removed stays for the subscriptions that had it."""
 
     id: UUID
     service_id: UUID
     name: str
     features: tuple[str, ...]
     is_removed: bool
+    price_id: str | None  # at the payment provider
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,6 +64,10 @@ LIVES_IN_ORGANIZATION: Final = """
     s.org_id = %(org_id)s and s.ended_at is null and s.expires_at > %(now)s
     and (s.service_id is null or exists (select 1 from services v where v.id = s.service_id))"""
 
+# Of `device_codes d` and the sessions `a` in which they were approved; who says this says further whose.
+DENY: Final = """
+    update device_codes d set status = 'denied', session_id = null from sessions a where d.status = 'approved' and a.id = d.session_id"""
+
 # Whose token it is to use: of the application that is named, if one is; and what a code gave to one that has a client secret, only of
 # whoever has shown that.
 FITS: Final = """
@@ -385,9 +389,7 @@ class Sessions(Repository):
             f"""
             with codes as (
                 delete from authorization_codes where org_id = %(org_id)s and user_id = any(%(user_ids)s) and session_id is null),
-            approvals as (
-                update device_codes d set status = 'denied', session_id = null from sessions a
-                where d.org_id = %(org_id)s and d.status = 'approved' and a.id = d.session_id and a.user_id = any(%(user_ids)s)),
+            approvals as ({DENY} and d.org_id = %(org_id)s and a.user_id = any(%(user_ids)s)),
             sign_ons as (
                 update saml_sign_ons set user_id = null, session_id = null, ticket_hash = null
                 where org_id = %(org_id)s and user_id = any(%(user_ids)s))
@@ -408,10 +410,9 @@ class Sessions(Repository):
             pass
         if service_id is not None:  # without, they go with the session in which they were given
             await self._run(
-                """
+                f"""
                 with codes as (delete from authorization_codes where service_id = %(service_id)s and user_id = %(user_id)s)
-                update device_codes d set status = 'denied', session_id = null from sessions a
-                where d.service_id = %(service_id)s and d.status = 'approved' and a.id = d.session_id and a.user_id = %(user_id)s""",
+                {DENY} and d.service_id = %(service_id)s and a.user_id = %(user_id)s""",
                 **whose,
             )
         await self._run(f"delete from sessions s where s.user_id = %(user_id)s {of_service}", **whose)

@@ -13,7 +13,7 @@ from core.values import Listed
 # What counts is the time, not whether somebody has marked it already; a payment provider says itself when one is over.
 RAN_OUT: Final = "s.provider_subscription_id is null and s.current_period_end <= %(now)s"
 STATUS: Final = f"case when s.status = 'active' and {RAN_OUT} then 'expired' else s.status end"
-PLAN: Final = "p.id, p.service_id, p.name, p.features, p.removed_at is not null"
+PLAN: Final = "p.id, p.service_id, p.name, p.features, p.removed_at is not null, p.billing_price_id"
 # Of `subscriptions s` and `plans p`, in the order in which `to_subscription` reads them.
 COLUMNS: Final = (
     f"s.id, s.org_id, s.service_id, s.user_id, {STATUS}, s.current_period_end, s.provider_subscription_id, s.created_at, {PLAN}"
@@ -76,7 +76,7 @@ def entitlement(service_id: LiteralString, user_id: LiteralString) -> LiteralStr
 
 
 def to_plan(row: Row) -> SubscribedPlan:
-    return SubscribedPlan(id=row[0], service_id=row[1], name=row[2], features=tuple(row[3]), is_removed=row[4])
+    return SubscribedPlan(id=row[0], service_id=row[1], name=row[2], features=tuple(row[3]), is_removed=row[4], price_id=row[5])
 
 
 def to_subscription(row: Row) -> Subscription:

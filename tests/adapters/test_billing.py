@@ -58,7 +58,7 @@ class Shop:
             org_id=self.org,
             service_id=self.meant.service_id,
             user_id=self.meant.user_id,
-            plan=SubscribedPlan(self.meant.plan_id, self.meant.service_id, "Gold", ("exports",), False),
+            plan=SubscribedPlan(self.meant.plan_id, self.meant.service_id, "Gold", ("exports",), False, PRICE),
             status=SubscriptionStatus.ACTIVE,
             current_period_end=NOW + DAY,
             provider_subscription_id=self.name("sub"),

@@ -53,7 +53,7 @@ class Shop:
 async def add_shop(pool: Pool, org: UUID, slug: str = "shop") -> Shop:
     service = await add_service(pool, org, slug)
     plan = await add_plan(pool, service, f"Gold of {slug}", features=("exports", slug))
-    return Shop(org, service, SubscribedPlan(plan, service, f"Gold of {slug}", ("exports", slug), False))
+    return Shop(org, service, SubscribedPlan(plan, service, f"Gold of {slug}", ("exports", slug), False, None))
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ async def test_a_change_is_kept_and_only_what_can_change(storage: Postgres, pool
     silver = await add_plan(pool, shop.service, "Silver", features=())
     wanted = replace(
         one,
-        plan=SubscribedPlan(silver, shop.service, "Silver", (), False),
+        plan=SubscribedPlan(silver, shop.service, "Silver", (), False, None),
         status=PAST_DUE,
         current_period_end=NOW + 2 * DAY,
         provider_subscription_id="sub_1",
@@ -245,7 +245,7 @@ async def test_what_has_run_out_says_so_unless_a_provider_looks_after_it(storage
 
 
 async def test_of_several_the_live_one_entitles_and_then_the_newest(storage: Postgres, pool: Pool, shop: Shop, ada: UUID) -> None:
-    silver = SubscribedPlan(await add_plan(pool, shop.service, "Silver", features=()), shop.service, "Silver", (), False)
+    silver = SubscribedPlan(await add_plan(pool, shop.service, "Silver", features=()), shop.service, "Silver", (), False, None)
     live = shop.subscription(ada, current_period_end=NOW + SECOND)
     await store(storage, live, shop.subscription(ada, plan=silver, status=CANCELLED, created_at=NOW))
     assert await entitlement(storage, shop, ada) == Entitlement("Gold of shop", ACTIVE, ("exports", "shop"))
