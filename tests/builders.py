@@ -380,6 +380,14 @@ async def add_member(pool: Pool, org: UUID, user: UUID, role: str = "member", *,
     await run_sql(pool, insert, new_id(), org, user, role, confirmed)
 
 
+async def add_provisioned(pool: Pool, org: UUID, user: UUID, *, provisioned: bool = True, kept_out: bool = False) -> None:
+    """Somebody of whom the directory of the organization knows: whom it has provisioned or not, and whom it keeps out or not."""
+    insert = """
+        insert into scim_users (org_id, user_id, provisioned, deactivated_at, membership_id, joined_at, updated_at)
+        values (%s, %s, %s, case when %s then now() end, %s, now(), now())"""
+    await run_sql(pool, insert, org, user, provisioned, kept_out, new_id())
+
+
 async def add_person(ports: Ports, pool: Pool, name: str, org: UUID | None = None, role: str = "member") -> tuple[Account, str]:
     """A new account, a member of the organization if one is given, and a token of it without context."""
     account = await add_account(ports, f"{name}@example.com", None)

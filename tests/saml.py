@@ -30,6 +30,7 @@ NS: Final = {
     "md": "urn:oasis:names:tc:SAML:2.0:metadata",
     "ds": "http://www.w3.org/2000/09/xmldsig#",
 }
+STATUS: Final = "urn:oasis:names:tc:SAML:2.0:status:"
 
 
 _made: dict[tuple[datetime, str], Certificate] = {}
@@ -165,7 +166,7 @@ def logout_response(
 
 
 def status_code(status: str, inside: str = "") -> str:
-    return f'<samlp:StatusCode Value="urn:oasis:names:tc:SAML:2.0:status:{status}">{inside}</samlp:StatusCode>'
+    return f'<samlp:StatusCode Value="{STATUS}{status}">{inside}</samlp:StatusCode>'
 
 
 def document(
@@ -229,7 +230,7 @@ class Posted:
     def statuses(self) -> list[str]:
         """The codes, the outer one first, without what they all begin with."""
         found = self.root.xpath("//samlp:StatusCode/@Value", namespaces=NS)
-        return [str(value).removeprefix("urn:oasis:names:tc:SAML:2.0:status:") for value in found]
+        return [str(value).removeprefix(STATUS) for value in found]
 
     @property
     def session_index(self) -> str:

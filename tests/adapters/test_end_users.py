@@ -23,7 +23,7 @@ from core.providers import Provider
 from core.values import Listed, Page
 from tests import database
 from tests.adapters.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, in_another_task, is_locked, somebody_waits
-from tests.builders import add_organization, everyone, run_sql
+from tests.builders import add_organization, add_provisioned, everyone, run_sql
 from tests.services import add_service
 
 FIRST = Page(1, 50)
@@ -355,13 +355,7 @@ async def test_the_deactivated_are_neither_listed_nor_counted(storage: Postgres,
     assert (await emails(storage, twin))[1] == 5
     # So are those whom the directory keeps out of this organization alone, and nobody counts twice.
     for number in (1, 3):
-        await run_sql(
-            pool,
-            """insert into scim_users (org_id, user_id, provisioned, deactivated_at, membership_id, joined_at, updated_at)
-               values (%s, %s, false, now(), gen_random_uuid(), now(), now())""",
-            acme,
-            people[number].id,
-        )
+        await add_provisioned(pool, acme, people[number].id, provisioned=False, kept_out=True)
     assert await emails(storage, acme) == (["a-one", "e-two", "f-two", "g-three"], 4)
     assert await emails(storage, acme, Page(2, 2)) == (["f-two", "g-three"], 4)
     assert await emails(storage, acme, search="two") == (["e-two", "f-two"], 2)

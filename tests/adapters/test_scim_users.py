@@ -18,7 +18,7 @@ from core.scim_groups import Standing
 from core.scim_users import Description, ScimUser
 from core.values import Email, digest, new_id
 from tests.adapters.rows import NOW, SECOND, account, add, within
-from tests.builders import add_member, run_sql
+from tests.builders import add_member, add_provisioned, run_sql
 
 # Whatever means something in a pattern, or in SQL, or has no case.
 TEXTS = ["ada", "Ada", "50%", "_", "a\\b", "'", "--", "", "x y", "日本", "a%", "%"]
@@ -201,14 +201,7 @@ async def test_an_account_that_was_born_here_takes_part_as_soon_as_it_is_admitte
     other = account(Email("other@example.com"), is_platform_owner=False)
     await add(storage, born, other)
     for user in (born, other):
-        await run_sql(
-            pool,
-            """insert into scim_users (org_id, user_id, provisioned, membership_id, joined_at, updated_at)
-               values (%s, %s, true, %s, now(), now())""",
-            acme,
-            user.id,
-            new_id(),
-        )
+        await add_provisioned(pool, acme, user.id)
     await within(storage, lambda tx: tx.scim_users.admit(acme, [born.id, other.id], NOW))
     rows: list[Any] = await run_sql(pool, "select user_id, role, confirmed_at from memberships where org_id = %s", acme)
     assert {row[0]: row[1:] for row in rows} == {born.id: ("member", NOW), other.id: ("member", None)}

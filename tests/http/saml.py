@@ -15,6 +15,7 @@ from tests.builders import BASE_URL, EMAIL, PASSWORD, Answer
 from tests.http.visitor import SIGN_IN, Visitor, form_token, leads_to
 from tests.saml import (
     NS,
+    STATUS,
     Application,
     Posted,
     add_application,
@@ -32,7 +33,6 @@ from tests.tenants import Tenant
 ELSEWHERE = b"https://shop.example.com"
 NOTHING_MORE: Mapping[str, str] = MappingProxyType({})
 Meanwhile = Callable[[Application], Awaitable[object]]
-STATUS = "urn:oasis:names:tc:SAML:2.0:status:"
 
 
 class Applications:

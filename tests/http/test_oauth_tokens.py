@@ -13,7 +13,7 @@ from core.accounts import Account
 from core.policy import Policy
 from entrypoints.http.app import Edge
 from ports import Ports
-from tests.builders import BASE_URL, Api, add_account, add_member, everyone, log_in, run_sql
+from tests.builders import BASE_URL, Api, add_account, add_member, add_provisioned, everyone, log_in, run_sql
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.http.cli import told
 from tests.http.direct import change_ports
@@ -75,13 +75,7 @@ async def live_sessions(pool: Pool) -> int:
 async def test_whom_the_directory_of_the_organization_keeps_out_gets_none(acme: Tenant, party: Party, ada: Account, pool: Pool) -> None:
     """Of a code that was given before, nor for a refresh token (security.md C-5; RFC 6749 section 5.2)."""
     tokens, code = (await party.exchange(await party.code())).json, await party.code()
-    await run_sql(
-        pool,
-        """insert into scim_users (org_id, user_id, provisioned, deactivated_at, membership_id, joined_at, updated_at)
-           values (%s, %s, false, now(), gen_random_uuid(), now(), now())""",
-        acme.org,
-        ada.id,
-    )
+    await add_provisioned(pool, acme.org, ada.id, provisioned=False, kept_out=True)
     assert told(await party.exchange(code)) == (403, "access_denied", "FORBIDDEN")
     await run_sql(pool, "update sessions set ended_at = now() where service_id is not null")  # as the deactivation does
     assert told(await party.refresh(tokens["refresh_token"])) == INVALID_GRANT

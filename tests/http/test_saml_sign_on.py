@@ -22,12 +22,9 @@ from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.http.saml import Applications, Traveller
 from tests.http.visitor import ACCOUNT, CODE, SIGN_IN, Visitor, form_token, leads_to, set_cookies
 from tests.mfa import Authenticator
-from tests.saml import NS, Application, add_application, authn_request, new_certificate, posted, redirected
+from tests.saml import NS, STATUS, Application, add_application, authn_request, new_certificate, posted, redirected
 from tests.services import add_service_user
 from tests.tenants import Tenant
-
-STATUS = "urn:oasis:names:tc:SAML:2.0:status:"
-
 
 # Signing in, and going on
 

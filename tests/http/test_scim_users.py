@@ -18,7 +18,7 @@ from core.scim_patches import patched
 from core.scim_schemas import USER_URN
 from core.values import Email, digest
 from entrypoints.http import scim_users as scim_users_routes
-from tests.builders import PASSWORD, Answer, add_account, add_member, deliver, everyone, link, run_sql, sign_in
+from tests.builders import PASSWORD, Answer, add_account, add_member, add_provisioned, deliver, everyone, link, run_sql, sign_in
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.http.direct import change_ports
 from tests.http.saml import Traveller
@@ -609,13 +609,7 @@ async def test_of_an_account_that_others_share_the_membership_alone_is_closed(
                 UUID(user_id),
             )
         case "known elsewhere":
-            await run_sql(
-                acme.pool,
-                """insert into scim_users (org_id, user_id, provisioned, membership_id, joined_at, updated_at)
-                   values (%s, %s, true, gen_random_uuid(), now(), now())""",
-                twin.org,
-                UUID(user_id),
-            )
+            await add_provisioned(acme.pool, twin.org, UUID(user_id))
     session = await sign_in(acme.ports, await account_of(acme, user_id), acme.org)
     outside = await sign_in(acme.ports, await account_of(acme, user_id))
     assert (await directory.deactivate(user_id)).json["active"] is False
