@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from core import devices, guesses, login, oauth
-from core.access import OrganizationStatus, Person, enter
+from core.access import DirectoryForbids, OrganizationStatus, Person, enter
 from core.devices import Client, DeviceType
 from core.errors import ClientInvalid, GrantInvalid, Invalid, NotFound, OrganizationNotActive, refuse
 from core.guesses import Secret
@@ -133,6 +133,7 @@ class Waiting:
     """A request, as it is shown to whoever has its user code. Times are UTC; `is_dead` says that too many errors were made with it."""
 
     service: str  # by name, ...
+    org_id: UUID
     organization: str  # ... as this
     organization_status: OrganizationStatus
     address: str | None
@@ -312,12 +313,14 @@ async def answer(ports: Ports, caller: Person, user_code: str, verdict: Verdict,
     """Approve or deny the request with this user code, once, in a session of the caller's own in which all factors were shown
     (security.md V-3). What it was before is returned.
 
-    Raises what `find` raises, UserCodeUnknown also when somebody else was faster, and SessionEnded.
+    Raises what `find` raises, UserCodeUnknown also when somebody else was faster, DirectoryForbids, and SessionEnded.
     """
     waiting = await find(ports, caller, user_code, network)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         await enter(tx, caller, now)
+        if verdict is Verdict.APPROVE and await tx.scim_users.is_deactivated(waiting.org_id, caller.user_id):
+            raise DirectoryForbids
         session_id = caller.session_id if verdict is Verdict.APPROVE else None
         if not await tx.device_codes.answer(digest(normal(user_code) or ""), verdict.status, session_id, now):
             raise UserCodeUnknown

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core import accounts, events, housekeeping, members, organizations
-from core.access import Capability, OrganizationStatus, Person, Role, RoleInsufficient
+from core.access import Capability, DirectoryForbids, OrganizationStatus, Person, Role, RoleInsufficient
 from core.accounts import AccountSummary
 from core.errors import Invalid, Limited, NotFound, OrganizationNotActive, refuse
 from core.mails import MailKind, new_mail
@@ -84,6 +84,10 @@ class InvitedIsUnknown(Invalid):
     """There is no account with this address yet, so that nobody can accept for it. The link in the mail makes one."""
 
 
+class InvitedIsDeactivated(Invalid):
+    """Your organization's directory has deactivated this person. Have it activate or delete them before you invite them."""
+
+
 class InvitedCannotJoin(Invalid):
     """The account with this address cannot join as it is. Verify the address or reset the password; if neither helps, ask the operator."""
 
@@ -149,7 +153,7 @@ async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple
     """An invitation, and its token, which nobody gets to see again: it goes to the invited address (organizations.md section 4.7).
 
     One that is past its time and still pending makes room for the new one (decisions, point 198). Raises OwnerNotInvited, RoleUnknown,
-    RoleInsufficient, TooManyInvitations, AlreadyAMember, InvitationAlreadySent, and what organizations.enter raises.
+    RoleInsufficient, TooManyInvitations, AlreadyAMember, InvitedIsDeactivated, InvitationAlreadySent, and what organizations.enter raises.
     """
     invited_to = invitable(role)
     now = ports.clock.now()
@@ -163,6 +167,9 @@ async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple
         account = await tx.accounts.by_email(email)
         if account is not None and await tx.members.lock(organization.id, account.id) is not None:
             raise AlreadyAMember
+        provisioned = None if account is None else await tx.scim_users.by_id(organization.id, account.id)
+        if provisioned is not None and provisioned.deactivated_here and provisioned.email == email:
+            raise InvitedIsDeactivated
         earlier = await tx.invitations.pending(organization.id, email)
         if earlier is not None and not await _expire(tx, earlier, now):
             raise InvitationAlreadySent
@@ -348,7 +355,7 @@ async def _admit(
     deletes nothing (security.md A-7, R-3), and only a person who signed in, or whose account has no other life or was born here, takes part
     by it (R-5).
 
-    Raises AlreadyAMember, TeamFull, InvitedIsUnknown, InvitedIsAnother, InvitedCannotJoin, InvitationExpired.
+    Raises AlreadyAMember, TeamFull, InvitedIsUnknown, InvitedIsAnother, InvitedCannotJoin, DirectoryForbids, InvitationExpired.
     """
     known = await tx.accounts.by_email(invitation.email)
     if known is not None and await tx.members.lock(organization.id, known.id) is not None:
@@ -364,8 +371,10 @@ async def _admit(
     # Somebody may have given a living account, with its sessions, this address and never shown that it is theirs: until they do, it gives
     # no invitations (A-9), or whoever squats on an address would be let in by the person who really has it.
     unproved = account.email_verified_at is None and account.first_verified_at is not None
-    kept_out = known is not None and await tx.scim_users.is_deactivated(organization.id, account.id)
-    if unproved or kept_out or not account.is_usable:  # which of them is nothing that whoever knows the token should learn
+    provisioned = None if known is None else await tx.scim_users.by_id(organization.id, account.id)
+    if provisioned is not None and provisioned.deactivated_here:
+        raise InvitedCannotJoin if person is None else DirectoryForbids
+    if unproved or not account.is_usable:  # which of them is nothing that whoever knows the token should learn
         raise InvitedCannotJoin
     if not await tx.invitations.end(organization.id, invitation.id, InvitationStatus.ACCEPTED, now):
         raise InvitationExpired

@@ -274,6 +274,15 @@ async def judge_path(ports: Ports, path: str) -> Authorization | None:
 # Whoever is signed in
 
 
+async def is_admitted(ports: Ports, visitor: Visitor, authorization: Authorization) -> bool:
+    """Whether the organization lets the person use its services: whom its directory keeps out does not get as far as a code."""
+    context = authorization.context
+    if context is None:
+        return True
+    async with ports.storage.reading() as read:
+        return not await read.scim_users.is_deactivated(context.org_id, visitor.user_id)
+
+
 async def must_ask(ports: Ports, visitor: Visitor, authorization: Authorization) -> bool:
     """Whether the person has to say first that they want to be signed in there.
 

@@ -216,15 +216,27 @@ def _named(schema: Schema, operation: Operation) -> list[tuple[_Place, Any]]:
         raise NoTarget("Say with a path what to remove.")
     if not isinstance(operation.value, Mapping):
         raise ValueInvalid("value", "an object where there is no path")
-    _check_names("value", operation.value, schema)
+    given = _without_container(operation.value, schema)
+    _check_names("value", given, schema)
     found = []
-    for name, value in operation.value.items():
+    for name, value in given.items():
         try:
             place = _located(schema, parse_path(name))
         except (PathInvalid, FilterInvalid):
             continue
         if place is not None and not (place.attribute.common and place.attribute.mutability is Mutability.READ_ONLY):
             found.append((place, value))
+    return found
+
+
+def _without_container(value: Mapping[str, Any], schema: Schema) -> Mapping[str, Any]:
+    """What stands within the URN of the schema stands beside it as well: clients put all of a schema there, as is usual for extensions."""
+    found = dict[str, Any]()
+    for name, each in value.items():
+        named = each if name.lower() == schema.id.lower() and isinstance(each, Mapping) else {name: each}
+        if found.keys() & named.keys():
+            raise ValueInvalid("value", "an object that names nothing twice")
+        found |= named
     return found
 
 
@@ -429,7 +441,7 @@ def member_changes(schema: Schema, operations: Iterable[Operation]) -> MemberCha
     afresh, added, removed = False, set[str](), set[str]()
     for operation in operations:
         for place, value in _members(schema, operation):
-            ids = _ids(place, value, operation.op)
+            ids = _ids(place, value, operation)
             match operation.op:
                 case Op.ADD:
                     added |= ids or set()
@@ -458,15 +470,15 @@ def _members(schema: Schema, operation: Operation) -> list[tuple[_Place, Any]]:
     return [(place, value)]
 
 
-def _ids(place: _Place, value: Any, op: Op) -> set[str] | None:
-    """Whom an operation is about; None is everybody."""
+def _ids(place: _Place, value: Any, operation: Operation) -> set[str] | None:
+    """Whom an operation is about; None, which is for what has no value, is everybody. Null is nobody, as an empty list is."""
     if place.sub is not None:
         raise NotWritable(f"members.{place.sub.name}")
     if place.filter is not None:
-        if op is not Op.REMOVE:
+        if operation.op is not Op.REMOVE:
             raise NoTarget("Name those to add in the value, not in the path.")
         return _chosen(place.filter)
-    if op is Op.REMOVE and value is None:
+    if operation.value is KEEP:
         return None
     return set(member_ids(place.attribute, value))
 

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 LONGEST_NAME: Final = 100
 LONGEST_ID: Final = 256
+# For each whom the organization may have as a member, so many more may be known who are none: directories deactivate who leaves, and delete
+# nobody.
+OUTSIDE_PER_MEMBER: Final = 10
 
 
 class ScimUserNotFound(NotFound):
@@ -53,7 +56,7 @@ class Unknowable(Forbidden):
 
 
 class AddressNotManaged(Forbidden):
-    """This account is not your organization's alone, or its holder manages it, so only they can change the address."""
+    """Only its holder can change the address of an account that others use, too, that manages here, or whose domain is not verified."""
 
 
 class NameTaken(Conflict):
@@ -74,14 +77,14 @@ class MembersFull(TeamFull):
 
 
 class OutsideFull(TeamFull):
-    """The directory has put away as many people as there may be members."""
+    """The directory has put away too many people."""
 
     scim_type = None
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, most: int) -> None:
         super().__init__(
-            f"Your directory has deactivated, or taken out of the group, {limit} people or more, which is as many as the organization may "
-            "have members. Delete some of them before you provision others.",
+            f"Your directory has deactivated, or taken out of the group, {most} people or more, which is {OUTSIDE_PER_MEMBER} times as "
+            "many as the organization may have members. Delete some of them before you provision others.",
         )
 
 
@@ -208,9 +211,9 @@ async def create(ports: Ports, caller: ScimClient, new: Wanted) -> ScimUser:
     A mail welcomes its holder.
 
     An account that there is stays as it is, whosesoever it is (security.md C-2). Whom the directory has put away counts against no limit of
-    members, but nobody new is made while there are as many of them as there may be members: each has an address that its holder, who need
-    not know of any of this, could have an account of their own with. Raises NameTaken, NameKept, MembersFull, OutsideFull, and what
-    scim_tokens.enter raises.
+    members, but nobody new is made while there are ten times as many of them as there may be members: each has an address that its
+    holder, who need not know of any of this, could have an account of their own with. Raises NameTaken, NameKept, MembersFull,
+    OutsideFull, and what scim_tokens.enter raises.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -227,8 +230,9 @@ async def create(ports: Ports, caller: ScimClient, new: Wanted) -> ScimUser:
             raise ScimTokenInvalid
         if kept.value:
             raise NameKept
-        if (outside.value or 0) >= organization.user_limit.value:
-            raise OutsideFull(organization.user_limit.value)
+        most = OUTSIDE_PER_MEMBER * organization.user_limit.value
+        if (outside.value or 0) >= most:
+            raise OutsideFull(most)
         for event in events.provisioned(organization.id, account.id):
             tx.record(event)
         tx.record(events.joined(organization.id, account.id, Role.MEMBER))
@@ -274,10 +278,7 @@ async def replace(ports: Ports, caller: ScimClient, user_id: UUID, new: Wanted) 
 
     Raises ScimUserNotFound, and what `_change` raises.
     """
-    now = ports.clock.now()
-    async with ports.storage.transaction(by=caller) as tx:
-        user, account, organization = await _enter(tx, caller, user_id, now)
-        return await _change(ports, tx, user, account, organization, new, now)
+    return await _settle(ports, caller, user_id, new) or refuse(ScimUserNotFound)
 
 
 async def patch(ports: Ports, caller: ScimClient, user_id: UUID, patched: Callable[[Resource], Awaitable[Resource]]) -> ScimUser:
@@ -288,15 +289,41 @@ async def patch(ports: Ports, caller: ScimClient, user_id: UUID, patched: Callab
     """
     while True:
         before = to_resource(await find(ports, caller, user_id))
-        new, now = wanted(_readdressed(before, await patched(before))), ports.clock.now()
-        async with ports.storage.transaction(by=caller) as tx:
-            user, account, organization = await _enter(tx, caller, user_id, now)
-            if to_resource(user) == before:
-                return await _change(ports, tx, user, account, organization, new, now)
+        new = wanted(_readdressed(before, await patched(before)))
+        settled = await _settle(ports, caller, user_id, new, before)
+        if settled is not None:
+            return settled
+
+
+async def _settle(ports: Ports, caller: ScimClient, user_id: UUID, new: Wanted, before: Resource | None = None) -> ScimUser | None:
+    """The person as `new` says; None if they are not any more what they were `before`, and nothing happened.
+
+    Who is deactivated by it keeps the address where it cannot be the one that is wanted: else somebody could see to it that they are never
+    deactivated, by giving themselves another address, which directories that send all of a person go on contradicting.
+    """
+    try:
+        return await _try(ports, caller, user_id, new, before)
+    except (AddressNotManaged, NameTaken, NameKept):
+        if new.active is not False:
+            raise
+        return await _try(ports, caller, user_id, new, before, keeps_name=True)
+
+
+async def _try(
+    ports: Ports, caller: ScimClient, user_id: UUID, new: Wanted, before: Resource | None, *, keeps_name: bool = False
+) -> ScimUser | None:
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        user, account, organization = await _enter(tx, caller, user_id, now)
+        if before is not None and to_resource(user) != before:
+            return None
+        named = replaced(new, email=user.email) if keeps_name else new
+        return await _change(ports, tx, user, account, organization, named, now)
 
 
 async def delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
-    """Remove the person: the account for good where it is nobody's but the organization's, and else the membership (decisions, point 132).
+    """Remove the person: the account for good where it is nobody's but the organization's, and else the membership (decisions, point 132),
+    after which the organization's services stay closed to them until somebody there invites them.
 
     Raises ScimUserNotFound, Untouchable, and what scim_tokens.enter raises.
     """
@@ -315,7 +342,11 @@ async def delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
             return
         if user.whole_account:  # it may be others' by now, who shall not find it closed
             await tx.accounts.reactivate(account.id, now)
-        await tx.scim_users.forget(organization.id, account.id)
+        if user.is_anonymized:
+            await tx.scim_users.forget(organization.id, account.id)
+        else:
+            # Who could not come in any more while they were deactivated can do so even less by being deleted.
+            await tx.scim_users.keep_out(organization.id, account.id, now)
 
 
 async def _enter(tx: Transaction, caller: ScimClient, user_id: UUID, now: datetime) -> tuple[ScimUser, Account, Organization]:

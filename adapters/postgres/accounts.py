@@ -246,7 +246,8 @@ class Accounts(Repository):
                    coalesce({proved_by("split_part(u.email, '@', 2)")} = %(org_id)s, false),
                    coalesce(m.role, s.role), coalesce(m.confirmed_at, s.confirmed_at) is not null,
                    exists (select 1 from memberships o where o.user_id = u.id and o.org_id <> %(org_id)s)
-                   or exists (select 1 from scim_users o where o.user_id = u.id and o.org_id <> %(org_id)s),
+                   or exists (select 1 from scim_users o
+                              where o.user_id = u.id and o.org_id <> %(org_id)s and o.membership_id is not null),
                    exists (select 1 from end_users e join organizations o on o.id = e.org_id
                            where e.user_id = u.id and e.org_id <> %(org_id)s)
             from users u left join memberships m on m.org_id = %(org_id)s and m.user_id = u.id

@@ -49,14 +49,15 @@ def to_poll(row: Row) -> Poll:
 def to_waiting(row: Row) -> Waiting:
     return Waiting(
         service=row[0],
-        organization=row[1],
-        organization_status=OrganizationStatus(row[2]),
-        address=row[3],
-        agent=row[4],
-        created_at=row[5],
-        expires_at=row[6],
-        status=RequestStatus(row[7]),
-        is_dead=row[8],
+        org_id=row[1],
+        organization=row[2],
+        organization_status=OrganizationStatus(row[3]),
+        address=row[4],
+        agent=row[5],
+        created_at=row[6],
+        expires_at=row[7],
+        status=RequestStatus(row[8]),
+        is_dead=row[9],
     )
 
 
@@ -91,7 +92,7 @@ class DeviceCodes(Repository):
         return await self._one(
             to_waiting,
             """
-            select v.name, o.name, o.status, d.address, d.agent, d.created_at, d.expires_at, d.status, d.failures >= %(errors)s
+            select v.name, o.id, o.name, o.status, d.address, d.agent, d.created_at, d.expires_at, d.status, d.failures >= %(errors)s
             from device_codes d join services v on v.id = d.service_id join organizations o on o.id = d.org_id
             where d.user_code_hash = %(user_code_hash)s""",
             user_code_hash=user_code_hash,

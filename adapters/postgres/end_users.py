@@ -13,7 +13,7 @@ from core.values import Email, Listed, Page
 OF_SERVICE: Final = "service_id = (select id from services where org_id = %(org_id)s and id = %(service_id)s)"
 OF_ORGANIZATION: Final = "org_id = %(org_id)s"
 # Whom the directory of the organization has deactivated, which may be less than the whole account.
-KEPT_OUT: Final = "select user_id from scim_users where org_id = %(org_id)s and membership_id is not null and deactivated_at is not null"
+KEPT_OUT: Final = "select user_id from scim_users where org_id = %(org_id)s and deactivated_at is not null"
 # What is counted as it comes and goes, less the deactivated, of whom there are few.
 TOTAL: Final = f"""
     coalesce((select total from end_user_totals where org_id = %(org_id)s), 0)

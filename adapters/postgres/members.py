@@ -97,7 +97,8 @@ class Members(Repository):
                 where u.id = %(user_id)s and s.org_id = %(org_id)s and s.email = u.email and s.user_id <> u.id
                       and s.deactivated_at is null),
             back as (
-                update scim_users set membership_id = null, joined_at = null, role = null, confirmed_at = null, email = null
+                update scim_users set
+                    membership_id = null, joined_at = null, role = null, confirmed_at = null, email = null, deactivated_at = null
                 where org_id = %(org_id)s and user_id = %(user_id)s)
             update organizations o set member_count = member_count + 1, members_changed_at = %(created_at)s
             from added where o.id = added.org_id""",

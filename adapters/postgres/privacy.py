@@ -95,7 +95,7 @@ def addresses(now: LiteralString) -> LiteralString:
 CONCERNED: Final = f"""
     select org_id from memberships where user_id = %(user_id)s
     union
-    select org_id from scim_users where user_id = %(user_id)s
+    select org_id from scim_users where user_id = %(user_id)s and membership_id is not null
     union
     select i.org_id from invitations i
     where i.email = any({addresses("u.email from users u where u.id = %(user_id)s")}) and i.status = 'pending'

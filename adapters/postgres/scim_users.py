@@ -321,6 +321,17 @@ class ScimUsers(Repository):
     async def forget(self, org_id: UUID, user_id: UUID) -> None:
         await self._run("delete from scim_users where org_id = %(org_id)s and user_id = %(user_id)s", org_id=org_id, user_id=user_id)
 
+    async def keep_out(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
+        await self.forget(org_id, user_id)
+        await self._run(
+            """
+            insert into scim_users (org_id, user_id, provisioned, deactivated_at, updated_at)
+            values (%(org_id)s, %(user_id)s, false, %(now)s, %(now)s)""",
+            org_id=org_id,
+            user_id=user_id,
+            now=now,
+        )
+
     async def admit(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
         await self._run(
             """

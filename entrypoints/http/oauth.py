@@ -118,6 +118,8 @@ async def authorize() -> Response:
         return _to_sign_in(authorization)
     if authorization.redirect_uri is None:
         return redirect(ACCOUNT)
+    if not await oauth.is_admitted(ports(), me, authorization):
+        return _denied(authorization)
     if await oauth.must_ask(ports(), me, authorization):
         return await _question(me, authorization)
     return await _signed_in_there(me, authorization)
@@ -144,8 +146,8 @@ async def answer() -> Response:
     if me is None or authorization.redirect_uri is None:
         return _to_sign_in(authorization)
     browser.check_form_token(cookies.session_cookie() or "", form.get("form_token", ""))
-    if form.get("answer") != "continue":
-        return redirect(oauth.failure(authorization, "access_denied", served().base_url))
+    if form.get("answer") != "continue" or not await oauth.is_admitted(ports(), me, authorization):
+        return _denied(authorization)
     return await _signed_in_there(me, authorization)
 
 
@@ -160,6 +162,10 @@ async def _asked() -> Authorization:
 
 def _to_sign_in(authorization: Authorization) -> Response:
     return redirect(f"{SIGN_IN}?{urlencode({'next': authorization.wanted.path})}")
+
+
+def _denied(authorization: Authorization) -> Response:
+    return redirect(oauth.failure(authorization, "access_denied", served().base_url))
 
 
 async def _question(me: Visitor, authorization: Authorization) -> Response:

@@ -88,6 +88,11 @@ class ScimUsers(ScimUsersRead, Protocol):
         """The directory knows the person no more, unless they are a member."""
         ...
 
+    async def keep_out(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
+        """The directory knows the person no more, who is no member, and has them stay out of the organization's services all the same,
+        until they are a member again."""
+        ...
+
     async def admit(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
         """Make these people, who are known and not in the group, members of it, and count them; those who are deactivated, once they are
         not any more. The membership of an account that the directory has made counts as confirmed."""

@@ -112,7 +112,7 @@ def moves(draw: st.DrawFn) -> tuple[Operation, Any]:
             case "one":
                 one = draw(ids)
                 return Operation(op, f'members[value eq "{one}"]'), lambda there: there - {one}
-        return Operation(op, "members", values or None), lambda there: there - set(named) if named else set()
+        return Operation(op, "members", values or draw(st.sampled_from([None, []]))), lambda there: there - set(named)
     operation = Operation(op, "members", values) if draw(st.booleans()) else Operation(op, None, {"members": values})
     return operation, (lambda there: there | set(named)) if op is Op.ADD else (lambda there: set(named))
 

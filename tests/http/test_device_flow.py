@@ -14,7 +14,18 @@ from core.device_flow import LETTERS, normal, shown
 from core.values import digest
 from ports import Ports
 from tests.access.belongings import wait_for_code
-from tests.builders import BASE_URL, Api, add_account, add_platform_owner, everyone, impersonate, meanwhile, run_sql, sign_in
+from tests.builders import (
+    BASE_URL,
+    Api,
+    add_account,
+    add_platform_owner,
+    add_provisioned,
+    everyone,
+    impersonate,
+    meanwhile,
+    run_sql,
+    sign_in,
+)
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.http.cli import CODE, CURL, FORM, PKCE, VERIFY, Cli, told
 from tests.http.refusals import BAD, FORBIDDEN, NOT_ACTIVE, UNAUTHORIZED, refused
@@ -258,6 +269,16 @@ async def test_nobody_approves_a_device_of_a_suspended_organization(cli: Cli, to
     await run_sql(pool, "update organizations set status = 'suspended'")
     assert refused(await cli.answer(token)) == NOT_ACTIVE
     assert await cli.status() == ["pending"]
+
+
+async def test_whom_the_directory_of_the_organization_keeps_out_approves_no_device(
+    cli: Cli, ada: Account, token: str, pool: Pool, acme: Tenant
+) -> None:
+    await add_provisioned(pool, acme.org, ada.id, provisioned=False, kept_out=True)
+    await cli.begin()
+    assert refused(await cli.answer(token)) == FORBIDDEN
+    assert await cli.status() == ["pending"]
+    assert (await cli.answer(token, "deny")).status == 200
 
 
 async def test_whose_session_has_ended_approves_nothing(cli: Cli, ports: Ports, pool: Pool, ada: Account) -> None:

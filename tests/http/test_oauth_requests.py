@@ -15,7 +15,7 @@ from core.policy import Policy
 from core.values import digest
 from entrypoints.http.app import Edge
 from ports import Ports
-from tests.builders import BASE_URL, EMAIL, PASSWORD, add_account, add_member, meanwhile, run_sql
+from tests.builders import BASE_URL, EMAIL, PASSWORD, add_account, add_member, add_provisioned, meanwhile, run_sql
 from tests.fakes.outside import FakeClock
 from tests.http.direct import change_ports
 from tests.http.relying import AUTHORIZE, PKCE, Party, add_party, answered, enter
@@ -250,6 +250,17 @@ async def test_whoever_refuses_goes_back_without_a_code(party: Party, ada: Accou
     place, fields = answered(await party.visitor.send(party.request(), form_token=token, answer="refuse"))
     assert place == party.redirect_uri
     assert fields == {"error": "access_denied", "state": "af0ifjsldkj", "iss": BASE_URL}
+    assert await run_sql(party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
+
+
+async def test_whom_the_directory_of_the_organization_keeps_out_is_denied_at_once(party: Party, ada: Account) -> None:
+    """Also where they are asked first, and the directory says so meanwhile."""
+    await enter(party, ada, known=False)
+    token = form_token(await party.ask())
+    await add_provisioned(party.tenant.pool, party.tenant.org, ada.id, provisioned=False, kept_out=True)
+    denied = {"error": "access_denied", "state": "af0ifjsldkj", "iss": BASE_URL}
+    assert answered(await party.ask()) == (party.redirect_uri, denied)
+    assert answered(await party.visitor.send(party.request(), form_token=token, answer="continue")) == (party.redirect_uri, denied)
     assert await run_sql(party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
 
 

@@ -226,6 +226,8 @@ PATCHES: list[tuple[list[dict[str, Any]], str]] = [
     ([{"op": "add", "path": "members", "value": [{"value": "0"}]}, {"op": "replace", "path": "members", "value": None}], ""),
     ([{"op": "add", "path": "members", "value": [{"value": "0"}]}, {"op": "replace", "value": {"members": None}}], ""),
     ([{"op": "add", "path": "members", "value": [{"value": "0"}]}, {"op": "add", "path": "members", "value": None}], "0"),
+    ([{"op": "add", "path": "members", "value": [{"value": "0"}]}, {"op": "remove", "path": "members", "value": None}], "0"),
+    ([{"op": "add", "path": "members", "value": [{"value": "0"}]}, {"op": "remove", "path": "members", "value": []}], "0"),
 ]
 
 

@@ -11,7 +11,8 @@ import pytest
 from quart_trio import QuartTrio
 
 from core import mails, scim_tokens, scim_users
-from core.access import SYSTEM, Role
+from core.access import SYSTEM, DirectoryForbids, Role
+from core.invitations import InvitedIsDeactivated
 from core.mails import MailKind
 from core.one_time_tokens import Purpose
 from core.scim_patches import patched
@@ -182,7 +183,8 @@ async def test_the_limit_of_members_holds(acme: Tenant, directory: Directory) ->
     assert await people(acme, "next@acme.example") == []
 
 
-async def test_who_is_put_away_counts_apart_and_is_limited_too(acme: Tenant, directory: Directory) -> None:
+async def test_who_is_put_away_counts_apart_and_is_limited_too(acme: Tenant, directory: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scim_users, "OUTSIDE_PER_MEMBER", 1)
     await acme.allow(5)
     made = [await directory.make(f"p{n}@acme.example", active=False) for n in range(4)]
     left = await directory.make("left@acme.example")
@@ -380,6 +382,10 @@ PATCHES: list[tuple[list[dict[str, Any]], dict[str, Any]]] = [
         {"active": True, "userName": GRACE},
     ),
     ([{"op": "replace", "path": "urn:ietf:params:scim:schemas:core:2.0:User:displayName", "value": "G"}], {"displayName": "G"}),
+    (
+        [{"op": "replace", "value": {USER_URN: {"displayName": "G", "active": False}, "externalId": "1"}}],
+        {"displayName": "G", "active": False, "externalId": "1"},
+    ),
     ([{"op": "add", "path": "displayName", "value": "A"}, {"op": "remove", "path": "DISPLAYNAME"}], {"displayName": None}),
 ]
 
@@ -514,6 +520,31 @@ async def test_the_address_of_an_account_that_is_not_managed_stays(acme: Tenant,
         assert (await directory.patch(user_id, {"op": "replace", "path": "displayName", "value": "changed"})).status == 200
 
 
+@pytest.mark.parametrize("way", ["put", "patch"])
+@pytest.mark.parametrize("why", ["not managed", "taken", "kept"])
+async def test_a_name_that_cannot_be_given_keeps_nobody_active(acme: Tenant, directory: Directory, why: str, way: str) -> None:
+    """Directories that send all of a person name them by an old address for as long as they themselves gave another one."""
+    made = await directory.make("old@acme.example")
+    if why == "not managed":
+        await settle(acme, made["id"], password=True)
+    elif why == "taken":
+        await add_account(acme.ports, "wanted@acme.example", None)
+    else:
+        await directory.make("wanted@acme.example", active=False)
+        await run_sql(acme.pool, "update users set email = 'other@example.com' where email = 'wanted@acme.example'")
+    if way == "put":
+        answer = await directory.put(made["id"], userName="wanted@acme.example", displayName="Old", active=False)
+    else:
+        wanted = ("userName", "wanted@acme.example"), ("displayName", "Old"), ("active", "False")
+        answer = await directory.patch(made["id"], *({"op": "replace", "path": path, "value": value} for path, value in wanted))
+    assert answer.status == 200, answer.text
+    shown = {name: answer.json[name] for name in ("userName", "displayName", "active")}
+    assert shown == {"userName": "old@acme.example", "displayName": "Old", "active": False}
+    assert (await people(acme, "old@acme.example"))[0][4]
+    again = await directory.put(made["id"], userName="wanted@acme.example", displayName="New", active=True)
+    assert again.status in (403, 409)
+
+
 async def test_names_are_the_organizations_alone(acme: Tenant, twin: Tenant, directory: Directory) -> None:
     shared = await member(acme)
     await add_member(twin.pool, twin.org, UUID(shared))
@@ -619,8 +650,7 @@ async def test_of_an_account_that_others_share_the_membership_alone_is_closed(
     assert (await acme.api.login("ada@example.com")).status == 200
     assert (await acme.entry("user.deactivated"))["details"] == {"whole_account": False}
     answer = await acme.api.post(acme.invitations, {"email": "ada@example.com", "role": "member"}, token=acme.token("owner"))
-    accepted = await acme.api.post("/api/invitations/accept", {"token": answer.json["token"]})
-    assert accepted.status == 400
+    assert (answer.status, answer.json["error"]) == (400, InvitedIsDeactivated.__doc__)
     assert (await directory.activate(user_id)).json["active"] is True
     if why != "not confirmed":  # which it would be from now on
         assert (await acme.api.get(acme.path, token=outside.access_token)).status == 200
@@ -672,6 +702,59 @@ async def test_nothing_is_asserted_of_whom_the_directory_has_deactivated(
     assert (await browser.open(await browser.come_from(application))).status == 403
     await directory.activate(user_id)
     assert b"ada@example.com" in posted(await browser.open(await browser.come_from(application))).document
+
+
+@pytest.mark.parametrize("deactivated", [False, True])
+async def test_deleting_keeps_out_of_services_as_deactivating_does_until_somebody_invites(
+    app: QuartTrio, clock: FakeClock, acme: Tenant, twin: Tenant, directory: Directory, sent: FakeMailTransport, deactivated: bool
+) -> None:
+    user_id = (await directory.make("ada@example.com"))["id"]
+    await settle(acme, user_id, password=True)
+    await add_member(twin.pool, twin.org, UUID(user_id))
+    application = await add_application(acme.ports, acme.pool, acme.org, "acme")
+    at_service = {"email": "ada@example.com", "password": PASSWORD, "org_slug": "acme", "service_slug": application.slug}
+    browser = Traveller(app, clock)
+    onward = await browser.sign_in_at(await browser.come_from(application), "ada@example.com", PASSWORD)
+    assert b"ada@example.com" in posted(await browser.open(onward)).document
+    if deactivated:
+        await directory.deactivate(user_id)
+    assert (await directory.delete(user_id)).status == 204
+    assert (await browser.open(await browser.come_from(application))).status == 403
+    assert (await acme.api.post("/api/auth/login", at_service)).status == 403
+    assert (await acme.api.get(f"{acme.path}/users", token=acme.token("owner"))).json["pagination"]["total"] == 0
+    assert problem(await directory.try_make("ada@example.com")) == (409, "uniqueness")
+    # Whom only this directory keeps out is not somebody who is known elsewhere, too.
+    other = await directory_of(twin)
+    assert (await other.delete(user_id)).status == 204
+    assert (await acme.api.login("ada@example.com")).status == 200
+
+    invited = {"email": "ada@example.com", "role": "member"}
+    assert (await acme.api.post(acme.invitations, invited, token=acme.token("owner"))).status == 200
+    await deliver(acme.ports)
+    me = (await acme.api.login("ada@example.com")).json["access_token"]
+    token = link(sent.letters[-1])
+    accepted = await acme.api.post("/api/invitations/accept", {"token": token}, token=me)
+    assert accepted.status == 200, accepted.text
+    assert (await acme.api.post("/api/auth/login", at_service)).status == 200
+    assert (await directory.get(f"/Users/{user_id}"))["active"] is True
+
+
+async def test_an_invitation_does_not_undo_what_the_directory_has_done(
+    acme: Tenant, twin: Tenant, directory: Directory, sent: FakeMailTransport
+) -> None:
+    user_id = (await directory.make("ada@example.com"))["id"]
+    await settle(acme, user_id, password=True)
+    await add_member(twin.pool, twin.org, UUID(user_id))
+    await directory.deactivate(user_id)
+    await run_sql(acme.pool, "update users set email = 'lovelace@example.com' where id = %s", UUID(user_id))  # as they alone know
+    invited = {"email": "lovelace@example.com", "role": "member"}
+    assert (await acme.api.post(acme.invitations, invited, token=acme.token("owner"))).status == 200
+    await deliver(acme.ports)
+    token = link(sent.letters[-1])
+    assert (await acme.api.post("/api/invitations/accept", {"token": token})).status == 400
+    me = (await acme.api.login("lovelace@example.com")).json["access_token"]
+    refused = await acme.api.post("/api/invitations/accept", {"token": token}, token=me)
+    assert (refused.status, refused.json["error"]) == (403, DirectoryForbids.__doc__)
 
 
 async def test_the_welcome_leads_to_a_password(acme: Tenant, directory: Directory, sent: FakeMailTransport) -> None:
