@@ -57,19 +57,23 @@ _TIME = re.compile(r"[0-9]{1,12}")
 _SIGNATURE = re.compile(r"[0-9A-Fa-f]{64}")
 
 
-def verify(secrets: Sequence[str], header: str, body: bytes, now: datetime) -> None:
-    """Raises EventsNotConfigured, SignatureInvalid unless the header signs exactly these bytes with one of the secrets, and recently.
+def verify(secrets: Sequence[str], header: str | None, body: bytes, now: datetime) -> None:
+    """Raises EventsNotConfigured, SignatureMissing, SignatureInvalid unless the header signs exactly these bytes with one of the secrets,
+    and recently.
 
     Parts of the header other than `t` and `v1` are for others to read.
     """
     known = [secret for secret in secrets if secret]
     if not known:
         raise EventsNotConfigured("SSO_BILLING_WEBHOOK_SECRET is not set")
+    if not header:
+        raise SignatureMissing
     parts = [(key, value) for key, _, value in (part.partition("=") for part in header.split(","))]
     times, signatures = [value for key, value in parts if key == "t"], [value for key, value in parts if key == "v1"]
     if len(times) != 1 or not _TIME.fullmatch(times[0]) or not signatures or not all(map(_SIGNATURE.fullmatch, signatures)):
         raise SignatureInvalid
-    if abs(now.timestamp() - int(times[0])) > TOLERANCE.total_seconds():
+    # In whole seconds, as that time is given.
+    if abs(int(now.timestamp()) - int(times[0])) > TOLERANCE.total_seconds():
         raise SignatureInvalid
     signed = times[0].encode() + b"." + body
     expected = [hmac.digest(secret.encode(), signed, "sha256") for secret in known]

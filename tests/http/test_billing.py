@@ -112,11 +112,11 @@ async def test_unknown_parts_of_the_header_are_ignored(till: Till) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "status"), [(0, 200), (-300, 200), (-301, 401), (300, 200), (302, 401), (-(10**9), 401), (10**10, 401)]
+    ("seconds", "status"), [(0, 200), (-300, 200), (-301, 401), (300, 200), (301, 401), (-(10**9), 401), (10**10, 401)]
 )
-async def test_a_signature_is_good_for_five_minutes_either_way(till: Till, seconds: int, status: int) -> None:
-    # To the second: it is some way into this one.
-    till.clock.advance(-(till.clock.now() - till.clock.now().replace(microsecond=0)))
+@pytest.mark.parametrize("microsecond", [0, 999_999])
+async def test_a_signature_is_good_for_five_minutes_either_way(till: Till, seconds: int, status: int, microsecond: int) -> None:
+    till.clock.advance(till.clock.now().replace(microsecond=microsecond) - till.clock.now())
     body = json.dumps(event(CREATED, till.subscription(), till.now)).encode()
     assert (await till.post(body, sign(body, at=till.now + seconds))).status == status
 
@@ -144,11 +144,10 @@ async def test_any_secret_and_any_signature_will_do(till: Till) -> None:
 async def test_without_a_secret_nothing_is_taken(till: Till) -> None:
     before = await traces(till)
     body = json.dumps(event(CREATED, till.subscription(), till.now)).encode()
-    for header in (sign(body, "", till.now), sign(body, SECRET, till.now)):
+    for header in (sign(body, "", till.now), sign(body, SECRET, till.now), ""):
         with capture_logs() as logs:
             assert refused(await till.post(body, header)) == OFF
         assert [line["error"] for line in logs if line["event"] == "outage"] == ["SSO_BILLING_WEBHOOK_SECRET is not set"]
-    assert refused(await till.post(body, "")) == BAD
     assert await traces(till) == before
 
 
