@@ -581,6 +581,9 @@ async def test_where_something_is_done_is_forgotten_with_what_is_ended(till: Til
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.billing.end("sub_1", till.clock.now())
     assert await kept_pages(pool) == []
+    for said in (letter.text, letter.html):
+        assert "Unless it was cancelled" in said
+        assert "those who run the application" in said
 
 
 async def test_a_page_that_cannot_be_read_any_more_stops_nothing(till: Till, ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
