@@ -345,18 +345,19 @@ async def _invoice(tx: Transaction, event: BillingEvent, now: datetime) -> Effec
     customer_id, page = payments.name(event.about.get("customer")), payments.invoice_page(event.about)
     if None not in (customer_id, old.customer_id) and customer_id != old.customer_id:
         return Effect.DISAGREES
+    waits = event.type == "invoice.payment_action_required" and not payments.invoice_is_settled(event.about)
     match event.type:
         case "invoice.paid":
             new = old.with_payment(event.created, payments.invoice_period_end(event.about))
         case "invoice.payment_failed":
             new = old.with_failure(event.created)
         case _:
-            new = old.with_action(event.created, page)
+            new = old.with_action(event.created, page) if waits else old
     if old.org_id is None:
         await tx.billing.keep_facts(new, now, check_at=KEEP)
         return Effect.NOT_OURS
     effect = await _change(tx, old, new, None, now)
-    if effect in KNOWN and event.type == "invoice.payment_action_required" and new.waits_for_action:
+    if effect in KNOWN and waits and new.needs_action_of(event.created):
         await _notify(tx, id_, MailKind.PAYMENT_ACTION, now, link=page)
     return effect
 

@@ -213,7 +213,14 @@ class Facts:
     @property
     def waits_for_action(self) -> bool:
         """Whether there is a payment to complete, as far as is known."""
-        return self.action_at is not None and not self.ended and (self.paid_at is None or self.paid_at <= self.action_at)
+        return self.action_at is not None and self.needs_action_of(self.action_at)
+
+    def needs_action_of(self, at: datetime) -> bool:
+        """Whether a payment that somebody had to complete then is still to be completed, as nothing newer says otherwise."""
+        if self.ended or (self.paid_at is not None and self.paid_at > at):
+            return False
+        is_newer = self.object_at is not None and self.object_at > at
+        return not (is_newer and self.status is not None and STATUSES.get(self.status) is SubscriptionStatus.ACTIVE)
 
     def _without_idle_page(self) -> Facts:
         return self if self.waits_for_action and self.org_id is None else replace(self, action_page=None)
@@ -349,6 +356,11 @@ def invoice_page(invoice: Mapping[str, Any]) -> str | None:
         return None
     try:
         parts = urlsplit(url)
+def invoice_is_settled(invoice: Mapping[str, Any]) -> bool:
+    """Whether an invoice says itself that nobody has to pay it any more."""
+    return invoice.get("status") in ("paid", "void", "uncollectible")
+
+
         _ = parts.port
     except ValueError:
         return None

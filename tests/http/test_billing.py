@@ -673,6 +673,48 @@ async def test_a_deletion_that_is_older_than_the_last_news_of_a_customer_counts(
     assert await customers(pool) == [(till.tenant.org, None, None, None)]
     await till.tell("customer.created", {**about, "id": "cus_2"}, till.now + 1)
     assert await customers(pool) == [(till.tenant.org, "cus_2", till.tenant.id("member"), None)], "what the other one was is over"
+@pytest.mark.parametrize("status", ["paid", "void", "uncollectible"])
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_nobody_has_to_complete_what_the_invoice_says_is_settled(
+    till: Till, ports: Ports, pool: Pool, sent: FakeMailTransport, status: str, *, is_first: bool
+) -> None:
+    told = event("invoice.payment_action_required", invoice("sub_1", status=status, hosted_invoice_url=PAGE), till.now + 1)
+    for one in [told, event(CREATED, till.subscription(status="incomplete"), till.now)][:: 1 if is_first else -1]:
+        assert await till.sent(one) == 200
+    await deliver(ports)
+    assert sent.letters == []
+    assert await kept_pages(pool) == []
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+@pytest.mark.parametrize(("newest", "letters"), [("active", 0), ("incomplete", 1)])
+async def test_nobody_has_to_complete_what_was_before_it_was_active(
+    till: Till, ports: Ports, pool: Pool, sent: FakeMailTransport, order: tuple[int, ...], newest: str, letters: int
+) -> None:
+    facts = [
+        event(CREATED, till.subscription(status="incomplete"), till.now - 50),
+        event(UPDATED, till.subscription(status=newest), till.now - 10),
+        event("invoice.payment_action_required", invoice("sub_1", hosted_invoice_url=PAGE), till.now - 40),
+    ]
+    for number in order:
+        assert await till.sent(facts[number]) == 200
+    await deliver(ports)
+    # Where it is heard of before that it is active, they are told, and may find that it is done.
+    assert len(sent.letters) == max(letters, int(order.index(2) < order.index(1) and order != (2, 1, 0)))
+    assert await kept_pages(pool) == []
+
+
+async def test_an_older_payment_that_was_made_is_not_to_be_completed_because_a_newer_one_is(
+    till: Till, ports: Ports, sent: FakeMailTransport
+) -> None:
+    await till.tell(CREATED, till.subscription(), till.now - 50)
+    await till.tell("invoice.paid", invoice("sub_1"), till.now - 30)
+    for at in (-20, -40):
+        await till.tell("invoice.payment_action_required", invoice("sub_1"), till.now + at)
+    await deliver(ports)
+    assert len(sent.letters) == 1
+
+
 
 
 async def test_a_customer_that_is_made_and_deleted_at_once_is_nobodys(till: Till, pool: Pool) -> None:
