@@ -181,6 +181,7 @@ async def _attach(tx: Transaction, facts: Facts, found: ProviderSubscription, no
     if found.meant is None:
         await tx.billing.keep_facts(facts, now, check_at=KEEP)
         return Effect.NOT_OURS
+    facts = replace(facts, waits_for=None)
     plan = await _agreed(tx, found.meant, found)
     if plan is None:
         await tx.billing.keep_facts(facts, now, check_at=None)
@@ -196,7 +197,7 @@ async def _attach(tx: Transaction, facts: Facts, found: ProviderSubscription, no
     current = await tx.subscriptions.lock_of_user(*whose, now)
     if implied.status.is_live and current is not None and current.status.is_live:
         # Asked about again, in case that other one ends first, or is removed.
-        await tx.billing.keep_facts(facts, now, check_at=now + payments.EVERY)
+        await tx.billing.keep_facts(replace(facts, waits_for=current.id), now, check_at=now + payments.EVERY)
         return Effect.SECOND
     subscription = Subscription(
         id=new_id(),
@@ -287,12 +288,11 @@ async def _change(tx: Transaction, old: Facts, new: Facts, found: ProviderSubscr
         return Effect.NOT_OURS
     if found is not None and not await _is_of(tx, current, old, found):
         return Effect.DISAGREES
+    new = replace(new, waits_for=None)
     implied = new.implied
     # Where nothing new follows, what an API key has made of it stays.
     if implied is None or implied == old.implied or current.status is SubscriptionStatus.CANCELLED:
         await tx.billing.keep_facts(new, now, check_at=next_check(new, now))
-        if current.status is SubscriptionStatus.CANCELLED and new.customer_id is not None:
-            await tx.billing.check_waiting_of(new.customer_id, now)  # it ended here first, and a second one may take its place
         return Effect.UNCHANGED
     changed = replace(
         current,
@@ -306,14 +306,12 @@ async def _change(tx: Transaction, old: Facts, new: Facts, found: ProviderSubscr
         other = await tx.subscriptions.lock_of_user(*whose, now)
         if other is not None and other.id != current.id and other.status.is_live:
             # As if nothing had been heard, so that it follows when that other one has ended, and the provider is asked again.
-            await tx.billing.keep_facts(old, now, check_at=now + payments.EVERY)
+            await tx.billing.keep_facts(replace(old, waits_for=other.id), now, check_at=now + payments.EVERY)
             return Effect.SECOND
     await tx.billing.keep_facts(new, now, check_at=next_check(new, now))
     if changed == current:
         return Effect.UNCHANGED
     await tx.subscriptions.save(changed, now)
-    if current.status.is_live and not changed.status.is_live and new.customer_id is not None:
-        await tx.billing.check_waiting_of(new.customer_id, now)  # a second one may take its place
     if changed.status is SubscriptionStatus.CANCELLED:
         tx.record(events.subscription_canceled(current))
     else:

@@ -140,7 +140,8 @@ class Facts:
 
     `paid` has the periods that were paid for, the newest first, without those that a newer one outlasts. `org_id` is the organization of
     ours whose subscription it has become. One that has `ended` was cancelled, there or here, and that is final for this id. `action_page`
-    opens to whoever has it, so it is there no longer than nobody can be told, and there is something to complete.
+    opens to whoever has it, so it is there no longer than nobody can be told, and there is something to complete. What somebody has bought
+    beside a subscription of ours that is live waits for that one to end.
     """
 
     id: str
@@ -160,6 +161,7 @@ class Facts:
     action_page: str | None = field(default=None, repr=False)  # and where, if the provider says so
     latest: Latest | None = None
     ended: bool = False
+    waits_for: UUID | None = None
 
     def with_object(self, found: ProviderSubscription, at: datetime, *, at_creation: bool = False, deleted: bool = False) -> Facts:
         """With what the provider has. That it is over counts whenever it comes: nothing follows that."""

@@ -25,7 +25,8 @@ class Billing(Protocol):
         ...
 
     async def keep_facts(self, facts: Facts, now: datetime, *, check_at: datetime | Keep | None) -> None:
-        """Write what is locked; and when to ask the provider about it, None for not at all."""
+        """Write what is locked; and when to ask the provider about it, None for not at all. One that waits for another is asked about as
+        soon as that has ended."""
         ...
 
     async def end(self, id_: str, now: datetime) -> None:
@@ -42,10 +43,6 @@ class Billing(Protocol):
 
     async def check_those_of(self, org_id: UUID | None, customer_id: str, now: datetime) -> None:
         """Have the provider asked about all that are of this customer and not over; of that organization only, if one is named."""
-        ...
-
-    async def check_waiting_of(self, customer_id: str, now: datetime) -> None:
-        """Have the provider asked about those of this customer that wait for another one to end."""
         ...
 
     async def subscription(self, id_: str) -> Subscription | None:
