@@ -204,7 +204,7 @@ async def _attach(tx: Transaction, facts: Facts, found: ProviderSubscription, no
         org_id=found.meant.org_id,
         service_id=found.meant.service_id,
         user_id=found.meant.user_id,
-        plan=await _plan(tx, found.meant, implied.price_id, plan),
+        plan=await _plan(tx, found.meant, implied.price_id, plan) or plan,
         status=implied.status,
         current_period_end=implied.period_end_or(now),
         provider_subscription_id=facts.id,
@@ -271,11 +271,11 @@ async def _is_price(tx: Transaction, meant: Meant, found: ProviderSubscription) 
     return plan is not None and (plan.id == meant.plan_id or checkout is not None)
 
 
-async def _plan(tx: Transaction, whose: Meant | Subscription, price_id: str | None, current: SubscribedPlan) -> SubscribedPlan:
-    """The plan of the service that has this price; the current one if it does, or none has."""
+async def _plan(tx: Transaction, whose: Meant | Subscription, price_id: str | None, current: SubscribedPlan) -> SubscribedPlan | None:
+    """The plan of the service that has this price, the current one if it does; None where none has."""
     if price_id in (None, current.price_id):
         return current
-    return await tx.billing.plan_of_price(whose.org_id, whose.service_id, price_id, current.id) or current
+    return await tx.billing.plan_of_price(whose.org_id, whose.service_id, price_id, current.id)
 
 
 async def _change(tx: Transaction, old: Facts, new: Facts, found: ProviderSubscription | None, now: datetime) -> Effect:
@@ -289,17 +289,17 @@ async def _change(tx: Transaction, old: Facts, new: Facts, found: ProviderSubscr
     if found is not None and not await _is_of(tx, current, old, found):
         return Effect.DISAGREES
     new = replace(new, waits_for=None)
-    implied = new.implied
+    before, implied = old.implied, new.implied
     # Where nothing new follows, what an API key has made of it stays.
-    if implied is None or implied == old.implied or current.status is SubscriptionStatus.CANCELLED:
+    if implied is None or implied == before or current.status is SubscriptionStatus.CANCELLED:
         await tx.billing.keep_facts(new, now, check_at=next_check(new, now))
         return Effect.UNCHANGED
-    changed = replace(
-        current,
-        status=implied.status,
-        current_period_end=implied.period_end or current.current_period_end,
-        plan=await _plan(tx, current, implied.price_id, current.plan),
-    )
+    changed, is_known = replace(current, status=implied.status), True
+    if before is None or implied.period_end != before.period_end:
+        changed = replace(changed, current_period_end=implied.period_end or current.current_period_end)
+    if before is None or implied.price_id != before.price_id:
+        plan = await _plan(tx, current, implied.price_id, current.plan)
+        changed, is_known = replace(changed, plan=plan or current.plan), plan is not None
     if changed.status.is_live and not current.status.is_live:
         whose = (current.org_id, current.service_id, current.user_id)
         await subscriptions.mark_run_out(tx, *whose, now)
@@ -309,14 +309,15 @@ async def _change(tx: Transaction, old: Facts, new: Facts, found: ProviderSubscr
             await tx.billing.keep_facts(replace(old, waits_for=other.id), now, check_at=now + payments.EVERY)
             return Effect.SECOND
     await tx.billing.keep_facts(new, now, check_at=next_check(new, now))
-    if changed == current:
-        return Effect.UNCHANGED
-    await tx.subscriptions.save(changed, now)
-    if changed.status is SubscriptionStatus.CANCELLED:
-        tx.record(events.subscription_canceled(current))
-    else:
-        tx.record(events.subscription_updated(current, changed))
-    return Effect.DONE
+    if changed != current:
+        await tx.subscriptions.save(changed, now)
+        if changed.status is SubscriptionStatus.CANCELLED:
+            tx.record(events.subscription_canceled(current))
+        else:
+            tx.record(events.subscription_updated(current, changed))
+    if not is_known:
+        return Effect.DISAGREES
+    return Effect.UNCHANGED if changed == current else Effect.DONE
 
 
 async def _is_of(tx: Transaction, current: Subscription, facts: Facts, found: ProviderSubscription) -> bool:
