@@ -291,7 +291,7 @@ async def _change(tx: Transaction, old: Facts, new: Facts, found: ProviderSubscr
     new = replace(new, waits_for=None)
     before, implied = old.implied, new.implied
     # Where nothing new follows, what an API key has made of it stays.
-    if implied is None or implied == before or current.status is SubscriptionStatus.CANCELLED:
+    if implied is None or implied == before or await _is_ended_here(tx, current):
         await tx.billing.keep_facts(new, now, check_at=next_check(new, now))
         return Effect.UNCHANGED
     changed, is_known = replace(current, status=implied.status), True
@@ -322,6 +322,15 @@ async def _change(tx: Transaction, old: Facts, new: Facts, found: ProviderSubscr
 
 async def _is_of(tx: Transaction, current: Subscription, facts: Facts, found: ProviderSubscription) -> bool:
     """Whether what is said is about this subscription of ours. The plan may be another one of the service by now."""
+async def _is_ended_here(tx: Transaction, subscription: Subscription) -> bool:
+    """Whether it stays ended whatever is heard of it: it is cancelled, or an API key has ended it otherwise, and it is being cancelled
+    there."""
+    if subscription.status is not SubscriptionStatus.EXPIRED:
+        return subscription.status is SubscriptionStatus.CANCELLED
+    id_ = subscription.provider_subscription_id
+    return id_ is not None and await tx.cancellations.is_asked_for(subscription.org_id, id_)
+
+
     if None not in (facts.customer_id, found.customer_id) and facts.customer_id != found.customer_id:
         return False
     meant = found.meant

@@ -211,7 +211,7 @@ async def change(
         # A plan is not removed while somebody is subscribed to it, so nobody comes to be subscribed to one that was.
         if new.plan.is_removed and new.status.is_live:
             raise PlanRemoved
-        ended_there = new.status is SubscriptionStatus.CANCELLED and await _end_there(tx, old, now)
+        ended_there = new.status != old.status and not new.status.is_live and await _end_there(tx, old, now)
         if new != old:
             await tx.subscriptions.save(new, now)
             tx.record(events.subscription_updated(old, new))

@@ -29,7 +29,7 @@ FACTS: Final = """
 IS_ENDED_HERE: Final = """
     not exists (
         select 1 from subscriptions s
-        where s.provider_subscription_id = c.provider_subscription_id and s.org_id = c.org_id and s.status <> 'cancelled')"""
+        where s.provider_subscription_id = c.provider_subscription_id and s.org_id = c.org_id and s.status in ('active', 'past_due'))"""
 # Events about customers name the organization where we had the provider note it; those about payment methods never do.
 OF_CUSTOMER: Final = "customer_id = %(customer_id)s and org_id = coalesce(%(org_id)s::uuid, org_id)"
 CLAIMED: Final = """
@@ -486,6 +486,11 @@ class Cancellations(Repository):
     async def claim(self, now: datetime, until: datetime) -> Cancellation | None:
         return await self._one(
             to_cancellation,
+    async def is_asked_for(self, org_id: UUID, id_: str) -> bool:
+        return await self._exists(
+            "select 1 from billing_cancellations where provider_subscription_id = %(id)s and org_id = %(org_id)s", org_id=org_id, id=id_
+        )
+
             f"""
             with due as (
                 select c.provider_subscription_id from billing_cancellations c where c.due_at <= %(now)s and {IS_ENDED_HERE}

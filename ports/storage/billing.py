@@ -135,6 +135,10 @@ class Cancellations(Protocol):
         """The one that has been due for the longest, which falls due again then; none that has come to be live again here."""
         ...
 
+    async def is_asked_for(self, org_id: UUID, id_: str) -> bool:
+        """Whether this subscription at the provider is to be cancelled there, and is not yet."""
+        ...
+
     async def claim_of_service(self, org_id: UUID, service_id: UUID, now: datetime, until: datetime, limit: int) -> list[Cancellation]: ...
 
     async def done(self, cancellation: Cancellation) -> bool:

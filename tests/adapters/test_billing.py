@@ -129,6 +129,8 @@ MIXED: dict[str, tuple[Act, object]] = {
     "the end of asking": (lambda tx, shop, twin: tx.billing.checkout_done(replace(shop.sold, org_id=twin.org), "sub_new"), None),
     "a subscription": (lambda tx, shop, twin: tx.subscriptions.lock_of_provider(twin.org, shop.name("sub")), None),
     "whether there is a subscription": (lambda tx, shop, twin: tx.subscriptions.exists(twin.org, shop.subscription), False),
+    "that no provider looks after it": (lambda tx, shop, twin: tx.subscriptions.let_go(twin.org, shop.subscription, NOW), None),
+    "whether it is to be cancelled": (lambda tx, shop, twin: tx.cancellations.is_asked_for(twin.org, shop.name("gone")), False),
     "a cancellation": (
         lambda tx, shop, twin: tx.cancellations.claim_of_service(twin.org, shop.meant.service_id, NOW + SECOND, NOW + HOUR, 10),
         [],
