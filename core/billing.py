@@ -283,9 +283,11 @@ async def _change(tx: Transaction, old: Facts, new: Facts, found: ProviderSubscr
     assert new.org_id is not None, "it has come to be one of ours"
     tx.organizations.lock_soon(new.org_id)  # without it there is no subscription of it
     current = await tx.subscriptions.lock_of_provider(new.org_id, new.id)
-    if current is None:  # removed here, and so it stays
+    if current is None:  # removed here, or let go when it was over, and so it stays
         await tx.billing.keep_facts(replace(new, ended=True), now, check_at=None)
-        return Effect.NOT_OURS
+        # One that is over there, or is to be cancelled, is as it should be; another one somebody goes on paying for.
+        is_over = old.ended or new.is_over or await tx.cancellations.is_asked_for(new.org_id, new.id)
+        return Effect.NOT_OURS if is_over else Effect.DISAGREES
     if found is not None and not await _is_of(tx, current, old, found):
         return Effect.DISAGREES
     new = replace(new, waits_for=None)
@@ -320,8 +322,6 @@ async def _change(tx: Transaction, old: Facts, new: Facts, found: ProviderSubscr
     return Effect.UNCHANGED if changed == current else Effect.DONE
 
 
-async def _is_of(tx: Transaction, current: Subscription, facts: Facts, found: ProviderSubscription) -> bool:
-    """Whether what is said is about this subscription of ours. The plan may be another one of the service by now."""
 async def _is_ended_here(tx: Transaction, subscription: Subscription) -> bool:
     """Whether it stays ended whatever is heard of it: it is cancelled, or an API key has ended it otherwise, and it is being cancelled
     there."""
@@ -331,6 +331,8 @@ async def _is_ended_here(tx: Transaction, subscription: Subscription) -> bool:
     return id_ is not None and await tx.cancellations.is_asked_for(subscription.org_id, id_)
 
 
+async def _is_of(tx: Transaction, current: Subscription, facts: Facts, found: ProviderSubscription) -> bool:
+    """Whether what is said is about this subscription of ours. The plan may be another one of the service by now."""
     if None not in (facts.customer_id, found.customer_id) and facts.customer_id != found.customer_id:
         return False
     meant = found.meant

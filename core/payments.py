@@ -209,6 +209,11 @@ class Facts:
         return replace(self, org_id=org_id)._without_idle_page()
 
     @property
+    def is_over(self) -> bool:
+        """Whether the provider does not go on with it, as far as is known."""
+        return self.ended or (self.implied is not None and not self.implied.status.is_live)
+
+    @property
     def is_trial(self) -> bool:
         return self.status == "trialing" and not self.ended
 
@@ -351,6 +356,11 @@ def invoice_period_end(invoice: Mapping[str, Any]) -> datetime | None:
     return max(ends, default=None) or moment(invoice.get("period_end"))
 
 
+def invoice_is_settled(invoice: Mapping[str, Any]) -> bool:
+    """Whether an invoice says itself that nobody has to pay it any more."""
+    return invoice.get("status") in ("paid", "void", "uncollectible")
+
+
 def invoice_page(invoice: Mapping[str, Any]) -> str | None:
     """Where the provider shows the invoice and takes what is missing, if it says so in a way that can be given to anybody."""
     url = invoice.get("hosted_invoice_url")
@@ -358,11 +368,6 @@ def invoice_page(invoice: Mapping[str, Any]) -> str | None:
         return None
     try:
         parts = urlsplit(url)
-def invoice_is_settled(invoice: Mapping[str, Any]) -> bool:
-    """Whether an invoice says itself that nobody has to pay it any more."""
-    return invoice.get("status") in ("paid", "void", "uncollectible")
-
-
         _ = parts.port
     except ValueError:
         return None

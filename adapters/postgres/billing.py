@@ -103,6 +103,9 @@ class Billing(SealingRepository):
         assert found is not None, "there is one now"
         return found
 
+    async def facts(self, id_: str) -> Facts | None:
+        return await self._one(self._to_facts, f"select {FACTS} from billing_facts where provider_subscription_id = %(id)s", id=id_)
+
     async def keep_facts(self, facts: Facts, now: datetime, *, check_at: datetime | Keep | None) -> None:
         await self._write(
             """
@@ -133,10 +136,10 @@ class Billing(SealingRepository):
             action_page=None if facts.action_page is None else self._vault.seal(facts.action_page.encode(), place(facts.id)),
             latest=facts.latest,
             ended=facts.ended,
+            waits_for=facts.waits_for,
             now=now,
             keeps_check=check_at is KEEP,
             check_at=None if check_at is KEEP else check_at,
-            waits_for=facts.waits_for,
         )
 
     async def end(self, id_: str, now: datetime) -> None:
@@ -483,14 +486,14 @@ class Cancellations(Repository):
             asked_at=cancellation.asked_at,
         )
 
-    async def claim(self, now: datetime, until: datetime) -> Cancellation | None:
-        return await self._one(
-            to_cancellation,
     async def is_asked_for(self, org_id: UUID, id_: str) -> bool:
         return await self._exists(
             "select 1 from billing_cancellations where provider_subscription_id = %(id)s and org_id = %(org_id)s", org_id=org_id, id=id_
         )
 
+    async def claim(self, now: datetime, until: datetime) -> Cancellation | None:
+        return await self._one(
+            to_cancellation,
             f"""
             with due as (
                 select c.provider_subscription_id from billing_cancellations c where c.due_at <= %(now)s and {IS_ENDED_HERE}

@@ -24,6 +24,10 @@ class Billing(Protocol):
         """What is known of the subscription of this name at the provider, locked, before anything else is. It need not be known yet."""
         ...
 
+    async def facts(self, id_: str) -> Facts | None:
+        """What is known of it, without waiting for whoever is learning more; None where nothing is."""
+        ...
+
     async def keep_facts(self, facts: Facts, now: datetime, *, check_at: datetime | Keep | None) -> None:
         """Write what is locked; and when to ask the provider about it, None for not at all. One that waits for another is asked about as
         soon as that has ended."""
@@ -131,12 +135,12 @@ class Cancellations(Protocol):
         """One that stays here, or never came to be here."""
         ...
 
-    async def claim(self, now: datetime, until: datetime) -> Cancellation | None:
-        """The one that has been due for the longest, which falls due again then; none that has come to be live again here."""
-        ...
-
     async def is_asked_for(self, org_id: UUID, id_: str) -> bool:
         """Whether this subscription at the provider is to be cancelled there, and is not yet."""
+        ...
+
+    async def claim(self, now: datetime, until: datetime) -> Cancellation | None:
+        """The one that has been due for the longest, which falls due again then; none that has come to be live again here."""
         ...
 
     async def claim_of_service(self, org_id: UUID, service_id: UUID, now: datetime, until: datetime, limit: int) -> list[Cancellation]: ...

@@ -213,8 +213,6 @@ async def test_what_lives_here_again_is_not_cancelled_and_only_its_own_organizat
     assert await claimed(storage) == {shop.name("gone")}
 
 
-# How much it costs
-
 async def test_what_waits_for_one_is_asked_about_when_that_ends_whoever_ends_it(storage: Postgres, pool: Pool, shop: Shop) -> None:
     async with storage.transaction(by=SYSTEM) as tx:
         for name, waits_for in (("sub_waiting", shop.subscription), ("sub_else", uuid4())):
@@ -237,6 +235,8 @@ async def test_what_waits_for_one_is_asked_about_when_that_ends_whoever_ends_it(
     assert await asked("delete from services") == ["sub_waiting"]
     assert await asked("update subscriptions set updated_at = now()") == []
 
+
+# How much it costs
 
 MANY = 20_000
 Read = Callable[[Connection, Shop], Awaitable[object]]
