@@ -63,10 +63,10 @@ class HttpPayments:
     def is_on(self) -> bool:
         return self._settings is not None
 
-    async def create_customer(self, org_id: UUID, slug: str, key: UUID) -> str:
+    async def create_customer(self, org_id: UUID, name: str, key: UUID) -> str:
         async with self._conversation() as talk:
-            # The same for the same key, or the provider takes it for a mistake.
-            made = await talk.make("customers", {"name": slug, "metadata[org_id]": str(org_id)}, f"customer-{key}")
+            # The same for the same key, or the provider takes it for a mistake; then there is another key for the next time.
+            made = await talk.make("customers", {"name": name, "metadata[org_id]": str(org_id)}, f"customer-{key}")
             return payments.name(made) or _fail("it made a customer without a name")
 
     async def begin_checkout(self, checkout: Checkout, customer_id: str) -> Begun:

@@ -57,19 +57,23 @@ _TIME = re.compile(r"[0-9]{1,12}")
 _SIGNATURE = re.compile(r"[0-9A-Fa-f]{64}")
 
 
-def verify(secrets: Sequence[str], header: str, body: bytes, now: datetime) -> None:
-    """Raises EventsNotConfigured, SignatureInvalid unless the header signs exactly these bytes with one of the secrets, and recently.
+def verify(secrets: Sequence[str], header: str | None, body: bytes, now: datetime) -> None:
+    """Raises EventsNotConfigured, SignatureMissing, SignatureInvalid unless the header signs exactly these bytes with one of the secrets,
+    and recently.
 
     Parts of the header other than `t` and `v1` are for others to read.
     """
     known = [secret for secret in secrets if secret]
     if not known:
         raise EventsNotConfigured("SSO_BILLING_WEBHOOK_SECRET is not set")
+    if not header:
+        raise SignatureMissing
     parts = [(key, value) for key, _, value in (part.partition("=") for part in header.split(","))]
     times, signatures = [value for key, value in parts if key == "t"], [value for key, value in parts if key == "v1"]
     if len(times) != 1 or not _TIME.fullmatch(times[0]) or not signatures or not all(map(_SIGNATURE.fullmatch, signatures)):
         raise SignatureInvalid
-    if abs(now.timestamp() - int(times[0])) > TOLERANCE.total_seconds():
+    # In whole seconds, as that time is given.
+    if abs(int(now.timestamp()) - int(times[0])) > TOLERANCE.total_seconds():
         raise SignatureInvalid
     signed = times[0].encode() + b"." + body
     expected = [hmac.digest(secret.encode(), signed, "sha256") for secret in known]
@@ -177,6 +181,7 @@ async def _attach(tx: Transaction, facts: Facts, found: ProviderSubscription, no
     if found.meant is None:
         await tx.billing.keep_facts(facts, now, check_at=KEEP)
         return Effect.NOT_OURS
+    facts = replace(facts, waits_for=None)
     plan = await _agreed(tx, found.meant, found)
     if plan is None:
         await tx.billing.keep_facts(facts, now, check_at=None)
@@ -192,14 +197,14 @@ async def _attach(tx: Transaction, facts: Facts, found: ProviderSubscription, no
     current = await tx.subscriptions.lock_of_user(*whose, now)
     if implied.status.is_live and current is not None and current.status.is_live:
         # Asked about again, in case that other one ends first, or is removed.
-        await tx.billing.keep_facts(facts, now, check_at=now + payments.EVERY)
+        await tx.billing.keep_facts(replace(facts, waits_for=current.id), now, check_at=now + payments.EVERY)
         return Effect.SECOND
     subscription = Subscription(
         id=new_id(),
         org_id=found.meant.org_id,
         service_id=found.meant.service_id,
         user_id=found.meant.user_id,
-        plan=await _plan(tx, found.meant, implied.price_id, plan),
+        plan=await _plan(tx, found.meant, implied.price_id, plan) or plan,
         status=implied.status,
         current_period_end=implied.period_end_or(now),
         provider_subscription_id=facts.id,
@@ -266,11 +271,11 @@ async def _is_price(tx: Transaction, meant: Meant, found: ProviderSubscription) 
     return plan is not None and (plan.id == meant.plan_id or checkout is not None)
 
 
-async def _plan(tx: Transaction, whose: Meant | Subscription, price_id: str | None, current: SubscribedPlan) -> SubscribedPlan:
-    """The plan of the service that has this price; the current one if it does, or none has."""
+async def _plan(tx: Transaction, whose: Meant | Subscription, price_id: str | None, current: SubscribedPlan) -> SubscribedPlan | None:
+    """The plan of the service that has this price, the current one if it does; None where none has."""
     if price_id in (None, current.price_id):
         return current
-    return await tx.billing.plan_of_price(whose.org_id, whose.service_id, price_id, current.id) or current
+    return await tx.billing.plan_of_price(whose.org_id, whose.service_id, price_id, current.id)
 
 
 async def _change(tx: Transaction, old: Facts, new: Facts, found: ProviderSubscription | None, now: datetime) -> Effect:
@@ -278,43 +283,52 @@ async def _change(tx: Transaction, old: Facts, new: Facts, found: ProviderSubscr
     assert new.org_id is not None, "it has come to be one of ours"
     tx.organizations.lock_soon(new.org_id)  # without it there is no subscription of it
     current = await tx.subscriptions.lock_of_provider(new.org_id, new.id)
-    if current is None:  # removed here, and so it stays
+    if current is None:  # removed here, or let go when it was over, and so it stays
         await tx.billing.keep_facts(replace(new, ended=True), now, check_at=None)
-        return Effect.NOT_OURS
+        # One that is over there, or is to be cancelled, is as it should be; another one somebody goes on paying for.
+        is_over = old.ended or new.is_over or await tx.cancellations.is_asked_for(new.org_id, new.id)
+        return Effect.NOT_OURS if is_over else Effect.DISAGREES
     if found is not None and not await _is_of(tx, current, old, found):
         return Effect.DISAGREES
-    implied = new.implied
+    new = replace(new, waits_for=None)
+    before, implied = old.implied, new.implied
     # Where nothing new follows, what an API key has made of it stays.
-    if implied is None or implied == old.implied or current.status is SubscriptionStatus.CANCELLED:
+    if implied is None or implied == before or await _is_ended_here(tx, current):
         await tx.billing.keep_facts(new, now, check_at=next_check(new, now))
-        if current.status is SubscriptionStatus.CANCELLED and new.customer_id is not None:
-            await tx.billing.check_waiting_of(new.customer_id, now)  # it ended here first, and a second one may take its place
         return Effect.UNCHANGED
-    changed = replace(
-        current,
-        status=implied.status,
-        current_period_end=implied.period_end or current.current_period_end,
-        plan=await _plan(tx, current, implied.price_id, current.plan),
-    )
+    changed, is_known = replace(current, status=implied.status), True
+    if before is None or implied.period_end != before.period_end:
+        changed = replace(changed, current_period_end=implied.period_end or current.current_period_end)
+    if before is None or implied.price_id != before.price_id:
+        plan = await _plan(tx, current, implied.price_id, current.plan)
+        changed, is_known = replace(changed, plan=plan or current.plan), plan is not None
     if changed.status.is_live and not current.status.is_live:
         whose = (current.org_id, current.service_id, current.user_id)
         await subscriptions.mark_run_out(tx, *whose, now)
         other = await tx.subscriptions.lock_of_user(*whose, now)
         if other is not None and other.id != current.id and other.status.is_live:
             # As if nothing had been heard, so that it follows when that other one has ended, and the provider is asked again.
-            await tx.billing.keep_facts(old, now, check_at=now + payments.EVERY)
+            await tx.billing.keep_facts(replace(old, waits_for=other.id), now, check_at=now + payments.EVERY)
             return Effect.SECOND
     await tx.billing.keep_facts(new, now, check_at=next_check(new, now))
-    if changed == current:
-        return Effect.UNCHANGED
-    await tx.subscriptions.save(changed, now)
-    if current.status.is_live and not changed.status.is_live and new.customer_id is not None:
-        await tx.billing.check_waiting_of(new.customer_id, now)  # a second one may take its place
-    if changed.status is SubscriptionStatus.CANCELLED:
-        tx.record(events.subscription_canceled(current))
-    else:
-        tx.record(events.subscription_updated(current, changed))
-    return Effect.DONE
+    if changed != current:
+        await tx.subscriptions.save(changed, now)
+        if changed.status is SubscriptionStatus.CANCELLED:
+            tx.record(events.subscription_canceled(current))
+        else:
+            tx.record(events.subscription_updated(current, changed))
+    if not is_known:
+        return Effect.DISAGREES
+    return Effect.UNCHANGED if changed == current else Effect.DONE
+
+
+async def _is_ended_here(tx: Transaction, subscription: Subscription) -> bool:
+    """Whether it stays ended whatever is heard of it: it is cancelled, or an API key has ended it otherwise, and it is being cancelled
+    there."""
+    if subscription.status is not SubscriptionStatus.EXPIRED:
+        return subscription.status is SubscriptionStatus.CANCELLED
+    id_ = subscription.provider_subscription_id
+    return id_ is not None and await tx.cancellations.is_asked_for(subscription.org_id, id_)
 
 
 async def _is_of(tx: Transaction, current: Subscription, facts: Facts, found: ProviderSubscription) -> bool:
@@ -341,18 +355,19 @@ async def _invoice(tx: Transaction, event: BillingEvent, now: datetime) -> Effec
     customer_id, page = payments.name(event.about.get("customer")), payments.invoice_page(event.about)
     if None not in (customer_id, old.customer_id) and customer_id != old.customer_id:
         return Effect.DISAGREES
+    waits = event.type == "invoice.payment_action_required" and not payments.invoice_is_settled(event.about)
     match event.type:
         case "invoice.paid":
             new = old.with_payment(event.created, payments.invoice_period_end(event.about))
         case "invoice.payment_failed":
             new = old.with_failure(event.created)
         case _:
-            new = old.with_action(event.created, page)
+            new = old.with_action(event.created, page) if waits else old
     if old.org_id is None:
         await tx.billing.keep_facts(new, now, check_at=KEEP)
         return Effect.NOT_OURS
     effect = await _change(tx, old, new, None, now)
-    if effect in KNOWN and event.type == "invoice.payment_action_required" and new.waits_for_action:
+    if effect in KNOWN and waits and new.needs_action_of(event.created):
         await _notify(tx, id_, MailKind.PAYMENT_ACTION, now, link=page)
     return effect
 

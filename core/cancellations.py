@@ -91,6 +91,10 @@ async def _record(ports: Ports, done: Cancellation) -> None:
         # What an event tells of it meanwhile waits here, and finds it over.
         await tx.billing.end(done.provider_subscription_id, ports.clock.now())
         organization = await tx.organizations.lock(done.org_id)
+        ours = await tx.subscriptions.lock_of_provider(done.org_id, done.provider_subscription_id)
+        if ours is not None and ours.status.is_live:
+            # A key has made it live again while it was being cancelled, when it was too late for that there (core.subscriptions.change).
+            await tx.subscriptions.let_go(ours.org_id, ours.id, ports.clock.now())
         is_first = await tx.cancellations.done(done)
         # The entry of one that is still here was written when it was ended; of an organization that is gone there is no log.
         if is_first and organization is not None and not await tx.subscriptions.exists(done.org_id, done.subscription_id):

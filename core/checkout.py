@@ -106,7 +106,7 @@ async def begin(ports: Ports, caller: Member, slug: str, plan_id: UUID, success_
             created_at=now,
         )
         await tx.billing.add_checkout(checkout, check_at=now + SOON)
-    customer_id = customer.customer_id or await _new_customer(ports, organization.id, organization.slug, customer.key)
+    customer_id = customer.customer_id or await _new_customer(ports, organization.id, organization.name, customer.key)
     try:
         begun = await ports.payments.begin_checkout(checkout, customer_id)
     except CustomerGone:  # and nobody has told us
@@ -118,10 +118,10 @@ async def begin(ports: Ports, caller: Member, slug: str, plan_id: UUID, success_
     return begun
 
 
-async def _new_customer(ports: Ports, org_id: UUID, slug: str, key: UUID) -> str:
+async def _new_customer(ports: Ports, org_id: UUID, name: str, key: UUID) -> str:
     """The organization's customer, made unless somebody else was faster. Raises PaymentsFailed."""
     try:
-        made = await ports.payments.create_customer(org_id, slug, key)
+        made = await ports.payments.create_customer(org_id, name, key)
     except ProviderFailed:
         # The provider answers to a key what it has answered before, for a day, failures included. Should it have made one after all, an
         # event tells, or nobody ever uses it.

@@ -140,7 +140,8 @@ class Facts:
 
     `paid` has the periods that were paid for, the newest first, without those that a newer one outlasts. `org_id` is the organization of
     ours whose subscription it has become. One that has `ended` was cancelled, there or here, and that is final for this id. `action_page`
-    opens to whoever has it, so it is there no longer than nobody can be told, and there is something to complete.
+    opens to whoever has it, so it is there no longer than nobody can be told, and there is something to complete. What somebody has bought
+    beside a subscription of ours that is live waits for that one to end.
     """
 
     id: str
@@ -160,6 +161,7 @@ class Facts:
     action_page: str | None = field(default=None, repr=False)  # and where, if the provider says so
     latest: Latest | None = None
     ended: bool = False
+    waits_for: UUID | None = None
 
     def with_object(self, found: ProviderSubscription, at: datetime, *, at_creation: bool = False, deleted: bool = False) -> Facts:
         """With what the provider has. That it is over counts whenever it comes: nothing follows that."""
@@ -207,13 +209,25 @@ class Facts:
         return replace(self, org_id=org_id)._without_idle_page()
 
     @property
+    def is_over(self) -> bool:
+        """Whether the provider does not go on with it, as far as is known."""
+        return self.ended or (self.implied is not None and not self.implied.status.is_live)
+
+    @property
     def is_trial(self) -> bool:
         return self.status == "trialing" and not self.ended
 
     @property
     def waits_for_action(self) -> bool:
         """Whether there is a payment to complete, as far as is known."""
-        return self.action_at is not None and not self.ended and (self.paid_at is None or self.paid_at <= self.action_at)
+        return self.action_at is not None and self.needs_action_of(self.action_at)
+
+    def needs_action_of(self, at: datetime) -> bool:
+        """Whether a payment that somebody had to complete then is still to be completed, as nothing newer says otherwise."""
+        if self.ended or (self.paid_at is not None and self.paid_at > at):
+            return False
+        is_newer = self.object_at is not None and self.object_at > at
+        return not (is_newer and self.status is not None and STATUSES.get(self.status) is SubscriptionStatus.ACTIVE)
 
     def _without_idle_page(self) -> Facts:
         return self if self.waits_for_action and self.org_id is None else replace(self, action_page=None)
@@ -340,6 +354,11 @@ def invoice_period_end(invoice: Mapping[str, Any]) -> datetime | None:
     periods = [line.get("period") for line in listed if isinstance(line, Mapping)] if isinstance(listed, list) else []
     ends = [end for period in periods if isinstance(period, Mapping) and (end := moment(period.get("end"))) is not None]
     return max(ends, default=None) or moment(invoice.get("period_end"))
+
+
+def invoice_is_settled(invoice: Mapping[str, Any]) -> bool:
+    """Whether an invoice says itself that nobody has to pay it any more."""
+    return invoice.get("status") in ("paid", "void", "uncollectible")
 
 
 def invoice_page(invoice: Mapping[str, Any]) -> str | None:

@@ -194,8 +194,10 @@ async def change(
 ) -> Subscription:
     """Change the user's subscription: any status may follow any other (decisions, point 116).
 
-    One that has run out has expired, whoever marks it: a longer period alone does not make it active again. Raises NothingToChange,
-    SubscriptionNotFound, PlanNotFound, PlanOfAnotherService, PlanRemoved, and what api_keys.enter and cancellations.at_once raise.
+    One that has run out has expired, whoever marks it: a longer period alone does not make it active again. One that a payment provider
+    looks after is cancelled there when it ends here; and one that is over there is the organization's own from when it lives again. Raises
+    NothingToChange, SubscriptionNotFound, PlanNotFound, PlanOfAnotherService, PlanRemoved, and what api_keys.enter and
+    cancellations.at_once raise.
     """
     wanted = given(status=status, current_period_end=current_period_end)
     if not wanted and plan_id is KEEP:
@@ -207,11 +209,15 @@ async def change(
         old = await tx.subscriptions.lock_of_user(service.org_id, service.id, user_id, now) or refuse(SubscriptionNotFound)
         if plan_id is not KEEP and plan_id != old.plan.id:
             wanted["plan"] = await _plan(tx, service.id, plan_id)
-        new = replace(old, **wanted).at(now)
+        new = replace(old, **wanted)
+        if new.status.is_live and not old.status.is_live and await _is_over_there(tx, old):
+            new = replace(new, provider_subscription_id=None)  # nobody else would ever end it
+            await tx.subscriptions.let_go(old.org_id, old.id, now)
+        new = new.at(now)
         # A plan is not removed while somebody is subscribed to it, so nobody comes to be subscribed to one that was.
         if new.plan.is_removed and new.status.is_live:
             raise PlanRemoved
-        ended_there = new.status is SubscriptionStatus.CANCELLED and await _end_there(tx, old, now)
+        ended_there = new.status != old.status and not new.status.is_live and await _end_there(tx, old, now)
         if new != old:
             await tx.subscriptions.save(new, now)
             tx.record(events.subscription_updated(old, new))
@@ -240,6 +246,14 @@ async def remove(ports: Ports, caller: ServiceKey, user_id: UUID) -> None:
         tx.record(events.subscription_canceled(old))
     if old.provider_subscription_id is not None:
         await cancellations.at_once(ports, old.org_id, old.service_id)
+
+
+async def _is_over_there(tx: Transaction, subscription: Subscription) -> bool:
+    """Whether the payment provider that looks after it has ended it; what is still to be cancelled there goes on there after all."""
+    if subscription.provider_subscription_id is None:
+        return False
+    facts = await tx.billing.facts(subscription.provider_subscription_id)
+    return facts is not None and facts.is_over
 
 
 async def _end_there(tx: Transaction, old: Subscription, now: datetime) -> bool:

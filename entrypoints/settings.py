@@ -176,6 +176,13 @@ class Settings(BaseSettings):
             raise ValueError("must be an http or https address without user name and fragment, such as https://provider.example/token")
         return value
 
+    @field_validator("billing_api_url")
+    @classmethod
+    def _has_no_query(cls, value: str | None) -> str | None:
+        if value is not None and "?" in value:
+            raise ValueError("must not have a query: what is asked for is appended to it")
+        return value
+
     @field_validator("codehost_scopes", "websuite_scopes", "officesuite_scopes")
     @classmethod
     def _are_scopes(cls, value: str) -> str:

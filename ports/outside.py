@@ -149,7 +149,7 @@ class Payments(Protocol):
         """Whether it is set up; else nothing may be asked of it."""
         ...
 
-    async def create_customer(self, org_id: UUID, slug: str, key: UUID) -> str:
+    async def create_customer(self, org_id: UUID, name: str, key: UUID) -> str:
         """A customer for the organization: its name there. However often it is asked for with one key, one is made."""
         ...
 

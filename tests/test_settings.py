@@ -548,6 +548,8 @@ def test_billing_is_set_up_with_address_and_key_and_several_secrets(monkeypatch:
         ({"BILLING_API_URL": "https://api.provider.example"}, "SSO_BILLING_API_KEY"),
         ({"BILLING_API_KEY": "sk_test"}, "SSO_BILLING_API_URL"),
         ({"BILLING_API_URL": "api.provider.example", "BILLING_API_KEY": "sk_test"}, "SSO_BILLING_API_URL"),
+        ({"BILLING_API_URL": "https://provider.example?a=1", "BILLING_API_KEY": "sk_test"}, "SSO_BILLING_API_URL .* must not have a query"),
+        ({"BILLING_API_URL": "https://provider.example/#a", "BILLING_API_KEY": "sk_test"}, "SSO_BILLING_API_URL .* without .* fragment"),
         ({"BILLING_API_URL": "https://api.provider.example", "BILLING_API_KEY": "sk test"}, "SSO_BILLING_API_KEY"),
         ({"BILLING_WEBHOOK_SECRET": "whsec_one,,whsec_two"}, "SSO_BILLING_WEBHOOK_SECRET"),
         ({"BILLING_LIVEMODE": "perhaps"}, "SSO_BILLING_LIVEMODE"),

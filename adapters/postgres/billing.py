@@ -24,12 +24,12 @@ log = structlog.get_logger("storage")
 # In the order in which `_to_facts` reads them.
 FACTS: Final = """
     provider_subscription_id, org_id, customer_id, object_at, at_creation, status, price_id, period_end, period_at, period_at_creation,
-    paid_at, paid_ats, paid_untils, failed_at, action_at, action_page, latest, ended"""
+    paid_at, paid_ats, paid_untils, failed_at, action_at, action_page, latest, ended, waits_for"""
 # What is live here again was not to be ended after all.
 IS_ENDED_HERE: Final = """
     not exists (
         select 1 from subscriptions s
-        where s.provider_subscription_id = c.provider_subscription_id and s.org_id = c.org_id and s.status <> 'cancelled')"""
+        where s.provider_subscription_id = c.provider_subscription_id and s.org_id = c.org_id and s.status in ('active', 'past_due'))"""
 # Events about customers name the organization where we had the provider note it; those about payment methods never do.
 OF_CUSTOMER: Final = "customer_id = %(customer_id)s and org_id = coalesce(%(org_id)s::uuid, org_id)"
 CLAIMED: Final = """
@@ -77,6 +77,7 @@ class Billing(SealingRepository):
             action_page=self._page(row[0], row[15]),
             latest=None if row[16] is None else Latest(row[16]),
             ended=row[17],
+            waits_for=row[18],
         )
 
     def _page(self, id_: str, sealed: bytes | None) -> str | None:
@@ -102,6 +103,9 @@ class Billing(SealingRepository):
         assert found is not None, "there is one now"
         return found
 
+    async def facts(self, id_: str) -> Facts | None:
+        return await self._one(self._to_facts, f"select {FACTS} from billing_facts where provider_subscription_id = %(id)s", id=id_)
+
     async def keep_facts(self, facts: Facts, now: datetime, *, check_at: datetime | Keep | None) -> None:
         await self._write(
             """
@@ -111,7 +115,7 @@ class Billing(SealingRepository):
                 period_at = %(period_at)s, period_at_creation = %(period_at_creation)s, paid_at = %(paid_at)s,
                 paid_ats = %(paid_ats)s, paid_untils = %(paid_untils)s,
                 failed_at = %(failed_at)s, action_at = %(action_at)s, action_page = %(action_page)s,
-                latest = %(latest)s, ended = %(ended)s,
+                latest = %(latest)s, ended = %(ended)s, waits_for = %(waits_for)s,
                 heard_at = %(now)s, check_at = case when %(keeps_check)s then check_at else %(check_at)s end
             where provider_subscription_id = %(id)s""",
             id=facts.id,
@@ -132,6 +136,7 @@ class Billing(SealingRepository):
             action_page=None if facts.action_page is None else self._vault.seal(facts.action_page.encode(), place(facts.id)),
             latest=facts.latest,
             ended=facts.ended,
+            waits_for=facts.waits_for,
             now=now,
             keeps_check=check_at is KEEP,
             check_at=None if check_at is KEEP else check_at,
@@ -142,7 +147,7 @@ class Billing(SealingRepository):
             """
             insert into billing_facts (provider_subscription_id, ended, heard_at) values (%(id)s, true, %(now)s)
             on conflict (provider_subscription_id) do update
-            set ended = true, heard_at = excluded.heard_at, check_at = null, action_page = null""",
+            set ended = true, heard_at = excluded.heard_at, check_at = null, action_page = null, waits_for = null""",
             id=id_,
             now=now,
         )
@@ -178,17 +183,6 @@ class Billing(SealingRepository):
             update billing_facts f set check_at = %(now)s
             from held where f.provider_subscription_id = held.provider_subscription_id""",
             org_id=org_id,
-            customer_id=customer_id,
-            now=now,
-        )
-
-    async def check_waiting_of(self, customer_id: str, now: datetime) -> None:
-        # Whoever holds one of them is learning of it just now.
-        await self._write(
-            """
-            update billing_facts set check_at = %(now)s where provider_subscription_id = any(array(
-                select provider_subscription_id from billing_facts
-                where customer_id = %(customer_id)s and org_id is null and not ended and check_at is not null for update skip locked))""",
             customer_id=customer_id,
             now=now,
         )
@@ -490,6 +484,11 @@ class Cancellations(Repository):
             org_id=cancellation.org_id,
             service_id=cancellation.service_id,
             asked_at=cancellation.asked_at,
+        )
+
+    async def is_asked_for(self, org_id: UUID, id_: str) -> bool:
+        return await self._exists(
+            "select 1 from billing_cancellations where provider_subscription_id = %(id)s and org_id = %(org_id)s", org_id=org_id, id=id_
         )
 
     async def claim(self, now: datetime, until: datetime) -> Cancellation | None:

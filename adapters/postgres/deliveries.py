@@ -17,10 +17,10 @@ from ports.crypto import SealBroken
 
 log = structlog.get_logger("storage")
 
-# In the order in which `to_delivery` reads them.
+# In the order in which `to_delivery` reads them. What a webhook that is off was not told yet waits until somebody turns it on.
 COLUMNS: Final = (
-    "d.id, d.webhook_id, w.name, d.event_type, d.payload, d.response_status_code, d.response_body, d.attempt_count, d.next_retry_at, "
-    "d.delivered, d.delivery_error, d.created_at, d.updated_at"
+    "d.id, d.webhook_id, w.name, d.event_type, d.payload, d.response_status_code, d.response_body, d.attempt_count, "
+    "case when w.is_active then d.next_retry_at end, d.delivered, d.delivery_error, d.created_at, d.updated_at"
 )
 # Each set of filters is a statement of its own, so that each is planned for the index that gives it its order.
 FILTERS: Final[dict[str, LiteralString]] = {

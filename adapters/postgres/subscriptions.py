@@ -202,6 +202,16 @@ class Subscriptions(Repository):
             now=now,
         )
 
+    async def let_go(self, org_id: UUID, subscription_id: UUID, now: datetime) -> None:
+        await self._run(
+            """
+            update subscriptions set provider_subscription_id = null, updated_at = %(now)s
+            where org_id = %(org_id)s and id = %(subscription_id)s""",
+            org_id=org_id,
+            subscription_id=subscription_id,
+            now=now,
+        )
+
     async def remove(self, org_id: UUID, subscription_id: UUID) -> None:
         await self._run(
             """

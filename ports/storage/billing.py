@@ -24,8 +24,13 @@ class Billing(Protocol):
         """What is known of the subscription of this name at the provider, locked, before anything else is. It need not be known yet."""
         ...
 
+    async def facts(self, id_: str) -> Facts | None:
+        """What is known of it, without waiting for whoever is learning more; None where nothing is."""
+        ...
+
     async def keep_facts(self, facts: Facts, now: datetime, *, check_at: datetime | Keep | None) -> None:
-        """Write what is locked; and when to ask the provider about it, None for not at all."""
+        """Write what is locked; and when to ask the provider about it, None for not at all. One that waits for another is asked about as
+        soon as that has ended."""
         ...
 
     async def end(self, id_: str, now: datetime) -> None:
@@ -42,10 +47,6 @@ class Billing(Protocol):
 
     async def check_those_of(self, org_id: UUID | None, customer_id: str, now: datetime) -> None:
         """Have the provider asked about all that are of this customer and not over; of that organization only, if one is named."""
-        ...
-
-    async def check_waiting_of(self, customer_id: str, now: datetime) -> None:
-        """Have the provider asked about those of this customer that wait for another one to end."""
         ...
 
     async def subscription(self, id_: str) -> Subscription | None:
@@ -132,6 +133,10 @@ class Cancellations(Protocol):
 
     async def ask_for(self, cancellation: Cancellation) -> None:
         """One that stays here, or never came to be here."""
+        ...
+
+    async def is_asked_for(self, org_id: UUID, id_: str) -> bool:
+        """Whether this subscription at the provider is to be cancelled there, and is not yet."""
         ...
 
     async def claim(self, now: datetime, until: datetime) -> Cancellation | None:

@@ -60,6 +60,10 @@ class Subscriptions(SubscriptionsRead, Protocol):
         """Write plan, status and period of a locked one. Raises AlreadySubscribed."""
         ...
 
+    async def let_go(self, org_id: UUID, subscription_id: UUID, now: datetime) -> None:
+        """No payment provider looks after it from now on."""
+        ...
+
     async def remove(self, org_id: UUID, subscription_id: UUID) -> None:
         """Also counts it out."""
         ...

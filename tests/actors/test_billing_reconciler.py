@@ -10,7 +10,7 @@ import structlog
 
 from adapters.payments import HttpPayments
 from adapters.postgres.pool import Pool
-from core import billing, cancellations, reconciliation
+from core import billing, cancellations, reconciliation, subscriptions
 from core.access import SYSTEM, Role
 from core.payments import AFTER_PERIOD, EVERY, SOON, UNHEARD, read_subscription
 from core.values import new_id, rfc3339
@@ -21,7 +21,7 @@ from tests.fakes.http_server import Answer
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.payments import MONTH, SECRET, FakePayments, Object, invoice
 from tests.http.billing import Till, open_till
-from tests.services import add_api_key
+from tests.services import add_subscription
 from tests.tenants import Tenants
 
 if TYPE_CHECKING:
@@ -221,15 +221,160 @@ async def test_one_that_is_paid_for_beside_another_takes_its_place_when_that_end
     assert ours == [(second["id"],)]
 
 
-async def test_one_takes_the_place_of_one_that_was_ended_here(till: Till, provider: FakePayments, ports: Ports, pool: Pool) -> None:
-    _, second = await a_second_one(till, provider, pool)
-    key = {"X-Api-Key": await add_api_key(pool, till.service)}
-    path = f"/api/service/subscriptions/{till.tenant.id('member')}"
-    assert (await till.tenant.api.delete(path, headers=key)).status == 204
-    await provider.deliver(till.sent)
+@pytest.mark.parametrize("status", [None, "cancelled", "expired"])
+@pytest.mark.parametrize("is_away", [False, True])
+async def test_one_takes_the_place_of_one_that_was_ended_here_at_once(
+    till: Till, provider: FakePayments, ports: Ports, pool: Pool, status: str | None, *, is_away: bool
+) -> None:
+    """Whether the provider has heard that the first one is to end or not, and without any news of it."""
+    first, second = await a_second_one(till, provider, pool)
+    if is_away:
+        provider.answers[f"subscriptions/{first['id']}"] = Answer(500)
+    answer = await till.by_key("DELETE") if status is None else await till.by_key(status=status)
+    assert answer.status == (204 if status is None else 200)
     await reconcile(ports)
     ours = await run_sql(pool, "select provider_subscription_id from subscriptions where status = 'active'")
     assert ours == [(second["id"],)]
+
+
+async def test_one_takes_the_place_of_the_organizations_own_when_that_ends(
+    till: Till, provider: FakePayments, ports: Ports, pool: Pool
+) -> None:
+    member = till.tenant.people["member"].id
+    for end in ("time", "key", "statement"):
+        made = provider.complete((await till.begin()).json["session_id"])
+        await add_subscription(ports, pool, till.service, member, till.silver, ends=till.clock.now() + timedelta(minutes=1))
+        await provider.deliver(till.sent)
+        assert [row[:2] for row in await till.rows()] == [("active", "Silver")]
+        match end:
+            case "time":
+                till.clock.advance(timedelta(minutes=1))
+                await subscriptions.sweep(ports, HOLDER)
+            case "key":
+                assert (await till.by_key("DELETE")).status == 204
+            case _:
+                await run_sql(pool, "delete from subscriptions")
+        await reconcile(ports)
+        ours = await run_sql(pool, "select provider_subscription_id from subscriptions where status = 'active'")
+        assert ours == [(made["id"],)]
+        await run_sql(pool, "delete from subscriptions")
+        await reconcile(ports)
+        provider.events.clear()
+
+
+async def test_one_of_which_no_customer_is_known_takes_the_place_as_well(
+    till: Till, provider: FakePayments, ports: Ports, pool: Pool
+) -> None:
+    made = await paid(till, provider, heard=True)
+    second = {**till.subscription("sub_second"), "customer": None}
+    provider.subscriptions["sub_second"] = second
+    await till.tell("customer.subscription.created", second)
+    provider.subscriptions[made["id"]]["status"] = "canceled"
+    await till.tell("customer.subscription.deleted", provider.subscriptions[made["id"]])
+    await reconcile(ports)
+    assert sorted(row[0] for row in await till.rows()) == ["active", "cancelled"]
+
+
+async def test_one_that_came_to_life_beside_another_is_asked_about_when_that_ends(
+    till: Till, provider: FakePayments, ports: Ports, pool: Pool
+) -> None:
+    made = await paid(till, provider, heard=True)
+    provider.change(made["id"], status="incomplete_expired")
+    await provider.deliver(till.sent)
+    other = await paid(till, provider, heard=True)
+    provider.change(made["id"], status="active")
+    till.clock.advance(timedelta(seconds=1))
+    await till.tell("customer.subscription.updated", provider.subscriptions[made["id"]])
+    provider.events.clear()
+    ours = "select provider_subscription_id from subscriptions where status = 'active'"
+    assert await run_sql(pool, ours) == [(other["id"],)]
+    till.clock.advance(timedelta(seconds=1))
+    assert (await till.by_key("DELETE")).status == 204
+    await reconcile(ports)
+    assert await run_sql(pool, ours) == [(made["id"],)]
+
+
+# What an API key does
+
+
+@pytest.mark.parametrize("status", ["cancelled", "expired"])
+async def test_what_a_key_ends_ends_there_and_stays_what_it_was_made(
+    till: Till, provider: FakePayments, ports: Ports, pool: Pool, status: str
+) -> None:
+    made = await paid(till, provider, heard=True)
+    assert (await till.by_key(status=status)).json["status"] == status
+    assert provider.subscriptions[made["id"]]["status"] == "canceled"
+    before = await till.recorded()
+    await provider.deliver(till.sent)
+    assert (await till.begin()).status == 200, "nothing is paid for beside what they buy now"
+    till.clock.advance(EVERY)
+    await reconcile(ports)
+    assert await till.status() == status
+    assert await till.recorded() == before
+
+
+async def test_what_a_key_has_ended_stays_so_while_the_provider_is_away(
+    till: Till, provider: FakePayments, ports: Ports, pool: Pool
+) -> None:
+    made = await paid(till, provider, heard=True)
+    provider.answers[f"subscriptions/{made['id']}"] = Answer(500)
+    assert (await till.by_key(status="expired")).status == 200
+    till.clock.advance(timedelta(seconds=1))
+    await till.tell("customer.subscription.updated", {**made, "status": "past_due"})
+    assert await till.status() == "expired", "that is no reason to let it live, and somebody pay for it"
+    provider.answers.clear()
+    till.clock.advance(cancellations.LEASE)
+    await reconcile(ports)
+    assert provider.subscriptions[made["id"]]["status"] == "canceled"
+    await provider.deliver(till.sent)
+    assert await till.status() == "expired"
+
+
+async def test_what_a_key_has_expired_that_was_over_there_is_not_asked_to_end(
+    till: Till, provider: FakePayments, ports: Ports, pool: Pool
+) -> None:
+    made = await paid(till, provider, heard=True)
+    provider.change(made["id"], status="canceled")
+    await provider.deliver(till.sent)
+    assert (await till.by_key(status="expired")).status == 200
+    assert await run_sql(pool, "select 1 from billing_cancellations") == []
+
+
+async def test_what_a_key_makes_live_again_before_it_was_cancelled_there_goes_on_there(
+    till: Till, provider: FakePayments, ports: Ports, pool: Pool
+) -> None:
+    made = await paid(till, provider, heard=True)
+    provider.answers[f"subscriptions/{made['id']}"] = Answer(500)
+    for status in ("cancelled", "active", "expired", "active"):
+        assert (await till.by_key(status=status)).status == 200
+    provider.answers.clear()
+    till.clock.advance(cancellations.LEASE + cancellations.TRIED_AGAIN)
+    await reconcile(ports)
+    assert provider.subscriptions[made["id"]]["status"] == "active"
+    provider.change(made["id"], status="past_due")
+    await provider.deliver(till.sent)
+    assert await till.status() == "past_due"
+
+
+async def test_what_a_key_makes_live_again_while_it_is_cancelled_there_is_the_organizations_own(
+    till: Till, provider: FakePayments, ports: Ports, pool: Pool, clock: FakeClock
+) -> None:
+    made = await paid(till, provider, heard=True)
+
+    class Slow(HttpPayments):
+        async def cancel(self, id_: str) -> bool:
+            done = await super().cancel(id_)
+            assert (await till.by_key(status="active")).status == 200
+            return done
+
+    object.__setattr__(ports, "payments", Slow(provider.settings, clock))
+    assert (await till.by_key("DELETE")).status == 204
+    assert provider.subscriptions[made["id"]]["status"] == "canceled"
+    await provider.deliver(till.sent)
+    assert await run_sql(pool, "select status, provider_subscription_id from subscriptions") == [("active", None)]
+    till.clock.advance(timedelta(seconds=MONTH))
+    await subscriptions.sweep(ports, HOLDER)
+    assert await till.status() == "expired"
 
 
 @pytest.mark.parametrize("what", ["service", "person", "use"])

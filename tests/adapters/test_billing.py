@@ -13,6 +13,7 @@ from adapters.postgres.driver import Connection
 from adapters.postgres.housekeeping import Housekeeping
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres, Transaction
+from adapters.postgres.subscriptions import Subscriptions
 from core.access import SYSTEM
 from core.cancellations import Cancellation
 from core.checkout import Checkout
@@ -128,6 +129,8 @@ MIXED: dict[str, tuple[Act, object]] = {
     "the end of asking": (lambda tx, shop, twin: tx.billing.checkout_done(replace(shop.sold, org_id=twin.org), "sub_new"), None),
     "a subscription": (lambda tx, shop, twin: tx.subscriptions.lock_of_provider(twin.org, shop.name("sub")), None),
     "whether there is a subscription": (lambda tx, shop, twin: tx.subscriptions.exists(twin.org, shop.subscription), False),
+    "that no provider looks after it": (lambda tx, shop, twin: tx.subscriptions.let_go(twin.org, shop.subscription, NOW), None),
+    "whether it is to be cancelled": (lambda tx, shop, twin: tx.cancellations.is_asked_for(twin.org, shop.name("gone")), False),
     "a cancellation": (
         lambda tx, shop, twin: tx.cancellations.claim_of_service(twin.org, shop.meant.service_id, NOW + SECOND, NOW + HOUR, 10),
         [],
@@ -210,6 +213,29 @@ async def test_what_lives_here_again_is_not_cancelled_and_only_its_own_organizat
     assert await claimed(storage) == {shop.name("gone")}
 
 
+async def test_what_waits_for_one_is_asked_about_when_that_ends_whoever_ends_it(storage: Postgres, pool: Pool, shop: Shop) -> None:
+    async with storage.transaction(by=SYSTEM) as tx:
+        for name, waits_for in (("sub_waiting", shop.subscription), ("sub_else", uuid4())):
+            facts = await tx.billing.lock_facts(name, NOW)
+            await tx.billing.keep_facts(replace(facts, waits_for=waits_for), NOW, check_at=NOW + DAY)
+            assert (await tx.billing.lock_facts(name, NOW)).waits_for == waits_for
+
+    async def asked(change: LiteralString) -> list[str]:
+        async with pool.connection() as connection:
+            connection.begin()
+            await connection.run(change, {})
+            rows = await connection.rows("select provider_subscription_id from billing_facts where check_at = '-infinity'")
+            await connection.rollback()
+        return [name for (name,) in rows]
+
+    assert await asked("update subscriptions set status = 'past_due', current_period_end = now()") == []
+    assert await asked("update subscriptions set status = 'cancelled'") == ["sub_waiting"]
+    assert await asked("update subscriptions set status = 'expired'") == ["sub_waiting"]
+    assert await asked("delete from subscriptions") == ["sub_waiting"]
+    assert await asked("delete from services") == ["sub_waiting"]
+    assert await asked("update subscriptions set updated_at = now()") == []
+
+
 # How much it costs
 
 MANY = 20_000
@@ -235,7 +261,11 @@ HOT: dict[str, tuple[str, Read]] = {
     ),
     "a checkout": ("billing_checkouts", lambda c, shop: Billing(c, make_vault()).checkout_of("sub_7", shop.meant, PRICE)),
     "what was bought": ("billing_checkouts", lambda c, shop: Billing(c, make_vault()).bought("sub_7")),
-    "those that wait": ("billing_facts", lambda c, shop: Billing(c, make_vault()).check_waiting_of(shop.name("cus"), NOW)),
+    "those that wait": (
+        "billing_facts",
+        lambda c, shop: Subscriptions(c).save(replace(shop.sold, status=SubscriptionStatus.CANCELLED), NOW),
+    ),
+    "those that wait for one that goes": ("billing_facts", lambda c, shop: Subscriptions(c).remove(shop.org, shop.subscription)),
     "what came of it": (
         "billing_checkouts",
         lambda c, shop: Billing(c, make_vault()).complete_checkout(shop.checkout, shop.name("cs"), "sub_new", shop.meant, shop.name("cus")),
@@ -267,8 +297,9 @@ async def fill(pool: Pool, shop: Shop) -> None:
     """Many of everything, of others, with nothing to do but for a few."""
     many: tuple[LiteralString, ...] = (
         "insert into billing_events (id, received_at) select 'evt_' || n, %(now)s from numbers",
-        """insert into billing_facts (provider_subscription_id, org_id, customer_id, heard_at, check_at)
-           select 'sub_' || n, gen_random_uuid(), 'cus_' || n, %(now)s, %(now)s + (n - 50) * interval '1 minute' from numbers""",
+        """insert into billing_facts (provider_subscription_id, org_id, customer_id, heard_at, check_at, waits_for)
+           select 'sub_' || n, gen_random_uuid(), 'cus_' || n, %(now)s, %(now)s + (n - 50) * interval '1 minute', gen_random_uuid()
+           from numbers""",
         """insert into billing_checkouts (id, org_id, service_id, user_id, plan_id, price_id, customer_id, session_id,
                                           created_at, check_at)
            select gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), %(user)s, gen_random_uuid(), 'price', 'cus_' || n, 'cs_' || n,

@@ -225,7 +225,7 @@ class PaymentsAtHand:
 
     is_on = True
 
-    async def create_customer(self, org_id: UUID, slug: str, key: UUID) -> str:
+    async def create_customer(self, org_id: UUID, name: str, key: UUID) -> str:
         return f"cus_{key}"
 
     async def begin_checkout(self, checkout: Checkout, customer_id: str) -> Begun:

@@ -11,7 +11,7 @@ from core.values import rfc3339
 from tests.builders import Answer, run_sql
 from tests.fakes.outside import FakeClock
 from tests.fakes.payments import MONTH, SECRET, Object, event, sign, subscription
-from tests.services import add_plan, add_service
+from tests.services import add_api_key, add_plan, add_service
 from tests.tenants import Tenant
 
 RECEIVER = "/webhooks/billing"
@@ -88,6 +88,12 @@ class Till:
             self.tenant.pool, "select action from audit_log where target_type = 'subscription' order by created_at, action"
         )
         return [action for (action,) in found]
+
+    async def by_key(self, method: str = "PATCH", **fields: Any) -> Answer:
+        """What an API key of the service does to the member's subscription."""
+        headers = {"X-Api-Key": await add_api_key(self.tenant.pool, self.service)}
+        path = f"/api/service/subscriptions/{self.tenant.id('member')}"
+        return await self.tenant.api.call(method, path, fields or None, headers=headers)
 
     async def begin(self, by: str = "member", **changes: Any) -> Answer:
         """A checkout of the gold plan."""

@@ -82,7 +82,7 @@ async def test_it_leads_to_a_page_of_the_provider(till: Till, provider: FakePaym
     assert (answer.status, answer.json) == (200, {"checkout_url": f"{provider.address}/pay/{session}", "session_id": session})
     (_, first, customer), (_, second, sent) = provider.asked
     assert (first, second) == ("customers", "checkout/sessions")
-    assert customer == {"name": "acme", "metadata[org_id]": str(till.tenant.org)}
+    assert customer == {"name": "Acme", "metadata[org_id]": str(till.tenant.org)}
     [(checkout_id,)] = await run_sql(till.tenant.pool, "select id::text from billing_checkouts")
     metadata = till.metadata()
     assert sent == {
@@ -125,7 +125,7 @@ async def test_each_organization_has_a_customer_of_its_own(till: Till, twin: Ten
     other = await open_till(twin, clock)
     await begun(till)
     await begun(other)
-    assert sorted(customer["name"] for customer in provider.customers.values()) == ["acme", "twin"]
+    assert sorted(customer["name"] for customer in provider.customers.values()) == ["Acme", "Twin"]
 
 
 async def test_only_what_can_be_bought_is(till: Till, twin: Tenant, pool: Pool, clock: FakeClock, provider: FakePayments) -> None:

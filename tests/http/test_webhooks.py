@@ -14,6 +14,7 @@ from core import events
 from core.access import SYSTEM
 from core.events import AUDIT_ACTIONS, CATALOGUE
 from core.policy import Policy
+from core.values import rfc3339
 from core.webhooks import OVERLAP
 from tests.builders import Answer, impersonate, meanwhile, run_sql
 from tests.fakes.outside import FakeClock
@@ -302,6 +303,18 @@ async def test_a_secret_is_replaced_and_the_one_before_it_stays_a_day(acme: Tena
 
 
 # What it was told
+
+
+async def test_while_a_webhook_is_off_nothing_is_said_of_when_it_is_tried_again(acme: Tenant, pool: Pool, clock: FakeClock) -> None:
+    """Whoever turned it off: a member, or its receiver, which has said that it is gone."""
+    made = await make(acme)
+    await happen(acme, "user.invited")
+    at = clock.now() + timedelta(minutes=5)
+    await run_sql(pool, "update webhook_deliveries set status = 'waiting', due_at = %s, next_retry_at = %s", at, at)
+    for is_active, shown_at in ((True, rfc3339(at)), (False, None), (True, rfc3339(at))):
+        assert (await call(acme, "PATCH", f"/{made['id']}", {"is_active": is_active})).status == 200
+        [delivery] = (await history(acme, made))["deliveries"]
+        assert delivery["next_retry_at"] == shown_at
 
 
 async def test_what_happens_is_told_to_those_who_subscribe_to_it(acme: Tenant, twin: Tenant, pool: Pool, clock: FakeClock) -> None:
