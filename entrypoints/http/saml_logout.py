@@ -46,7 +46,8 @@ async def _heard(org_slug: str, service_slug: str) -> Response:
         return await _asked(org_slug, service_slug, asked, message.relay_state)
     if answered is not None:
         secret = cookies.logout_cookie()
-        return onward(await saml_logout.receive_response(ports(), served().base_url, caller(), org_slug, service_slug, answered, secret))
+        next_ = await saml_logout.receive_response(ports(), served().base_url, caller(), org_slug, service_slug, answered, secret)
+        return onward(next_) if isinstance(next_, str) else await _taken(next_)
     return await _step()
 
 
