@@ -109,7 +109,7 @@ async def test_whoever_began_and_is_deleted_hears_nothing_but_the_others_are_tol
     last = await walk.walk(await walk.begin(shop), shop_goes)
     assert sorted(walk.told) == ["blog", "wiki"]
     assert last.status == 200
-    assert "You are signed out here, and of the applications" in last.text
+    assert "You are signed out here, and of the applications that sign out together with us" in last.text
     assert "gatehouse-saml-logout" not in visitor.cookies
     assert not await visitor.is_in()
 
