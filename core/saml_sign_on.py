@@ -46,7 +46,7 @@ class StateUnknown(Invalid):
 
 
 class NotAUser(Forbidden):
-    """You have no access to this application. Ask those who run it, or sign out here and sign in again as somebody who has."""
+    """You have no access to this application. Ask those who run it, or sign in as somebody who has."""
 
 
 class SomebodyElse(Forbidden):

@@ -406,6 +406,8 @@ async def test_whoever_does_not_answer_is_mentioned(visitor: Traveller, shop: Ap
 async def test_without_applications_it_is_as_before(visitor: Traveller, applications: Applications, ada: Account) -> None:
     await visitor.sign_in()
     assert leads_to(await sign_out(visitor)) == SIGN_IN
+    assert "You are signed out." in (await visitor.open(SIGN_IN)).text
+    assert "You are signed out." not in (await visitor.open(SIGN_IN)).text, "which is said once"
     silent = await applications.add("silent", slo_url=None)
     await visitor.sign_in()
     await visitor.sign_on(silent)
