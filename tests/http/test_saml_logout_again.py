@@ -11,6 +11,7 @@ from core import saml_messages
 from core.accounts import Account
 from core.saml import NameIdFormat
 from core.saml_logout import LOGOUT_TTL
+from core.values import new_secret
 from ports import Ports
 from tests.builders import EMAIL, PASSWORD, Answer, add_account, everyone, run_sql
 from tests.fakes.outside import FakeClock
@@ -398,6 +399,16 @@ async def test_an_answer_that_comes_twice_means_nothing_in_another_browser(under
     for application, id_ in ((under_way.rest[0], under_way.request_id), (first, "_another")):
         wrong = logout_response(application, visitor.now(), id_)
         assert (await visitor.open(redirected(f"{application.path}/slo", wrong, "SAMLResponse"))).status == 400
+
+
+async def test_a_message_that_is_too_long_for_an_address_is_not_brought_once_more(visitor: Traveller, shop: Application) -> None:
+    indexes = [f"_{new_secret()}" for _ in range(300)]
+    refused = await visitor.arrive_with_form(f"{shop.path}/slo", SAMLRequest=encoded(logout_request(shop, visitor.now(), EMAIL, *indexes)))
+    assert refused.status == 400
+    assert "too long to sign anybody out with" in refused.text
+    message = logout_request(shop, visitor.now(), EMAIL, *indexes[:100])
+    path = onward(await visitor.arrive_with_form(f"{shop.path}/slo", SAMLRequest=encoded(message)), 303)
+    assert Said(onward(await visitor.open(path))).statuses == ["Requester", "UnknownPrincipal"], "and this one is not"
 
 
 # At once
