@@ -10,7 +10,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.pool import Pool
 from core.accounts import Account
 from ports import Ports
-from tests.builders import Answer, add_account, add_member, run_sql
+from tests.builders import Answer, add_account, add_member, everyone, run_sql
 from tests.fakes.outside import FakeClock
 from tests.http.saml import Applications, Traveller
 from tests.http.service_users import check_counts
@@ -138,6 +138,24 @@ async def test_whoever_uses_it_in_their_own_right_stays_its_user(
     if not await visitor.is_in():
         await visitor.sign_in(MEMBER)
     assert (await visitor.sign_on(shop)).name_id == MEMBER
+
+
+async def test_whoever_signs_in_while_they_are_removed_is_no_user_afterwards(
+    app: QuartTrio, shop: Application, directory: Directory, acme: Tenant, member: Account, pool: Pool, clock: FakeClock
+) -> None:
+    browsers = [Traveller(app, clock) for _ in range(6)]
+    for browser in browsers:
+        await browser.sign_in(MEMBER)
+
+    async def act(number: int) -> None:
+        if number == 3:
+            await removed_by_people(acme, directory, member.id)
+        else:
+            assert (await try_to_sign_on(browsers[number], shop)).status in (200, 403)
+
+    await everyone(6, act)
+    assert await uses(pool, member) == []
+    await check_counts(pool)
 
 
 async def test_signing_in_to_one_service_says_nothing_of_another(
