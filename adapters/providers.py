@@ -17,7 +17,7 @@ import structlog
 from adapters.crypto import IdTokenInvalid, KeyUnknown, read_id_token
 from adapters.exchanges import ExchangeFailed, Exchanges, decoded, read
 from core.errors import ProviderFailed
-from core.providers import ASKS_AGAIN, AuthenticationRequest, FederatedIdentity, Provider, ProviderClient, ProviderTokens
+from core.providers import ASKS_AGAIN, AuthenticationRequest, FederatedIdentity, NotAfresh, Provider, ProviderClient, ProviderTokens
 from core.values import Email, EmailInvalid, digest
 from ports.observe import Clock
 
@@ -29,7 +29,7 @@ log = structlog.get_logger("providers")
 DEADLINE: Final = 10.0  # seconds, for all that is asked of a provider about one person, and for the wait until it is one's turn
 AT_ONCE: Final = 50  # so that a provider that keeps us waiting does not pile up sockets
 LONGEST_TOKEN: Final = 16 * 1024
-SKEW: Final = timedelta(minutes=1)  # by which a provider's clock may be behind ours
+SKEW: Final = timedelta(minutes=1)  # by which a provider's clock may differ from ours
 KEYS_KEPT: Final = timedelta(hours=1)
 KEYS_ASKED_AGAIN: Final = timedelta(minutes=1)  # at the earliest, for a key that is not among those that are kept
 LONGEST_LIFE: Final = 10 * 365 * 86400  # seconds that a token is good for at most, or the time would be past what a time can be
@@ -173,8 +173,9 @@ class HttpProviders:
         settings = self._settings[provider]
         id_token = _token(answer.get("id_token"), "the token endpoint gave no ID token")
         claims = await self._read(provider, talk, id_token, asking)
-        if asking.fresh_since is not None and not _is_fresh(claims, asking.fresh_since):
-            _fail("it let somebody in who was to show again who they are")
+        if asking.fresh_since is not None and not _is_fresh(claims, asking.fresh_since, self._clock.now()):
+            log.warning("provider_did_not_ask_again", provider=provider.value)
+            raise NotAfresh
         subject, email, verified = claims["sub"], claims.get("email"), claims.get("email_verified")
         if email is None:
             profile = await talk.get(settings.userinfo_url, tokens.access_token)
@@ -271,12 +272,13 @@ def _token(value: object, problem: str) -> str:
     return value
 
 
-def _is_fresh(claims: Mapping[str, Any], since: datetime) -> bool:
-    """Whether the person has shown who they are since then; not every provider says when (OpenID Connect Core section 2)."""
+def _is_fresh(claims: Mapping[str, Any], since: datetime, now: datetime) -> bool:
+    """Whether the person has shown who they are since then; not every provider says when (OpenID Connect Core section 2). A time that is
+    still to come is none, and would be late enough for every application."""
     if "auth_time" not in claims:
         return True
     at = claims["auth_time"]
-    return isinstance(at, int | float) and at >= (since - SKEW).timestamp()
+    return isinstance(at, int | float) and (since - SKEW).timestamp() <= at <= (now + SKEW).timestamp()
 
 
 def _email(value: object) -> Email | None:

@@ -156,12 +156,14 @@ async def remove(ports: Ports, caller: Member, user_id: UUID) -> None:
 
 
 async def end(tx: Transaction, membership: Membership, now: datetime) -> None:
-    """End a locked membership, whose member's account is locked, and what the member had by it: sessions in the organization, invitations.
-    The organization's directory knows the person no more, and cannot take them back; they are invited if they shall come again.
+    """End a locked membership, whose member's account is locked, and what the member had by it: the use of services that they have signed
+    in to with SAML alone, sessions in the organization, invitations. The organization's directory knows the person no more, and cannot take
+    them back; they are invited if they shall come again.
 
     Whoever ends it says so, before this.
     """
     await tx.members.remove(membership.org_id, membership.user_id, now)
+    await tx.service_users.remove_former_members(membership.org_id, [membership.user_id])
     await leave(tx, membership.org_id, membership.user_id, now)
 
 

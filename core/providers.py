@@ -11,6 +11,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from core.errors import Invalid
+
 if TYPE_CHECKING:
     from core.values import Email
 
@@ -25,6 +27,10 @@ class Provider(StrEnum):
 
 # Those that can be asked to have people show who they are again (OpenID Connect Core section 3.1.2.1); plain OAuth has no words for it.
 ASKS_AGAIN: Final = frozenset({Provider.WEBSUITE, Provider.OFFICESUITE})
+
+
+class NotAfresh(Invalid):
+    """The application wants you to sign in afresh, which the identity provider did not ask of you. Sign in in another way."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,10 +209,11 @@ async def receive_request(
 
 async def receive_response(
     ports: Ports, base_url: str, caller: Caller, org_slug: str, service_slug: str, document: bytes, secret: str | None
-) -> str:
+) -> str | GoThere:
     """Keep what a service says to a request of ours, in the browser with the secret of that sign-out; the path on which it goes on.
 
-    Raises LogoutUnknown, and what saml.find and check_said raise.
+    What it has said before it may say again, as by a double click, which changes nothing: it leads to where the browser was sent meanwhile.
+    Raises LogoutUnknown, Limited as `go_on` does, and what saml.find and check_said raise.
     """
     provider, now = await _find(ports, org_slug, service_slug), ports.clock.now()
     response = await ports.saml.read(document)
@@ -224,9 +225,21 @@ async def receive_response(
         taken = await tx.saml_logouts.take_answer(
             digest(secret or ""), service.org_id, service.id, response.in_response_to, now, is_success=response.is_success
         )
-        if not taken:
-            raise LogoutUnknown
+        pending = None if taken else await _meanwhile(tx, provider, response.in_response_to, secret, now)
+    if pending is not None:
+        return await _there(ports, secret, pending)
     return saml.path(org_slug, service_slug, "slo")
+
+
+async def _meanwhile(tx: Transaction, provider: IdentityProvider, request_id: str, secret: str | None, now: datetime) -> _Ask | None:
+    """Whom the browser was sent to since this service has answered that request; None if it is still to go on.
+
+    Raises LogoutUnknown where the service was not asked that in the sign-out of this browser.
+    """
+    logout = await tx.saml_logouts.lock(digest(secret or ""), now) or refuse(LogoutUnknown)
+    if not await tx.saml_logouts.has_answered(logout.id, provider.service.org_id, provider.service.id, request_id):
+        raise LogoutUnknown
+    return await _asked_last(tx, logout, now)
 
 
 async def _find(ports: Ports, org_slug: str, service_slug: str) -> IdentityProvider:
@@ -264,11 +277,11 @@ async def sign_out(ports: Ports, visitor: Visitor | None, caller: Caller, shown:
 async def go_on(ports: Ports, secret: str | None, caller: Caller) -> GoThere | SignedOut:
     """The next step of the logout under way in the browser with this secret.
 
-    A service that was asked and did not send the browser back is not asked again: it has not answered. One that is closed or deleted
-    meanwhile is passed over, so it has not answered either; where that is the one that began it, our own page says how it ended.
+    A service that was asked and has not answered is asked the same once more, because the browser may not have got there: somebody has
+    clicked twice, or gone back. If it does not answer then either, it is given up. One that is closed or deleted meanwhile is passed over,
+    so it has not answered either; where that is the one that began it, our own page says how it ended.
 
-    Raises LogoutUnknown; and Limited where too many documents wait to be signed, in which case the service that was next counts as one
-    that has not answered.
+    Raises LogoutUnknown; and Limited where too many documents wait to be signed, in which case the service that was next counts as asked.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -338,30 +351,46 @@ async def _ask(
 
 
 async def _next(tx: Transaction, logout: Logout, now: datetime, *, once_more: bool = False) -> _Ask | _Over:
-    """Whom to ask next, or `once_more` whoever was asked last and has not answered; if that was all, the logout is over."""
-    asked = await tx.saml_logouts.last_request(logout.id) if once_more else None
-    while asked is not None or (asked := await tx.saml_logouts.next_request(logout.id, now)) is not None:
-        request_id, to = asked
-        if (provider := await _open(tx, to.org_id, to.service_id, now)) is not None:
-            return _Ask(provider, request_id, to)
-        asked = None  # its identity provider was closed, or the service deleted, meanwhile
+    """Whom to ask next, or `once_more` whoever was asked last and has not answered, which does not count as another time; if that was all,
+    the logout is over."""
+    if once_more and (last := await _asked_last(tx, logout, now)) is not None:
+        return last
+    while (asked := await tx.saml_logouts.next_request(logout.id, now)) is not None:
+        if (ask := await _to_ask(tx, *asked, now)) is not None:
+            return ask
     is_partial, asker = await tx.saml_logouts.end(logout.id), logout.asker
     if asker.org_id is None or asker.service_id is None:
         return _Over(is_partial, None)
     return _Over(is_partial, await _open(tx, asker.org_id, asker.service_id, now))
 
 
+async def _asked_last(tx: Transaction, logout: Logout, now: datetime) -> _Ask | None:
+    """Whoever was asked last, to be asked the same, if they have not answered."""
+    asked = await tx.saml_logouts.last_request(logout.id)
+    return None if asked is None else await _to_ask(tx, *asked, now)
+
+
+async def _to_ask(tx: Transaction, request_id: str, to: Participation, now: datetime) -> _Ask | None:
+    """None where its identity provider was closed, or the service deleted, meanwhile."""
+    provider = await _open(tx, to.org_id, to.service_id, now)
+    return None if provider is None else _Ask(provider, request_id, to)
+
+
 async def _take(ports: Ports, secret: str | None, logout: Logout, step: _Ask | _Over) -> GoThere | SignedOut:
     """Take this step. Raises Limited."""
     if isinstance(step, _Ask):
-        address = await ports.saml.logout_request(step.provider, step.request_id, step.to.name_id, step.to.session_index)
-        return GoThere(address, secret)
+        return await _there(ports, secret, step)
     asker = logout.asker
     if step.provider is None:
         return SignedOut(step.is_partial, asker.after)
     assert asker.request_id is not None, "a service has asked"
     status = Status.PARTIAL_LOGOUT if step.is_partial else None
     return GoThere(await ports.saml.logout_response(step.provider, asker.request_id, status, asker.relay_state), None)
+
+
+async def _there(ports: Ports, secret: str | None, ask: _Ask) -> GoThere:
+    """Raises Limited."""
+    return GoThere(await ports.saml.logout_request(ask.provider, ask.request_id, ask.to.name_id, ask.to.session_index), secret)
 
 
 async def _open(tx: Transaction, org_id: UUID, service_id: UUID, now: datetime) -> IdentityProvider | None:

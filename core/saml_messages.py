@@ -40,6 +40,10 @@ class MessageInvalid(Invalid):
     """The application sent a SAML message that cannot be used. Tell those who run the application."""
 
 
+class MessageTooLong(MessageInvalid):
+    """The application sent a SAML message that is too long to sign anybody out with. Tell those who run the application."""
+
+
 class RelayStateInvalid(MessageInvalid):
     """The application sent a RelayState that is too long, or holds control characters: 1024 bytes at most. Tell those who run it."""
 

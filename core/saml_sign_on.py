@@ -46,7 +46,7 @@ class StateUnknown(Invalid):
 
 
 class NotAUser(Forbidden):
-    """You have no access to this application. Ask those who run it, or sign out here and sign in again as somebody who has."""
+    """You have no access to this application. Ask those who run it, or sign in as somebody who has."""
 
 
 class SomebodyElse(Forbidden):
@@ -86,7 +86,7 @@ class SignOn:
 @dataclass(frozen=True, slots=True)
 class Locked:
     """Somebody's membership and account, locked in this order, and what was read after that: whether their session lives, and whether they
-    use the service."""
+    use the service in their own right."""
 
     membership: Soon[bool]
     account: Soon[Account]
@@ -315,13 +315,14 @@ async def _admit(
     ports: Ports, tx: Transaction, person: Person, org_id: UUID, org_slug: str, service_slug: str, session_id: UUID
 ) -> tuple[Account, IdentityProvider]:
     """The person's account, locked, and the identity provider as it is by now, if they may have an assertion: a member of the organization
-    or an end user of the service, whose session lives (decisions, point 178; security.md X-8). They are counted among its users then.
+    or an end user of the service, whose session lives (decisions, point 178; security.md X-8). They are counted among its users then; a
+    member who was none is one until they leave the organization.
 
     Raises NotAUser, AddressNotVerified, SessionEnded, and what saml.find raises.
     """
     now = ports.clock.now()
     standing = tx.saml_sign_ons.lock_person(org_id, service_slug, person.user_id, session_id, now)
-    enrolled = tx.end_users.enrol_at(org_id, service_slug, person.user_id, now)
+    enrolled = tx.end_users.enrol_member(org_id, service_slug, person.user_id, now)
     provider = await saml.find(tx, org_slug, service_slug, now)
     # Whatever held the account before may have ended the session (security.md Z-5).
     account = standing.account.value or refuse(SessionEnded)

@@ -174,6 +174,7 @@ async def _move(tx: Transaction, org_id: UUID, joining: Sequence[Standing], leav
     if leaving:
         gone = [each.user_id for each in leaving]
         await tx.scim_users.dismiss(org_id, gone, now)
+        await tx.service_users.remove_former_members(org_id, gone)
         await tx.sessions.end_in(org_id, gone, now)
         for each in leaving:
             assert each.role is not None, "who is not in the group does not leave it"

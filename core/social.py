@@ -24,7 +24,7 @@ from core.identities import AlreadyLinked, Identity
 from core.login_failures import LoginFailure
 from core.mails import MailKind, new_mail
 from core.oauth_credentials import ProviderUnknown, provider_named
-from core.providers import ASKS_AGAIN, AuthenticationRequest, Provider
+from core.providers import ASKS_AGAIN, AuthenticationRequest, NotAfresh, Provider
 from core.services import ServiceNotFound
 from core.values import digest, new_id, new_secret
 
@@ -261,7 +261,7 @@ async def vouched(
 ) -> FederatedIdentity:
     """Whom the provider vouches for; `code`, `error` and `issuer` are what it has sent along (RFC 6749 section 4.1.2, RFC 9207).
 
-    Raises ConsentRefused where the person, or somebody for them, did not agree, ProviderFailed, ProviderUnknown.
+    Raises ConsentRefused where the person, or somebody for them, did not agree, NotAfresh, ProviderFailed, ProviderUnknown.
     """
     try:
         if issuer is not None and not ports.providers.is_issuer(pending.provider, issuer):
@@ -272,7 +272,7 @@ async def vouched(
             raise ProviderFailed(f"{pending.provider.value} gave an error in the place of a code")
         asking = await _asking(ports, pending, state, browser, base_url)
         return await ports.providers.vouch(pending.provider, asking, code)
-    except (ConsentRefused, ProviderFailed):
+    except (ConsentRefused, NotAfresh, ProviderFailed):
         ports.metrics.login_failed(LoginFailure.PROVIDER)
         raise
 

@@ -127,9 +127,9 @@ class IdentityProviders(Protocol):
 
     async def vouch(self, provider: Provider, asking: AuthenticationRequest, code: str) -> FederatedIdentity:
         """Whom the provider vouches for by this code. An ID token is verified for signature, `iss`, `aud`, `nonce` and `exp`; and with
-        `asking.fresh_since` for `auth_time`, if it has one, which may be a minute older than that.
+        `asking.fresh_since` for `auth_time`, if it has one, which may be a minute older than that, or newer than now.
 
-        Raises ProviderFailed.
+        Raises ProviderFailed; and NotAfresh, where the provider let somebody in whom it was to ask again.
         """
         ...
 

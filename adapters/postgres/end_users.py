@@ -78,8 +78,9 @@ def to_identity(row: Row) -> LinkedIdentity:
 # update that never happens locks its row, so that whoever removes it meets this. Only a deletion holds a service so that this would
 # wait, and that of a large one does for a while, in which all who sign in would take connections from everybody else. So the
 # service is gone for them, even if it comes back because the deletion fails. And so it is for whom the directory of the organization has
-# deactivated.
-def _add(which: LiteralString) -> LiteralString:
+# deactivated. Whoever comes by membership alone stays what they are, if they use the service already; whoever comes in another way is a
+# user in their own right from then on.
+def _add(which: LiteralString, *, by_membership: LiteralString = "false") -> LiteralString:
     return f"""
         with held as (
             select id, org_id from services
@@ -87,12 +88,14 @@ def _add(which: LiteralString) -> LiteralString:
                 select 1 from scim_users d where d.org_id = services.org_id and d.user_id = %(user_id)s and d.deactivated_at is not null)
             for key share skip locked),
         used as (
-            insert into service_users as u (service_id, user_id, org_id, email, deactivated, created_at, first_login_at, last_login_at)
-            select held.id, a.id, held.org_id, a.email, a.deactivated, %(now)s, %(login_at)s, %(login_at)s
+            insert into service_users as u (service_id, user_id, org_id, email, deactivated, by_membership, created_at, first_login_at,
+                                            last_login_at)
+            select held.id, a.id, held.org_id, a.email, a.deactivated, {by_membership}, %(now)s, %(login_at)s, %(login_at)s
             from held join users a on a.id = %(user_id)s
             on conflict (service_id, user_id) do update set
                 first_login_at = least(u.first_login_at, excluded.first_login_at),
-                last_login_at = greatest(u.last_login_at, excluded.last_login_at)
+                last_login_at = greatest(u.last_login_at, excluded.last_login_at),
+                by_membership = u.by_membership and excluded.by_membership
             returning service_id, user_id, org_id, email, deactivated, xmax = 0 as is_new),
         known as (
             insert into end_users as e (org_id, user_id, email, deactivated, created_at)
@@ -110,7 +113,7 @@ def _add(which: LiteralString) -> LiteralString:
 
 
 ADD: Final = _add("id = %(service_id)s")
-ADD_BY_SLUG: Final = _add("org_id = %(org_id)s and slug = %(slug)s")
+ADD_MEMBER: Final = _add("org_id = %(org_id)s and slug = %(slug)s", by_membership="true")
 
 
 def _addition(user_id: UUID, now: datetime, *, signed_in: bool) -> dict[str, object]:
@@ -178,5 +181,5 @@ class EndUsers(Repository):
     def enrol(self, service_id: UUID, user_id: UUID, now: datetime) -> Soon[bool]:
         return self._one_soon(lambda _: True, ADD, service_id=service_id, **_addition(user_id, now, signed_in=True))
 
-    def enrol_at(self, org_id: UUID, service_slug: str, user_id: UUID, now: datetime) -> Soon[bool]:
-        return self._one_soon(lambda _: True, ADD_BY_SLUG, org_id=org_id, slug=service_slug, **_addition(user_id, now, signed_in=True))
+    def enrol_member(self, org_id: UUID, service_slug: str, user_id: UUID, now: datetime) -> Soon[bool]:
+        return self._one_soon(lambda _: True, ADD_MEMBER, org_id=org_id, slug=service_slug, **_addition(user_id, now, signed_in=True))

@@ -10,6 +10,7 @@ from core.saml_logout import Asker, Logout, Participation
 from core.saml_messages import NameId
 
 PARTICIPATION: Final = "org_id, service_id, session_index, name_id, name_id_format, former_names"
+MOST_SENT: Final = 2  # times that one request is
 LOGOUT: Final = "id, browser_hash, org_id, service_id, request_id, relay_state, after, is_partial, created_at, expires_at"
 
 
@@ -150,16 +151,19 @@ class SamlLogouts(Repository):
         )
 
     async def next_request(self, logout_id: UUID, now: datetime) -> tuple[str, Participation] | None:
+        # Whoever was sent one already and has not answered comes first. One whose person has become unknown cannot be sent.
         return await self._one(
             lambda row: (row[0], to_participation(row[1:])),
             f"""
-            update saml_logout_requests set sent_at = %(now)s
+            update saml_logout_requests set sent_at = %(now)s, times_sent = times_sent + 1
             where request_id = (
-                select request_id from saml_logout_requests where logout_id = %(logout_id)s and sent_at is null
-                order by request_id limit 1)
+                select request_id from saml_logout_requests
+                where logout_id = %(logout_id)s and answered_at is null and name_id <> '' and times_sent < %(most)s
+                order by times_sent desc, sent_at desc, request_id limit 1)
             returning request_id, {PARTICIPATION}""",
             logout_id=logout_id,
             now=now,
+            most=MOST_SENT,
         )
 
     async def last_request(self, logout_id: UUID) -> tuple[str, Participation] | None:
@@ -197,6 +201,18 @@ class SamlLogouts(Repository):
             request_id=request_id,
             now=now,
             is_success=is_success,
+        )
+
+    async def has_answered(self, logout_id: UUID, org_id: UUID, service_id: UUID, request_id: str) -> bool:
+        return await self._exists(
+            """
+            select 1 from saml_logout_requests
+            where request_id = %(request_id)s and logout_id = %(logout_id)s and org_id = %(org_id)s and service_id = %(service_id)s
+              and times_sent > 0 and answered_at is not null""",
+            logout_id=logout_id,
+            org_id=org_id,
+            service_id=service_id,
+            request_id=request_id,
         )
 
     async def end(self, logout_id: UUID) -> bool:

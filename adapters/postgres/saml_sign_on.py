@@ -181,7 +181,7 @@ class SamlSignOns(Repository):
                 lambda _: True,
                 """
                 select 1 from service_users r join services v on v.id = r.service_id
-                where v.org_id = %(org_id)s and v.slug = %(slug)s and r.user_id = %(user_id)s""",
+                where v.org_id = %(org_id)s and v.slug = %(slug)s and r.user_id = %(user_id)s and not r.by_membership""",
                 org_id=org_id,
                 slug=service_slug,
                 user_id=user_id,

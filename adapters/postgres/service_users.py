@@ -1,5 +1,6 @@
 """Who uses a service, as its API keys see them; and the end of that."""
 
+from collections.abc import Collection
 from typing import LiteralString
 from uuid import UUID
 
@@ -56,6 +57,33 @@ class ServiceUsers(Repository):
             org_id=org_id,
             service_id=service_id,
             user_id=user_id,
+        )
+
+    async def remove_former_members(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
+        # In the order of `_removing`. An identity at a service comes with a sign-in there, so these have none.
+        await self._run(
+            """
+            with parted as (
+                delete from service_users r
+                where org_id = %(org_id)s and user_id = any(%(user_ids)s) and by_membership and not exists (
+                    select 1 from subscriptions b where b.service_id = r.service_id and b.user_id = r.user_id)
+                returning service_id, user_id),
+            counted as (
+                update services v set user_count = user_count - fewer.users
+                from (select service_id, count(*) as users from parted group by service_id) fewer
+                where v.id = fewer.service_id
+                returning v.id),
+            gone as (
+                delete from end_users e
+                where e.org_id = %(org_id)s and e.user_id in (select user_id from parted) and not exists (
+                    select 1 from service_users r where r.org_id = e.org_id and r.user_id = e.user_id
+                    and not exists (select 1 from parted p where p.service_id = r.service_id and p.user_id = r.user_id))
+                returning 1)
+            update end_user_totals set total = total - fewer.people
+            from (select count(*) as people from gone) fewer cross join (select count(*) from counted) before
+            where org_id = %(org_id)s and fewer.people > 0""",
+            org_id=org_id,
+            user_ids=list(user_ids),
         )
 
     async def remove_everywhere(self, user_id: UUID) -> None:

@@ -1,5 +1,6 @@
 """Single logout (organizations.md section 4.3; decisions, point 183)."""
 
+from typing import Final
 from urllib.parse import urlencode
 
 from quart import Blueprint, Response, request
@@ -7,7 +8,7 @@ from quart import Blueprint, Response, request
 from core import saml, saml_logout, saml_messages
 from core.errors import NotFound, OrganizationNotActive, refuse
 from core.saml_logout import GoThere, LogoutUnknown, NobodyMeant, Shown, SignedOut
-from core.saml_messages import MessageInvalid
+from core.saml_messages import MessageInvalid, MessageTooLong
 from entrypoints.http import cookies
 from entrypoints.http.access import ACCOUNT, SIGN_IN, anyone
 from entrypoints.http.context import caller, page_response, ports, served
@@ -18,6 +19,9 @@ from entrypoints.http.saml_messages import PROVIDER, REFUSALS, onward, sent
 from entrypoints.http.sign_in import visitor, with_next
 
 routes = Blueprint("saml_logout", __name__)
+
+# Of the path on which a form is brought once more: browsers send cookies and more besides, and all of it has to fit into the headers.
+LONGEST_PATH: Final = 12 * 1024
 
 
 async def _logout(org_slug: str, service_slug: str) -> Response:
@@ -41,12 +45,14 @@ async def _heard(org_slug: str, service_slug: str) -> Response:
             fields = {"SAMLRequest": saml_messages.packed_for_redirect(asked), **kept}
         else:
             fields = {"SAMLResponse": saml_messages.packed_for_redirect(answered or refuse(MessageInvalid))}
-        return onward(f"{saml.path(org_slug, service_slug, 'slo')}?{urlencode(fields)}")
+        path = f"{saml.path(org_slug, service_slug, 'slo')}?{urlencode(fields)}"
+        return onward(path if len(path) <= LONGEST_PATH else refuse(MessageTooLong))
     if asked is not None:
         return await _asked(org_slug, service_slug, asked, message.relay_state)
     if answered is not None:
         secret = cookies.logout_cookie()
-        return onward(await saml_logout.receive_response(ports(), served().base_url, caller(), org_slug, service_slug, answered, secret))
+        next_ = await saml_logout.receive_response(ports(), served().base_url, caller(), org_slug, service_slug, answered, secret)
+        return onward(next_) if isinstance(next_, str) else await _taken(next_)
     return await _step()
 
 

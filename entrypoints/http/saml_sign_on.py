@@ -6,21 +6,22 @@ from pydantic import Field
 from quart import Blueprint, Response, after_this_request, request
 from quart_schema import document_response, validate_querystring
 
-from core import saml, saml_logout, saml_sign_on, uris
+from core import browser, saml, saml_logout, saml_sign_on, uris
 from core.access import Capability
 from core.errors import refuse
 from core.saml_messages import MessageInvalid
-from core.saml_sign_on import Answer, SignInFirst, StateUnknown
+from core.saml_sign_on import Answer, NotAUser, SignInFirst, StateUnknown
 from entrypoints.http import cookies
 from entrypoints.http.access import anyone, member
 from entrypoints.http.bodies import Shown, Text
 from entrypoints.http.context import acting_member, caller, page_response, ports, served
+from entrypoints.http.errors import wants_page
 from entrypoints.http.openapi import describes_page, refuses
 from entrypoints.http.pages import render
 from entrypoints.http.queries import Query
 from entrypoints.http.saml import SAML
 from entrypoints.http.saml_messages import PROVIDER, REFUSALS, onward, sent
-from entrypoints.http.sign_in import sign_in_form, visitor
+from entrypoints.http.sign_in import refused_page, safe_next, sign_in_form, visitor
 
 routes = Blueprint("saml_sign_on", __name__)
 
@@ -68,7 +69,15 @@ async def authenticate(org_slug: str, service_slug: str) -> Response:
     after_this_request(partial(cookies.forget_old_sign_ons, state))  # whatever the answer is
     ticket = request.args.get("ticket")
     found = await visitor()
-    outcome = await saml_sign_on.go_on(ports(), org_slug, service_slug, state, cookies.saml_cookie(state), ticket, found, caller())
+    try:
+        outcome = await saml_sign_on.go_on(ports(), org_slug, service_slug, state, cookies.saml_cookie(state), ticket, found, caller())
+    except NotAUser as refusal:
+        cookie = cookies.session_cookie()
+        if found is None or cookie is None or ticket is not None or not wants_page():
+            raise
+        # The sign-on waits still: whoever signs in in the place of this person goes on with it.
+        here = safe_next(request.full_path)
+        return refused_page(refusal, "no_access.html", form_token=browser.form_token(cookie), next=here, email=found.email)
     if isinstance(outcome, SignInFirst):
         return await sign_in_form(outcome.path)
     response = _answer_page(outcome)

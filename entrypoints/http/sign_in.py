@@ -27,6 +27,7 @@ from entrypoints.http.pages import render
 routes = Blueprint("sign_in", __name__)
 
 CODE: Final = "/app/sign-in/code"
+SIGNED_OUT: Final = "signed-out"  # what the notice's cookie calls it
 
 NEXT_LENGTH = 8192  # a request of an application, with its redirect URI and its state
 # A path and perhaps a query, in the characters that addresses are made of; so no controls, no blanks, no backslash (security.md G-4).
@@ -89,6 +90,7 @@ async def purpose(after: str) -> dict[str, Any]:
     return {
         "providers": providers,
         "service": service.name if service else None,
+        "is_anew": await saml_sign_on.fresh_since(ports(), after) is not None,
         "design": await branding.of_organization(ports(), service.org_id) if service else None,
         "form_action": form_targets(authorization.redirect_uri if authorization else None),
     }
@@ -123,8 +125,18 @@ async def sign_in_page() -> Response:
 
 
 async def sign_in_form(after: str) -> Response:
-    """The form to sign in with, and to go on to this path of ours afterwards."""
-    return form_page("sign_in.html", next=after, email="", problem=None, **await purpose(after))
+    """The form to sign in with, and to go on to this path of ours afterwards; it says so where somebody has just signed out."""
+    is_out = cookies.notice_cookie() == SIGNED_OUT
+    response = form_page("sign_in.html", next=after, email="", problem=None, is_signed_out=is_out, **await purpose(after))
+    if is_out:
+        cookies.clear_notice_cookie(response)
+    return response
+
+
+async def _sign_in_again(refusal: Refusal, form: dict[str, str], after: str, typed: str = "") -> Response:
+    """That form after a try that was refused; `typed` is the address that stood in it."""
+    values = {"form_token": form["form_token"], "next": after, "email": typed, "is_signed_out": False, **await purpose(after)}
+    return refused_page(refusal, "sign_in.html", **values)
 
 
 @routes.post(SIGN_IN)
@@ -146,7 +158,7 @@ async def sign_in() -> Response:
     try:
         found = await login.with_password(ports(), caller(), Email.parse(typed), form.get("password", ""), _client(), in_browser=True)
     except (Invalid, Unauthenticated, Limited) as refusal:
-        return refused_page(refusal, "sign_in.html", form_token=form["form_token"], next=after, email=typed, **await purpose(after))
+        return await _sign_in_again(refusal, form, after, typed)
     return await go_on(found, after)
 
 
@@ -186,7 +198,7 @@ async def sign_in_with_code() -> Response:
         return refused_page(refusal, "sign_in_code.html", form_token=form["form_token"], next=after, **await purpose(after))
     except Unauthenticated as refusal:  # it has lapsed, was used, or took too many wrong codes
         refused = refusal if isinstance(refusal, PreAuthInvalid) else PreAuthInvalid()
-        response = refused_page(refused, "sign_in.html", form_token=form["form_token"], next=after, email="", **await purpose(after))
+        response = await _sign_in_again(refused, form, after)
         cookies.clear_pre_auth_cookie(response)
         return response
     return await go_on(found, after)
@@ -233,6 +245,7 @@ async def sign_out() -> Response:
     started = await saml_logout.sign_out(ports(), found, caller(), shown, after)
     if started is None:
         response = redirect(with_next(SIGN_IN, after))
+        cookies.set_notice_cookie(response, SIGNED_OUT)
     else:
         # A page, and no redirect: browsers would not let one that follows a form lead to applications, where our forms do not go.
         response = page_response(render("signing_out.html", onward=started.path))

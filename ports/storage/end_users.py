@@ -30,7 +30,7 @@ class EndUsers(EndUsersRead, Protocol):
     """Who uses the services of an organization, changed. The account is locked before any of these."""
 
     async def add(self, service_id: UUID, user_id: UUID, now: datetime, *, signed_in: bool) -> bool:
-        """The person uses the service from now on, if they did not before, and has signed in to it just now, if so.
+        """The person uses the service from now on, in their own right, and has signed in to it just now, if so.
 
         Whether the service is there; it then stays until the transaction ends. Also counts.
         """
@@ -40,6 +40,6 @@ class EndUsers(EndUsersRead, Protocol):
         """The same for a sign-in, before the next statement; None where the service is not there."""
         ...
 
-    def enrol_at(self, org_id: UUID, service_slug: str, user_id: UUID, now: datetime) -> Soon[bool]:
-        """The same for the service of this slug."""
+    def enrol_member(self, org_id: UUID, service_slug: str, user_id: UUID, now: datetime) -> Soon[bool]:
+        """The same for the service of this slug, but whoever did not use it before does so by being a member, and no longer than that."""
         ...

@@ -48,7 +48,7 @@ class SamlLogouts(Protocol):
         ...
 
     async def next_request(self, logout_id: UUID, now: datetime) -> tuple[str, Participation] | None:
-        """The next one to send, with its id; each comes once."""
+        """The next one to send, with its id: each comes once, and once more while it is not answered, before the others."""
         ...
 
     async def last_request(self, logout_id: UUID) -> tuple[str, Participation] | None:
@@ -59,6 +59,10 @@ class SamlLogouts(Protocol):
         self, browser_hash: bytes, org_id: UUID, service_id: UUID, request_id: str, now: datetime, *, is_success: bool
     ) -> bool:
         """What the service says to a request that was sent with this browser; False where there is none that waits."""
+        ...
+
+    async def has_answered(self, logout_id: UUID, org_id: UUID, service_id: UUID, request_id: str) -> bool:
+        """Whether this request was sent to the service for this logout, and is done."""
         ...
 
     async def end(self, logout_id: UUID) -> bool:

@@ -302,9 +302,10 @@ async def test_a_logout_at_a_service_that_is_not_the_organizations_is_not_kept(g
         assert not added
 
 
-async def test_each_request_is_sent_once_and_to_whom_it_is_for(given: Given) -> None:
+async def test_each_request_is_sent_to_whom_it_is_for_and_once_more_while_it_is_not_answered(given: Given) -> None:
     assert await given.unchanged_by(lambda tx: tx.saml_logouts.next_request(uuid4(), NOW)) is None
-    assert await within(given.storage, lambda tx: tx.saml_logouts.next_request(given.logout.id, NOW)) == ("_request", given.part)
+    for _ in range(2):
+        assert await within(given.storage, lambda tx: tx.saml_logouts.next_request(given.logout.id, NOW)) == ("_request", given.part)
     assert await given.unchanged_by(lambda tx: tx.saml_logouts.next_request(given.logout.id, NOW)) is None
 
 
@@ -318,6 +319,10 @@ async def test_only_the_service_that_was_asked_answers_and_in_the_browser_that_w
         usual = {"browser_hash": LEAVING, "org_id": shop.org_id, "service_id": shop.id, "request_id": "_request", "now": NOW}
         return await within(given.storage, lambda tx: tx.saml_logouts.take_answer(**{**usual, **changes}, is_success=is_success))
 
+    async def has_answered(**changes: Any) -> bool:
+        usual = {"logout_id": given.logout.id, "org_id": shop.org_id, "service_id": shop.id, "request_id": "_request"}
+        return bool(await given.unchanged_by(lambda tx: tx.saml_logouts.has_answered(**{**usual, **changes})))
+
     before = await given.rows()
     assert not await answer(), "it was not sent yet"
     assert await given.rows() == before
@@ -328,8 +333,14 @@ async def test_only_the_service_that_was_asked_answers_and_in_the_browser_that_w
     for wrong in ({"browser_hash": digest("another")}, {"request_id": "_another"}, {"now": NOW + LOGOUT_TTL}):
         assert not await answer(**wrong)
     assert await given.rows() == before
+    assert not await has_answered()
     assert await answer()
     assert not await answer(), "it has answered"
+    assert await has_answered()
+    for org_id, service_id in elsewhere(given, desk, foreign):
+        assert not await has_answered(org_id=org_id, service_id=service_id)
+    for other in ({"logout_id": uuid4()}, {"request_id": "_another"}):
+        assert not await has_answered(**other)
     assert await within(given.storage, lambda tx: tx.saml_logouts.end(given.logout.id)) is not is_success
 
 
@@ -375,7 +386,8 @@ async def test_the_request_that_was_sent_last_can_be_sent_again_until_it_is_answ
     assert await last() is None
     await within(given.storage, lambda tx: tx.saml_logouts.next_request(given.logout.id, NOW))
     assert await last() == ("_request", given.part)
-    await within(given.storage, lambda tx: tx.saml_logouts.next_request(given.logout.id, NOW + SECOND))
+    for time in (NOW, NOW + SECOND):
+        await within(given.storage, lambda tx, time=time: tx.saml_logouts.next_request(given.logout.id, time))  # type: ignore[misc]
     assert await last() == ("_z", part)
     await within(given.storage, lambda tx: tx.saml_logouts.set_done(given.logout.id, part, NOW + SECOND))
     assert await last() is None, "and nobody asks the one before it again"

@@ -91,7 +91,9 @@ async def test_one_that_does_not_ask_again_vouches_for_nobody(
     await link(street, ada)
     street.provider.asks_again = False
     path = await comes_from(visitor, shop, clock, ForceAuthn="true")
-    assert (await street.go(next=path)).status == 500
+    refused = await street.go(next=path)
+    assert refused.status == 400
+    assert "The application wants you to sign in afresh" in refused.text
     assert await street.who() is None
     assert not is_let_in((await visitor.open(path)).text)
 
@@ -179,7 +181,11 @@ async def test_one_that_cannot_be_asked_is_not_offered(
     await link(street, ada)
     assert OFFER in (await visitor.open(await visitor.come_from(shop))).text
     path = await comes_from(visitor, shop, clock, ForceAuthn="true")
-    assert OFFER not in (await visitor.open(path)).text
+    page = await visitor.open(path)
+    assert OFFER not in page.text
+    assert "wants you to sign in afresh" in page.text
+    assert '<a href="/app/forgot-password">set a password</a>' in page.text
+    assert "afresh" not in (await visitor.open(await visitor.come_from(shop))).text
     await street.comes_in(next=path)  # by its address
     assert await street.who() == ada.id
     assert not is_let_in((await visitor.open(path)).text)

@@ -57,7 +57,10 @@ PAGES: dict[str, dict[str, object]] = {
         "problem": "It is wrong.",
         "service": "Portal & Shop",
         "providers": {"Codehost": "/auth/codehost?next=%2F"},
+        "is_anew": True,
+        "is_signed_out": False,
     },
+    "no_access.html": {"form_token": "c4ca4238", "next": "/app/account", "email": "ada@example.org", "problem": "You have no access."},
     "authorize.html": {
         "form_token": "c4ca4238",
         "action": "/auth/authorize?org=acme",

@@ -98,9 +98,25 @@ async def test_whoever_does_not_answer_makes_it_a_logout_in_part(
 ) -> None:
     await visitor.sign_in()
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
-    onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index))
-    said = Said(onward(await visitor.open(f"{shop.path}/slo")))  # the person went back
+    asked = onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index))
+    again = Said(onward(await visitor.open(f"{shop.path}/slo")))  # the person went back
+    assert (again.kind, again.root.get("ID")) == ("LogoutRequest", Said(asked).root.get("ID")), "they may not have got there"
+    said = Said(onward(await visitor.open(f"{shop.path}/slo")))
     assert (said.url, said.statuses) == ("https://shop.example.com/slo", ["Success", "PartialLogout"])
+
+
+@pytest.mark.parametrize("which", ["first", "second"])
+async def test_either_answer_of_whoever_was_asked_twice_counts(
+    visitor: Traveller, shop: Application, blog: Application, ada: Account, which: str
+) -> None:
+    await visitor.sign_in()
+    session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
+    first = Said(onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index)))
+    second = Said(onward(await visitor.open(f"{shop.path}/slo")))
+    asked = first if which == "first" else second
+    done = logout_response(blog, visitor.now(), asked.root.get("ID"))
+    back = onward(await visitor.open(redirected(f"{blog.path}/slo", done, "SAMLResponse")))
+    assert Said(onward(await visitor.open(back))).statuses == ["Success"]
 
 
 @pytest.mark.parametrize(
@@ -313,18 +329,26 @@ async def test_whoever_asked_and_has_closed_meanwhile_hears_nothing(
     assert "gatehouse-saml-logout" not in visitor.cookies
 
 
+@pytest.mark.parametrize("by_form", [False, True])
 async def test_an_answer_counts_once_and_from_whom_was_asked(
-    app: QuartTrio, visitor: Traveller, shop: Application, blog: Application, ada: Account
+    visitor: Traveller, shop: Application, blog: Application, ada: Account, by_form: bool
 ) -> None:
+    """What comes once more, as by a double click, goes on with the rest."""
     await visitor.sign_in()
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
     asked = Said(onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index)))
     id_ = asked.root.get("ID")
     foreign = await visitor.open(redirected(f"{shop.path}/slo", logout_response(shop, visitor.now(), id_), "SAMLResponse"))
     assert foreign.status == 400
-    done = redirected(f"{blog.path}/slo", logout_response(blog, visitor.now(), id_), "SAMLResponse")
+    message, other = logout_response(blog, visitor.now(), id_), logout_response(blog, visitor.now(), id_, "Responder")
+    done = redirected(f"{blog.path}/slo", message, "SAMLResponse")
     onward(await visitor.open(done))
-    assert (await visitor.open(done)).status == 400
+    if by_form:
+        done = onward(await visitor.arrive_with_form(f"{blog.path}/slo", SAMLResponse=encoded(message)), 303)
+    for again in (redirected(f"{blog.path}/slo", other, "SAMLResponse"), done):
+        back = onward(await visitor.open(again))
+    assert Said(onward(await visitor.open(back))).statuses == ["Success"], "what it said first counts"
+    assert (await visitor.open(done)).status == 400, "nothing is under way any more"
 
 
 async def test_a_logout_is_the_browsers_own_and_ends(
@@ -372,7 +396,8 @@ async def test_whoever_does_not_answer_is_mentioned(visitor: Traveller, shop: Ap
     await visitor.sign_in()
     await visitor.sign_on(shop)
     await sign_out(visitor, next="/app/account/devices")
-    onward(await visitor.open(f"{shop.path}/slo"))
+    for _ in range(2):
+        onward(await visitor.open(f"{shop.path}/slo"))
     page = await visitor.open(f"{shop.path}/slo")
     assert "Not every application" in page.text
     assert "next=%2Fapp%2Faccount%2Fdevices" in page.text
@@ -381,6 +406,8 @@ async def test_whoever_does_not_answer_is_mentioned(visitor: Traveller, shop: Ap
 async def test_without_applications_it_is_as_before(visitor: Traveller, applications: Applications, ada: Account) -> None:
     await visitor.sign_in()
     assert leads_to(await sign_out(visitor)) == SIGN_IN
+    assert "You are signed out." in (await visitor.open(SIGN_IN)).text
+    assert "You are signed out." not in (await visitor.open(SIGN_IN)).text, "which is said once"
     silent = await applications.add("silent", slo_url=None)
     await visitor.sign_in()
     await visitor.sign_on(silent)
@@ -399,7 +426,7 @@ async def test_a_session_that_took_the_place_of_another_signs_out_of_both(
     await visitor.open(path)
     assert (await visitor.sign_on(shop)).session_index == first.session_index
     await sign_out(visitor)
-    asked = {Said(onward(await visitor.open(f"{shop.path}/slo"))).url for _ in range(2)}
+    asked = {Said(onward(await visitor.open(f"{shop.path}/slo"))).url for _ in range(4)}
     assert asked == {"https://blog.example.com/slo", "https://shop.example.com/slo"}
 
 

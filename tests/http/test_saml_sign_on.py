@@ -306,6 +306,23 @@ async def test_nobody_else_gets_an_assertion(visitor: Traveller, shop: Applicati
     assert await run_sql(pool, "select count(*) from login_events where provider = 'saml'") == [(0,)]
 
 
+async def test_whoever_has_no_access_can_sign_out_and_come_as_somebody_else(visitor: Traveller, shop: Application, ports: Ports) -> None:
+    await add_account(ports, "stranger@example.com")
+    await visitor.sign_in("stranger@example.com")
+    path = await visitor.come_from(shop, "there")
+    page = await visitor.open(path)
+    assert page.status == 403
+    assert "You have no access to this application." in page.text
+    assert "stranger@example.com" in page.text
+    assert f'name="next" value="{path}"' in page.text
+    onward_ = leads_to(await visitor.send("/app/sign-out", form_token=form_token(page), next=path))
+    assert onward_ == f"{SIGN_IN}?{urlencode({'next': path})}"
+    assert "You are signed out." in (await visitor.open(onward_)).text
+    assert await visitor.sign_in_at(path) == path
+    found = posted(await visitor.open(path))
+    assert (found.name_id, found.relay_state) == (EMAIL, "there")
+
+
 async def test_what_is_recorded(visitor: Traveller, shop: Application, acme: Tenant, ada: Account, pool: Pool) -> None:
     await visitor.sign_in()
     await visitor.sign_on(shop)
