@@ -126,6 +126,8 @@ class Effect(StrEnum):
 
 
 KNOWN: Final = frozenset({Effect.DONE, Effect.UNCHANGED})
+# What an operator has to look after: somebody may have paid and got nothing, or pays twice.
+TROUBLE: Final = frozenset({Effect.DISAGREES, Effect.ORPHANED, Effect.SECOND})
 
 
 async def receive(ports: Ports, event: BillingEvent) -> Effect:

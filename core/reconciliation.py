@@ -7,7 +7,7 @@ of it or it is too old. What the provider says is learnt as if an event had told
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -33,8 +33,10 @@ PUT_BACK: Final = timedelta(seconds=30)
 CHECKOUTS_ASKED_FOR: Final = timedelta(days=3)  # a session at the provider is open for a day at most
 
 
-# What the operator hears of: what was repaired, and people who pay for nothing, or twice.
-TOLD: Final = {Effect.DONE: "changed", Effect.ORPHANED: "orphaned", Effect.SECOND: "second"}
+# What the operator hears of: what was repaired, and people who may pay for nothing, or twice.
+TOLD: Final = {Effect.DONE: "changed", Effect.ORPHANED: "orphaned", Effect.SECOND: "second", Effect.DISAGREES: "disagreed"}
+# Hears of each of those by its name at the provider, and whose it is, if it says so.
+Tell = Callable[[str, UUID | None, Effect], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class OpenCheckouts:
     customer_id: str | None
 
 
-async def reconcile(ports: Ports, holder: UUID) -> Mapping[str, int] | None:
+async def reconcile(ports: Ports, holder: UUID, tell: Tell = lambda *_: None) -> Mapping[str, int] | None:
     """Ask the provider about what is due: how many of what it were, where there were any, and how many of them changed by what it said.
     Where there is none that can be asked, and only its events are received, what was not prolonged ends after its period.
 
@@ -62,7 +64,7 @@ async def reconcile(ports: Ports, holder: UUID) -> Mapping[str, int] | None:
                 if not await tx.leases.take(NAME, holder, now, now + LEASE):
                     return done or None
             try:
-                is_due = await step(ports, done)
+                is_due = await step(ports, done, tell)
                 failures = 0
             except PaymentsFailed:
                 done[FAILED] += 1
@@ -76,14 +78,14 @@ async def reconcile(ports: Ports, holder: UUID) -> Mapping[str, int] | None:
 # away before are due as they were, and whatever takes this process down with it is not asked about again at once.
 
 
-async def _cancellation(ports: Ports, done: Counter[str]) -> bool:
+async def _cancellation(ports: Ports, done: Counter[str], _: Tell) -> bool:
     is_due = await cancellations.work_off(ports)
     if is_due:
         done["cancelled"] += 1
     return is_due
 
 
-async def _subscription(ports: Ports, done: Counter[str]) -> bool:
+async def _subscription(ports: Ports, done: Counter[str], tell: Tell) -> bool:
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
         due = await tx.billing.claim_check(now, now + ASKED_AGAIN)
@@ -97,13 +99,13 @@ async def _subscription(ports: Ports, done: Counter[str]) -> bool:
             await tx.billing.put_back_check(due, now + ASKED_AGAIN, ports.clock.now() + PUT_BACK)
         raise
     if seen is not None:
-        await _learn(ports, seen, done)
+        await _learn(ports, seen, done, tell)
     else:
-        await _unknown(ports, due, done)
+        await _unknown(ports, due, done, tell)
     return True
 
 
-async def _checkouts(ports: Ports, done: Counter[str]) -> bool:
+async def _checkouts(ports: Ports, done: Counter[str], tell: Tell) -> bool:
     """One question for each customer, however many checkouts its people have begun."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
@@ -119,19 +121,21 @@ async def _checkouts(ports: Ports, done: Counter[str]) -> bool:
                 await tx.billing.put_back_checkouts(due.ids, ports.clock.now() + PUT_BACK, now - CHECKOUTS_ASKED_FOR)
             raise
         for seen in found:
-            await _learn(ports, seen, done)
+            await _learn(ports, seen, done, tell)
     return True
 
 
-async def _learn(ports: Ports, seen: Seen, done: Counter[str]) -> None:
+async def _learn(ports: Ports, seen: Seen, done: Counter[str], tell: Tell) -> None:
     async with ports.storage.transaction(by=SYSTEM) as tx:
         # What an event says of the same second may be of a later moment of it, as it is of news of a creation.
         effect = await billing.learn(tx, seen.subscription, seen.at, ports.clock.now(), at_creation=True)
     if effect in TOLD:
         done[TOLD[effect]] += 1
+        meant = seen.subscription.meant
+        tell(seen.subscription.id, None if meant is None else meant.org_id, effect)
 
 
-async def _unknown(ports: Ports, id_: str, done: Counter[str]) -> None:
+async def _unknown(ports: Ports, id_: str, done: Counter[str], tell: Tell) -> None:
     """The provider does not know it any more, or not with this key, or cannot be asked. It lives until its period is over."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
@@ -151,5 +155,7 @@ async def _unknown(ports: Ports, id_: str, done: Counter[str]) -> None:
             period_end=None,  # what is known of it stays
             meant=None,
         )
-        await billing.learn(tx, lapsed, now, now)
+        effect = await billing.learn(tx, lapsed, now, now)
     done["lapsed"] += 1
+    if effect in TOLD:
+        tell(id_, facts.org_id, effect)

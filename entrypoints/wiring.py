@@ -12,6 +12,7 @@ from typing import NoReturn
 import trio
 from pydantic import SecretStr
 
+from actors.billing_reconciler import reconcile
 from actors.key_reader import key_reader
 from actors.listener import listener
 from actors.mailbox import Mailbox
@@ -36,7 +37,7 @@ from adapters.prometheus import CONTENT_TYPE, PrometheusMetrics
 from adapters.providers import HttpProviders, ProviderSettings
 from adapters.saml.documents import XmlDocuments
 from adapters.smtp import Dispatch, FolderTransport, OwnServers, SmtpTransport, parse_sender
-from core import housekeeping, invitations, reconciliation, subscriptions
+from core import housekeeping, invitations, subscriptions
 from core.outbound import Reply
 from core.providers import Provider
 from core.values import new_id
@@ -331,7 +332,7 @@ def start_actors(nursery: trio.Nursery, wired: Wired) -> None:
         "housekeeper": partial(sweeper, ports, housekeeping.sweep, holder, job="housekeeping", period=180.0),
         "invitation_sweeper": partial(sweeper, ports, invitations.sweep, holder, job="invitation_expiry", period=60.0),
         "subscription_sweeper": partial(sweeper, ports, subscriptions.sweep, holder, job="subscription_expiry", period=60.0),
-        "billing_reconciler": partial(sweeper, ports, reconciliation.reconcile, holder, job="billing_reconciliation", period=60.0),
+        "billing_reconciler": partial(sweeper, ports, reconcile, holder, job="billing_reconciliation", period=60.0),
         "metrics_refresher": partial(metrics_refresher, ports, wired.pool),
     }
     for name, actor in actors.items():

@@ -7,7 +7,7 @@ from quart import Blueprint, request
 from quart_schema import validate_response
 
 from core import billing
-from core.billing import Effect
+from core.billing import TROUBLE
 from entrypoints.http.access import signed_by_billing
 from entrypoints.http.bodies import Shown
 from entrypoints.http.context import ports
@@ -16,8 +16,6 @@ from entrypoints.http.openapi import refuses
 routes = Blueprint("billing", __name__)
 log = structlog.get_logger("billing")
 
-# What an operator has to look after: somebody may have paid and got nothing, or pays twice.
-TROUBLE = frozenset({Effect.DISAGREES, Effect.ORPHANED, Effect.SECOND})
 LONGEST_TYPE = 100
 
 

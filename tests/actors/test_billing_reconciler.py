@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 import structlog
 
+from actors import billing_reconciler as actor
 from adapters.payments import HttpPayments
 from adapters.postgres.pool import Pool
 from core import billing, cancellations, reconciliation, subscriptions
@@ -155,6 +156,22 @@ async def test_what_was_read_is_newer_than_what_comes_late(till: Till, provider:
     await reconcile(ports)
     await provider.deliver(till.sent)
     assert await till.status() == "active"
+
+
+async def test_each_that_something_is_learnt_of_is_told_with_whose_it_is(till: Till, provider: FakePayments, ports: Ports) -> None:
+    made = await paid(till, provider, heard=True)
+    for price, effect, level in (("price_silver", "done", "info"), ("price_of_nothing", "disagrees", "warning")):
+        provider.change(made["id"], price=price)
+        till.clock.advance(EVERY)
+        with structlog.testing.capture_logs() as log:
+            done = await actor.reconcile(ports, HOLDER)
+        assert done == {"subscriptions": 1, {"done": "changed", "disagrees": "disagreed"}[effect]: 1}
+        assert [line for line in log if line["event"] == "billing_learnt"] == [
+            {"event": "billing_learnt", "subscription": made["id"], "org_id": str(till.tenant.org), "effect": effect, "log_level": level}
+        ]
+    till.clock.advance(EVERY)
+    assert await actor.reconcile(ports, HOLDER) == {"subscriptions": 1}
+    assert [row[:2] for row in await till.rows()] == [("active", "Silver")]
 
 
 async def test_one_process_does_it(till: Till, provider: FakePayments, ports: Ports) -> None:
