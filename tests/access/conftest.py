@@ -7,11 +7,10 @@ from adapters.providers import HttpProviders
 from core.domains import RECORD_PREFIX, VALUE_PREFIX
 from core.policy import Policy
 from core.providers import Provider
-from entrypoints.http.app import Edge
 from ports import Ports
 from tests.access.state import put_back, state
 from tests.access.world import SLUGS, World, challenge_of, make_world
-from tests.builders import make_edge, make_ports
+from tests.builders import make_ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics, FakeTxtRecords
 from tests.fakes.payments import PaymentsAtHand
 from tests.identities import NOWHERE
@@ -33,12 +32,6 @@ async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: 
         providers=HttpProviders(dict.fromkeys(Provider, NOWHERE), clock),
         payments=PaymentsAtHand(),
     )
-
-
-@pytest.fixture
-def edge() -> Edge:
-    """The payment provider's events are taken."""
-    return make_edge(billing_secrets=("whsec_of_the_world",))
 
 
 @pytest.fixture
