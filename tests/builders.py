@@ -66,8 +66,17 @@ PROFESSIONAL = Tier(UUID(PROFESSIONAL_ID), "professional", "Professional", 10, 1
 
 
 def make_edge(**changes: Any) -> Edge:
-    """Rate limits are off: a test that is about them switches them on."""
-    edge = Edge(base_url=BASE_URL, frontend_url=None, trusted_proxies=(), rate_limit_factor=None, client_rate=20.0, metrics_token=None)
+    """Rate limits are off: a test that is about them switches them on. The payment provider's events are taken, if they are signed with a
+    secret that nobody has."""
+    edge = Edge(
+        base_url=BASE_URL,
+        frontend_url=None,
+        trusted_proxies=(),
+        rate_limit_factor=None,
+        client_rate=20.0,
+        metrics_token=None,
+        billing_secrets=("whsec_nobody_has",),
+    )
     return replace(edge, **changes)
 
 
