@@ -343,20 +343,19 @@ async def test_of_many_who_come_in_meanwhile_none_does_after_the_answer(
 ) -> None:
     browsers = [other_browser(street, app) for _ in range(8)]
     backs = [await browser.leave(**where) for browser, where in zip(browsers, [{}, SHOP, DESK, SHOP] * 2, strict=True)]
-    late: list[Street] = []
+    late = other_browser(street, app)
 
-    async def act(number: int) -> Answer:
+    async def act(number: int) -> int:
         if number < len(browsers):
-            return await browsers[number].visitor.open(backs[number])
+            return (await browsers[number].visitor.open(backs[number])).status
         answer = await linked.unlinks()
-        late.append(other_browser(street, app))
-        await late[0].comes_in()
-        return answer
+        await late.comes_in()
+        return answer.status
 
-    answers = await everyone(len(browsers) + 1, act)
-    assert answers[-1].status == 200
-    assert {answer.status for answer in answers[:-1]} <= {303, 400}
-    assert await late[0].who() not in (None, ada.id)
+    statuses = await everyone(len(browsers) + 1, act)
+    assert statuses.count(200) == 1  # of whoever unlinks; the others are sent on, or come too late
+    assert set(statuses) <= {200, 303, 400}
+    assert await late.who() not in (None, ada.id)
     assert EMAIL not in [row[0] for row in await street.identities()]
 
 
