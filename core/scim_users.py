@@ -304,7 +304,8 @@ async def _settle(ports: Ports, caller: ScimClient, user_id: UUID, new: Wanted, 
     try:
         return await _try(ports, caller, user_id, new, before)
     except (AddressNotManaged, NameTaken, NameKept):
-        if new.active is not False:
+        # A patch that says nothing of it finds somebody inactive who was so before, and is about the name.
+        if new.active is not False or (before is not None and not before["active"]):
             raise
         return await _try(ports, caller, user_id, new, before, keeps_name=True)
 

@@ -541,6 +541,8 @@ async def test_a_name_that_cannot_be_given_keeps_nobody_active(acme: Tenant, dir
     shown = {name: answer.json[name] for name in ("userName", "displayName", "active")}
     assert shown == {"userName": "old@acme.example", "displayName": "Old", "active": False}
     assert (await people(acme, "old@acme.example"))[0][4]
+    renamed = await directory.patch(made["id"], {"op": "replace", "path": "userName", "value": "wanted@acme.example"})
+    assert renamed.status in (403, 409)
     again = await directory.put(made["id"], userName="wanted@acme.example", displayName="New", active=True)
     assert again.status in (403, 409)
 
