@@ -160,7 +160,7 @@ class Person(Caller):
     """A person with a live session; every right is read from the database for this request (security.md J-5).
 
     With `service` it is an application that holds the token, which it got by signing the person in to this service: it may do little with
-    it (security.md J-9).
+    it (security.md J-9). `mfa_missing` is a session from before the person switched the second factor on, in another one.
     """
 
     user_id: UUID
@@ -171,6 +171,7 @@ class Person(Caller):
     organization: OrganizationContext | None = None
     service: ServiceContext | None = None
     impersonator_id: UUID | None = None
+    mfa_missing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +264,7 @@ class Standing:
     acts_in: OrganizationStanding | None = None
     service: ServiceContext | None = None
     uses_service: bool = False
+    mfa_missing: bool = False
 
 
 class NotAMember(Forbidden):
@@ -302,6 +304,10 @@ class NotAPlatformOwner(Forbidden):
 
 class NotWhileImpersonating(Forbidden):
     """This cannot be done while impersonating somebody."""
+
+
+class MfaMissing(Forbidden):
+    """You have switched on two-factor authentication since you signed in here. Sign in again to do this."""
 
 
 class AddressNotVerified(Forbidden):
@@ -352,9 +358,17 @@ def person(claims: Claims, standing: Standing | None, *, address: str | None, ag
         organization=organization,
         service=standing.service,
         impersonator_id=standing.impersonator_id,
+        mfa_missing=standing.mfa_missing,
         address=address,
         agent=agent,
     )
+
+
+def require_mfa(person: Person) -> None:
+    """Whoever has a second factor has shown it, or comes with a device that is trusted, before they are signed in anywhere else
+    (security.md A-10, V-3, X-8). Raises MfaMissing."""
+    if person.mfa_missing:
+        raise MfaMissing
 
 
 def require(standing: OrganizationStanding | None, capability: Capability, *, inactive: bool = False) -> OrganizationContext:

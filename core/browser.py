@@ -29,6 +29,7 @@ async def authenticate(ports: Ports, cookie: str, *, address: str | None, agent:
         email_verified=standing.email_verified_at is not None,
         session_id=session.id,
         is_platform_owner=standing.is_platform_owner,
+        mfa_missing=standing.mfa_missing,
         address=address,
         agent=agent,
         browser=session,

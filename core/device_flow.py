@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from core import devices, guesses, login, oauth
-from core.access import DirectoryForbids, OrganizationStatus, Person, enter
+from core.access import DirectoryForbids, OrganizationStatus, Person, enter, require_mfa
 from core.devices import Client, DeviceType
 from core.errors import ClientInvalid, GrantInvalid, Invalid, NotFound, OrganizationNotActive, refuse
 from core.guesses import Secret
@@ -313,8 +313,10 @@ async def answer(ports: Ports, caller: Person, user_code: str, verdict: Verdict,
     """Approve or deny the request with this user code, once, in a session of the caller's own in which all factors were shown
     (security.md V-3). What it was before is returned.
 
-    Raises what `find` raises, UserCodeUnknown also when somebody else was faster, DirectoryForbids, and SessionEnded.
+    Raises what `find` raises, UserCodeUnknown also when somebody else was faster, MfaMissing, DirectoryForbids, and SessionEnded.
     """
+    if verdict is Verdict.APPROVE:
+        require_mfa(caller)
     waiting = await find(ports, caller, user_code, network)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

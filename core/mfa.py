@@ -179,7 +179,8 @@ async def pending(ports: Ports, caller: Person) -> Setup | None:
 async def verify(ports: Ports, caller: Person, code: str) -> Sequence[str]:
     """Confirm the secret that was set up by one of its codes, from when on the second factor is asked for: the backup codes.
 
-    The code is used up by this (security.md M-1). Device trust and pre-auth tokens end (M-6).
+    The code is used up by this (security.md M-1). Device trust and pre-auth tokens end (M-6). Sessions go on, but only this one signs in
+    elsewhere (X-8).
     Raises SetupCodeMalformed, NotSetUp, AlreadyEnabled, TooManyGuesses, and SetupCodeWrong, which counts as a wrong guess (M-2).
     """
     if not _TIMED_CODE.fullmatch(code):
@@ -202,6 +203,7 @@ async def verify(ports: Ports, caller: Person, code: str) -> Sequence[str]:
         if not await tx.mfa.take_step(account.id, enrolment.setup_at, step):
             raise SetupCodeWrong
         await tx.accounts.set_mfa(account.id, now, now)
+        await tx.sessions.miss_mfa(account.id, but=caller.session_id)
         await tx.mfa.replace_codes(account.id, salt, hashes)
         await tx.devices.distrust(account.id, now)
         await tx.pre_auths.remove_all(account.id)

@@ -301,8 +301,9 @@ async def must_ask(ports: Ports, visitor: Visitor, authorization: Authorization)
 async def issue(ports: Ports, visitor: Visitor, authorization: Authorization, base_url: str) -> str:
     """Where the browser goes with a code, which is good once and for a minute (security.md O-4).
 
-    Raises ServiceNotFound, and what access.enter raises.
+    Raises MfaMissing, ServiceNotFound, and what access.enter raises.
     """
+    access.require_mfa(visitor)
     now, code = ports.clock.now(), new_secret()
     issued = AuthorizationCode(
         service=authorization.context,

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlencode
 from uuid import UUID
 
 from core import events, saml, saml_messages
-from core.access import AddressNotVerified, BrowserSession, OrganizationStatus, Visitor
+from core.access import AddressNotVerified, BrowserSession, OrganizationStatus, Visitor, require_mfa
 from core.errors import Forbidden, Invalid, OrganizationNotActive, SessionEnded, refuse
 from core.login_failures import LoginFailure
 from core.providers import Provider
@@ -179,11 +179,11 @@ async def go_on(
     """What comes of it in this browser, which has this cookie and in which `visitor` is signed in.
 
     A session that is older than the request is not enough where the service asks for a fresh sign-in, nor one that began with an identity
-    provider, unless that was asked for the person anew; where it asks that nobody is
-    bothered, it is told that somebody would have to be: by us, also if that is only to read that they have no access, so that a service
+    provider, unless that was asked for the person anew; and nowhere is one in which the second factor is missing. Where it asks that nobody
+    is bothered, it is told that somebody would have to be: by us, also if that is only to read that they have no access, so that a service
     cannot find out either who has a session here. Exactly one of many at once gets the answer.
 
-    Raises StateUnknown, NotAUser, AddressNotVerified, and what saml.find raises.
+    Raises StateUnknown, MfaMissing, NotAUser, AddressNotVerified, and what saml.find raises.
     """
     now = ports.clock.now()
     async with ports.storage.reading() as read:
@@ -197,7 +197,7 @@ async def go_on(
     try:
         if ticket is not None and compare_digest(sign_on.ticket_hash or b"", digest(ticket)):
             return await _after_login(ports, sign_on, provider, caller)
-        if visitor is not None and (not sign_on.force_authn or _is_fresh(visitor, sign_on)):
+        if visitor is not None and not visitor.mfa_missing and (not sign_on.force_authn or _is_fresh(visitor, sign_on)):
             return await _answer(ports, visitor, provider, sign_on)
     except (SomebodyElse, NotAUser, AddressNotVerified):
         if sign_on.subject is not None:  # whom nobody is who has no name there
@@ -232,6 +232,7 @@ async def _after_login(ports: Ports, sign_on: SignOn, provider: IdentityProvider
         email=standing.email,
         email_verified=standing.email_verified_at is not None,
         session_id=browser.id,
+        mfa_missing=standing.mfa_missing,
         address=caller.address,
         agent=caller.agent,
         browser=browser,
@@ -318,8 +319,9 @@ async def _admit(
     or an end user of the service, whose session lives (decisions, point 178; security.md X-8). They are counted among its users then; a
     member who was none is one until they leave the organization.
 
-    Raises NotAUser, AddressNotVerified, SessionEnded, and what saml.find raises.
+    Raises MfaMissing, NotAUser, AddressNotVerified, SessionEnded, and what saml.find raises.
     """
+    require_mfa(person)
     now = ports.clock.now()
     standing = tx.saml_sign_ons.lock_person(org_id, service_slug, person.user_id, session_id, now)
     enrolled = tx.end_users.enrol_member(org_id, service_slug, person.user_id, now)
@@ -407,7 +409,7 @@ async def _name(tx: Transaction, provider: IdentityProvider, account: Account, n
 
 async def unasked(ports: Ports, caller: Member, service_slug: str, relay_state: str | None) -> Answer:
     """An answer that the service has not asked for, since the caller begins here (decisions, point 177). No browser is known to hold it, so
-    single logout does not reach it. Raises NotAUser, AddressNotVerified, SessionEnded, and what saml.find and check_relay_state raise."""
+    single logout does not reach it. Raises what `_admit` and check_relay_state raise."""
     saml_messages.check_relay_state(relay_state)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

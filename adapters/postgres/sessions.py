@@ -14,7 +14,8 @@ from core.sessions import NOTHING, SOMEBODY, LiveSession, LiveSessions, Presente
 from core.values import Email, Listed
 
 STANDING: Final = """
-    select u.id, u.email, u.email_verified_at, u.is_platform_owner, s.impersonator_id, o.id, o.slug, o.status, m.role"""
+    select u.id, u.email, u.email_verified_at, u.is_platform_owner, s.impersonator_id, o.id, o.slug, o.status, m.role,
+           s.mfa_missing and u.mfa_enabled_at is not null"""
 # Who acts as the person, in what session of theirs; what MAY_IMPERSONATE judges.
 IMPERSONATOR: Final = """
     left join (users i join sessions p on p.user_id = i.id) on p.id = s.impersonator_session_id and i.id = s.impersonator_id"""
@@ -107,11 +108,12 @@ def to_standing(row: Row) -> Standing:
         is_platform_owner=row[3],
         impersonator_id=row[4],
         organization=None if row[5] is None else OrganizationContext(row[5], row[6], OrganizationStatus(row[7]), Role(row[8])),
+        mfa_missing=row[9],
     )
 
 
 def to_standing_in(row: Row) -> Standing:
-    id_, slug, status, role, confirmed = row[9:]
+    id_, slug, status, role, confirmed = row[10:]
     if id_ is None:
         return to_standing(row)
     acts_in = OrganizationStanding(id_, slug, OrganizationStatus(status), None if role is None else Role(role), confirmed)
@@ -200,7 +202,7 @@ class Sessions(Repository):
 
     async def standing_of_browser(self, browser_hash: bytes, now: datetime) -> tuple[BrowserSession, Standing] | None:
         return await self._one(
-            lambda row: (BrowserSession(*row[9:]), to_standing(row)),
+            lambda row: (BrowserSession(*row[10:]), to_standing(row)),
             STANDING_OF_BROWSER,
             browser_hash=browser_hash,
             org_id=None,
@@ -362,6 +364,15 @@ class Sessions(Repository):
             user_id=user_id,
             kept=kept,
             now=now,
+        )
+
+    async def miss_mfa(self, user_id: UUID, but: UUID) -> None:
+        await self._run(
+            """
+            update sessions set mfa_missing = id <> %(but)s
+            where user_id = %(user_id)s and ended_at is null and service_id is null and mfa_missing <> (id <> %(but)s)""",
+            user_id=user_id,
+            but=but,
         )
 
     async def end_impersonations(self, user_id: UUID, now: datetime) -> None:

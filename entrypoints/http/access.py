@@ -100,7 +100,7 @@ def _guard(view: View, access: Access, enter: Enter) -> View:
         except SessionEnded:
             if access.security != "cookie":
                 raise
-            return _to_sign_in()  # it ended meanwhile
+            return to_sign_in()  # it ended meanwhile
 
     # Keyed by the function itself: `functools.wraps` copies attributes outward, so a mere mark would also show on whatever
     # another decorator wrapped around this one.
@@ -147,11 +147,11 @@ async def _as_pre_auth(_: Access) -> None:
 async def _as_browser(_: Access) -> Response | None:
     cookie = session_cookie()
     if cookie is None:
-        return _to_sign_in()
+        return to_sign_in()
     try:
         found = await browser.authenticate(ports(), cookie, address=exchange().address, agent=agent())
     except SessionEnded:
-        return _to_sign_in()
+        return to_sign_in()
     exchange().caller = str(found.user_id)
     g.caller = found
     return None
@@ -164,7 +164,7 @@ async def _as_person_or_browser(access: Access) -> None:
         raise NotSignedIn
 
 
-def _to_sign_in() -> Response:
+def to_sign_in() -> Response:
     """Whoever is not signed in does that first, and comes back; a form that was sent meanwhile is not sent again."""
     query = request.query_string.decode("ascii", "replace")
     wanted = (f"{request.path}?{query}" if query else request.path) if request.method in ("GET", "HEAD") else ACCOUNT

@@ -18,7 +18,7 @@ from core.oauth import AuthorizationRequest
 from core.oauth import identify as identify_application
 from core.words import moment
 from entrypoints.http import cookies
-from entrypoints.http.access import anyone, page_session, person_or_browser
+from entrypoints.http.access import anyone, page_session, person_or_browser, to_sign_in
 from entrypoints.http.bodies import Body, Shown, Text
 from entrypoints.http.client_address import limit_key
 from entrypoints.http.context import caller, exchange, page_response, ports, served, signed_in
@@ -118,6 +118,8 @@ class ActionUnknown(Invalid):
 async def verify_page() -> Response:
     """The page on which a device is signed in; `user_code` is the code to fill in, which approves nothing by itself."""
     typed = request.args.get("user_code", "")[: device_flow.LONGEST]
+    if signed_in().mfa_missing:
+        return to_sign_in()
     return _page("device.html", signed_in(), user_code=device_flow.shown(typed), problem=None)
 
 

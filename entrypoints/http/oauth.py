@@ -26,7 +26,7 @@ from entrypoints.http.forms import parameters, read_form
 from entrypoints.http.limits import admit, admit_client, admit_poll
 from entrypoints.http.openapi import describes, describes_page, refuses, speaks_oauth, takes
 from entrypoints.http.pages import render
-from entrypoints.http.sign_in import form_targets, redirect, visitor
+from entrypoints.http.sign_in import form_targets, redirect, visitor_with_mfa
 
 routes = Blueprint("oauth", __name__)
 
@@ -113,7 +113,7 @@ async def authorize() -> Response:
         if provider not in frozenset(Provider):
             raise ProviderUnknown
         return redirect(f"/auth/{provider}?{authorization.wanted.query}")
-    me = await visitor()
+    me = await visitor_with_mfa()
     if me is None:
         return _to_sign_in(authorization)
     if authorization.redirect_uri is None:
@@ -142,7 +142,7 @@ async def answer() -> Response:
     if "form_token" not in form:  # RFC 6749 section 3.1 leaves it open whether there is a POST for applications, too
         raise NotOurPage
     authorization = await _asked()
-    me = await visitor()
+    me = await visitor_with_mfa()
     if me is None or authorization.redirect_uri is None:
         return _to_sign_in(authorization)
     browser.check_form_token(cookies.session_cookie() or "", form.get("form_token", ""))

@@ -76,6 +76,12 @@ async def visitor() -> Visitor | None:
         return None
 
 
+async def visitor_with_mfa() -> Visitor | None:
+    """The same, for signing in elsewhere: not whoever has switched a second factor on since, and has not shown it here."""
+    found = await visitor()
+    return None if found is None or found.mfa_missing else found
+
+
 def form_targets(redirect_uri: str | None) -> str:
     """Where the forms of a page may lead, as its policy says it. Browsers hold the policy against where an answer sends them on to as well,
     which is an application's redirect URI in the end."""
@@ -119,7 +125,7 @@ async def read_own_form() -> dict[str, str]:
 async def sign_in_page() -> Response:
     """The page to sign in on; `next` is a path of ours to go to afterwards."""
     after = safe_next(request.args.get("next", ACCOUNT))
-    if await visitor() is not None:
+    if await visitor_with_mfa() is not None:
         return redirect(after)
     return await sign_in_form(after)
 

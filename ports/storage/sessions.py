@@ -78,6 +78,10 @@ class Sessions(SessionsRead, Protocol):
 
     async def end_others(self, user_id: UUID, kept: UUID, now: datetime) -> None: ...
 
+    async def miss_mfa(self, user_id: UUID, but: UUID) -> None:
+        """The locked account's second factor was switched on in the session `but`: the person's own others miss it from now on."""
+        ...
+
     async def end_impersonations(self, user_id: UUID, now: datetime) -> None:
         """End the sessions in which the person acts as somebody else, or somebody else as the person."""
         ...
