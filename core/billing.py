@@ -387,7 +387,8 @@ async def _notify(tx: Transaction, id_: str, kind: MailKind, now: datetime, *, l
 async def _write_to(tx: Transaction, subscription: Subscription, kind: MailKind, now: datetime, *, link: str | None = None) -> None:
     account = await tx.accounts.by_id(subscription.user_id)
     if account is not None and account.is_usable:
-        await tx.mails.queue(new_mail(kind, account.email, now, token=link, org_id=subscription.org_id))
+        mail = new_mail(kind, account.email, now, token=link, org_id=subscription.org_id, subscription_id=subscription.id)
+        await tx.mails.queue(mail)
 
 
 # Customers

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from core.branding import Design
     from core.invitations import Offer
     from core.smtp import MailServer
+    from core.subscriptions import Purchase
     from ports import Ports
     from ports.outside import Letter
     from ports.storage import Transaction
@@ -78,6 +79,8 @@ class Mail:
     token: str | None = field(default=None, repr=False)
     token_at: datetime | None = None  # when the token was prepared, or it was let through, which counts against the limit of its recipient
     org_id: UUID | None = None  # the organization that it speaks for, or whose design alone it has: its kind tells (E-1)
+    subscription_id: UUID | None = None  # of that organization, if it is about one
+    purchase: Purchase | None = None  # what a prepared mail says of that
     offer: Offer | None = None  # what a prepared invitation invites to
     server: MailServer | None = None  # the organization's own, which a prepared mail goes through; None is the platform's
     design: Design | None = None  # how a prepared mail looks, if not like one of the platform's own
@@ -117,9 +120,19 @@ MAX_LOST_CLAIMS = 10
 TOO_LATE = "its link expired before it could be sent"
 
 
-def new_mail(kind: MailKind, address: Email, now: datetime, *, token: str | None = None, org_id: UUID | None = None) -> Mail:
+def new_mail(
+    kind: MailKind,
+    address: Email,
+    now: datetime,
+    *,
+    token: str | None = None,
+    org_id: UUID | None = None,
+    subscription_id: UUID | None = None,
+) -> Mail:
     """A mail that is due at once; with its token, if that exists already."""
-    return Mail(id=new_id(), kind=kind, address=address, created_at=now, due_at=now, token=token, org_id=org_id)
+    return Mail(
+        id=new_id(), kind=kind, address=address, created_at=now, due_at=now, token=token, org_id=org_id, subscription_id=subscription_id
+    )
 
 
 def backoff(attempts: int, spread: float) -> timedelta:
@@ -166,6 +179,8 @@ async def _prepared(ports: Ports, tx: Transaction, mail: Mail, now: datetime) ->
             return await _invitation(ports, tx, mail, now)
         case MailKind.EMAIL_CHANGED:
             return mail if await _let_through(ports, tx, mail, FAREWELLS, now) else Ended(Outcome.DROPPED)
+        case MailKind.TRIAL_ENDS | MailKind.PAYMENT_ACTION:
+            return await _about_subscription(tx, mail)
         case _:  # a notice has nothing of ours to open
             return mail
     if mail.token is None:
@@ -213,6 +228,14 @@ async def _invitation(ports: Ports, tx: Transaction, mail: Mail, now: datetime) 
         expired = offer is not None and offer.invitation.expires_at <= now
         return Ended(Outcome.GIVEN_UP, TOO_LATE) if expired else Ended(Outcome.DROPPED)
     return replace(mail, offer=offer) if await _let_through(ports, tx, mail, INVITATIONS, now) else Ended(Outcome.DROPPED)
+
+
+async def _about_subscription(tx: Transaction, mail: Mail) -> Mail | Ended:
+    """`mail` with what it is about, while that is not over; as it is, if an earlier release has queued it, which did not say."""
+    if mail.org_id is None or mail.subscription_id is None:
+        return mail
+    purchase = await tx.subscriptions.purchase(mail.org_id, mail.subscription_id)
+    return Ended(Outcome.DROPPED) if purchase is None else replace(mail, purchase=purchase)
 
 
 async def _let_through(ports: Ports, tx: Transaction, mail: Mail, kinds: Collection[MailKind], now: datetime) -> bool:

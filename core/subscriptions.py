@@ -109,6 +109,14 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True)
+class Purchase:
+    """What a subscription is to, by name."""
+
+    plan: str
+    service: str
+
+
+@dataclass(frozen=True, slots=True)
 class Entitlement:
     """What a person has of a service: by the subscription, or, without one, by the service's Free plan if there is one (point 37)."""
 

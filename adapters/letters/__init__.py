@@ -84,6 +84,8 @@ class Letters:
             words["link"] = self._link(mail)
         if mail.kind is MailKind.PAYMENT_ACTION:
             words["link"] = mail.token
+        if mail.kind in (MailKind.TRIAL_ENDS, MailKind.PAYMENT_ACTION):
+            words["purchase"] = mail.purchase
         if mail.kind in self._lifetimes:
             words["lifetime"] = spoken(self._lifetimes[mail.kind])
         if mail.kind is MailKind.WELCOME:

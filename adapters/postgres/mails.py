@@ -43,6 +43,7 @@ class Mails(SealingRepository):
             due_at=row[7],
             token_at=row[8],
             org_id=row[9],
+            subscription_id=row[10],
         )
 
     def _token(self, mail_id: UUID, sealed: bytes | None) -> str | None:
@@ -68,8 +69,9 @@ class Mails(SealingRepository):
         await self._write(
             f"""
             with queued as (
-                insert into mails (id, kind, address, token, created_at, due_at, org_id)
-                values (%(id)s, %(kind)s, %(address)s, %(token)s, %(created_at)s, {due_at}, %(org_id)s)
+                insert into mails (id, kind, address, token, created_at, due_at, org_id, subscription_id)
+                values (%(id)s, %(kind)s, %(address)s, %(token)s, %(created_at)s, {due_at}, %(org_id)s,
+                        %(subscription_id)s)
                 returning id)
             select pg_notify('mails', '') from queued""",
             **parameters,
@@ -80,6 +82,7 @@ class Mails(SealingRepository):
             created_at=mail.created_at,
             due_at=mail.due_at,
             org_id=mail.org_id,
+            subscription_id=mail.subscription_id,
         )
 
     async def withdraw(self, kind: MailKind, address: Email, org_id: UUID, now: datetime) -> None:
@@ -108,8 +111,10 @@ class Mails(SealingRepository):
             claimed as (
                 update mails m set claims = m.claims + 1, due_at = %(lease_until)s
                 from due where m.id = due.id
-                returning m.id, m.kind, m.address, m.token, m.claims, m.attempts, m.created_at, m.due_at, m.token_at, m.org_id)
-            select id, kind, address, token, claims, attempts, created_at, due_at, token_at, org_id from claimed order by created_at""",
+                returning m.id, m.kind, m.address, m.token, m.claims, m.attempts, m.created_at, m.due_at, m.token_at, m.org_id,
+                          m.subscription_id)
+            select id, kind, address, token, claims, attempts, created_at, due_at, token_at, org_id, subscription_id
+            from claimed order by created_at""",
             now=now,
             lease_until=lease_until,
             limit=limit,

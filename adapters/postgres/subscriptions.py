@@ -7,7 +7,7 @@ from uuid import UUID
 
 from adapters.postgres.statements import Repository, Row
 from core.services import FREE
-from core.subscriptions import AlreadySubscribed, Entitlement, SubscribedPlan, Subscription, SubscriptionStatus
+from core.subscriptions import AlreadySubscribed, Entitlement, Purchase, SubscribedPlan, Subscription, SubscriptionStatus
 from core.values import Listed
 
 # What counts is the time, not whether somebody has marked it already; a payment provider says itself when one is over.
@@ -124,6 +124,16 @@ class Subscriptions(Repository):
 
     async def plan(self, plan_id: UUID) -> SubscribedPlan | None:
         return await self._one(to_plan, f"select {PLAN} from plans p where p.id = %(plan_id)s", plan_id=plan_id)
+
+    async def purchase(self, org_id: UUID, subscription_id: UUID) -> Purchase | None:
+        return await self._one(
+            lambda row: Purchase(plan=row[0], service=row[1]),
+            """
+            select p.name, v.name from subscriptions s join plans p on p.id = s.plan_id join services v on v.id = s.service_id
+            where s.org_id = %(org_id)s and s.id = %(subscription_id)s and s.status in ('active', 'past_due')""",
+            org_id=org_id,
+            subscription_id=subscription_id,
+        )
 
     async def page(
         self, org_id: UUID, service_id: UUID, status: SubscriptionStatus | None, limit: int, offset: int, now: datetime

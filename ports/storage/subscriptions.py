@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.subscriptions import Entitlement, SubscribedPlan, Subscription, SubscriptionStatus
+from core.subscriptions import Entitlement, Purchase, SubscribedPlan, Subscription, SubscriptionStatus
 from core.values import Listed
 
 
@@ -22,6 +22,10 @@ class SubscriptionsRead(Protocol):
 
     async def plan(self, plan_id: UUID) -> SubscribedPlan | None:
         """The plan with this id, whatever service it is of, removed or not."""
+        ...
+
+    async def purchase(self, org_id: UUID, subscription_id: UUID) -> Purchase | None:
+        """What this one is to; None where it is not live any more."""
         ...
 
     async def page(

@@ -20,6 +20,7 @@ from core.invitations import Invitation, InvitationStatus, Offer
 from core.mails import Mail, MailKind
 from core.payments import LONGEST_PAGE
 from core.policy import Policy
+from core.subscriptions import Purchase
 from core.values import Email
 from ports.outside import Letter
 
@@ -164,6 +165,15 @@ def test_a_payment_is_completed_on_the_page_of_the_provider_where_it_is_known() 
         assert "Open the application that you subscribed to" in words(other)
     longest = LETTERS.compose(replace(MAIL, kind=MailKind.PAYMENT_ACTION, token=f"{INVOICE}{'x' * (LONGEST_PAGE - len(INVOICE))}"))
     assert max(map(len, (longest.text + longest.html).splitlines())) <= 998
+
+
+@pytest.mark.parametrize("kind", [MailKind.TRIAL_ENDS, MailKind.PAYMENT_ACTION])
+def test_what_somebody_has_bought_is_named_where_it_is_known(kind: MailKind) -> None:
+    letter = LETTERS.compose(replace(MAIL, kind=kind, token=None, purchase=Purchase(plan="Gold & <More>", service="Shop")))
+    without = LETTERS.compose(replace(MAIL, kind=kind, token=None))
+    for part, other in ((letter.text, without.text), (Page(letter.html).shown, Page(without.html).shown)):
+        assert f"subscription of {MAIL.address} to the plan Gold & <More> of Shop" in words(part)
+        assert "the plan" not in words(other)
 
 
 # What a notice of the second factor is about, and what follows from it (security.md M-6).

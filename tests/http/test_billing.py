@@ -581,8 +581,8 @@ async def test_whoever_has_a_trial_is_told_that_it_ends(till: Till, ports: Ports
     await deliver(ports)
     [letter] = sent.letters
     assert (letter.to, "trial" in letter.subject) == (till.tenant.people["member"].email, True)
-    assert "Acme" in letter.text
     for said in (letter.text, letter.html):
+        assert "to the plan Gold of Shop at Acme" in said
         assert "Unless it was cancelled" in said
         assert "those who run the application" in said
 
@@ -594,6 +594,7 @@ async def test_whoever_must_complete_a_payment_is_told(till: Till, ports: Ports,
     await deliver(ports)
     [letter] = sent.letters
     assert (letter.to, "payment" in letter.subject) == (till.tenant.people["member"].email, True)
+    assert "to the plan Gold of Shop at Acme" in letter.text
     assert await till.status() == "active"
 
 
@@ -724,6 +725,15 @@ async def test_nobody_is_written_to_about_what_is_over_or_nobodys(till: Till, po
         await till.tell("invoice.payment_action_required", invoice(id_), till.now + 1)
     await deliver(ports)
     assert sent.letters == []
+
+
+async def test_nor_about_what_has_ended_before_the_mail_went_out(till: Till, ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+    await till.tell(CREATED, till.subscription())
+    await till.tell("invoice.payment_action_required", invoice("sub_1"), till.now + 1)
+    await till.tell(DELETED, till.subscription(status="canceled"), till.now + 2)
+    await deliver(ports)
+    assert sent.letters == []
+    assert await run_sql(pool, "select outcome from mails") == [("dropped",)]
 
 
 # Customers and how they pay
