@@ -65,7 +65,7 @@ class HttpPayments:
 
     async def create_customer(self, org_id: UUID, name: str, key: UUID) -> str:
         async with self._conversation() as talk:
-            # The same for the same key, or the provider takes it for a mistake; then there is another key for the next time.
+            # The same for the same key, or the provider takes it for a mistake, and then there is to be another key: a name may change.
             made = await talk.make("customers", {"name": name, "metadata[org_id]": str(org_id)}, f"customer-{key}")
             return payments.name(made) or _fail("it made a customer without a name")
 
@@ -181,15 +181,19 @@ class _Conversation:
             made = await self.ask("POST", path, fields=fields, key=key)
             if made.status == 200:
                 return made.body
-            error = made.body.get("error")
-            if isinstance(error, dict) and (error.get("code"), error.get("param")) == ("resource_missing", "customer"):
+            found = made.body.get("error")
+            error = found if isinstance(found, dict) else {}
+            if (error.get("code"), error.get("param")) == ("resource_missing", "customer"):
                 raise CustomerGone("the customer is not there any more")
-            if made.status == 500:  # which it gives to this key from now on; others are of what stands before it
+            if made.status in (409, 429):  # the same is on its way, or there is too much on the way
+                await trio.sleep(PAUSE)
+                continue
+            # What it gives to this key from now on: its own failure, others being of what stands before it; or that something else was
+            # asked for with it before.
+            if made.status == 500 or error.get("type") == "idempotency_error":
                 log.warning("payments_failed", reason=made.told)
                 raise ProviderFailed(made.told)
-            if made.status not in (409, 429):  # the same is on its way, or there is too much on the way
-                _fail(made.told)
-            await trio.sleep(PAUSE)
+            _fail(made.told)
 
     async def get(
         self, path: str, query: Mapping[str, str], *, one: str | None = None, longest: int = LONGEST_ANSWER

@@ -251,6 +251,18 @@ async def test_a_customer_whose_making_was_not_heard_of_is_not_made_again(till: 
     assert len(provider.customers) == 1
 
 
+async def test_an_organization_that_was_renamed_before_that_was_heard_of_gets_another_customer(till: Till, provider: FakePayments) -> None:
+    """Since the provider takes something else with the same key for a mistake, for a day."""
+    provider.lost.add("customers")
+    assert refused(await till.begin()) == OFF
+    provider.lost.clear()
+    await run_sql(till.tenant.pool, "update organizations set name = 'Apex'")
+    assert refused(await till.begin()) == OFF
+    await begun(till)
+    await begun(till)
+    assert [customer["name"] for customer in provider.customers.values()] == ["Acme", "Apex"]
+
+
 async def test_a_customer_that_is_not_there_any_more_is_made_anew(till: Till, provider: FakePayments) -> None:
     await begun(till)
     provider.customers.clear()
