@@ -294,8 +294,8 @@ async def _change(tx: Transaction, old: Facts, new: Facts, found: ProviderSubscr
         return Effect.DISAGREES
     new = replace(new, waits_for=None)
     before, implied = old.implied, new.implied
-    # Where nothing new follows, what an API key has made of it stays.
-    if implied is None or implied == before or await _is_ended_here(tx, current):
+    # Where nothing new follows, what an API key has made of it stays; and nothing follows what is final.
+    if implied is None or implied == before or old.ended or await _is_ended_here(tx, current):
         await tx.billing.keep_facts(new, now, check_at=next_check(new, now))
         return Effect.UNCHANGED
     changed, is_known = replace(current, status=implied.status), True
