@@ -87,8 +87,9 @@ async def _cancellation(ports: Ports, done: Counter[str], _: Tell) -> bool:
 
 async def _subscription(ports: Ports, done: Counter[str], tell: Tell) -> bool:
     now = ports.clock.now()
+    until = now + ASKED_AGAIN
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        due = await tx.billing.claim_check(now, now + ASKED_AGAIN)
+        due = await tx.billing.claim_check(now, until)
     if due is None:
         return False
     done["subscriptions"] += 1
@@ -96,12 +97,13 @@ async def _subscription(ports: Ports, done: Counter[str], tell: Tell) -> bool:
         seen = await ports.payments.subscription(due) if ports.payments.is_on else None
     except PaymentsFailed:
         async with ports.storage.transaction(by=SYSTEM) as tx:
-            await tx.billing.put_back_check(due, now + ASKED_AGAIN, ports.clock.now() + PUT_BACK)
+            await tx.billing.put_back_check(due, until, ports.clock.now() + PUT_BACK)
         raise
-    if seen is not None:
-        await _learn(ports, seen, done, tell)
-    else:
+    if seen is None:
         await _unknown(ports, due, done, tell)
+    elif await _learn(ports, seen, done, tell) is Effect.DISAGREES:
+        async with ports.storage.transaction(by=SYSTEM) as tx:  # told of once a day, until somebody has looked after it
+            await tx.billing.put_back_check(due, until, now + EVERY)
     return True
 
 
@@ -125,7 +127,7 @@ async def _checkouts(ports: Ports, done: Counter[str], tell: Tell) -> bool:
     return True
 
 
-async def _learn(ports: Ports, seen: Seen, done: Counter[str], tell: Tell) -> None:
+async def _learn(ports: Ports, seen: Seen, done: Counter[str], tell: Tell) -> Effect:
     async with ports.storage.transaction(by=SYSTEM) as tx:
         # What an event says of the same second may be of a later moment of it, as it is of news of a creation.
         effect = await billing.learn(tx, seen.subscription, seen.at, ports.clock.now(), at_creation=True)
@@ -133,6 +135,7 @@ async def _learn(ports: Ports, seen: Seen, done: Counter[str], tell: Tell) -> No
         done[TOLD[effect]] += 1
         meant = seen.subscription.meant
         tell(seen.subscription.id, None if meant is None else meant.org_id, effect)
+    return effect
 
 
 async def _unknown(ports: Ports, id_: str, done: Counter[str], tell: Tell) -> None:

@@ -174,6 +174,16 @@ async def test_each_that_something_is_learnt_of_is_told_with_whose_it_is(till: T
     assert [row[:2] for row in await till.rows()] == [("active", "Silver")]
 
 
+async def test_what_does_not_agree_with_what_is_stored_is_told_of_once_a_day(till: Till, provider: FakePayments, ports: Ports) -> None:
+    made = await paid(till, provider, heard=True)
+    provider.subscriptions[made["id"]]["metadata"] = till.metadata(user_id=till.tenant.id("owner"))
+    told = []
+    for _ in range(3 * 24):
+        till.clock.advance(timedelta(hours=1))
+        told.append((await reconcile(ports)).get("disagreed", 0))
+    assert sum(told) == 3
+
+
 async def test_one_process_does_it(till: Till, provider: FakePayments, ports: Ports) -> None:
     await reconcile(ports)
     assert await reconciliation.reconcile(ports, new_id()) is None
