@@ -181,7 +181,7 @@ async def _attach(tx: Transaction, facts: Facts, found: ProviderSubscription, no
         # Whoever changes it at the provider may take that away; what came of a checkout of ours is known all the same.
         found = replace(found, meant=await tx.billing.bought(facts.id))
     if found.meant is None:
-        await tx.billing.keep_facts(facts, now, check_at=KEEP)
+        await tx.billing.keep_facts(facts, now, check_at=None)
         return Effect.NOT_OURS
     facts = replace(facts, waits_for=None)
     plan = await _agreed(tx, found.meant, found)

@@ -289,6 +289,26 @@ async def test_one_takes_the_place_of_the_organizations_own_when_that_ends(
         provider.events.clear()
 
 
+async def test_one_of_which_nobody_says_any_more_whose_it_is_is_asked_about_no_more_until_the_other_ends(
+    till: Till, provider: FakePayments, ports: Ports, pool: Pool
+) -> None:
+    _, second = await a_second_one(till, provider, pool)
+    await run_sql(pool, "delete from billing_checkouts")  # which go after some time
+    provider.subscriptions[second["id"]]["metadata"] = {}
+
+    async def asked() -> int:
+        provider.asked.clear()
+        for _ in range(24):
+            till.clock.advance(timedelta(hours=1))
+            await reconcile(ports)
+        return [path for _, path, _ in provider.asked].count(f"subscriptions/{second['id']}")
+
+    assert [await asked() for _ in range(3)] == [1, 0, 0]
+    assert (await till.by_key("DELETE")).status == 204
+    assert [await asked() for _ in range(2)] == [1, 0]
+    assert await till.status() == "cancelled"
+
+
 async def test_one_of_which_no_customer_is_known_takes_the_place_as_well(
     till: Till, provider: FakePayments, ports: Ports, pool: Pool
 ) -> None:
