@@ -188,12 +188,10 @@ async def _attach(tx: Transaction, facts: Facts, found: ProviderSubscription, no
         return await _end_orphaned(tx, facts, meant, now) if plan is Effect.ORPHANED else plan
     implied = facts.implied
     assert implied is not None, "there is an object"
-    whose = (meant.org_id, meant.service_id, meant.user_id)
-    await subscriptions.mark_run_out(tx, *whose, now)
-    current = await tx.subscriptions.lock_of_user(*whose, now)
-    if implied.status.is_live and current is not None and current.status.is_live:
+    other = await _live_one(tx, meant, now) if implied.status.is_live else None
+    if other is not None:
         # Asked about as soon as that other one has ended, and until then once a day, as all that is paid for.
-        await tx.billing.keep_facts(replace(facts, waits_for=current.id), now, check_at=now + payments.EVERY)
+        await tx.billing.keep_facts(replace(facts, waits_for=other.id), now, check_at=now + payments.EVERY)
         return Effect.SECOND
     subscription = Subscription(
         id=new_id(),
@@ -210,7 +208,7 @@ async def _attach(tx: Transaction, facts: Facts, found: ProviderSubscription, no
     tx.record(events.subscription_created(subscription))
     ours = facts.as_of(subscription.org_id)
     await tx.billing.keep_facts(ours, now, check_at=next_check(ours, now))
-    await tx.billing.checkout_done(subscription, facts.id)
+    await tx.billing.checkout_done(subscription)
     if facts.waits_for_action:
         await _write_to(tx, subscription, MailKind.PAYMENT_ACTION, now, link=facts.action_page)
     return Effect.DONE
@@ -264,6 +262,14 @@ async def _plan(tx: Transaction, whose: Meant | Subscription, price_id: str | No
     return await tx.billing.plan_of_price(whose.org_id, whose.service_id, price_id, current.id)
 
 
+async def _live_one(tx: Transaction, whose: Meant | Subscription, now: datetime) -> Subscription | None:
+    """The one of this person to this service that is live, locked, if there is one."""
+    of_user = (whose.org_id, whose.service_id, whose.user_id)
+    await subscriptions.mark_run_out(tx, *of_user, now)
+    found = await tx.subscriptions.lock_of_user(*of_user, now)
+    return found if found is not None and found.status.is_live else None
+
+
 async def _change(tx: Transaction, old: Facts, new: Facts, found: ProviderSubscription | None, now: datetime) -> Effect:
     """What follows for a subscription of ours from what is new; `found` is what the event itself says."""
     assert new.org_id is not None, "it has come to be one of ours"
@@ -288,14 +294,11 @@ async def _change(tx: Transaction, old: Facts, new: Facts, found: ProviderSubscr
     if before is None or implied.price_id != before.price_id:
         plan = await _plan(tx, current, implied.price_id, current.plan)
         changed, is_known = replace(changed, plan=plan or current.plan), plan is not None
-    if changed.status.is_live and not current.status.is_live:
-        whose = (current.org_id, current.service_id, current.user_id)
-        await subscriptions.mark_run_out(tx, *whose, now)
-        other = await tx.subscriptions.lock_of_user(*whose, now)
-        if other is not None and other.id != current.id and other.status.is_live:
-            # As if nothing had been heard, so that it follows when that other one has ended, and the provider is asked again.
-            await tx.billing.keep_facts(replace(old, waits_for=other.id), now, check_at=now + payments.EVERY)
-            return Effect.SECOND
+    other = await _live_one(tx, current, now) if changed.status.is_live and not current.status.is_live else None
+    if other is not None:
+        # As if nothing had been heard, so that it follows when that other one has ended, and the provider is asked again.
+        await tx.billing.keep_facts(replace(old, waits_for=other.id), now, check_at=now + payments.EVERY)
+        return Effect.SECOND
     await tx.billing.keep_facts(new, now, check_at=next_check(new, now))
     if changed != current:
         await tx.subscriptions.save(changed, now)
