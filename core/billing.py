@@ -282,7 +282,8 @@ async def _change(tx: Transaction, old: Facts, new: Facts, found: ProviderSubscr
         return Effect.NOT_OURS if is_over else Effect.DISAGREES
     if found is not None and not await _is_of(tx, current, old, found):
         return Effect.DISAGREES
-    new = replace(new, waits_for=None)
+    if new.object_at != old.object_at:
+        new = replace(new, waits_for=None)  # found out anew; what says nothing of how it is leaves it waiting
     before, implied = old.implied, new.implied
     # Where nothing new follows, what an API key has made of it stays; and nothing follows what is final.
     if implied is None or implied == before or old.ended or await _is_ended_here(tx, current):
@@ -353,7 +354,7 @@ async def _invoice(tx: Transaction, event: BillingEvent, now: datetime) -> Effec
         case _:
             new = old.with_action(event.created, page) if waits else old
     if old.org_id is None:
-        await tx.billing.keep_facts(new, now, check_at=KEEP)
+        await tx.billing.keep_facts(new, now, check_at=next_check(new, now) or KEEP)
         return Effect.NOT_OURS
     effect = await _change(tx, old, new, None, now)
     if effect in KNOWN and waits and new.needs_action_of(event.created):

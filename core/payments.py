@@ -388,7 +388,12 @@ SOON: Final = timedelta(minutes=5)  # after something that has more coming
 
 
 def next_check(facts: Facts, now: datetime) -> datetime | None:
-    """When to ask the provider about it unless something is heard of it before; None for what is over, or is none of ours."""
+    """When to ask the provider about it unless something is heard of it before; None for what is over, or is none of ours.
+
+    The one that it waits for may have ended just now, when what was heard of it said nothing of how it is.
+    """
+    if facts.waits_for is not None:
+        return now + SOON
     implied = facts.implied
     if facts.org_id is None or (implied is not None and not implied.status.is_live):
         return None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 import structlog
+import trio
 
 from actors import billing_reconciler as actor
 from adapters.payments import HttpPayments
@@ -17,10 +18,10 @@ from core.payments import AFTER_PERIOD, EVERY, SOON, UNHEARD, read_subscription
 from core.values import new_id, rfc3339
 from entrypoints.http.app import create_app
 from ports import Ports
-from tests.builders import Api, make_edge, make_ports, run_sql
+from tests.builders import Api, everyone, make_edge, make_ports, run_sql
 from tests.fakes.http_server import Answer
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
-from tests.fakes.payments import MONTH, SECRET, FakePayments, Object, invoice
+from tests.fakes.payments import MONTH, SECRET, FakePayments, Object, event, invoice
 from tests.http.billing import Till, open_till
 from tests.services import add_subscription
 from tests.tenants import Tenants
@@ -328,7 +329,11 @@ async def test_one_of_which_no_customer_is_known_takes_the_place_as_well(till: T
     assert sorted(row[0] for row in await till.rows()) == ["active", "cancelled"]
 
 
-async def test_one_that_came_to_life_beside_another_is_asked_about_when_that_ends(till: Till, provider: FakePayments, ports: Ports) -> None:
+@pytest.mark.parametrize("is_paid", [False, True])
+async def test_one_that_came_to_life_beside_another_is_asked_about_when_that_ends(
+    till: Till, provider: FakePayments, ports: Ports, *, is_paid: bool
+) -> None:
+    """Also when something is heard of it meanwhile that says nothing of how it is."""
     made = await paid(till, provider, heard=True)
     provider.change(made["id"], status="incomplete_expired")
     await provider.deliver(till.sent)
@@ -337,11 +342,30 @@ async def test_one_that_came_to_life_beside_another_is_asked_about_when_that_end
     till.clock.advance(timedelta(seconds=1))
     await till.tell("customer.subscription.updated", provider.subscriptions[made["id"]])
     provider.events.clear()
+    if is_paid:
+        await till.tell("invoice.paid", invoice(made["id"], till.ends, customer=made["customer"]))
     assert await alive(till) == [other["id"]]
     till.clock.advance(timedelta(seconds=1))
     assert (await till.by_key("DELETE")).status == 204
     await reconcile(ports)
     assert await alive(till) == [made["id"]]
+
+
+async def test_one_of_which_something_is_heard_in_the_moment_when_the_other_ends_is_asked_about_soon(
+    till: Till, provider: FakePayments, ports: Ports, pool: Pool
+) -> None:
+    _, second = await a_second_one(till, provider)
+    await run_sql(pool, "update billing_checkouts set check_at = null")  # as after some days
+    till.clock.advance(SOON)
+    await reconcile(ports)
+    bill = billing.read_event(event("invoice.paid", invoice(second["id"], till.ends, customer=second["customer"]), till.now))
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await billing.HANDLED[bill.type](tx, bill, till.clock.now())
+        with trio.fail_after(5):
+            await everyone(1, lambda _: till.by_key("DELETE"))
+    till.clock.advance(SOON)
+    await reconcile(ports)
+    assert await alive(till) == [second["id"]]
 
 
 # What an API key does
