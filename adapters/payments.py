@@ -20,7 +20,7 @@ from adapters.exchanges import LONGEST_ANSWER, ExchangeFailed, Exchanges, decode
 from core import payments
 from core.checkout import Checkout
 from core.errors import PaymentsFailed
-from core.payments import Begun, CustomerGone, ProviderFailed, Seen, Unreadable
+from core.payments import Begun, CustomerGone, KeySpent, Seen, Unreadable
 from core.values import is_plain
 from ports.observe import Clock
 
@@ -192,7 +192,7 @@ class _Conversation:
             # asked for with it before.
             if made.status == 500 or error.get("type") == "idempotency_error":
                 log.warning("payments_failed", reason=made.told)
-                raise ProviderFailed(made.told)
+                raise KeySpent(made.told)
             _fail(made.told)
 
     async def get(

@@ -47,8 +47,8 @@ class BillingNotConfigured(PaymentsFailed):
     """Billing is not set up on this installation. Ask those who run it."""
 
 
-class ProviderFailed(PaymentsFailed):
-    """The payment provider failed. Try again."""
+class KeySpent(PaymentsFailed):
+    """The payment provider failed. Try again."""  # with another key, as nothing else comes of that one any more
 
 
 class CustomerGone(PaymentsFailed):

@@ -27,7 +27,7 @@ NAME: Final = "billing_reconciler"  # of the lease
 # Longer than a question can take, and than the usual pause between two rounds, so that one process goes on doing it while it lives.
 LEASE: Final = timedelta(minutes=5)
 AWAY: Final = 3  # failures in a row, after which the provider is taken to be away
-ASKED_AGAIN: Final = timedelta(hours=1)  # where nothing is learnt, such as of a checkout that nobody has completed yet
+ASKED_AGAIN: Final = timedelta(hours=1)  # what nobody has said anything else of, such as a checkout that nobody has completed yet
 # What the provider fails at is due again after this: not in the same round, if everything fails, and before the next one.
 PUT_BACK: Final = timedelta(seconds=30)
 CHECKOUTS_ASKED_FOR: Final = timedelta(days=3)  # a session at the provider is open for a day at most
@@ -52,8 +52,9 @@ async def reconcile(ports: Ports, holder: UUID, tell: Tell = lambda *_: None) ->
     """Ask the provider about what is due: how many of what it were, where there were any, and how many of them changed by what it said.
     Where there is none that can be asked, and only its events are received, what was not prolonged ends after its period.
 
-    None while another holder is at it. What it fails at is due again the next time, after all that was due before. When it fails at several
-    in a row it is away: then all that was not asked about yet waits for the next time, which begins there.
+    None while another holder is at it. What it fails to tell is due again the next time, after all that was due before; what it fails to
+    cancel, after some minutes. When it fails at several in a row it is away: then all that was not asked about yet waits for the next time,
+    which begins there.
     """
     done, failures = Counter[str](), 0
     for step in (_cancellation, _checkouts, _subscription) if ports.payments.is_on else (_subscription,):
@@ -74,8 +75,8 @@ async def reconcile(ports: Ports, holder: UUID, tell: Tell = lambda *_: None) ->
     return done
 
 
-# Each of these is claimed by itself, right before the provider is asked about it, and put back if that fails. So those that it comes to be
-# away before are due as they were, and whatever takes this process down with it is not asked about again at once.
+# Each of these is claimed by itself, right before the provider is asked, and what it was to tell is put back if it fails. So those that it
+# comes to be away before are due as they were, and whatever takes this process down with it is not asked about again at once.
 
 
 async def _cancellation(ports: Ports, done: Counter[str], _: Tell) -> bool:

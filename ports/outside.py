@@ -152,7 +152,7 @@ class Payments(Protocol):
     async def create_customer(self, org_id: UUID, name: str, key: UUID) -> str:
         """A customer for the organization: its name there. However often it is asked for with one key, one is made.
 
-        Raises also core.payments.ProviderFailed, where nothing comes of that key any more.
+        Raises also core.payments.KeySpent, where nothing comes of that key any more.
         """
         ...
 
