@@ -100,11 +100,13 @@ class HttpPayments:
         async with self._conversation() as talk:
             for _ in range(PAGES):
                 page = await talk.get("subscriptions", query, longest=LONGEST_PAGE)
-                listed = [] if page is None else page.get("data")
+                if page is None:
+                    break
+                listed = page.get("data")
                 if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
                     _fail("its list of subscriptions cannot be read")
                 seen += [self._seen(each, talk.date) for each in listed]
-                if not listed or page is None or page.get("has_more") is not True:
+                if not listed or page.get("has_more") is not True:
                     break
                 query["starting_after"] = seen[-1].subscription.id
         return seen
@@ -114,8 +116,10 @@ class HttpPayments:
             found = await talk.ask("DELETE", "subscriptions", one=id_)
             if found.status == 200:
                 return True
-            # That is said of what is over, too; then it can be read.
-            still = await talk.get("subscriptions", {}, one=id_) if 400 <= found.status < 500 else _fail(found.told)
+            if not 400 <= found.status < 500:
+                _fail(found.told)
+            # It refuses that for what is over, too; then it can be read.
+            still = await talk.get("subscriptions", {}, one=id_)
             if still is not None and not self._seen(still, talk.date).subscription.is_over:
                 _fail(found.told)
             return still is not None

@@ -147,8 +147,9 @@ async def _unknown(ports: Ports, id_: str, done: Counter[str], tell: Tell) -> No
         if facts.org_id is None:
             await tx.billing.keep_facts(facts, now, check_at=None)
             return
-        implied, patience = facts.implied, timedelta(0) if ports.payments.is_on else UNHEARD
-        if implied is None or implied.period_end is None or implied.period_end + patience > now:
+        patience = timedelta(0) if ports.payments.is_on else UNHEARD
+        end = None if facts.implied is None else facts.implied.period_end
+        if end is None or end + patience > now:
             await tx.billing.keep_facts(facts, now, check_at=now + EVERY)
             return
         lapsed = ProviderSubscription(
