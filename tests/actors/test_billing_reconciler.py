@@ -471,6 +471,18 @@ async def test_all_that_somebody_pays_for_ends_there_with_what_it_was_for(
     assert await reconcile(ports) == {}, "nobody asks for ever"
 
 
+async def test_what_was_never_paid_for_needs_no_end_there_with_what_it_was_for(
+    till: Till, provider: FakePayments, ports: Ports, pool: Pool
+) -> None:
+    made = await paid(till, provider, heard=True)
+    provider.change(made["id"], status="incomplete_expired")
+    await provider.deliver(till.sent)
+    assert (await till.tenant.api.delete(f"{till.tenant.path}/services/shop", token=till.tenant.token("owner"))).status == 204
+    till.clock.advance(cancellations.LEASE)
+    assert "failed" not in await reconcile(ports)
+    assert await run_sql(pool, "select 1 from billing_cancellations") == []
+
+
 async def test_an_event_of_the_same_second_counts_more_than_what_was_asked(till: Till, provider: FakePayments, ports: Ports) -> None:
     made = await paid(till, provider, heard=True)
     till.clock.advance(EVERY)

@@ -190,7 +190,7 @@ class FakePayments(FakeServer):
             case "GET", ["subscriptions", id_] if id_ in self.subscriptions:
                 return in_json(self.subscriptions[id_])
             case "DELETE", ["subscriptions", id_] if id_ in self.subscriptions:
-                if self.subscriptions[id_]["status"] == "canceled":
+                if self.subscriptions[id_]["status"] in ("canceled", "incomplete_expired"):
                     return error(404)
                 return in_json(self.change(id_, status="canceled"))
         return error(404)
