@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NAME: Final = "billing_reconciler"  # of the lease
 # Longer than a question can take, and than the usual pause between two rounds, so that one process goes on doing it while it lives.
 LEASE: Final = timedelta(minutes=5)
-AWAY: Final = 3  # failures in a row, after which the provider is taken to be away
+AWAY: Final = 3  # failures of one kind in a row, after which the provider is taken to be away
 ASKED_AGAIN: Final = timedelta(hours=1)  # what nobody has said anything else of, such as a checkout that nobody has completed yet
 # What the provider fails at is due again after this: not in the same round, if everything fails, and before the next one.
 PUT_BACK: Final = timedelta(seconds=30)
@@ -53,13 +53,13 @@ async def reconcile(ports: Ports, holder: UUID, tell: Tell = lambda *_: None) ->
     Where there is none that can be asked, and only its events are received, what was not prolonged ends after its period.
 
     None while another holder is at it. What it fails to tell is due again the next time, after all that was due before; what it fails to
-    cancel, after some minutes. When it fails at several in a row it is away: then all that was not asked about yet waits for the next time,
-    which begins there.
+    cancel, after some minutes. When it fails at several of one kind in a row it is away, or does not take that from us: then the others of
+    that kind wait for the next time, which begins there.
     """
-    done, failures = Counter[str](), 0
+    done = Counter[str]()
     for step in (_cancellation, _checkouts, _subscription) if ports.payments.is_on else (_subscription,):
-        is_due = True
-        while is_due:
+        is_due, failures = True, 0
+        while is_due and failures < AWAY:
             now = ports.clock.now()
             async with ports.storage.transaction(by=SYSTEM) as tx:
                 if not await tx.leases.take(NAME, holder, now, now + LEASE):
@@ -70,8 +70,6 @@ async def reconcile(ports: Ports, holder: UUID, tell: Tell = lambda *_: None) ->
             except PaymentsFailed:
                 done[FAILED] += 1
                 failures += 1
-                if failures == AWAY:
-                    return done
     return done
 
 
