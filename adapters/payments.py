@@ -20,7 +20,7 @@ from adapters.exchanges import LONGEST_ANSWER, ExchangeFailed, Exchanges, decode
 from core import payments
 from core.checkout import Checkout
 from core.errors import PaymentsFailed
-from core.payments import Begun, CustomerGone, ProviderFailed, Seen, Unreadable
+from core.payments import Begun, CustomerGone, KeySpent, Seen, Unreadable
 from core.values import is_plain
 from ports.observe import Clock
 
@@ -65,7 +65,7 @@ class HttpPayments:
 
     async def create_customer(self, org_id: UUID, name: str, key: UUID) -> str:
         async with self._conversation() as talk:
-            # The same for the same key, or the provider takes it for a mistake; then there is another key for the next time.
+            # The same for the same key, or the provider takes it for a mistake, and then there is to be another key: a name may change.
             made = await talk.make("customers", {"name": name, "metadata[org_id]": str(org_id)}, f"customer-{key}")
             return payments.name(made) or _fail("it made a customer without a name")
 
@@ -100,11 +100,13 @@ class HttpPayments:
         async with self._conversation() as talk:
             for _ in range(PAGES):
                 page = await talk.get("subscriptions", query, longest=LONGEST_PAGE)
-                listed = [] if page is None else page.get("data")
+                if page is None:
+                    break
+                listed = page.get("data")
                 if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
                     _fail("its list of subscriptions cannot be read")
                 seen += [self._seen(each, talk.date) for each in listed]
-                if not listed or page is None or page.get("has_more") is not True:
+                if not listed or page.get("has_more") is not True:
                     break
                 query["starting_after"] = seen[-1].subscription.id
         return seen
@@ -114,8 +116,10 @@ class HttpPayments:
             found = await talk.ask("DELETE", "subscriptions", one=id_)
             if found.status == 200:
                 return True
-            # That is said of what is over, too; then it can be read.
-            still = await talk.get("subscriptions", {}, one=id_) if 400 <= found.status < 500 else _fail(found.told)
+            if not 400 <= found.status < 500:
+                _fail(found.told)
+            # It refuses that for what is over, too; then it can be read.
+            still = await talk.get("subscriptions", {}, one=id_)
             if still is not None and not self._seen(still, talk.date).subscription.is_over:
                 _fail(found.told)
             return still is not None
@@ -181,15 +185,19 @@ class _Conversation:
             made = await self.ask("POST", path, fields=fields, key=key)
             if made.status == 200:
                 return made.body
-            error = made.body.get("error")
-            if isinstance(error, dict) and (error.get("code"), error.get("param")) == ("resource_missing", "customer"):
+            found = made.body.get("error")
+            error = found if isinstance(found, dict) else {}
+            if (error.get("code"), error.get("param")) == ("resource_missing", "customer"):
                 raise CustomerGone("the customer is not there any more")
-            if made.status == 500:  # which it gives to this key from now on; others are of what stands before it
+            if made.status in (409, 429):  # the same is on its way, or there is too much on the way
+                await trio.sleep(PAUSE)
+                continue
+            # What it gives to this key from now on: its own failure, others being of what stands before it; or that something else was
+            # asked for with it before.
+            if made.status == 500 or error.get("type") == "idempotency_error":
                 log.warning("payments_failed", reason=made.told)
-                raise ProviderFailed(made.told)
-            if made.status not in (409, 429):  # the same is on its way, or there is too much on the way
-                _fail(made.told)
-            await trio.sleep(PAUSE)
+                raise KeySpent(made.told)
+            _fail(made.told)
 
     async def get(
         self, path: str, query: Mapping[str, str], *, one: str | None = None, longest: int = LONGEST_ANSWER

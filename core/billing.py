@@ -20,14 +20,13 @@ from core.access import SYSTEM
 from core.cancellations import Cancellation
 from core.errors import Invalid, PaymentsFailed, Unauthenticated
 from core.mails import MailKind, new_mail
-from core.payments import SOON, Facts, Meant, ProviderSubscription, Unreadable, next_check
+from core.payments import SOON, Bought, Facts, Meant, ProviderSubscription, Unreadable, next_check
 from core.subscriptions import Subscription, SubscriptionStatus
 from core.values import KEEP, new_id, parse_id
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.accounts import Account
     from core.subscriptions import SubscribedPlan
     from ports import Ports
     from ports.storage import Transaction
@@ -177,36 +176,29 @@ async def learn(
 
 async def _attach(tx: Transaction, facts: Facts, found: ProviderSubscription, now: datetime) -> Effect:
     """A subscription of ours to one of the provider's that has none yet."""
-    if found.meant is None:
-        # Whoever changes it at the provider may take that away; what came of a checkout of ours is known all the same.
-        found = replace(found, meant=await tx.billing.bought(facts.id))
-    if found.meant is None:
-        await tx.billing.keep_facts(facts, now, check_at=KEEP)
+    # Whoever changes it at the provider may take away whose it is; what came of a checkout of ours is known all the same.
+    meant = found.meant or await tx.billing.bought(facts.id)
+    if meant is None:
+        await tx.billing.keep_facts(facts, now, check_at=None)
         return Effect.NOT_OURS
     facts = replace(facts, waits_for=None)
-    plan = await _agreed(tx, found.meant, found)
-    if plan is None:
+    plan = await _agreed(tx, meant, found)
+    if isinstance(plan, Effect):
         await tx.billing.keep_facts(facts, now, check_at=None)
-        return await _end_if_orphaned(tx, facts, found.meant, found, now)
-    if not await _is_price(tx, found.meant, found):
-        # The plan may have been changed before we hear of it at all. Then this is what it is by now, once that is confirmed.
-        await tx.billing.keep_facts(facts, now, check_at=None)
-        return Effect.DISAGREES
+        return await _end_orphaned(tx, facts, meant, now) if plan is Effect.ORPHANED else plan
     implied = facts.implied
     assert implied is not None, "there is an object"
-    whose = (found.meant.org_id, found.meant.service_id, found.meant.user_id)
-    await subscriptions.mark_run_out(tx, *whose, now)
-    current = await tx.subscriptions.lock_of_user(*whose, now)
-    if implied.status.is_live and current is not None and current.status.is_live:
-        # Asked about again, in case that other one ends first, or is removed.
-        await tx.billing.keep_facts(replace(facts, waits_for=current.id), now, check_at=now + payments.EVERY)
+    other = await _live_one(tx, meant, now) if implied.status.is_live else None
+    if other is not None:
+        # Asked about as soon as that other one has ended, and until then once a day, as all that is paid for.
+        await tx.billing.keep_facts(replace(facts, waits_for=other.id), now, check_at=now + payments.EVERY)
         return Effect.SECOND
     subscription = Subscription(
         id=new_id(),
-        org_id=found.meant.org_id,
-        service_id=found.meant.service_id,
-        user_id=found.meant.user_id,
-        plan=await _plan(tx, found.meant, implied.price_id, plan) or plan,
+        org_id=meant.org_id,
+        service_id=meant.service_id,
+        user_id=meant.user_id,
+        plan=await _plan(tx, meant, implied.price_id, plan) or plan,
         status=implied.status,
         current_period_end=implied.period_end_or(now),
         provider_subscription_id=facts.id,
@@ -216,60 +208,50 @@ async def _attach(tx: Transaction, facts: Facts, found: ProviderSubscription, no
     tx.record(events.subscription_created(subscription))
     ours = facts.as_of(subscription.org_id)
     await tx.billing.keep_facts(ours, now, check_at=next_check(ours, now))
-    await tx.billing.checkout_done(subscription, facts.id)
+    await tx.billing.checkout_done(subscription)
     if facts.waits_for_action:
         await _write_to(tx, subscription, MailKind.PAYMENT_ACTION, now, link=facts.action_page)
     return Effect.DONE
 
 
-async def _agreed(tx: Transaction, meant: Meant, found: ProviderSubscription) -> SubscribedPlan | None:
-    """The plan that is meant, if all that is said agrees with what is stored, and in itself, but for the price (security.md H-5).
+async def _agreed(tx: Transaction, meant: Meant, found: ProviderSubscription) -> SubscribedPlan | Effect:
+    """The plan that is meant, if all that is said agrees with what is stored, and in itself (security.md H-5); else that it disagrees, or
+    is an orphan.
 
     Locks the organization and the account.
     """
-    if await tx.organizations.lock(meant.org_id) is None or await tx.services.by_id(meant.org_id, meant.service_id) is None:
-        return None
-    plan = await tx.subscriptions.plan(meant.plan_id)
-    if plan is None or plan.service_id != meant.service_id:
-        return None
-    if found.customer_id is not None and not await tx.billing.is_customer(meant.org_id, found.customer_id):
-        return None
     checkout = await tx.billing.checkout_of(found.id, meant, found.price_id)
     if checkout is not None and not checkout.is_meant:
-        return None
-    return plan if _is_somebody(await tx.accounts.lock(meant.user_id)) else None
-
-
-def _is_somebody(account: Account | None) -> bool:
-    return account is not None and account.anonymized_at is None
-
-
-async def _end_if_orphaned(tx: Transaction, facts: Facts, meant: Meant, found: ProviderSubscription, now: datetime) -> Effect:
-    """What somebody has paid for after its service was deleted, or the organization, or they themselves, ends at the provider, too.
-
-    That it is ours to end, a checkout must say: the same provider may serve another installation, whose services are not here either.
-    """
-    is_here = await tx.services.by_id(meant.org_id, meant.service_id) is not None  # without its organization it is not
-    if is_here and _is_somebody(await tx.accounts.by_id(meant.user_id)):
-        return Effect.DISAGREES
-    checkout = await tx.billing.checkout_of(facts.id, meant, found.price_id)
-    if checkout is None or not checkout.is_meant:
         return Effect.DISAGREES
     if found.customer_id is not None and not await tx.billing.is_customer(meant.org_id, found.customer_id):
         return Effect.DISAGREES
-    implied = facts.implied
-    if implied is None or not implied.status.is_live:
+    is_here = await tx.organizations.lock(meant.org_id) is not None and await tx.services.by_id(meant.org_id, meant.service_id) is not None
+    account = await tx.accounts.lock(meant.user_id) if is_here else None
+    if account is None or account.anonymized_at is not None:
+        # That it is ours to end, a checkout must say: the same provider may serve another installation, whose services are not here either.
+        return Effect.DISAGREES if checkout is None else Effect.ORPHANED
+    plan = await tx.subscriptions.plan(meant.plan_id)
+    if plan is None or plan.service_id != meant.service_id or not await _is_price(tx, meant, checkout, found.price_id):
+        return Effect.DISAGREES
+    return plan
+
+
+async def _end_orphaned(tx: Transaction, facts: Facts, meant: Meant, now: datetime) -> Effect:
+    """What somebody has paid for after its service was deleted, or the organization, or they themselves, ends at the provider, too."""
+    if facts.is_over:
         return Effect.NOT_OURS
     await tx.cancellations.ask_for(Cancellation(facts.id, new_id(), meant.org_id, meant.service_id, now))
     return Effect.ORPHANED
 
 
-async def _is_price(tx: Transaction, meant: Meant, found: ProviderSubscription) -> bool:
-    """Whether the price is that of the plan that is meant, or was when it was bought; or of one to which it was changed since."""
-    checkout = await tx.billing.checkout_of(found.id, meant, found.price_id)
+async def _is_price(tx: Transaction, meant: Meant, checkout: Bought | None, price_id: str | None) -> bool:
+    """Whether the price is that of the plan that is meant, or was when it was bought; or of one to which it was changed since.
+
+    That may have been before we hear of it at all; then a checkout must say that it is one of ours.
+    """
     if checkout is not None and checkout.is_price:
         return True
-    plan = await tx.billing.plan_of_price(meant.org_id, meant.service_id, found.price_id, meant.plan_id)
+    plan = await tx.billing.plan_of_price(meant.org_id, meant.service_id, price_id, meant.plan_id)
     return plan is not None and (plan.id == meant.plan_id or checkout is not None)
 
 
@@ -278,6 +260,14 @@ async def _plan(tx: Transaction, whose: Meant | Subscription, price_id: str | No
     if price_id in (None, current.price_id):
         return current
     return await tx.billing.plan_of_price(whose.org_id, whose.service_id, price_id, current.id)
+
+
+async def _live_one(tx: Transaction, whose: Meant | Subscription, now: datetime) -> Subscription | None:
+    """The one of this person to this service that is live, locked, if there is one."""
+    of_user = (whose.org_id, whose.service_id, whose.user_id)
+    await subscriptions.mark_run_out(tx, *of_user, now)
+    found = await tx.subscriptions.lock_of_user(*of_user, now)
+    return found if found is not None and found.status.is_live else None
 
 
 async def _change(tx: Transaction, old: Facts, new: Facts, found: ProviderSubscription | None, now: datetime) -> Effect:
@@ -292,10 +282,11 @@ async def _change(tx: Transaction, old: Facts, new: Facts, found: ProviderSubscr
         return Effect.NOT_OURS if is_over else Effect.DISAGREES
     if found is not None and not await _is_of(tx, current, old, found):
         return Effect.DISAGREES
-    new = replace(new, waits_for=None)
+    if new.object_at != old.object_at:
+        new = replace(new, waits_for=None)  # found out anew; what says nothing of how it is leaves it waiting
     before, implied = old.implied, new.implied
-    # Where nothing new follows, what an API key has made of it stays.
-    if implied is None or implied == before or await _is_ended_here(tx, current):
+    # Where nothing new follows, what an API key has made of it stays; and nothing follows what is final.
+    if implied is None or implied == before or old.ended or await _is_ended_here(tx, current):
         await tx.billing.keep_facts(new, now, check_at=next_check(new, now))
         return Effect.UNCHANGED
     changed, is_known = replace(current, status=implied.status), True
@@ -304,14 +295,11 @@ async def _change(tx: Transaction, old: Facts, new: Facts, found: ProviderSubscr
     if before is None or implied.price_id != before.price_id:
         plan = await _plan(tx, current, implied.price_id, current.plan)
         changed, is_known = replace(changed, plan=plan or current.plan), plan is not None
-    if changed.status.is_live and not current.status.is_live:
-        whose = (current.org_id, current.service_id, current.user_id)
-        await subscriptions.mark_run_out(tx, *whose, now)
-        other = await tx.subscriptions.lock_of_user(*whose, now)
-        if other is not None and other.id != current.id and other.status.is_live:
-            # As if nothing had been heard, so that it follows when that other one has ended, and the provider is asked again.
-            await tx.billing.keep_facts(replace(old, waits_for=other.id), now, check_at=now + payments.EVERY)
-            return Effect.SECOND
+    other = await _live_one(tx, current, now) if changed.status.is_live and not current.status.is_live else None
+    if other is not None:
+        # As if nothing had been heard, so that it follows when that other one has ended, and the provider is asked again.
+        await tx.billing.keep_facts(replace(old, waits_for=other.id), now, check_at=now + payments.EVERY)
+        return Effect.SECOND
     await tx.billing.keep_facts(new, now, check_at=next_check(new, now))
     if changed != current:
         await tx.subscriptions.save(changed, now)
@@ -366,7 +354,7 @@ async def _invoice(tx: Transaction, event: BillingEvent, now: datetime) -> Effec
         case _:
             new = old.with_action(event.created, page) if waits else old
     if old.org_id is None:
-        await tx.billing.keep_facts(new, now, check_at=KEEP)
+        await tx.billing.keep_facts(new, now, check_at=next_check(new, now) or KEEP)
         return Effect.NOT_OURS
     effect = await _change(tx, old, new, None, now)
     if effect in KNOWN and waits and new.needs_action_of(event.created):

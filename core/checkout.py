@@ -16,7 +16,7 @@ from uuid import UUID
 from core import services, subscriptions
 from core.access import SYSTEM, Capability
 from core.errors import Invalid, PaymentsFailed, refuse
-from core.payments import SOON, Begun, BillingNotConfigured, CustomerGone, Meant, ProviderFailed
+from core.payments import SOON, Begun, BillingNotConfigured, CustomerGone, KeySpent, Meant
 from core.values import new_id
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ async def _new_customer(ports: Ports, org_id: UUID, name: str, key: UUID) -> str
     """The organization's customer, made unless somebody else was faster. Raises PaymentsFailed."""
     try:
         made = await ports.payments.create_customer(org_id, name, key)
-    except ProviderFailed:
+    except KeySpent:
         # The provider answers to a key what it has answered before, for a day, failures included. Should it have made one after all, an
         # event tells, or nobody ever uses it.
         async with ports.storage.transaction(by=SYSTEM) as tx:

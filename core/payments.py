@@ -27,8 +27,7 @@ _SUBSCRIPTION = re.compile(r"[A-Za-z0-9_.-]{1,255}")
 LONGEST_PAGE: Final = 600  # characters of an address; theirs have some 200, and a line of a mail takes 998 at most
 _NOT_IN_LINKS: Final = frozenset(' "<>\\^`{|}')
 LATEST_TIME: Final = 2**35  # seconds, in the year 3058; later ones are no times
-# Decisions, point 166. One that is paused has come to the end of its trial without a means of payment. Of one that is not known no more can
-# be said than that somebody has to look after it.
+# Decisions, point 166. One that is paused has come to the end of its trial without a means of payment.
 STATUSES: Final[Mapping[str, SubscriptionStatus]] = {
     "active": SubscriptionStatus.ACTIVE,
     "trialing": SubscriptionStatus.ACTIVE,
@@ -43,12 +42,17 @@ STATUSES: Final[Mapping[str, SubscriptionStatus]] = {
 LAPSED: Final = "ended"  # what we call one that the provider does not know any more when its period is over
 
 
+def _ours(status: str) -> SubscriptionStatus:
+    """Of one that is not known no more can be said than that somebody has to look after it."""
+    return STATUSES.get(status, SubscriptionStatus.PAST_DUE)
+
+
 class BillingNotConfigured(PaymentsFailed):
     """Billing is not set up on this installation. Ask those who run it."""
 
 
-class ProviderFailed(PaymentsFailed):
-    """The payment provider failed. Try again."""
+class KeySpent(PaymentsFailed):
+    """The payment provider failed. Try again."""  # with another key, as nothing else comes of that one any more
 
 
 class CustomerGone(PaymentsFailed):
@@ -90,8 +94,14 @@ class ProviderSubscription:
     meant: Meant | None
 
     @property
+    def is_cancelled(self) -> bool:
+        """Which is final."""
+        return _ours(self.status) is SubscriptionStatus.CANCELLED
+
+    @property
     def is_over(self) -> bool:
-        return STATUSES.get(self.status) is SubscriptionStatus.CANCELLED
+        """Whether the provider does not go on with it."""
+        return not _ours(self.status).is_live
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +174,9 @@ class Facts:
     waits_for: UUID | None = None
 
     def with_object(self, found: ProviderSubscription, at: datetime, *, at_creation: bool = False, deleted: bool = False) -> Facts:
-        """With what the provider has. That it is over counts whenever it comes: nothing follows that."""
+        """With what the provider has. That it is cancelled counts whenever it comes: nothing follows that."""
         facts = self._with_period(found.period_end, at, at_creation=at_creation)
-        ended = self.ended or deleted or found.is_over
+        ended = self.ended or deleted or found.is_cancelled
         if self.object_at is not None and (at, not at_creation) < (self.object_at, not self.at_creation):
             return replace(facts, ended=ended)._without_idle_page()
         return replace(
@@ -227,7 +237,7 @@ class Facts:
         if self.ended or (self.paid_at is not None and self.paid_at > at):
             return False
         is_newer = self.object_at is not None and self.object_at > at
-        return not (is_newer and self.status is not None and STATUSES.get(self.status) is SubscriptionStatus.ACTIVE)
+        return not (is_newer and self.status is not None and _ours(self.status) is SubscriptionStatus.ACTIVE)
 
     def _without_idle_page(self) -> Facts:
         return self if self.waits_for_action and self.org_id is None else replace(self, action_page=None)
@@ -253,7 +263,7 @@ class Facts:
         # What was paid since extends the period; what was paid before is in what the provider says since, if it says so.
         ends = [paid.until for paid in self.paid if self.period_at is None or paid.at >= self.period_at]
         end = max(ends if self.period_end is None else [*ends, self.period_end], default=None)
-        return Implied(self._status(STATUSES.get(self.status, SubscriptionStatus.PAST_DUE)), end, self.price_id)
+        return Implied(self._status(_ours(self.status)), end, self.price_id)
 
     def _status(self, of_object: SubscriptionStatus) -> SubscriptionStatus:
         if self.ended:
@@ -388,7 +398,12 @@ SOON: Final = timedelta(minutes=5)  # after something that has more coming
 
 
 def next_check(facts: Facts, now: datetime) -> datetime | None:
-    """When to ask the provider about it unless something is heard of it before; None for what is over, or is none of ours."""
+    """When to ask the provider about it unless something is heard of it before; None for what is over, or is none of ours.
+
+    The one that it waits for may have ended just now, when what was heard of it said nothing of how it is.
+    """
+    if facts.waits_for is not None:
+        return now + SOON
     implied = facts.implied
     if facts.org_id is None or (implied is not None and not implied.status.is_live):
         return None

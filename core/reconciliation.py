@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 NAME: Final = "billing_reconciler"  # of the lease
 # Longer than a question can take, and than the usual pause between two rounds, so that one process goes on doing it while it lives.
 LEASE: Final = timedelta(minutes=5)
-AWAY: Final = 3  # failures in a row, after which the provider is taken to be away
-ASKED_AGAIN: Final = timedelta(hours=1)  # where nothing is learnt, such as of a checkout that nobody has completed yet
+AWAY: Final = 3  # failures of one kind in a row, after which the provider is taken to be away
+ASKED_AGAIN: Final = timedelta(hours=1)  # what nobody has said anything else of, such as a checkout that nobody has completed yet
 # What the provider fails at is due again after this: not in the same round, if everything fails, and before the next one.
 PUT_BACK: Final = timedelta(seconds=30)
 CHECKOUTS_ASKED_FOR: Final = timedelta(days=3)  # a session at the provider is open for a day at most
@@ -52,13 +52,14 @@ async def reconcile(ports: Ports, holder: UUID, tell: Tell = lambda *_: None) ->
     """Ask the provider about what is due: how many of what it were, where there were any, and how many of them changed by what it said.
     Where there is none that can be asked, and only its events are received, what was not prolonged ends after its period.
 
-    None while another holder is at it. What it fails at is due again the next time, after all that was due before. When it fails at several
-    in a row it is away: then all that was not asked about yet waits for the next time, which begins there.
+    None while another holder is at it. What it fails to tell is due again the next time, after all that was due before; what it fails to
+    cancel, after some minutes. When it fails at several of one kind in a row it is away, or does not take that from us: then the others of
+    that kind wait for the next time, which begins there.
     """
-    done, failures = Counter[str](), 0
+    done = Counter[str]()
     for step in (_cancellation, _checkouts, _subscription) if ports.payments.is_on else (_subscription,):
-        is_due = True
-        while is_due:
+        is_due, failures = True, 0
+        while is_due and failures < AWAY:
             now = ports.clock.now()
             async with ports.storage.transaction(by=SYSTEM) as tx:
                 if not await tx.leases.take(NAME, holder, now, now + LEASE):
@@ -69,13 +70,11 @@ async def reconcile(ports: Ports, holder: UUID, tell: Tell = lambda *_: None) ->
             except PaymentsFailed:
                 done[FAILED] += 1
                 failures += 1
-                if failures == AWAY:
-                    return done
     return done
 
 
-# Each of these is claimed by itself, right before the provider is asked about it, and put back if that fails. So those that it comes to be
-# away before are due as they were, and whatever takes this process down with it is not asked about again at once.
+# Each of these is claimed by itself, right before the provider is asked, and what it was to tell is put back if it fails. So those that it
+# comes to be away before are due as they were, and whatever takes this process down with it is not asked about again at once.
 
 
 async def _cancellation(ports: Ports, done: Counter[str], _: Tell) -> bool:
@@ -87,8 +86,9 @@ async def _cancellation(ports: Ports, done: Counter[str], _: Tell) -> bool:
 
 async def _subscription(ports: Ports, done: Counter[str], tell: Tell) -> bool:
     now = ports.clock.now()
+    until = now + ASKED_AGAIN
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        due = await tx.billing.claim_check(now, now + ASKED_AGAIN)
+        due = await tx.billing.claim_check(now, until)
     if due is None:
         return False
     done["subscriptions"] += 1
@@ -96,12 +96,13 @@ async def _subscription(ports: Ports, done: Counter[str], tell: Tell) -> bool:
         seen = await ports.payments.subscription(due) if ports.payments.is_on else None
     except PaymentsFailed:
         async with ports.storage.transaction(by=SYSTEM) as tx:
-            await tx.billing.put_back_check(due, now + ASKED_AGAIN, ports.clock.now() + PUT_BACK)
+            await tx.billing.put_back_check(due, until, ports.clock.now() + PUT_BACK)
         raise
-    if seen is not None:
-        await _learn(ports, seen, done, tell)
-    else:
+    if seen is None:
         await _unknown(ports, due, done, tell)
+    elif await _learn(ports, seen, done, tell) is Effect.DISAGREES:
+        async with ports.storage.transaction(by=SYSTEM) as tx:  # told of once a day, until somebody has looked after it
+            await tx.billing.put_back_check(due, until, now + EVERY)
     return True
 
 
@@ -125,7 +126,7 @@ async def _checkouts(ports: Ports, done: Counter[str], tell: Tell) -> bool:
     return True
 
 
-async def _learn(ports: Ports, seen: Seen, done: Counter[str], tell: Tell) -> None:
+async def _learn(ports: Ports, seen: Seen, done: Counter[str], tell: Tell) -> Effect:
     async with ports.storage.transaction(by=SYSTEM) as tx:
         # What an event says of the same second may be of a later moment of it, as it is of news of a creation.
         effect = await billing.learn(tx, seen.subscription, seen.at, ports.clock.now(), at_creation=True)
@@ -133,6 +134,7 @@ async def _learn(ports: Ports, seen: Seen, done: Counter[str], tell: Tell) -> No
         done[TOLD[effect]] += 1
         meant = seen.subscription.meant
         tell(seen.subscription.id, None if meant is None else meant.org_id, effect)
+    return effect
 
 
 async def _unknown(ports: Ports, id_: str, done: Counter[str], tell: Tell) -> None:
@@ -143,8 +145,9 @@ async def _unknown(ports: Ports, id_: str, done: Counter[str], tell: Tell) -> No
         if facts.org_id is None:
             await tx.billing.keep_facts(facts, now, check_at=None)
             return
-        implied, patience = facts.implied, timedelta(0) if ports.payments.is_on else UNHEARD
-        if implied is None or implied.period_end is None or implied.period_end + patience > now:
+        patience = timedelta(0) if ports.payments.is_on else UNHEARD
+        end = None if facts.implied is None else facts.implied.period_end
+        if end is None or end + patience > now:
             await tx.billing.keep_facts(facts, now, check_at=now + EVERY)
             return
         lapsed = ProviderSubscription(

@@ -150,7 +150,10 @@ class Payments(Protocol):
         ...
 
     async def create_customer(self, org_id: UUID, name: str, key: UUID) -> str:
-        """A customer for the organization: its name there. However often it is asked for with one key, one is made."""
+        """A customer for the organization: its name there. However often it is asked for with one key, one is made.
+
+        Raises also core.payments.KeySpent, where nothing comes of that key any more.
+        """
         ...
 
     async def begin_checkout(self, checkout: Checkout, customer_id: str) -> Begun:

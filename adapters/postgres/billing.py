@@ -425,7 +425,7 @@ class Billing(SealingRepository):
             id=id_,
         )
 
-    async def checkout_done(self, subscription: Subscription, id_: str) -> None:
+    async def checkout_done(self, subscription: Subscription) -> None:
         await self._run(
             """
             update billing_checkouts set check_at = null
@@ -434,7 +434,7 @@ class Billing(SealingRepository):
             org_id=subscription.org_id,
             service_id=subscription.service_id,
             user_id=subscription.user_id,
-            id=id_,
+            id=subscription.provider_subscription_id,
         )
 
     async def claim_checkouts(self, now: datetime, until: datetime, since: datetime) -> OpenCheckouts | None:

@@ -126,7 +126,9 @@ class Mails(SealingRepository):
     async def keep_token(self, mail: Mail, token: str | None, now: datetime) -> bool:
         return (
             await self._run(
-                "update mails set token = %(token)s, token_at = %(now)s where id = %(mail_id)s and claims = %(claims)s",
+                """
+                update mails set token = %(token)s, token_at = %(now)s
+                where id = %(mail_id)s and claims = %(claims)s and finished_at is null""",
                 mail_id=mail.id,
                 claims=mail.claims,
                 token=None if token is None else self._sealed(mail, token),

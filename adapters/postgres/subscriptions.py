@@ -14,15 +14,16 @@ from core.values import Listed
 RAN_OUT: Final = "s.provider_subscription_id is null and s.current_period_end <= %(now)s"
 STATUS: Final = f"case when s.status = 'active' and {RAN_OUT} then 'expired' else s.status end"
 PLAN: Final = "p.id, p.service_id, p.name, p.features, p.removed_at is not null, p.billing_price_id"
-# Of `subscriptions s` and `plans p`, in the order in which `to_subscription` reads them.
-COLUMNS: Final = (
-    f"s.id, s.org_id, s.service_id, s.user_id, {STATUS}, s.current_period_end, s.provider_subscription_id, s.created_at, {PLAN}"
-)
-WIDTH: Final = 8
-# The same of those that a payment provider looks after, or as they are stored, whatever the time is.
-STORED_COLUMNS: Final = (
-    f"s.id, s.org_id, s.service_id, s.user_id, s.status, s.current_period_end, s.provider_subscription_id, s.created_at, {PLAN}"
-)
+
+
+def _columns(status: LiteralString) -> LiteralString:
+    """Of `subscriptions s` and `plans p`, in the order in which `to_subscription` reads them."""
+    return f"s.id, s.org_id, s.service_id, s.user_id, {status}, s.current_period_end, s.provider_subscription_id, s.created_at, {PLAN}"
+
+
+WIDTH: Final = 8  # of these, those before the plan's
+COLUMNS: Final = _columns(STATUS)
+STORED_COLUMNS: Final = _columns("s.status")  # of those that a payment provider looks after, whatever the time is
 # The one of a person that counts comes first (decisions, point 113).
 FIRST: Final = f"order by {STATUS} in ('active', 'past_due') desc, s.created_at desc, s.id desc"
 OLDEST_FIRST: Final = "order by s.created_at, s.id"

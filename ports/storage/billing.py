@@ -113,8 +113,8 @@ class Billing(Protocol):
         """What the checkout was for that this subscription came of, if one is known."""
         ...
 
-    async def checkout_done(self, subscription: Subscription, id_: str) -> None:
-        """Nothing more has to be asked about checkouts of the service by this person, but for those that something else came of."""
+    async def checkout_done(self, subscription: Subscription) -> None:
+        """Nothing more has to be asked about checkouts of its service by its person, but for those that something else came of."""
         ...
 
     async def claim_checkouts(self, now: datetime, until: datetime, since: datetime) -> OpenCheckouts | None:

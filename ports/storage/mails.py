@@ -34,7 +34,7 @@ class Mails(Protocol):
 
     async def keep_token(self, mail: Mail, token: str | None, now: datetime) -> bool:
         """Keep the token, if the mail has one, for further attempts, and that it was let through. False, and nothing kept, when the mail
-        has been claimed again since."""
+        has been claimed again since, or withdrawn."""
         ...
 
     async def token_mails_since(self, address: Email, kinds: Collection[MailKind], since: datetime) -> int:

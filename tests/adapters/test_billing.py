@@ -126,7 +126,7 @@ MIXED: dict[str, tuple[Act, object]] = {
         lambda tx, shop, twin: tx.billing.checkout_of("sub_new", replace(shop.meant, org_id=twin.org), PRICE),
         None,
     ),
-    "the end of asking": (lambda tx, shop, twin: tx.billing.checkout_done(replace(shop.sold, org_id=twin.org), "sub_new"), None),
+    "the end of asking": (lambda tx, shop, twin: tx.billing.checkout_done(replace(shop.sold, org_id=twin.org)), None),
     "a subscription": (lambda tx, shop, twin: tx.subscriptions.lock_of_provider(twin.org, shop.name("sub")), None),
     "whether there is a subscription": (lambda tx, shop, twin: tx.subscriptions.exists(twin.org, shop.subscription), False),
     "that no provider looks after it": (lambda tx, shop, twin: tx.subscriptions.let_go(twin.org, shop.subscription, NOW), None),
@@ -270,7 +270,7 @@ HOT: dict[str, tuple[str, Read]] = {
         "billing_checkouts",
         lambda c, shop: Billing(c, make_vault()).complete_checkout(shop.checkout, shop.name("cs"), "sub_new", shop.meant, shop.name("cus")),
     ),
-    "that nothing is to be asked": ("billing_checkouts", lambda c, shop: Billing(c, make_vault()).checkout_done(shop.sold, "sub_new")),
+    "that nothing is to be asked": ("billing_checkouts", lambda c, shop: Billing(c, make_vault()).checkout_done(shop.sold)),
     "which checkouts to ask about": (
         "billing_checkouts",
         lambda c, shop: Billing(c, make_vault()).claim_checkouts(NOW, NOW + DAY, NOW - DAY),

@@ -142,6 +142,26 @@ async def test_whoever_lost_its_lease_puts_nothing_off(storage: Postgres, pool: 
     assert await run_sql(pool, "select due_at, attempts from mails") == [(current.due_at, 0)]
 
 
+async def test_what_is_withdrawn_is_dropped_and_whoever_has_it_in_hand_makes_no_token_of_it(storage: Postgres, pool: Pool) -> None:
+    org, other = uuid4(), uuid4()
+    wanted = mail(kind=MailKind.WELCOME, address=ADA, org_id=org)
+    stays = [
+        mail(kind=MailKind.INVITATION, address=ADA, org_id=org),
+        mail(kind=MailKind.WELCOME, address=EVE, org_id=org),
+        mail(kind=MailKind.WELCOME, address=ADA, org_id=other),
+        mail(kind=MailKind.WELCOME, address=ADA),
+    ]
+    sent = mail(kind=MailKind.WELCOME, address=ADA, org_id=org)
+    await queue(storage, wanted, sent, *stays)
+    await claim(storage)
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.mails.finish(replace(sent, claims=1), Outcome.SENT, NOW)
+        await tx.mails.withdraw(MailKind.WELCOME, ADA, org, NOW + SECOND)
+        assert not await tx.mails.keep_token(replace(wanted, claims=1), "the token", NOW + SECOND)
+    ended = await run_sql(pool, "select id, outcome, finished_at, token from mails where finished_at is not null order by finished_at")
+    assert ended == [(sent.id, "sent", NOW, None), (wanted.id, "dropped", NOW + SECOND, None)]
+
+
 async def test_whoever_lost_its_lease_keeps_no_token_and_ends_nothing_but_what_was_sent(storage: Postgres, pool: Pool) -> None:
     await queue(storage, mail())
     [stale] = await claim(storage)

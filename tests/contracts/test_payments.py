@@ -102,6 +102,11 @@ async def test_a_list_is_read_page_by_page_but_not_for_ever(payments: HttpPaymen
     assert len(await payments.subscriptions_of("cus_1", clock.now())) == 2 * PAGES
 
 
+async def test_what_was_never_paid_for_and_is_over_there_has_nothing_to_cancel(payments: HttpPayments, provider: FakePayments) -> None:
+    provider.subscriptions["sub_1"] = subscription("sub_1", status="incomplete_expired")
+    assert await payments.cancel("sub_1")
+
+
 async def test_what_is_cancelled_twice_is_cancelled_and_what_is_not_known_there_is_not(
     payments: HttpPayments, provider: FakePayments
 ) -> None:

@@ -165,7 +165,7 @@ class FakePayments(FakeServer):
             before, answer = self._answered.get(key, (None, None))
             if before is not None:
                 if before != {**sent, "_path": path}:
-                    return error(400, code="idempotency_error")
+                    return error(400, type="idempotency_error")
                 return answer or error(409, code="idempotency_key_in_use")  # failures included
             self._answered[key] = ({**sent, "_path": path}, None)
         if self.gate is not None:
@@ -190,7 +190,7 @@ class FakePayments(FakeServer):
             case "GET", ["subscriptions", id_] if id_ in self.subscriptions:
                 return in_json(self.subscriptions[id_])
             case "DELETE", ["subscriptions", id_] if id_ in self.subscriptions:
-                if self.subscriptions[id_]["status"] == "canceled":
+                if self.subscriptions[id_]["status"] in ("canceled", "incomplete_expired"):
                     return error(404)
                 return in_json(self.change(id_, status="canceled"))
         return error(404)
