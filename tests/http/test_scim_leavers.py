@@ -92,6 +92,29 @@ async def test_whom_others_have_closed_is_put_away_here_too(acme: Tenant, twin: 
     assert (await directory.get(f"/Users/{user_id}"))["active"] is False
 
 
+async def test_a_patch_that_says_nothing_of_it_deactivates_nobody_once_more(
+    acme: Tenant, twin: Tenant, directory: Directory, grace: str
+) -> None:
+    await add_member(twin.pool, twin.org, UUID(grace))
+    await directory.deactivate(grace)
+    await leave(twin, grace)
+    answer = await directory.patch(grace, {"op": "replace", "path": "displayName", "value": "Grace"})
+    assert (answer.status, answer.json["displayName"], answer.json["active"]) == (200, "Grace", False)
+    assert not await closed(acme, grace)
+    assert [entry["action"] for entry in await acme.log()].count("user.deactivated") == 1
+
+
+async def test_nor_does_it_put_away_whom_others_have_closed(acme: Tenant, directory: Directory) -> None:
+    user_id = str((await add_account(acme.ports, "ada@example.com")).id)
+    await add_member(acme.pool, acme.org, UUID(user_id), confirmed=True)
+    await run_sql(acme.pool, "update users set deactivated_at = now() where id = %s", UUID(user_id))
+    answer = await directory.patch(user_id, {"op": "replace", "path": "displayName", "value": "Ada"})
+    assert (answer.status, answer.json["active"]) == (200, False)
+    await run_sql(acme.pool, "update users set deactivated_at = null where id = %s", UUID(user_id))
+    assert "ada@example.com" in await acme.members()
+    assert (await directory.get(f"/Users/{user_id}"))["active"] is True
+
+
 async def test_an_account_of_somebodys_own_is_the_organizations_as_long_as_they_are_a_member(acme: Tenant, directory: Directory) -> None:
     """Somebody who took part is deactivated as a whole, and then out of the group: so it is the membership that is deleted."""
     user_id = str((await add_account(acme.ports, "ada@example.com", PASSWORD)).id)
