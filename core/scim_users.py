@@ -337,9 +337,7 @@ async def delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
         ties = await tx.accounts.ties(account.id, organization.id)
         permanently = ties.directory_rules and not user.is_anonymized
         tx.record(events.deprovisioned(organization.id, account.id, user.role, permanently=permanently))
-        await tx.members.remove(organization.id, account.id, now)
-        await tx.service_users.remove_former_members(organization.id, [account.id])
-        await members.leave(tx, organization.id, account.id, now)
+        await members.end(tx, organization.id, account.id, now)
         if permanently:
             await accounts.erase(tx, account.id)
             return
