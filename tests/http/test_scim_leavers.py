@@ -14,6 +14,7 @@ from core.values import new_id
 from tests.builders import PASSWORD, Answer, add_account, add_member, everyone, run_sql, sign_in
 from tests.fakes.outside import FakeClock
 from tests.scim import GRACE, Directory, directory_of, problem
+from tests.services import add_api_key, add_service, add_service_user
 from tests.tenants import Tenant
 
 PRIVATE = "grace@home.example"
@@ -389,12 +390,21 @@ async def test_times_of_the_group(acme: Tenant, directory: Directory, clock: Fak
     await run_sql(acme.pool, "update organizations set created_at = %s, updated_at = %s", since, since)
     created, modified = await now()
     user_id = (await directory.make())["id"]
+    put_away = [(await directory.make(f"away-{number}@acme.example"))["id"] for number in range(3)]
+    shop = await add_service(acme.pool, acme.org)
+    key = await add_api_key(acme.pool, shop)
+    await add_service_user(acme.ports, shop, UUID(put_away[2]))
+    for each in put_away:
+        await directory.deactivate(each)
     doings: list[Any] = [
         lambda: directory.make("ada@acme.example"),
         lambda: directory.remove(user_id),
         lambda: directory.add(user_id),
         lambda: directory.delete(user_id),
         lambda: acme.remove("owner", "member"),
+        lambda: leave(acme, put_away[0]),
+        lambda: directory.delete(put_away[1]),
+        lambda: acme.api.delete(f"/api/service/users/{put_away[2]}", headers={"X-API-Key": key}),
     ]
     for number, doing in enumerate(doings):
         clock.advance(timedelta(seconds=1))
