@@ -66,15 +66,11 @@ class Asker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logout:
-    """A logout under way. Times are UTC.
-
-    `is_partial` says that not every service could be told, or has done it.
-    """
+    """A logout under way. Times are UTC."""
 
     id: UUID
     browser_hash: bytes
     asker: Asker
-    is_partial: bool = False
     created_at: datetime
     expires_at: datetime
 
@@ -191,9 +187,9 @@ async def receive_request(
         next_step: _Ask | _Over | None = None
         if visitor is not None and (own := meant(there)):
             secret, logout = await _leave(tx, visitor, shown, under_way, asker, now)
-            await _ask(tx, logout, visitor, there, own, now)
+            await _add_requests(tx, logout, visitor, there, own, now)
             next_step = await _next(tx, logout, now)
-        elif under_way is not None and (own := meant(await tx.saml_logouts.asked(under_way[1].id))):
+        elif under_way is not None and (own := meant(await tx.saml_logouts.concerned(under_way[1].id))):
             secret, logout = under_way
             is_same = logout.asker == asker
             if not is_same:
@@ -227,7 +223,7 @@ async def receive_response(
         )
         pending = None if taken else await _meanwhile(tx, provider, response.in_response_to, secret, now)
     if pending is not None:
-        return await _there(ports, secret, pending)
+        return await _go_there(ports, secret, pending)
     return saml.path(org_slug, service_slug, "slo")
 
 
@@ -261,15 +257,15 @@ async def sign_out(ports: Ports, visitor: Visitor | None, caller: Caller, shown:
     async with ports.storage.transaction(by=visitor or caller) as tx:
         there = await _participations(tx, visitor)
         under_way = await _under_way(tx, shown, now)
-        asked = [] if under_way is None else await tx.saml_logouts.asked(under_way[1].id)
-        told = [provider for part in (*there, *asked) if (provider := await _open(tx, part.org_id, part.service_id, now)) is not None]
+        concerned = [] if under_way is None else await tx.saml_logouts.concerned(under_way[1].id)
+        told = [provider for part in (*there, *concerned) if (provider := await _open(tx, part.org_id, part.service_id, now)) is not None]
         if not told:
             if visitor is not None:
                 await _end_session(tx, visitor, now)
             return None
         if visitor is not None:
             under_way = await _leave(tx, visitor, shown, under_way, Asker(after=after), now)
-            await _ask(tx, under_way[1], visitor, there, (), now)
+            await _add_requests(tx, under_way[1], visitor, there, (), now)
         assert under_way is not None, "somebody is told of it"
     return Started(saml.path(told[0].service.org_slug, told[0].service.slug, "slo"), under_way[0])
 
@@ -337,7 +333,7 @@ async def _end_session(tx: Transaction, visitor: Visitor, now: datetime) -> None
     await tx.sessions.end(visitor.session_id, now)
 
 
-async def _ask(
+async def _add_requests(
     tx: Transaction, logout: Logout, visitor: Visitor, there: Sequence[Participation], own: Collection[Participation], now: datetime
 ) -> None:
     """Have the services told where the session has signed the person in to, other than the asker's `own`, which is done, and kept so that
@@ -379,7 +375,7 @@ async def _to_ask(tx: Transaction, request_id: str, to: Participation, now: date
 async def _take(ports: Ports, secret: str | None, logout: Logout, step: _Ask | _Over) -> GoThere | SignedOut:
     """Take this step. Raises Limited."""
     if isinstance(step, _Ask):
-        return await _there(ports, secret, step)
+        return await _go_there(ports, secret, step)
     asker = logout.asker
     if step.provider is None:
         return SignedOut(step.is_partial, asker.after)
@@ -388,7 +384,7 @@ async def _take(ports: Ports, secret: str | None, logout: Logout, step: _Ask | _
     return GoThere(await ports.saml.logout_response(step.provider, asker.request_id, status, asker.relay_state), None)
 
 
-async def _there(ports: Ports, secret: str | None, ask: _Ask) -> GoThere:
+async def _go_there(ports: Ports, secret: str | None, ask: _Ask) -> GoThere:
     """Raises Limited."""
     return GoThere(await ports.saml.logout_request(ask.provider, ask.request_id, ask.to.name_id, ask.to.session_index), secret)
 
