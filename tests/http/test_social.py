@@ -2,7 +2,6 @@
 73, 86, 87, 101, 102 and 211; security.md A-4, A-7, A-10, O-1, O-5, O-7, O-8)."""
 
 import re
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -15,9 +14,9 @@ from adapters.postgres.pool import Pool
 from adapters.providers import HttpProviders
 from core.providers import Provider
 from core.values import digest, new_secret
-from entrypoints.http.app import Edge
 from ports import Ports
-from tests.builders import BASE_URL, EMAIL, PASSWORD, Api, add_account, deliver, everyone, link, make_ports, run_sql
+from ports.outside import IdentityProviders
+from tests.builders import BASE_URL, EMAIL, PASSWORD, Api, add_account, deliver, everyone, link, run_sql
 from tests.fakes.http_server import TRAP, in_json
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.provider import CLIENT, FakeProvider, Person
@@ -34,21 +33,9 @@ CHALLENGE: Final = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 BACK: Final = "https://shop.example.com/callback"
 
 
-@pytest.fixture(params=[Provider.WEBSUITE])
-def provider(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[FakeProvider]:
-    with FakeProvider(request.param, now=lambda: clock.now().timestamp()) as running:
-        yield running
-
-
 @pytest.fixture
-async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics, provider: FakeProvider) -> Ports:
-    known = HttpProviders({provider.provider: provider.settings()}, clock)
-    return await make_ports(pool, clock, sent, metrics, providers=known)
-
-
-@pytest.fixture
-def street(app: QuartTrio, edge: Edge, provider: FakeProvider, pool: Pool) -> Street:
-    return Street(Visitor(app, edge.base_url), provider, pool)
+def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
+    return HttpProviders({provider.provider: provider.settings()}, clock)
 
 
 @pytest.fixture
