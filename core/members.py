@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from core import access, events, organizations
+from core import access, accounts, events, organizations
 from core.access import Capability, OrganizationNotFound, Role
 from core.errors import Invalid, NotFound, refuse
 from core.values import Listed
@@ -165,6 +165,15 @@ async def end(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> No
     await tx.members.remove(org_id, user_id, now)
     await tx.service_users.remove_former_members(org_id, [user_id])
     await leave(tx, org_id, user_id, now)
+
+
+async def erase(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
+    """Remove a locked account, a member of nothing else, for good, and with it what it may be in this organization: a member, or one whose
+    membership the directory has put away. Whoever does it says so, before this."""
+    # Whoever renews a token holds that and wants its session next: so all of them go before a membership that ends holds the sessions.
+    await tx.sessions.remove(user_id)
+    await end(tx, org_id, user_id, now)
+    await accounts.erase(tx, user_id)
 
 
 async def leave(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:

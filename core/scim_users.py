@@ -337,10 +337,10 @@ async def delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
         ties = await tx.accounts.ties(account.id, organization.id)
         permanently = ties.directory_rules and not user.is_anonymized
         tx.record(events.deprovisioned(organization.id, account.id, user.role, permanently=permanently))
-        await members.end(tx, organization.id, account.id, now)
         if permanently:
-            await accounts.erase(tx, account.id)
+            await members.erase(tx, organization.id, account.id, now)
             return
+        await members.end(tx, organization.id, account.id, now)
         if user.whole_account:  # it may be others' by now, who shall not find it closed
             await tx.accounts.reactivate(account.id, now)
         if user.is_anonymized:
