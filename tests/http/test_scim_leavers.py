@@ -82,7 +82,7 @@ async def test_deactivating_again_closes_what_is_the_organizations_alone_by_now(
     assert (await acme.api.login(GRACE)).status == 200
 
 
-async def test_whom_others_have_closed_is_put_away_here_too(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+async def test_whom_others_have_closed_is_put_away_here_too(acme: Tenant, directory: Directory) -> None:
     user_id = str((await add_account(acme.ports, "ada@example.com")).id)
     await add_member(acme.pool, acme.org, UUID(user_id), confirmed=True)
     await run_sql(acme.pool, "update users set deactivated_at = now() where id = %s", UUID(user_id))
@@ -357,7 +357,7 @@ def times(user: dict[str, Any]) -> tuple[str, str]:
     return user["meta"]["created"], user["meta"]["lastModified"]
 
 
-async def test_times_of_a_user(acme: Tenant, twin: Tenant, directory: Directory, clock: FakeClock) -> None:
+async def test_times_of_a_user(acme: Tenant, directory: Directory, clock: FakeClock) -> None:
     made = await directory.make()
     created, modified = times(made)
     user_id = made["id"]

@@ -387,7 +387,7 @@ async def test_what_is_linked_at_a_service_alone_opens_the_account_and_is_unlink
 # The provider's token
 
 
-async def test_the_token_that_the_provider_gave_is_handed_out(street: Street, program: Program, clock: FakeClock) -> None:
+async def test_the_token_that_the_provider_gave_is_handed_out(street: Street, program: Program) -> None:
     await street.comes_in()
     answer = await program.gets_token()
     assert answer.status == 200
