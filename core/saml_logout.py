@@ -258,8 +258,8 @@ async def sign_out(ports: Ports, visitor: Visitor | None, caller: Caller, shown:
         there = await _participations(tx, visitor)
         under_way = await _under_way(tx, shown, now)
         concerned = [] if under_way is None else await tx.saml_logouts.concerned(under_way[1].id)
-        told = [provider for part in (*there, *concerned) if (provider := await _open(tx, part.org_id, part.service_id, now)) is not None]
-        if not told:
+        first = await _first_open(tx, (*there, *concerned), now)
+        if first is None:
             if visitor is not None:
                 await _end_session(tx, visitor, now)
             return None
@@ -267,7 +267,7 @@ async def sign_out(ports: Ports, visitor: Visitor | None, caller: Caller, shown:
             under_way = await _leave(tx, visitor, shown, under_way, Asker(after=after), now)
             await _add_requests(tx, under_way[1], visitor, there, (), now)
         assert under_way is not None, "somebody is told of it"
-    return Started(saml.path(told[0].service.org_slug, told[0].service.slug, "slo"), under_way[0])
+    return Started(saml.path(first.service.org_slug, first.service.slug, "slo"), under_way[0])
 
 
 async def go_on(ports: Ports, secret: str | None, caller: Caller) -> GoThere | SignedOut:
@@ -394,3 +394,11 @@ async def _open(tx: Transaction, org_id: UUID, service_id: UUID, now: datetime) 
     setup = await tx.saml.setup_of(org_id, service_id)
     provider = None if setup is None else saml.opened(setup, now)
     return None if provider is None or provider.slo_url is None else provider
+
+
+async def _first_open(tx: Transaction, parts: Sequence[Participation], now: datetime) -> IdentityProvider | None:
+    """That of the first service which can be told anything."""
+    for part in parts:
+        if (provider := await _open(tx, part.org_id, part.service_id, now)) is not None:
+            return provider
+    return None
