@@ -189,18 +189,18 @@ async def receive_request(
             secret, logout = await _leave(tx, visitor, shown, under_way, asker, now)
             await _add_requests(tx, logout, visitor, there, own, now)
             next_step = await _next(tx, logout, now)
-        elif under_way is not None and (own := meant(await tx.saml_logouts.concerned(under_way[1].id))):
+        elif under_way is not None and under_way[1].asker == asker:
             secret, logout = under_way
-            is_same = logout.asker == asker
-            if not is_same:
-                logout = replace(logout, asker=asker)
-                await tx.saml_logouts.hand_over(logout)
-                for part in own:
-                    await tx.saml_logouts.set_done(logout.id, part, now)
-            next_step = await _next(tx, logout, now, once_more=is_same)
+            next_step = await _next(tx, logout, now, once_more=True)
+        elif under_way is not None and (own := meant(await tx.saml_logouts.concerned(under_way[1].id))):
+            secret, logout = under_way[0], replace(under_way[1], asker=asker)
+            await tx.saml_logouts.hand_over(logout)
+            for part in own:
+                await tx.saml_logouts.set_done(logout.id, part, now)
+            next_step = await _next(tx, logout, now)
     if next_step is None:
         return NobodyMeant(await ports.saml.logout_response(provider, request.id, Status.UNKNOWN_PRINCIPAL, relay_state))
-    return await _take(ports, secret, logout, next_step)
+    return await _take(ports, caller, secret, logout, next_step)
 
 
 async def receive_response(
@@ -277,13 +277,14 @@ async def go_on(ports: Ports, secret: str | None, caller: Caller) -> GoThere | S
     clicked twice, or gone back. If it does not answer then either, it is given up. One that is closed or deleted meanwhile is passed over,
     so it has not answered either; where that is the one that began it, our own page says how it ended.
 
-    Raises LogoutUnknown; and Limited where too many documents wait to be signed, in which case the service that was next counts as asked.
+    Raises LogoutUnknown; and Limited where too many documents wait to be signed, in which case the service that was next counts as asked,
+    and whoever waits to hear how it ended is answered as soon as the page is loaded again.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         logout = await tx.saml_logouts.lock(digest(secret or ""), now) or refuse(LogoutUnknown)
         next_step = await _next(tx, logout, now)
-    return await _take(ports, secret, logout, next_step)
+    return await _take(ports, caller, secret, logout, next_step)
 
 
 async def give_way(ports: Ports, before: Visitor, session_id: UUID) -> None:
@@ -372,8 +373,9 @@ async def _to_ask(tx: Transaction, request_id: str, to: Participation, now: date
     return None if provider is None else _Ask(provider, request_id, to)
 
 
-async def _take(ports: Ports, secret: str | None, logout: Logout, step: _Ask | _Over) -> GoThere | SignedOut:
-    """Take this step. Raises Limited."""
+async def _take(ports: Ports, caller: Caller, secret: str | None, logout: Logout, step: _Ask | _Over) -> GoThere | SignedOut:
+    """Take this step. Raises Limited where too many documents wait to be signed: a logout that is over is under way again then, with nobody
+    left to tell, so that loading the page once more is enough. So it is where the key cannot be opened."""
     if isinstance(step, _Ask):
         return await _go_there(ports, secret, step)
     asker = logout.asker
@@ -381,7 +383,13 @@ async def _take(ports: Ports, secret: str | None, logout: Logout, step: _Ask | _
         return SignedOut(step.is_partial, asker.after)
     assert asker.request_id is not None, "a service has asked"
     status = Status.PARTIAL_LOGOUT if step.is_partial else None
-    return GoThere(await ports.saml.logout_response(step.provider, asker.request_id, status, asker.relay_state), None)
+    try:
+        return GoThere(await ports.saml.logout_response(step.provider, asker.request_id, status, asker.relay_state), None)
+    except Exception:
+        async with ports.storage.transaction(by=caller, in_session=False) as tx:
+            if await tx.saml_logouts.begin(logout) and step.is_partial:
+                await tx.saml_logouts.mark_partial(logout.id)
+        raise
 
 
 async def _go_there(ports: Ports, secret: str | None, ask: _Ask) -> GoThere:
