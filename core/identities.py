@@ -128,7 +128,7 @@ async def start_link(ports: Ports, caller: Person, provider_name: str) -> str:
     up; AlreadyLinked, AccountGone, SessionEnded.
     """
     provider = provider_named(provider_name)
-    if ports.providers.platform_client(provider) is None:
+    if provider not in oauth_credentials.set_up(ports):
         raise ProviderUnknown
     now, ticket = ports.clock.now(), new_secret()
     async with ports.storage.transaction(by=caller) as tx:

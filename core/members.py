@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from core import access, events, organizations
+from core import access, accounts, events, organizations
 from core.access import Capability, OrganizationNotFound, Role
 from core.errors import Invalid, NotFound, refuse
 from core.values import Listed
@@ -152,19 +152,28 @@ async def remove(ports: Ports, caller: Member, user_id: UUID) -> None:
         # Whoever ends several sessions of a person holds the person's account, so that no two of them wait for each other's rows.
         await tx.accounts.lock(user_id)
         tx.record(events.removed(organization.id, user_id, target.role))
-        await end(tx, target, now)
+        await end(tx, organization.id, user_id, now)
 
 
-async def end(tx: Transaction, membership: Membership, now: datetime) -> None:
-    """End a locked membership, whose member's account is locked, and what the member had by it: the use of services that they have signed
-    in to with SAML alone, sessions in the organization, invitations. The organization's directory knows the person no more, and cannot take
-    them back; they are invited if they shall come again.
+async def end(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
+    """End a locked membership, or the one that the organization's directory has put away, of somebody whose account is locked; and what
+    they had by it: the use of services that they have signed in to with SAML alone, sessions in the organization, invitations. The
+    directory knows the person no more, and cannot take them back; they are invited if they shall come again.
 
     Whoever ends it says so, before this.
     """
-    await tx.members.remove(membership.org_id, membership.user_id, now)
-    await tx.service_users.remove_former_members(membership.org_id, [membership.user_id])
-    await leave(tx, membership.org_id, membership.user_id, now)
+    await tx.members.remove(org_id, user_id, now)
+    await tx.service_users.remove_former_members(org_id, [user_id])
+    await leave(tx, org_id, user_id, now)
+
+
+async def erase(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
+    """Remove a locked account, a member of nothing else, for good, and with it what it may be in this organization: a member, or one whose
+    membership the directory has put away. Whoever does it says so, before this."""
+    # Whoever renews a token holds that and wants its session next: so all of them go before a membership that ends holds the sessions.
+    await tx.sessions.remove(user_id)
+    await end(tx, org_id, user_id, now)
+    await accounts.erase(tx, user_id)
 
 
 async def leave(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:

@@ -44,6 +44,11 @@ def provider_named(name: str) -> Provider:
         raise ProviderUnknown from None
 
 
+def set_up(ports: Ports) -> frozenset[Provider]:
+    """The providers that the platform itself is a client of: people can sign in through them without a service, and link accounts there."""
+    return frozenset(each for each in Provider if ports.providers.platform_client(each) is not None)
+
+
 async def client_at(ports: Ports, provider: Provider, org_id: UUID | None, service_id: UUID | None) -> ProviderClient:
     """By what the provider knows a service: by its own credentials, or else by those of the platform, as which also those sign in who come
     for no service. Raises ProviderUnknown."""

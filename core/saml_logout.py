@@ -66,15 +66,11 @@ class Asker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logout:
-    """A logout under way. Times are UTC.
-
-    `is_partial` says that not every service could be told, or has done it.
-    """
+    """A logout under way. Times are UTC."""
 
     id: UUID
     browser_hash: bytes
     asker: Asker
-    is_partial: bool = False
     created_at: datetime
     expires_at: datetime
 
@@ -191,20 +187,20 @@ async def receive_request(
         next_step: _Ask | _Over | None = None
         if visitor is not None and (own := meant(there)):
             secret, logout = await _leave(tx, visitor, shown, under_way, asker, now)
-            await _ask(tx, logout, visitor, there, own, now)
+            await _add_requests(tx, logout, visitor, there, own, now)
             next_step = await _next(tx, logout, now)
-        elif under_way is not None and (own := meant(await tx.saml_logouts.asked(under_way[1].id))):
+        elif under_way is not None and under_way[1].asker == asker:
             secret, logout = under_way
-            is_same = logout.asker == asker
-            if not is_same:
-                logout = replace(logout, asker=asker)
-                await tx.saml_logouts.hand_over(logout)
-                for part in own:
-                    await tx.saml_logouts.set_done(logout.id, part, now)
-            next_step = await _next(tx, logout, now, once_more=is_same)
+            next_step = await _next(tx, logout, now, once_more=True)
+        elif under_way is not None and (own := meant(await tx.saml_logouts.concerned(under_way[1].id))):
+            secret, logout = under_way[0], replace(under_way[1], asker=asker)
+            await tx.saml_logouts.hand_over(logout)
+            for part in own:
+                await tx.saml_logouts.set_done(logout.id, part, now)
+            next_step = await _next(tx, logout, now)
     if next_step is None:
         return NobodyMeant(await ports.saml.logout_response(provider, request.id, Status.UNKNOWN_PRINCIPAL, relay_state))
-    return await _take(ports, secret, logout, next_step)
+    return await _take(ports, caller, secret, logout, next_step)
 
 
 async def receive_response(
@@ -227,7 +223,7 @@ async def receive_response(
         )
         pending = None if taken else await _meanwhile(tx, provider, response.in_response_to, secret, now)
     if pending is not None:
-        return await _there(ports, secret, pending)
+        return await _go_there(ports, secret, pending)
     return saml.path(org_slug, service_slug, "slo")
 
 
@@ -261,17 +257,17 @@ async def sign_out(ports: Ports, visitor: Visitor | None, caller: Caller, shown:
     async with ports.storage.transaction(by=visitor or caller) as tx:
         there = await _participations(tx, visitor)
         under_way = await _under_way(tx, shown, now)
-        asked = [] if under_way is None else await tx.saml_logouts.asked(under_way[1].id)
-        told = [provider for part in (*there, *asked) if (provider := await _open(tx, part.org_id, part.service_id, now)) is not None]
-        if not told:
+        concerned = [] if under_way is None else await tx.saml_logouts.concerned(under_way[1].id)
+        first = await _first_open(tx, (*there, *concerned), now)
+        if first is None:
             if visitor is not None:
                 await _end_session(tx, visitor, now)
             return None
         if visitor is not None:
             under_way = await _leave(tx, visitor, shown, under_way, Asker(after=after), now)
-            await _ask(tx, under_way[1], visitor, there, (), now)
+            await _add_requests(tx, under_way[1], visitor, there, (), now)
         assert under_way is not None, "somebody is told of it"
-    return Started(saml.path(told[0].service.org_slug, told[0].service.slug, "slo"), under_way[0])
+    return Started(saml.path(first.service.org_slug, first.service.slug, "slo"), under_way[0])
 
 
 async def go_on(ports: Ports, secret: str | None, caller: Caller) -> GoThere | SignedOut:
@@ -281,13 +277,14 @@ async def go_on(ports: Ports, secret: str | None, caller: Caller) -> GoThere | S
     clicked twice, or gone back. If it does not answer then either, it is given up. One that is closed or deleted meanwhile is passed over,
     so it has not answered either; where that is the one that began it, our own page says how it ended.
 
-    Raises LogoutUnknown; and Limited where too many documents wait to be signed, in which case the service that was next counts as asked.
+    Raises LogoutUnknown; and Limited where too many documents wait to be signed, in which case the service that was next counts as asked,
+    and whoever waits to hear how it ended is answered as soon as the page is loaded again.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         logout = await tx.saml_logouts.lock(digest(secret or ""), now) or refuse(LogoutUnknown)
         next_step = await _next(tx, logout, now)
-    return await _take(ports, secret, logout, next_step)
+    return await _take(ports, caller, secret, logout, next_step)
 
 
 async def give_way(ports: Ports, before: Visitor, session_id: UUID) -> None:
@@ -337,7 +334,7 @@ async def _end_session(tx: Transaction, visitor: Visitor, now: datetime) -> None
     await tx.sessions.end(visitor.session_id, now)
 
 
-async def _ask(
+async def _add_requests(
     tx: Transaction, logout: Logout, visitor: Visitor, there: Sequence[Participation], own: Collection[Participation], now: datetime
 ) -> None:
     """Have the services told where the session has signed the person in to, other than the asker's `own`, which is done, and kept so that
@@ -376,19 +373,26 @@ async def _to_ask(tx: Transaction, request_id: str, to: Participation, now: date
     return None if provider is None else _Ask(provider, request_id, to)
 
 
-async def _take(ports: Ports, secret: str | None, logout: Logout, step: _Ask | _Over) -> GoThere | SignedOut:
-    """Take this step. Raises Limited."""
+async def _take(ports: Ports, caller: Caller, secret: str | None, logout: Logout, step: _Ask | _Over) -> GoThere | SignedOut:
+    """Take this step. Raises Limited where too many documents wait to be signed: a logout that is over is under way again then, with nobody
+    left to tell, so that loading the page once more is enough. So it is where the key cannot be opened."""
     if isinstance(step, _Ask):
-        return await _there(ports, secret, step)
+        return await _go_there(ports, secret, step)
     asker = logout.asker
     if step.provider is None:
         return SignedOut(step.is_partial, asker.after)
     assert asker.request_id is not None, "a service has asked"
     status = Status.PARTIAL_LOGOUT if step.is_partial else None
-    return GoThere(await ports.saml.logout_response(step.provider, asker.request_id, status, asker.relay_state), None)
+    try:
+        return GoThere(await ports.saml.logout_response(step.provider, asker.request_id, status, asker.relay_state), None)
+    except Exception:
+        async with ports.storage.transaction(by=caller, in_session=False) as tx:
+            if await tx.saml_logouts.begin(logout) and step.is_partial:
+                await tx.saml_logouts.mark_partial(logout.id)
+        raise
 
 
-async def _there(ports: Ports, secret: str | None, ask: _Ask) -> GoThere:
+async def _go_there(ports: Ports, secret: str | None, ask: _Ask) -> GoThere:
     """Raises Limited."""
     return GoThere(await ports.saml.logout_request(ask.provider, ask.request_id, ask.to.name_id, ask.to.session_index), secret)
 
@@ -398,3 +402,11 @@ async def _open(tx: Transaction, org_id: UUID, service_id: UUID, now: datetime) 
     setup = await tx.saml.setup_of(org_id, service_id)
     provider = None if setup is None else saml.opened(setup, now)
     return None if provider is None or provider.slo_url is None else provider
+
+
+async def _first_open(tx: Transaction, parts: Sequence[Participation], now: datetime) -> IdentityProvider | None:
+    """That of the first service which can be told anything."""
+    for part in parts:
+        if (provider := await _open(tx, part.org_id, part.service_id, now)) is not None:
+            return provider
+    return None

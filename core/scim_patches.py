@@ -471,7 +471,7 @@ def _members(schema: Schema, operation: Operation) -> list[tuple[_Place, Any]]:
 
 
 def _ids(place: _Place, value: Any, operation: Operation) -> set[str] | None:
-    """Whom an operation is about; None, which is for what has no value, is everybody. Null is nobody, as an empty list is."""
+    """Whom an operation is about; None is everybody, which an operation without a value is. Null is nobody, as an empty list is."""
     if place.sub is not None:
         raise NotWritable(f"members.{place.sub.name}")
     if place.filter is not None:

@@ -282,14 +282,16 @@ async def replace(ports: Ports, caller: ScimClient, user_id: UUID, new: Wanted) 
 
 
 async def patch(ports: Ports, caller: ScimClient, user_id: UUID, patched: Callable[[Resource], Awaitable[Resource]]) -> ScimUser:
-    """The person as `patched` has them be, which is told what they are.
+    """The person as `patched` has them be, which is told what they are, but not whether they are active: a patch that says nothing of
+    that leaves it at that, also where deactivating once more would close more by now, or others have closed the account.
 
     It may take its time, over very many operations: nobody is locked meanwhile. If somebody else changes the person before it is done, it
     is asked once more. Raises ScimUserNotFound, what `patched` raises, ValueInvalid, EmailInvalid, and what `_change` raises.
     """
     while True:
         before = to_resource(await find(ports, caller, user_id))
-        new = wanted(_readdressed(before, await patched(before)))
+        told = {name: value for name, value in before.items() if name != "active"}
+        new = wanted(_readdressed(before, await patched(told)))
         settled = await _settle(ports, caller, user_id, new, before)
         if settled is not None:
             return settled
@@ -304,8 +306,7 @@ async def _settle(ports: Ports, caller: ScimClient, user_id: UUID, new: Wanted, 
     try:
         return await _try(ports, caller, user_id, new, before)
     except (AddressNotManaged, NameTaken, NameKept):
-        # A patch that says nothing of it finds somebody inactive who was so before, and is about the name.
-        if new.active is not False or (before is not None and not before["active"]):
+        if new.active is not False:
             raise
         return await _try(ports, caller, user_id, new, before, keeps_name=True)
 
@@ -336,12 +337,10 @@ async def delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
         ties = await tx.accounts.ties(account.id, organization.id)
         permanently = ties.directory_rules and not user.is_anonymized
         tx.record(events.deprovisioned(organization.id, account.id, user.role, permanently=permanently))
-        await tx.members.remove(organization.id, account.id, now)
-        await tx.service_users.remove_former_members(organization.id, [account.id])
-        await members.leave(tx, organization.id, account.id, now)
         if permanently:
-            await accounts.erase(tx, account.id)
+            await members.erase(tx, organization.id, account.id, now)
             return
+        await members.end(tx, organization.id, account.id, now)
         if user.whole_account:  # it may be others' by now, who shall not find it closed
             await tx.accounts.reactivate(account.id, now)
         if user.is_anonymized:

@@ -120,9 +120,7 @@ async def delete(ports: Ports, caller: ServiceKey, user_id: UUID) -> None:
             return
         role = membership.role if membership is not None else None
         tx.record(events.service_user_removed(organization.id, account.id, service.slug, permanently=True, role=role))
-        if membership is not None:
-            await members.end(tx, membership, now)
-        await accounts.erase(tx, account.id)
+        await members.erase(tx, organization.id, account.id, now)
 
 
 async def _lock(tx: Transaction, organization: Organization, service: Service, user_id: UUID) -> Account:

@@ -97,21 +97,17 @@ class ProviderState:
 # What providers there are to sign in with
 
 
-async def offered(ports: Ports, after: str, authorization: Authorization | None) -> dict[Provider, str]:
+async def offered(ports: Ports, after: str, authorization: Authorization | None, *, anew: bool) -> dict[Provider, str]:
     """Where to go to sign in through which provider, before one goes on to this path of ours, which is a request of an application or not:
-    those where the platform is known, or the application itself; and where a fresh sign-in is asked for, those that can be asked for it."""
-    anew = await saml_sign_on.fresh_since(ports, after) is not None
+    those that are set up, or where the application has credentials of its own; `anew`, those that can be asked for a fresh sign-in."""
     known = [provider for provider in Provider if ports.providers.knows(provider) and (provider in ASKS_AGAIN or not anew)]
     own: list[Provider] = []
     if known and authorization is not None and authorization.service is not None:
         async with ports.storage.reading() as read:
             own = await read.oauth_credentials.providers(authorization.service.org_id, authorization.service.id)
     query = urlencode({"next": after}) if authorization is None else authorization.wanted.query
-    return {
-        provider: f"/auth/{provider.value}?{query}"
-        for provider in known
-        if provider in own or ports.providers.platform_client(provider) is not None
-    }
+    usable = oauth_credentials.set_up(ports).union(own)
+    return {provider: f"/auth/{provider.value}?{query}" for provider in known if provider in usable}
 
 
 # On the way

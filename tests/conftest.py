@@ -10,8 +10,10 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.pool import Pool
+from adapters.providers import HttpProviders
 from entrypoints.http.app import Application, Edge, equip, routed
 from ports import Ports
+from ports.outside import IdentityProviders
 from tests import database
 from tests.builders import FREE, PROFESSIONAL, Api, make_edge, make_ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics, FakePlaces, FakeTxtRecords
@@ -109,11 +111,23 @@ async def pool(conninfo: str) -> AsyncIterator[Pool]:
 
 
 @pytest.fixture
+def providers(clock: FakeClock) -> IdentityProviders:
+    """Those that are set up, which are none; a test module that has one overrides this."""
+    return HttpProviders({}, clock)
+
+
+@pytest.fixture
 async def ports(
-    pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics, dns: FakeTxtRecords, places: FakePlaces
+    pool: Pool,
+    clock: FakeClock,
+    sent: FakeMailTransport,
+    metrics: FakeMetrics,
+    dns: FakeTxtRecords,
+    places: FakePlaces,
+    providers: IdentityProviders,
 ) -> Ports:
     """Everything real but the clock, the mail server, the DNS, the places of addresses and the metrics; the hashes are cheap."""
-    return await make_ports(pool, clock, sent, metrics, dns=dns, places=places)
+    return await make_ports(pool, clock, sent, metrics, dns=dns, places=places, providers=providers)
 
 
 @pytest.fixture

@@ -16,13 +16,14 @@ from adapters.postgres.tombstones import (
 )
 from core.housekeeping import Sweep
 
-# Self-registered with a password and nothing else to sign in with, never proved, member of nothing (security.md A-7), and not in the books
-# of any service: those keep the account from being deleted, also where the service itself is gone and they still wait to be removed.
+# Self-registered with a password and nothing else to sign in with, never proved, member of nothing and known to no directory (security.md
+# A-7), and not in the books of any service: those keep the account from being deleted, also where the service itself is gone and they still
+# wait to be removed. To be kept out of services that nobody has come to use keeps nothing.
 NEVER_VERIFIED: Final = """
     u.first_verified_at is null and u.created_at < %(before)s and u.origin = 'platform' and u.password_hash is not null
     and u.deactivated_at is null and u.anonymized_at is null and not u.is_platform_owner
     and not exists (select 1 from memberships m where m.user_id = u.id)
-    and not exists (select 1 from scim_users s where s.user_id = u.id)
+    and not exists (select 1 from scim_users s where s.user_id = u.id and s.membership_id is not null)
     and not exists (select 1 from identities i where i.user_id = u.id)
     and not exists (select 1 from service_users r where r.user_id = u.id)
     and not exists (select 1 from end_users e where e.user_id = u.id)

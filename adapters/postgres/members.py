@@ -122,19 +122,22 @@ class Members(Repository):
         )
 
     async def remove(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
-        # The directory knows the person no more, and does not take them back; but whom it has kept out, it keeps out.
+        # The directory knows the person no more, and does not take them back; but whom it has kept out, it keeps out. Whom it has put away,
+        # nobody counts, and the group had all the same.
         await self._run(
             """
             with removed as (
                 delete from memberships where org_id = %(org_id)s and user_id = %(user_id)s returning org_id),
             forgotten as (
                 delete from scim_users where org_id = %(org_id)s and user_id = %(user_id)s and deactivated_at is null),
+            put_away as (
+                select org_id from scim_users where org_id = %(org_id)s and user_id = %(user_id)s and role is not null),
             away as (
                 update scim_users set role = null, confirmed_at = null, provisioned = false
                 where org_id = %(org_id)s and user_id = %(user_id)s and deactivated_at is not null)
             update organizations o set
-                member_count = member_count - 1, members_changed_at = %(now)s
-            from removed where o.id = removed.org_id""",
+                member_count = member_count - (select count(*) from removed)::int, members_changed_at = %(now)s
+            where o.id in (select org_id from removed union all select org_id from put_away)""",
             org_id=org_id,
             user_id=user_id,
             now=now,

@@ -11,7 +11,7 @@ from core.saml_messages import NameId
 
 PARTICIPATION: Final = "org_id, service_id, session_index, name_id, name_id_format, former_names"
 MOST_SENT: Final = 2  # times that one request is
-LOGOUT: Final = "id, browser_hash, org_id, service_id, request_id, relay_state, after, is_partial, created_at, expires_at"
+LOGOUT: Final = "id, browser_hash, org_id, service_id, request_id, relay_state, after, created_at, expires_at"
 
 
 def to_participation(row: Row) -> Participation:
@@ -29,9 +29,8 @@ def to_logout(row: Row) -> Logout:
         id=row[0],
         browser_hash=row[1],
         asker=Asker(org_id=row[2], service_id=row[3], request_id=row[4], relay_state=row[5], after=row[6]),
-        is_partial=row[7],
-        created_at=row[8],
-        expires_at=row[9],
+        created_at=row[7],
+        expires_at=row[8],
     )
 
 
@@ -66,8 +65,8 @@ class SamlLogouts(Repository):
         return await self._exists(
             f"""
             insert into saml_logouts ({LOGOUT})
-            select %(id)s, %(browser_hash)s, %(org_id)s, %(service_id)s, %(request_id)s, %(relay_state)s, %(after)s, %(is_partial)s,
-                   %(created_at)s, %(expires_at)s
+            select %(id)s, %(browser_hash)s, %(org_id)s, %(service_id)s, %(request_id)s, %(relay_state)s, %(after)s, %(created_at)s,
+                   %(expires_at)s
             where %(service_id)s::uuid is null
                or exists (select 1 from services v where v.org_id = %(org_id)s and v.id = %(service_id)s)
             returning 1""",
@@ -78,7 +77,6 @@ class SamlLogouts(Repository):
             request_id=logout.asker.request_id,
             relay_state=logout.asker.relay_state,
             after=logout.asker.after,
-            is_partial=logout.is_partial,
             created_at=logout.created_at,
             expires_at=logout.expires_at,
         )
@@ -130,7 +128,7 @@ class SamlLogouts(Repository):
             former_names=list(to.former_names),
         )
 
-    async def asked(self, logout_id: UUID) -> list[Participation]:
+    async def concerned(self, logout_id: UUID) -> list[Participation]:
         return await self._all(
             to_participation,
             f"select {PARTICIPATION} from saml_logout_requests where logout_id = %(logout_id)s order by request_id",

@@ -14,7 +14,7 @@ from uuid import UUID
 from pydantic import TypeAdapter, ValidationError
 from quart import Blueprint, Response
 
-from core import accounts, browser, devices, identities, mfa, privacy, sessions
+from core import accounts, browser, devices, identities, mfa, oauth_credentials, privacy, sessions
 from core.accounts import CurrentPasswordWrong, NoPasswordSet, PasswordAlreadySet
 from core.browser import FormTokenWrong
 from core.devices import Seen
@@ -371,7 +371,7 @@ async def _identities_values() -> dict[str, Any]:
     linked = await identities.linked(ports(), signed_in())
     of_account = {each.provider for each in linked}
     elsewhere = set(await identities.ways_in(ports(), signed_in())) - of_account
-    can_be = {each for each in Provider if ports().providers.platform_client(each) is not None} - of_account
+    can_be_linked = oauth_credentials.set_up(ports()) - of_account
     return {
         "linked": [
             {
@@ -387,11 +387,11 @@ async def _identities_values() -> dict[str, Any]:
             {
                 "name": each.value.title(),
                 "provider": each.value,
-                "can_be_linked": each in can_be,
+                "can_be_linked": each in can_be_linked,
                 "at_an_application": each in elsewhere,
             }
             for each in Provider
-            if each in can_be | elsewhere
+            if each in can_be_linked | elsewhere
         ],
     }
 

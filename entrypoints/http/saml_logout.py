@@ -88,12 +88,13 @@ async def _step() -> Response:
 
 
 async def _taken(step: GoThere | SignedOut) -> Response:
+    secret = None
     if isinstance(step, GoThere):
-        response = onward(step.address)
+        response, secret = onward(step.address), step.secret
     else:
         response = page_response(render("signed_out.html", is_partial=step.is_partial, onward=with_next(SIGN_IN, step.after or ACCOUNT)))
-    if isinstance(step, GoThere) and step.secret is not None:
-        cookies.set_logout_cookie(response, step.secret)
+    if secret is not None:
+        cookies.set_logout_cookie(response, secret)
     else:
         cookies.clear_logout_cookie(response)
     if await visitor() is None:

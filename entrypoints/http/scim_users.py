@@ -1,7 +1,6 @@
 """SCIM: users (identity.md section 4.6; RFC 7643 section 4.1, RFC 7644 section 3)."""
 
 from typing import Any, Final
-from uuid import UUID
 
 from quart import Blueprint, Response
 
@@ -105,8 +104,9 @@ async def create() -> Response:
 @describes({200: "The user."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION, body=USER_SCHEMA)
 async def replace(user_id: str) -> Response:
     """Replace all that can be changed of a user; whether they are active stays if the body does not say."""
-    found = await _there(user_id)
-    return _answer(await scim_users.replace(ports(), acting_directory(), found, await read_beside(_wanted)))
+    # Who is not there is not, whatever they shall become.
+    found = await scim_users.find(ports(), acting_directory(), path_id(user_id))
+    return _answer(await scim_users.replace(ports(), acting_directory(), found.id, await read_beside(_wanted)))
 
 
 @routes.patch("/scim/v2/Users/<user_id>")
@@ -133,11 +133,6 @@ async def delete(user_id: str) -> Response:
 
 def _wanted(body: dict[str, Any]) -> Wanted:
     return read_wanted(checked(body, USER_URN))
-
-
-async def _there(user_id: str) -> UUID:
-    """The id of somebody whom the directory knows: who is not there is not, whatever they shall become. Raises ScimUserNotFound."""
-    return (await scim_users.find(ports(), acting_directory(), path_id(user_id))).id
 
 
 def _answer(found: ScimUser, status: int = 200) -> Response:

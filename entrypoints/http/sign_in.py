@@ -91,12 +91,13 @@ def form_targets(redirect_uri: str | None) -> str:
 async def purpose(after: str) -> dict[str, Any]:
     """What the pages to sign in on show, and let through, of the application that the person is on the way to."""
     authorization = await oauth.judge_path(ports(), after)
-    providers = {provider.value.title(): address for provider, address in (await social.offered(ports(), after, authorization)).items()}
+    is_anew = await saml_sign_on.fresh_since(ports(), after) is not None
+    offered = await social.offered(ports(), after, authorization, anew=is_anew)
     service = authorization.service if authorization else await saml_sign_on.service_at(ports(), after)
     return {
-        "providers": providers,
+        "providers": {provider.value.title(): address for provider, address in offered.items()},
         "service": service.name if service else None,
-        "is_anew": await saml_sign_on.fresh_since(ports(), after) is not None,
+        "is_anew": is_anew,
         "design": await branding.of_organization(ports(), service.org_id) if service else None,
         "form_action": form_targets(authorization.redirect_uri if authorization else None),
     }

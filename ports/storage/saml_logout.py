@@ -39,7 +39,7 @@ class SamlLogouts(Protocol):
         """Have that service told of this person, or keep that it has signed them out already; False where it is not there any more."""
         ...
 
-    async def asked(self, logout_id: UUID) -> list[Participation]:
+    async def concerned(self, logout_id: UUID) -> list[Participation]:
         """Whom it is about: all that were told, or will be, or need not be."""
         ...
 

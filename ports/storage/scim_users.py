@@ -25,7 +25,8 @@ class ScimUsersRead(Protocol):
     async def by_id(self, org_id: UUID, user_id: UUID) -> ScimUser | None: ...
 
     async def is_deactivated(self, org_id: UUID, user_id: UUID) -> bool:
-        """Whether the directory has deactivated this person, who then gets into nothing of the organization."""
+        """Whether the directory has deactivated this person, or deleted them and keeps them out: they get into nothing of the organization
+        then."""
         ...
 
     async def group(self, org_id: UUID, after: UUID | None, limit: int) -> list[UUID]:

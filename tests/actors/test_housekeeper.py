@@ -16,7 +16,7 @@ from core.mails import MailKind, Outcome
 from core.one_time_tokens import Purpose
 from core.values import Email, digest, new_id
 from ports import Ports
-from tests.builders import EMAIL, PASSWORD, add_account, log_in, run_sql
+from tests.builders import EMAIL, PASSWORD, add_account, add_organization, log_in, run_sql
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.waiting import eventually
 
@@ -75,6 +75,21 @@ async def test_accounts_that_were_never_verified_go(ports: Ports, pool: Pool, cl
     assert removed["unverified_accounts"] == 1
     async with pool.connection() as connection:
         assert await connection.rows("select email from users order by email") == [(OTHER,), ("scim@example.com",)]
+
+
+async def test_to_be_kept_out_of_services_keeps_no_address_occupied(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    """Somebody whom a directory has deleted, who never showed that the address is theirs."""
+    await accounts.register(ports, Anonymous(), Email(EMAIL), PASSWORD)
+    org_id = await add_organization(pool, "acme")
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        account = await tx.accounts.by_email(Email(EMAIL))
+        assert account is not None
+        await tx.scim_users.keep_out(org_id, account.id, clock.now())
+    clock.advance(ports.policy.unverified_purge + timedelta(seconds=1))
+    removed = await housekeeping.sweep(ports, new_id())
+    assert removed is not None
+    assert removed["unverified_accounts"] == 1
+    assert await count(pool, "scim_users") == 0
 
 
 async def test_a_backlog_goes_in_batches(ports: Ports, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -348,7 +348,7 @@ async def test_another_logout_stays_as_it_is(given: Given) -> None:
     other = replace(given.logout, id=uuid4(), asker=Asker(after="/"))
     await given.unchanged_by(lambda tx: tx.saml_logouts.hand_over(other))
     await given.unchanged_by(lambda tx: tx.saml_logouts.set_done(other.id, given.part, NOW))
-    assert await given.unchanged_by(lambda tx: tx.saml_logouts.asked(other.id)) == []
+    assert await given.unchanged_by(lambda tx: tx.saml_logouts.concerned(other.id)) == []
     assert await given.unchanged_by(lambda tx: tx.saml_logouts.last_request(other.id)) is None
     await given.unchanged_by(lambda tx: tx.saml_logouts.mark_partial(uuid4()))
     assert not await given.unchanged_by(lambda tx: tx.saml_logouts.end(uuid4()))
@@ -371,7 +371,7 @@ async def test_what_is_done_is_neither_asked_nor_waited_for(given: Given, desk: 
     await within(given.storage, lambda tx: tx.saml_logouts.set_done(given.logout.id, given.part, NOW))
     done = replace(given.part, org_id=foreign.org_id, service_id=foreign.id, former_names=("_before",))
     assert await within(given.storage, lambda tx: tx.saml_logouts.add_request(given.logout.id, "_done", given.user, done, NOW))
-    assert await within(given.storage, lambda tx: tx.saml_logouts.asked(given.logout.id)) == [done, given.part]
+    assert await within(given.storage, lambda tx: tx.saml_logouts.concerned(given.logout.id)) == [done, given.part]
     assert await given.unchanged_by(lambda tx: tx.saml_logouts.next_request(given.logout.id, NOW)) is None
     assert not await within(given.storage, lambda tx: tx.saml_logouts.end(given.logout.id))
 

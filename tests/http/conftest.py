@@ -1,6 +1,7 @@
-"""Somebody who signs in, organizations whose people call, a platform owner who governs them, and one who acts as others."""
+"""Somebody who signs in, organizations whose people call, a platform owner who governs them, and one who acts as others; browsers, and
+where they go."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NoReturn
 
@@ -11,11 +12,14 @@ from adapters.postgres.pool import Pool
 from core.access import Role
 from core.accounts import Account
 from core.errors import StorageDown
+from core.providers import Provider
 from ports import Ports
 from tests.builders import Api, add_account, add_platform_owner, sign_in
 from tests.fakes.outside import FakeClock
+from tests.fakes.provider import FakeProvider
 from tests.http.platform import Platform
 from tests.http.saml import Applications, Traveller
+from tests.http.street import Street
 from tests.http.support import Support
 from tests.mfa import Authenticator, add_mfa
 from tests.saml import Application
@@ -89,6 +93,19 @@ def applications(ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> Applic
 async def shop(applications: Applications) -> Application:
     """An application with SAML that Ada uses."""
     return await applications.add("shop")
+
+
+@pytest.fixture
+def provider(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[FakeProvider]:
+    """An identity provider that runs: `websuite`, or the one that a test says."""
+    with FakeProvider(getattr(request, "param", Provider.WEBSUITE), now=lambda: clock.now().timestamp()) as running:
+        yield running
+
+
+@pytest.fixture
+def street(visitor: Traveller, provider: FakeProvider, pool: Pool) -> Street:
+    """The way from that browser to it, for modules in which it is set up."""
+    return Street(visitor, provider, pool)
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
-from adapters.postgres.pool import Pool
 from adapters.providers import HttpProviders
 from core.accounts import Account
 from core.providers import Provider
 from ports import Ports
-from tests.builders import EMAIL, add_account, make_ports, run_sql
-from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
+from ports.outside import IdentityProviders
+from tests.builders import EMAIL, add_account, run_sql
+from tests.fakes.outside import FakeClock
 from tests.fakes.provider import FakeProvider, Person
 from tests.http.saml import Traveller
 from tests.http.street import Street
@@ -35,14 +35,8 @@ def provider(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[FakeP
 
 
 @pytest.fixture
-async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics, provider: FakeProvider) -> Ports:
-    known = HttpProviders({provider.provider: provider.settings()}, clock)
-    return await make_ports(pool, clock, sent, metrics, providers=known)
-
-
-@pytest.fixture
-def street(visitor: Traveller, provider: FakeProvider, pool: Pool) -> Street:
-    return Street(visitor, provider, pool)
+def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
+    return HttpProviders({provider.provider: provider.settings()}, clock)
 
 
 openid = pytest.mark.parametrize("provider", [Provider.WEBSUITE, Provider.OFFICESUITE], indirect=True)

@@ -162,7 +162,7 @@ async def test_what_is_not_enabled_needs_nothing(shop: Shop) -> None:
     assert (await shop.new_certificate()).code == "BAD_REQUEST"
 
 
-async def test_a_certificate_is_good_for_three_years(shop: Shop, clock: FakeClock, acme: Tenant, ports: Ports, pool: Pool) -> None:
+async def test_a_certificate_is_good_for_three_years(shop: Shop, acme: Tenant, pool: Pool) -> None:
     await shop.configure(PLAIN)
     answer = await shop.new_certificate()
     assert answer.status == 200, answer.text

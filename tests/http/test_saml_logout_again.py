@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from adapters.postgres.pool import Pool
+from adapters.saml.documents import XmlDocuments
 from core import saml_messages
 from core.accounts import Account
+from core.errors import Limited
 from core.saml import NameIdFormat
 from core.saml_logout import LOGOUT_TTL
 from core.values import new_secret
@@ -409,6 +411,44 @@ async def test_a_message_that_is_too_long_for_an_address_is_not_brought_once_mor
     message = logout_request(shop, visitor.now(), EMAIL, *indexes[:100])
     path = onward(await visitor.arrive_with_form(f"{shop.path}/slo", SAMLRequest=encoded(message)), 303)
     assert Said(onward(await visitor.open(path))).statuses == ["Requester", "UnknownPrincipal"], "and this one is not"
+
+
+# When too many documents wait to be signed
+
+
+@pytest.mark.parametrize("is_partial", [False, True])
+@pytest.mark.parametrize("is_alone", [True, False])
+async def test_loading_the_page_again_is_enough_to_have_the_answer(
+    visitor: Traveller,
+    shop: Application,
+    applications: Applications,
+    pool: Pool,
+    monkeypatch: pytest.MonkeyPatch,
+    is_alone: bool,
+    is_partial: bool,
+) -> None:
+    busy, sign = True, XmlDocuments.logout_response
+
+    async def signed(*given: Any) -> str:
+        if busy:
+            raise Limited(1)
+        return await sign(*given)
+
+    monkeypatch.setattr(XmlDocuments, "logout_response", signed)
+    silent = [await applications.add("silent", slo_url=None)] if is_partial else []
+    others = [] if is_alone else [await applications.add("blog")]
+    walk = Walk(visitor, shop, *others, *silent)
+    session = (await walk.sign_in())["shop"]
+    message = logout_request(shop, visitor.now(), session.name_id, session.session_index, ID="_begun")
+    address = redirected(f"{shop.path}/slo", message, RelayState="there")
+    refused = await walk.walk(await visitor.open(address))
+    assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
+    assert not await visitor.is_in()
+    busy = False
+    last = await visitor.open(address if is_alone else f"{others[0].path}/slo")
+    assert ended(last, shop, "_begun") == (["Success", "PartialLogout"] if is_partial else ["Success"])
+    assert COOKIE not in visitor.cookies
+    assert await nothing_is_left(pool)
 
 
 # At once

@@ -127,7 +127,7 @@ async def test_a_wrong_password_leads_nowhere(visitor: Traveller, shop: Applicat
 
 
 async def test_every_page_on_the_way_says_where_it_leads_and_has_the_design(
-    api: Api, visitor: Traveller, shop: Application, acme: Tenant, factor: Authenticator, clock: FakeClock
+    api: Api, visitor: Traveller, shop: Application, acme: Tenant, factor: Authenticator
 ) -> None:
     chosen = {"logo_url": "https://cdn.acme.example/logo.svg", "primary_color": "#7a1fa2", "product_name": "Acme Portal"}
     assert (await api.patch(f"{acme.path}/branding", chosen, token=acme.token("owner"))).status == 200
@@ -359,7 +359,7 @@ async def test_a_fresh_sign_in_is_one_after_the_request(visitor: Traveller, shop
     assert found.find("//saml:AuthnStatement/@AuthnInstant") == "2026-03-14T15:10:27.535Z"
 
 
-async def test_a_session_that_began_before_is_not_fresh(visitor: Traveller, shop: Application, ada: Account, clock: FakeClock) -> None:
+async def test_a_session_that_began_before_is_not_fresh(visitor: Traveller, shop: Application, ada: Account) -> None:
     await visitor.sign_in()
     for value in ("true", "1"):
         page = await visitor.open(await visitor.come_from(shop, ForceAuthn=value))

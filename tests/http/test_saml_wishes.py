@@ -129,9 +129,7 @@ async def test_how_to_confirm_it_is_not_looked_at(visitor: Traveller, shop: Appl
     ],
 )
 @pytest.mark.parametrize("passive", ["false", "true"])
-async def test_nobody_else_is_vouched_for_then(
-    visitor: Traveller, shop: Application, pool: Pool, metrics: FakeMetrics, asked: str, passive: str
-) -> None:
+async def test_nobody_else_is_vouched_for_then(visitor: Traveller, shop: Application, pool: Pool, asked: str, passive: str) -> None:
     await visitor.sign_in()
     assert await refused(visitor, shop, inside=asked, IsPassive=passive) == ["Requester", "UnknownPrincipal"]
     assert await run_sql(pool, "select count(*) from login_events where provider = 'saml'") == [(0,)]
@@ -161,7 +159,7 @@ async def test_whoever_has_no_name_there_is_not_asked_for(visitor: Traveller, sh
 
 @pytest.mark.parametrize("format_", [NameIdFormat.PERSISTENT, NameIdFormat.TRANSIENT])
 async def test_pseudonyms_of_others_are_others(
-    visitor: Traveller, app: QuartTrio, clock: FakeClock, applications: Applications, ports: Ports, pool: Pool, format_: NameIdFormat
+    visitor: Traveller, app: QuartTrio, clock: FakeClock, applications: Applications, ports: Ports, format_: NameIdFormat
 ) -> None:
     shop = await applications.add(name_id_format=format_)
     grace = await add_account(ports, "grace@example.com")

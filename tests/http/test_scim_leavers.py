@@ -14,6 +14,7 @@ from core.values import new_id
 from tests.builders import PASSWORD, Answer, add_account, add_member, everyone, run_sql, sign_in
 from tests.fakes.outside import FakeClock
 from tests.scim import GRACE, Directory, directory_of, problem
+from tests.services import add_api_key, add_service, add_service_user
 from tests.tenants import Tenant
 
 PRIVATE = "grace@home.example"
@@ -81,7 +82,7 @@ async def test_deactivating_again_closes_what_is_the_organizations_alone_by_now(
     assert (await acme.api.login(GRACE)).status == 200
 
 
-async def test_whom_others_have_closed_is_put_away_here_too(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+async def test_whom_others_have_closed_is_put_away_here_too(acme: Tenant, directory: Directory) -> None:
     user_id = str((await add_account(acme.ports, "ada@example.com")).id)
     await add_member(acme.pool, acme.org, UUID(user_id), confirmed=True)
     await run_sql(acme.pool, "update users set deactivated_at = now() where id = %s", UUID(user_id))
@@ -90,6 +91,29 @@ async def test_whom_others_have_closed_is_put_away_here_too(acme: Tenant, twin: 
     await run_sql(acme.pool, "update users set deactivated_at = null where id = %s", UUID(user_id))
     assert "ada@example.com" not in await acme.members()
     assert (await directory.get(f"/Users/{user_id}"))["active"] is False
+
+
+async def test_a_patch_that_says_nothing_of_it_deactivates_nobody_once_more(
+    acme: Tenant, twin: Tenant, directory: Directory, grace: str
+) -> None:
+    await add_member(twin.pool, twin.org, UUID(grace))
+    await directory.deactivate(grace)
+    await leave(twin, grace)
+    answer = await directory.patch(grace, {"op": "replace", "path": "displayName", "value": "Grace"})
+    assert (answer.status, answer.json["displayName"], answer.json["active"]) == (200, "Grace", False)
+    assert not await closed(acme, grace)
+    assert [entry["action"] for entry in await acme.log()].count("user.deactivated") == 1
+
+
+async def test_nor_does_it_put_away_whom_others_have_closed(acme: Tenant, directory: Directory) -> None:
+    user_id = str((await add_account(acme.ports, "ada@example.com")).id)
+    await add_member(acme.pool, acme.org, UUID(user_id), confirmed=True)
+    await run_sql(acme.pool, "update users set deactivated_at = now() where id = %s", UUID(user_id))
+    answer = await directory.patch(user_id, {"op": "replace", "path": "displayName", "value": "Ada"})
+    assert (answer.status, answer.json["active"]) == (200, False)
+    await run_sql(acme.pool, "update users set deactivated_at = null where id = %s", UUID(user_id))
+    assert "ada@example.com" in await acme.members()
+    assert (await directory.get(f"/Users/{user_id}"))["active"] is True
 
 
 async def test_an_account_of_somebodys_own_is_the_organizations_as_long_as_they_are_a_member(acme: Tenant, directory: Directory) -> None:
@@ -333,7 +357,7 @@ def times(user: dict[str, Any]) -> tuple[str, str]:
     return user["meta"]["created"], user["meta"]["lastModified"]
 
 
-async def test_times_of_a_user(acme: Tenant, twin: Tenant, directory: Directory, clock: FakeClock) -> None:
+async def test_times_of_a_user(acme: Tenant, directory: Directory, clock: FakeClock) -> None:
     made = await directory.make()
     created, modified = times(made)
     user_id = made["id"]
@@ -366,12 +390,21 @@ async def test_times_of_the_group(acme: Tenant, directory: Directory, clock: Fak
     await run_sql(acme.pool, "update organizations set created_at = %s, updated_at = %s", since, since)
     created, modified = await now()
     user_id = (await directory.make())["id"]
+    put_away = [(await directory.make(f"away-{number}@acme.example"))["id"] for number in range(3)]
+    shop = await add_service(acme.pool, acme.org)
+    key = await add_api_key(acme.pool, shop)
+    await add_service_user(acme.ports, shop, UUID(put_away[2]))
+    for each in put_away:
+        await directory.deactivate(each)
     doings: list[Any] = [
         lambda: directory.make("ada@acme.example"),
         lambda: directory.remove(user_id),
         lambda: directory.add(user_id),
         lambda: directory.delete(user_id),
         lambda: acme.remove("owner", "member"),
+        lambda: leave(acme, put_away[0]),
+        lambda: directory.delete(put_away[1]),
+        lambda: acme.api.delete(f"/api/service/users/{put_away[2]}", headers={"X-API-Key": key}),
     ]
     for number, doing in enumerate(doings):
         clock.advance(timedelta(seconds=1))

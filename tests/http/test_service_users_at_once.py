@@ -9,7 +9,7 @@ import pytest
 from core import events
 from core.access import Person
 from core.accounts import Account
-from tests.builders import PASSWORD, Answer, add_account, everyone, meanwhile, run_sql
+from tests.builders import PASSWORD, Answer, add_account, add_member, everyone, meanwhile, run_sql
 from tests.http.service_users import Shop, check_counts, open_shop, traces
 from tests.services import add_service_user, sign_in_to
 from tests.tenants import Tenant, Tenants
@@ -106,10 +106,12 @@ async def test_whoever_signs_in_while_being_detached_uses_the_service_or_does_no
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shared", [False, True])
-async def test_tokens_that_are_renewed_meanwhile_are_gone_all_the_same(shop: Shop, tenants: Tenants, shared: bool) -> None:
+@pytest.mark.parametrize("who", ["user", "member", "platform owner"])
+async def test_tokens_that_are_renewed_meanwhile_are_gone_all_the_same(shop: Shop, tenants: Tenants, who: str) -> None:
     """Renewing holds the token's row and wants the session's; deleting wants both."""
-    account = await shop.born(EMAIL, PASSWORD, is_platform_owner=shared)
+    account = await shop.born(EMAIL, PASSWORD, is_platform_owner=who == "platform owner")
+    if who == "member":
+        await add_member(tenants.pool, shop.tenant.org, account.id)
     held = [(await sign_in_to(tenants.ports, tenants.pool, shop.id, account)).refresh_token for _ in range(16)]
 
     async def act(number: int) -> Answer:

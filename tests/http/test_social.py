@@ -2,7 +2,6 @@
 73, 86, 87, 101, 102 and 211; security.md A-4, A-7, A-10, O-1, O-5, O-7, O-8)."""
 
 import re
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -15,9 +14,9 @@ from adapters.postgres.pool import Pool
 from adapters.providers import HttpProviders
 from core.providers import Provider
 from core.values import digest, new_secret
-from entrypoints.http.app import Edge
 from ports import Ports
-from tests.builders import BASE_URL, EMAIL, PASSWORD, Api, add_account, deliver, everyone, link, make_ports, run_sql
+from ports.outside import IdentityProviders
+from tests.builders import BASE_URL, EMAIL, PASSWORD, Api, add_account, deliver, everyone, link, run_sql
 from tests.fakes.http_server import TRAP, in_json
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.provider import CLIENT, FakeProvider, Person
@@ -34,21 +33,9 @@ CHALLENGE: Final = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 BACK: Final = "https://shop.example.com/callback"
 
 
-@pytest.fixture(params=[Provider.WEBSUITE])
-def provider(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[FakeProvider]:
-    with FakeProvider(request.param, now=lambda: clock.now().timestamp()) as running:
-        yield running
-
-
 @pytest.fixture
-async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics, provider: FakeProvider) -> Ports:
-    known = HttpProviders({provider.provider: provider.settings()}, clock)
-    return await make_ports(pool, clock, sent, metrics, providers=known)
-
-
-@pytest.fixture
-def street(app: QuartTrio, edge: Edge, provider: FakeProvider, pool: Pool) -> Street:
-    return Street(Visitor(app, edge.base_url), provider, pool)
+def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
+    return HttpProviders({provider.provider: provider.settings()}, clock)
 
 
 @pytest.fixture
@@ -67,7 +54,7 @@ officesuite = of("provider", [Provider.OFFICESUITE], indirect=True)
 
 
 @everywhere
-async def test_whoever_comes_for_the_first_time_gets_an_account(street: Street, clock: FakeClock) -> None:
+async def test_whoever_comes_for_the_first_time_gets_an_account(street: Street) -> None:
     assert leads_to(await street.go()) == ACCOUNT
     verified = street.provider.provider is not Provider.OFFICESUITE
     assert await street.people() == [(EMAIL, verified, False, "platform", None)]
@@ -176,7 +163,7 @@ async def test_what_was_left_in_an_account_that_nobody_has_proved_is_gone(street
 
 
 @asserting
-async def test_an_address_that_was_changed_and_not_proved_since_is_nobodys(street: Street, ports: Ports, clock: FakeClock) -> None:
+async def test_an_address_that_was_changed_and_not_proved_since_is_nobodys(street: Street, ports: Ports) -> None:
     await add_account(ports, email_verified_at=None)  # another one was proved before
     before = await street.left()
     assert (await street.go()).status == 409
@@ -203,7 +190,7 @@ async def test_without_an_address_whoever_is_known_comes_in(street: Street) -> N
 
 
 @of("closed", ["deactivated_at", "anonymized_at"])
-async def test_a_closed_account_stays_closed(street: Street, clock: FakeClock, closed: str, metrics: FakeMetrics) -> None:
+async def test_a_closed_account_stays_closed(street: Street, closed: str, metrics: FakeMetrics) -> None:
     await street.comes_in()
     await run_sql(street.pool, f"update users set {closed} = now()")  # noqa: S608
     await run_sql(street.pool, "update sessions set ended_at = now()")
@@ -257,7 +244,7 @@ async def test_whoever_has_no_verified_address_is_signed_in_and_their_tokens_say
     assert "not verified" in page.text
 
 
-async def test_the_issuer_is_part_of_who_somebody_is(street: Street, ports: Ports, clock: FakeClock, app: QuartTrio) -> None:
+async def test_the_issuer_is_part_of_who_somebody_is(street: Street, app: QuartTrio) -> None:
     await street.comes_in()
     await run_sql(street.pool, "update identities set issuer = 'https://elsewhere.example'")
     street.provider.person = Person(email="eve@example.com")
@@ -337,7 +324,7 @@ async def test_a_service_has_credentials_and_scopes_of_its_own(street: Street, a
 
 
 async def test_a_service_with_credentials_can_do_without_the_platforms(
-    app: QuartTrio, pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics, street: Street, acme: Tenant, shop: UUID
+    app: QuartTrio, clock: FakeClock, street: Street, acme: Tenant, shop: UUID
 ) -> None:
     change_ports(app, providers=HttpProviders({Provider.WEBSUITE: street.provider.settings(client=None)}, clock))
     assert (await street.visitor.open("/auth/websuite")).status == 404

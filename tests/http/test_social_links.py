@@ -17,11 +17,11 @@ from adapters.providers import HttpProviders
 from core.access import SYSTEM
 from core.accounts import Account
 from core.providers import Provider
-from entrypoints.http.app import Edge
 from ports import Ports
-from tests.builders import EMAIL, Answer, Api, add_account, add_platform_owner, everyone, make_ports, meanwhile, run_sql, sign_in
+from ports.outside import IdentityProviders
+from tests.builders import EMAIL, Answer, Api, add_account, add_platform_owner, everyone, meanwhile, run_sql, sign_in
 from tests.fakes.http_server import TRAP, in_json
-from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
+from tests.fakes.outside import FakeClock
 from tests.fakes.provider import CLIENT, FakeProvider, Person
 from tests.http.refusals import MISSING, refused
 from tests.http.street import Street
@@ -44,14 +44,8 @@ def provider(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[FakeP
 
 
 @pytest.fixture
-async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics, provider: FakeProvider) -> Ports:
-    known = HttpProviders({provider.provider: provider.settings()}, clock)
-    return await make_ports(pool, clock, sent, metrics, providers=known)
-
-
-@pytest.fixture
-def street(app: QuartTrio, edge: Edge, provider: FakeProvider, pool: Pool) -> Street:
-    return Street(Visitor(app, edge.base_url), provider, pool)
+def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
+    return HttpProviders({provider.provider: provider.settings()}, clock)
 
 
 @dataclass(slots=True)
@@ -393,7 +387,7 @@ async def test_what_is_linked_at_a_service_alone_opens_the_account_and_is_unlink
 # The provider's token
 
 
-async def test_the_token_that_the_provider_gave_is_handed_out(street: Street, program: Program, clock: FakeClock) -> None:
+async def test_the_token_that_the_provider_gave_is_handed_out(street: Street, program: Program) -> None:
     await street.comes_in()
     answer = await program.gets_token()
     assert answer.status == 200
