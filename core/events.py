@@ -540,7 +540,8 @@ def invitation_declined(invitation: Invitation) -> Event:
 
 
 def invitation_revoked(invitation: Invitation) -> Event:
-    """An invitation was cancelled: by a manager, or because its inviter may not invite to this role any more (security.md R-4)."""
+    """An invitation was cancelled: by a manager, because its inviter may not invite to this role any more (security.md R-4), or because
+    whom it is for has come by other means, and has left."""
     return Event(CATALOGUE["invitation.revoked"], str(invitation.id), org_id=invitation.org_id, details=_invitation(invitation))
 
 

@@ -3,6 +3,7 @@ and 4.4; decisions, points 199 to 201; security.md section 9)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -178,9 +179,10 @@ async def erase(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> 
 
 async def leave(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
     """End what somebody has by a membership that is none any more: sessions in the organization with all that would begin another one,
-    invitations."""
+    invitations, those to them included."""
     await tx.sessions.end_in(org_id, [user_id], now)
     await void_invitations(tx, org_id, user_id, None, now)
+    await withdraw_invitations(tx, org_id, [user_id], now)
 
 
 async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID) -> None:
@@ -208,4 +210,11 @@ async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID) -
 async def void_invitations(tx: Transaction, org_id: UUID, user_id: UUID, role: Role | None, now: datetime) -> None:
     """Revoke what the person has invited to and could not any more, being of this role now, or of none (security.md R-4)."""
     for invitation in await tx.invitations.void(org_id, user_id, frozenset(Role) - grantable(role), now):
+        tx.record(events.invitation_revoked(invitation))
+
+
+async def withdraw_invitations(tx: Transaction, org_id: UUID, user_ids: Sequence[UUID], now: datetime) -> None:
+    """Revoke what these people are invited to. Whom a directory makes or takes back may have been invited before, and would come back by
+    that when they are to leave."""
+    for invitation in await tx.invitations.withdraw(org_id, user_ids, now):
         tx.record(events.invitation_revoked(invitation))

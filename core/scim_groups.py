@@ -181,6 +181,7 @@ async def _move(tx: Transaction, org_id: UUID, joining: Sequence[Standing], leav
             tx.record(events.removed(org_id, each.user_id, each.role))
             if each.role is not Role.MEMBER:  # nobody else may have invited anybody
                 await members.void_invitations(tx, org_id, each.user_id, None, now)
+        await members.withdraw_invitations(tx, org_id, gone, now)
     if joining:
         await tx.scim_users.admit(org_id, [each.user_id for each in joining], now)
         for each in joining:

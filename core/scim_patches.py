@@ -177,11 +177,11 @@ def patched(schema: Schema, resource: Mapping[str, Any], operations: Iterable[Op
     """The resource after all operations. Raises ValueInvalid, ValueMissing, NotWritable, NoTarget, PathInvalid, FilterInvalid."""
     changed = copy.deepcopy(dict(resource))
     for operation in operations:
-        if operation.path is None:
+        if _is_about_all(schema, operation):
             for name, value in _named(schema, operation):
                 _apply(changed, schema, operation.op, name, value)
         else:
-            found = _located(schema, parse_path(operation.path))
+            found = _located(schema, parse_path(operation.path or ""))
             if found is None:
                 raise PathInvalid
             _apply(changed, schema, operation.op, found, operation.beside)
@@ -208,6 +208,11 @@ def _located(schema: Schema, path: Path) -> _Place | None:
     if path.filter is not None and not (attribute.multi_valued and attribute.type is Type.COMPLEX):
         return None
     return _Place(attribute, path.filter, sub)
+
+
+def _is_about_all(schema: Schema, operation: Operation) -> bool:
+    """Whether the value says what it is about: there is no path, or it is the URN of the schema alone."""
+    return operation.path is None or operation.path.lower() == schema.id.lower()
 
 
 def _named(schema: Schema, operation: Operation) -> list[tuple[_Place, Any]]:
@@ -455,10 +460,10 @@ def member_changes(schema: Schema, operations: Iterable[Operation]) -> MemberCha
 
 
 def _members(schema: Schema, operation: Operation) -> list[tuple[_Place, Any]]:
-    if operation.path is None:
+    if _is_about_all(schema, operation):
         named = _named(schema, operation)
         return [(place, value) for place, value in named if place.attribute.name == "members"]
-    place = _located(schema, parse_path(operation.path))
+    place = _located(schema, parse_path(operation.path or ""))
     if place is None:
         raise PathInvalid
     value = operation.beside

@@ -60,7 +60,7 @@ class AddressNotManaged(Forbidden):
 
 
 class NameTaken(Conflict):
-    """This userName is taken. Whoever has the e-mail address already is not made by a directory, but invited to the organization."""
+    """This userName is taken: change that user, if your directory knows them; anybody else is invited to the organization."""
 
 
 class NameKept(Conflict):
@@ -182,12 +182,15 @@ def _text(resource: Mapping[str, Any], name: str, longest: int) -> str | None:
 
 
 def _readdressed(before: Mapping[str, Any], after: Resource) -> Resource:
-    """A patch that makes another of the emails the primary one, and says nothing of the userName, means both (decisions, point 130)."""
+    """A patch that makes another of the emails the primary one, and says nothing of the userName, means both (decisions, point 130). Where
+    none is said to be, it is that of work, and never a private one."""
     emails: Sequence[Mapping[str, Any]] = after.get("emails") or []
     if after.get("userName") != before.get("userName") or emails == before.get("emails"):
         return after
-    primary = [each for each in emails if each.get("primary")] or emails[:1]
-    return {**after, "userName": primary[0]["value"]} if primary and primary[0].get("value") else after
+    primary = [each for each in emails if each.get("primary")]
+    of_work = [each for each in emails if each.get("primary") is None and each.get("type", "work").lower() == "work"]
+    chosen = next(iter(primary or of_work), {})
+    return {**after, "userName": chosen["value"]} if chosen.get("value") else after
 
 
 # What directories do
@@ -219,8 +222,6 @@ async def create(ports: Ports, caller: ScimClient, new: Wanted) -> ScimUser:
     async with ports.storage.transaction(by=caller) as tx:
         organization, live = await scim_tokens.enter_soon(tx, caller, now)
         account = new_account(new.email, None, now, verified=True, origin=Origin.SCIM, org_id=organization.id)
-        if new.active is not False:
-            make_room(organization, 1)
         outside = tx.scim_users.outside_soon(organization.id)
         kept = tx.scim_users.claim_soon(organization.id, account.id, account.email)
         # Born here, so the membership counts (the terms of security.md).
@@ -233,6 +234,8 @@ async def create(ports: Ports, caller: ScimClient, new: Wanted) -> ScimUser:
         most = OUTSIDE_PER_MEMBER * organization.user_limit.value
         if (outside.value or 0) >= most:
             raise OutsideFull(most)
+        if new.active is not False:  # last, as a directory that hears of the name finds whose it is
+            make_room(organization, 1)
         for event in events.provisioned(organization.id, account.id):
             tx.record(event)
         tx.record(events.joined(organization.id, account.id, Role.MEMBER))

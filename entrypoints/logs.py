@@ -135,7 +135,7 @@ def _log_access(exchange: "Exchange") -> None:
     """The access line in the general way: for terminals, where time is not short, and before `configure`."""
     log = structlog.get_logger("access")
     log.log(
-        logging.ERROR if exchange.status >= 500 else logging.INFO,
+        logging.ERROR if _is_ours(exchange.status) else logging.INFO,
         f"{exchange.method} {exchange.path}",
         status=exchange.status,
         duration_ms=round(exchange.duration * 1000, 2),
@@ -151,7 +151,12 @@ def _log_access(exchange: "Exchange") -> None:
 
 
 def _access_level(status: int) -> str:
-    return "error" if status >= 500 else "info"
+    return "error" if _is_ours(status) else "info"
+
+
+def _is_ours(status: int) -> bool:
+    """Whether it says that something failed here; 501 says what somebody asks for in vain."""
+    return status >= 500 and status != 501
 
 
 _access: "Callable[[Exchange], None]" = _log_access

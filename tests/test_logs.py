@@ -278,6 +278,15 @@ def test_what_the_application_raised_is_logged_with_its_request(output: int, wri
     assert "RuntimeError: broken" in failure["exception"]
 
 
+def test_what_is_asked_for_in_vain_is_no_failure_of_ours(output: int, written: Written) -> None:
+    exchange = an_exchange()
+    exchange.status = 501
+    logs.configure("json", "info", output)
+    logs.access(exchange)
+    [line] = records(written())
+    assert (line["level"], line["status"]) == ("info", 501)
+
+
 def test_exchanges_below_the_level_are_not_logged(output: int, written: Written) -> None:
     logs.configure("json", "warning", output)
     logs.access(an_exchange())

@@ -146,6 +146,19 @@ class Invitations(Repository):
             now=now,
         )
 
+    async def withdraw(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> list[Invitation]:
+        return await self._all(
+            to_invitation,
+            f"""
+            update invitations i set status = 'cancelled', ended_at = %(now)s from users u
+            where i.org_id = %(org_id)s and i.email = u.email and u.id = any(%(user_ids)s) and i.status = 'pending'
+              and i.expires_at > %(now)s
+            returning {COLUMNS}""",
+            org_id=org_id,
+            user_ids=list(user_ids),
+            now=now,
+        )
+
     async def nth_newest(self, org_id: UUID, n: int) -> datetime | None:
         return await self._one(
             lambda row: row[0],

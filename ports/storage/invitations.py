@@ -53,6 +53,10 @@ class Invitations(InvitationsRead, Protocol):
         """Cancel what this person has invited to these roles and could still be accepted (R-4); returns what it were."""
         ...
 
+    async def withdraw(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> list[Invitation]:
+        """Cancel what these people are invited to, by the addresses that they have, and could still accept; returns what it were."""
+        ...
+
     async def nth_newest(self, org_id: UUID, n: int) -> datetime | None:
         """When the n-th newest invitation was made, 1 being the newest; None if there are fewer."""
         ...

@@ -201,6 +201,7 @@ PATCHES: list[tuple[list[dict[str, Any]], str]] = [
     ([{"op": "add", "path": "members", "value": {"value": "0"}}], "0"),
     ([{"op": "add", "path": "members", "value": ["0"]}], "0"),
     ([{"op": "replace", "path": "members", "value": [{"value": "1"}]}], "1"),
+    ([{"op": "replace", "path": GROUP_URN, "value": {"members": [{"value": "1"}]}}], "1"),
     ([{"op": "replace", "value": {"id": "x", "displayName": "x", "members": [{"value": "1"}]}}], "1"),
     ([{"op": "add", "path": "members", "value": [{"value": "0"}]}, {"op": "remove", "path": 'members[value eq "0"]'}], ""),
     (

@@ -13,6 +13,7 @@ from core.organizations import Membership
 from core.values import new_id
 from tests.builders import PASSWORD, Answer, add_account, add_member, everyone, run_sql, sign_in
 from tests.fakes.outside import FakeClock
+from tests.http.invitations import accept
 from tests.scim import GRACE, Directory, directory_of, problem
 from tests.services import add_api_key, add_service, add_service_user
 from tests.tenants import Tenant
@@ -416,3 +417,47 @@ async def test_times_of_the_group(acme: Tenant, directory: Directory, clock: Fak
     clock.advance(timedelta(seconds=1))
     await directory.put_group(acme.id("admin"), *(await directory.group()))
     assert await now() == (created, modified)
+
+
+# Invited before, and gone since
+
+
+async def removed_from_the_group(acme: Tenant, directory: Directory, user_id: str) -> None:
+    assert (await directory.remove(user_id)).status == 200
+
+
+async def removed_by_people(acme: Tenant, directory: Directory, user_id: str) -> None:
+    await leave(acme, user_id)
+
+
+async def deleted(acme: Tenant, directory: Directory, user_id: str) -> None:
+    assert (await directory.delete(user_id)).status == 204
+
+
+async def deactivated(acme: Tenant, directory: Directory, user_id: str) -> None:
+    assert (await directory.deactivate(user_id)).status == 200
+
+
+@pytest.mark.parametrize("go", [removed_from_the_group, removed_by_people, deleted, deactivated])
+async def test_an_invitation_from_before_somebody_was_provisioned_brings_them_back_in_no_way(
+    acme: Tenant, directory: Directory, go: Callable[[Tenant, Directory, str], Awaitable[None]]
+) -> None:
+    made = await acme.invite(GRACE, "admin")
+    user_id = (await directory.make())["id"]
+    await go(acme, directory, user_id)
+    assert (await accept(acme.api, made["invitation"]["token"])).status == 400
+    assert GRACE not in await acme.check()
+    entry = await acme.entry("invitation.revoked")
+    assert entry["target_id"] == made["invitation"]["id"]
+
+
+async def test_nor_does_one_from_before_the_directory_has_deleted_them(
+    acme: Tenant, twin: Tenant, directory: Directory, grace: str
+) -> None:
+    await add_member(twin.pool, twin.org, UUID(grace))
+    assert (await directory.remove(grace)).status == 200
+    made = await acme.invite(GRACE)
+    await deleted(acme, directory, grace)
+    assert (await accept(acme.api, made["invitation"]["token"])).status == 400
+    await acme.sign_in("grace")
+    assert (await accept(acme.api, (await acme.invite(GRACE))["invitation"]["token"], token=acme.token("grace"))).status == 200

@@ -181,6 +181,8 @@ async def test_the_limit_of_members_holds(acme: Tenant, directory: Directory) ->
     assert problem(answer) == (400, None)
     assert "4 members" in answer.json["detail"]
     assert await people(acme, "next@acme.example") == []
+    for email in (GRACE, "owner@acme.example"):
+        assert problem(await directory.try_make(email)) == (409, "uniqueness"), "what directories take for a reason to look for whose it is"
 
 
 async def test_who_is_put_away_counts_apart_and_is_limited_too(acme: Tenant, directory: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,6 +370,18 @@ PATCHES: list[tuple[list[dict[str, Any]], dict[str, Any]]] = [
     ([{"op": "replace", "path": "emails.value", "value": "g@new.example"}], {"userName": "g@new.example"}),
     ([{"op": "replace", "value": {"emails": [{"value": "h@x.example"}], "userName": "g@new.example"}}], {"userName": "g@new.example"}),
     ([{"op": "add", "path": "emails", "value": [{"value": "h@x.example", "type": "home"}]}], {"userName": GRACE}),
+    ([{"op": "replace", "path": "emails", "value": [{"value": "h@x.example", "type": "home"}]}], {"userName": GRACE}),
+    ([{"op": "replace", "path": "emails", "value": [{"value": "g@new.example", "primary": False}]}], {"userName": GRACE}),
+    (
+        [
+            {
+                "op": "replace",
+                "path": "emails",
+                "value": [{"value": "h@x.example", "type": "home"}, {"value": "g@new.example", "type": "Work"}],
+            }
+        ],
+        {"userName": "g@new.example"},
+    ),
     ([{"op": "remove", "path": "emails"}], {"userName": GRACE}),
     ([{"op": "replace", "path": "displayName", "value": [{"$ref": None, "value": "G"}]}], {"displayName": "G"}),
     ([{"op": "replace", "path": "displayName", "value": ""}], {"displayName": None}),
@@ -386,6 +400,7 @@ PATCHES: list[tuple[list[dict[str, Any]], dict[str, Any]]] = [
         [{"op": "replace", "value": {USER_URN: {"displayName": "G", "active": False}, "externalId": "1"}}],
         {"displayName": "G", "active": False, "externalId": "1"},
     ),
+    ([{"op": "replace", "path": USER_URN.lower(), "value": {"displayName": "G", "active": False}}], {"displayName": "G", "active": False}),
     ([{"op": "add", "path": "displayName", "value": "A"}, {"op": "remove", "path": "DISPLAYNAME"}], {"displayName": None}),
 ]
 
