@@ -4,6 +4,7 @@ W-2; RFC 6749, RFC 7636, RFC 9207, OpenID Connect Core).
 Each is asked at the addresses of the operator's settings and nowhere else. What is raised and logged is one of a few sentences of ours.
 """
 
+import re
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -33,6 +34,7 @@ SKEW: Final = timedelta(minutes=1)  # by which a provider's clock may differ fro
 KEYS_KEPT: Final = timedelta(hours=1)
 KEYS_ASKED_AGAIN: Final = timedelta(minutes=1)  # at the earliest, for a key that is not among those that are kept
 LONGEST_LIFE: Final = 10 * 365 * 86400  # seconds that a token is good for at most, or the time would be past what a time can be
+_SCOPE: Final = re.compile(r"[!#-\[\]-~]{1,255}")  # RFC 6749 section 3.3; what is none is passed over
 # What tells who somebody is, and no more (decisions, point 102).
 IDENTIFYING: Final[Mapping[Provider, tuple[str, ...]]] = {
     Provider.CODEHOST: ("read:user", "user:email"),
@@ -149,7 +151,7 @@ class HttpProviders:
         refresh_token = answer.get("refresh_token") or old
         scopes = answer.get("scope")
         if isinstance(scopes, str):  # codehost has commas between them, the standard has spaces (RFC 6749 section 3.3)
-            granted = tuple(scopes.replace(",", " ").split())
+            granted = tuple(scope for scope in scopes.replace(",", " ").split() if _SCOPE.fullmatch(scope))
         else:  # then they are those that were asked for (section 5.1)
             wanted = self._settings[provider].scopes if asked is None else tuple(asked)
             granted = () if old is not None else tuple(dict.fromkeys((*IDENTIFYING[provider], *wanted)))

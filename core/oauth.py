@@ -197,6 +197,8 @@ async def application(read: Reading, wanted: AuthorizationRequest) -> tuple[Serv
     """
     if (wanted.org is None) != (wanted.service is None):
         raise ServiceHalfNamed
+    if not is_plain(f"{wanted.org}{wanted.service}"):  # PostgreSQL cannot even be asked for some of what no slug has
+        raise access.OrganizationNotFound
     if wanted.org is not None and wanted.service is not None:
         org_slug, found = wanted.org, await read.services.named(wanted.org, wanted.service)
     elif wanted.client_id in (None, FRONTEND):

@@ -287,11 +287,12 @@ async def go_on(ports: Ports, secret: str | None, caller: Caller) -> GoThere | S
     return await _take(ports, caller, secret, logout, next_step)
 
 
-async def give_way(ports: Ports, before: Visitor, session_id: UUID) -> None:
-    """End a browser's session in whose place another one has come; if that is the same person's, it can still be signed out everywhere."""
-    async with ports.storage.transaction(by=before) as tx:
-        await tx.saml_logouts.keep_participations(before.session_id, session_id)
-        await tx.sessions.end(before.session_id, ports.clock.now())
+async def give_way(ports: Ports, caller: Caller, cookie: str, session_id: UUID) -> None:
+    """End the browser's session that this cookie stands for, in whose place another one has come. If that is the same person's, it can
+    still be signed out everywhere: also where the first had ended already, by signing out everywhere else or by another password."""
+    async with ports.storage.transaction(by=caller) as tx:
+        await tx.saml_logouts.keep_participations(digest(cookie), session_id)
+        await tx.sessions.end_in_browser(digest(cookie), ports.clock.now())
 
 
 async def _participations(tx: Transaction, visitor: Visitor | None) -> list[Participation]:

@@ -8,6 +8,7 @@ this browser, and goes on to what they came for; applications get nothing here (
 from __future__ import annotations
 
 import hmac
+import re
 from base64 import urlsafe_b64encode
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 STATE_TTL: Final = timedelta(minutes=15)  # identity.md section 5, rule 3
 STATE_LENGTH: Final = 100  # characters; ours are shorter
+_SENT: Final = re.compile("[ -~]{1,4096}")  # a code, or an error (RFC 6749, appendices A.7 and A.11)
 ACCOUNT: Final = "/app/account"
 LINKED: Final = "/app/account/identities"
 
@@ -60,6 +62,10 @@ class OfAnother(Forbidden):
 
 class ConsentRefused(Invalid):
     """The identity provider was not allowed to tell us who you are. Sign in again and agree to it, or sign in in another way."""
+
+
+class AnswerInvalid(Invalid):
+    """This is no answer of the identity provider that you were sent to. Start again at the beginning."""
 
 
 class AddressMissing(Invalid):
@@ -257,18 +263,21 @@ async def vouched(
 ) -> FederatedIdentity:
     """Whom the provider vouches for; `code`, `error` and `issuer` are what it has sent along (RFC 6749 section 4.1.2, RFC 9207).
 
-    Raises ConsentRefused where the person, or somebody for them, did not agree, NotAfresh, ProviderFailed, ProviderUnknown.
+    Raises AnswerInvalid for what a provider does not send, ConsentRefused where the person, or somebody for them, did not agree, NotAfresh,
+    ProviderFailed, ProviderUnknown.
     """
     try:
         if issuer is not None and not ports.providers.is_issuer(pending.provider, issuer):
-            raise ProviderFailed(f"an answer came to {pending.provider.value} that another provider gave")
+            raise AnswerInvalid
+        if not _SENT.fullmatch(error or code or ""):
+            raise AnswerInvalid
         if error == "access_denied":
             raise ConsentRefused
-        if error is not None or not code:
+        if error is not None or code is None:
             raise ProviderFailed(f"{pending.provider.value} gave an error in the place of a code")
         asking = await _asking(ports, pending, state, browser, base_url)
         return await ports.providers.vouch(pending.provider, asking, code)
-    except (ConsentRefused, NotAfresh, ProviderFailed):
+    except (AnswerInvalid, ConsentRefused, NotAfresh, ProviderFailed):
         ports.metrics.login_failed(LoginFailure.PROVIDER)
         raise
 

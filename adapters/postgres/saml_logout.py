@@ -48,15 +48,15 @@ class SamlLogouts(Repository):
     async def end_participations(self, session_id: UUID) -> None:
         await self._run("delete from saml_sessions where session_id = %(session_id)s", session_id=session_id)
 
-    async def keep_participations(self, before: UUID, now_in: UUID) -> None:
+    async def keep_participations(self, browser_hash: bytes, now_in: UUID) -> None:
         await self._run(
             """
             update saml_sessions p set session_id = %(now_in)s
             from sessions was, sessions now_in
-            where p.session_id = %(before)s and was.id = %(before)s and now_in.id = %(now_in)s and now_in.user_id = was.user_id
+            where p.session_id = was.id and was.browser_hash = %(browser_hash)s and now_in.id = %(now_in)s and now_in.user_id = was.user_id
               and not exists (
                 select 1 from saml_sessions newer where newer.session_id = %(now_in)s and newer.service_id = p.service_id)""",
-            before=before,
+            browser_hash=browser_hash,
             now_in=now_in,
         )
 

@@ -344,6 +344,13 @@ class Sessions(Repository):
             "update sessions set ended_at = %(now)s where id = %(session_id)s and ended_at is null", session_id=session_id, now=now
         )
 
+    async def end_in_browser(self, browser_hash: bytes, now: datetime) -> None:
+        await self._run(
+            "update sessions set ended_at = %(now)s where browser_hash = %(browser_hash)s and ended_at is null",
+            browser_hash=browser_hash,
+            now=now,
+        )
+
     async def end_all(self, user_id: UUID, now: datetime) -> None:
         await self._run("update sessions set ended_at = %(now)s where user_id = %(user_id)s and ended_at is null", user_id=user_id, now=now)
 

@@ -28,8 +28,18 @@ class FieldTwice(FormInvalid):
     """A field of the form is there twice."""
 
 
+class ParameterTwice(Invalid):
+    """A parameter is there twice. Send each of them once."""
+
+
 class ForeignOrigin(Forbidden):
     """This form was not sent from our own page."""
+
+
+def check_query() -> None:
+    """Which of two parameters of one name counts would be anybody's guess (RFC 6749 section 3.1). Raises ParameterTwice."""
+    if any(len(values) > 1 for _, values in request.args.lists()):
+        raise ParameterTwice
 
 
 async def read_form() -> dict[str, str]:

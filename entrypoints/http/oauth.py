@@ -22,7 +22,7 @@ from entrypoints.http import cookies
 from entrypoints.http.access import ACCOUNT, SIGN_IN, anyone, application, operations
 from entrypoints.http.bodies import Body, Shown, Text
 from entrypoints.http.context import caller, exchange, page_response, ports, served
-from entrypoints.http.forms import parameters, read_form
+from entrypoints.http.forms import check_query, parameters, read_form
 from entrypoints.http.limits import admit, admit_client, admit_poll
 from entrypoints.http.openapi import describes, describes_page, refuses, speaks_oauth, takes
 from entrypoints.http.pages import render
@@ -51,10 +51,6 @@ DEVICE_CODE: Final = "urn:ietf:params:oauth:grant-type:device_code"  # RFC 8628 
 # Of what each grant is an exchange.
 GRANTS: Final = {"authorization_code": "code", "refresh_token": "refresh_token", DEVICE_CODE: "device_code"}
 NAMES: Final = {**GRANTS, "device_code": "device_code"}  # what people call the last one
-
-
-class ParameterTwice(Invalid):
-    """A parameter is there twice. Send each of them once."""
 
 
 class NotOurPage(Forbidden):
@@ -152,8 +148,7 @@ async def answer() -> Response:
 
 
 async def _asked() -> Authorization:
-    if any(len(values) > 1 for _, values in request.args.lists()):  # RFC 6749 section 3.1
-        raise ParameterTwice
+    check_query()
     authorization = await oauth.judge(ports(), AuthorizationRequest.of(request.args))
     if authorization.context is not None:
         exchange().organization = authorization.context.org_slug

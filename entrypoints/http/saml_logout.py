@@ -12,11 +12,12 @@ from core.saml_messages import MessageInvalid, MessageTooLong
 from entrypoints.http import cookies
 from entrypoints.http.access import ACCOUNT, SIGN_IN, anyone
 from entrypoints.http.context import caller, page_response, ports, served
+from entrypoints.http.errors import wants_page
 from entrypoints.http.forms import FORM, FormInvalid, fields_of_form
 from entrypoints.http.openapi import describes_page, refuses
 from entrypoints.http.pages import render
 from entrypoints.http.saml_messages import PROVIDER, REFUSALS, onward, sent
-from entrypoints.http.sign_in import visitor, with_next
+from entrypoints.http.sign_in import refused_page, visitor, with_next
 
 routes = Blueprint("saml_logout", __name__)
 
@@ -51,7 +52,12 @@ async def _heard(org_slug: str, service_slug: str) -> Response:
         return await _asked(org_slug, service_slug, asked, message.relay_state)
     if answered is not None:
         secret = cookies.logout_cookie()
-        next_ = await saml_logout.receive_response(ports(), served().base_url, caller(), org_slug, service_slug, answered, secret)
+        try:
+            next_ = await saml_logout.receive_response(ports(), served().base_url, caller(), org_slug, service_slug, answered, secret)
+        except MessageInvalid as refusal:
+            if secret is None or not wants_page():
+                raise
+            return refused_page(refusal, "signing_out_goes_on.html", onward=saml.path(org_slug, service_slug, "slo"))
         return onward(next_) if isinstance(next_, str) else await _taken(next_)
     return await _step()
 

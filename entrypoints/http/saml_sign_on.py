@@ -7,7 +7,7 @@ from quart import Blueprint, Response, after_this_request, request
 from quart_schema import document_response, validate_querystring
 
 from core import browser, saml, saml_logout, saml_sign_on, uris
-from core.access import Capability
+from core.access import AddressNotVerified, Capability
 from core.errors import refuse
 from core.saml_messages import MessageInvalid
 from core.saml_sign_on import Answer, NotAUser, SignInFirst, StateUnknown
@@ -71,7 +71,7 @@ async def authenticate(org_slug: str, service_slug: str) -> Response:
     found = await visitor()
     try:
         outcome = await saml_sign_on.go_on(ports(), org_slug, service_slug, state, cookies.saml_cookie(state), ticket, found, caller())
-    except NotAUser as refusal:
+    except (NotAUser, AddressNotVerified) as refusal:
         cookie = cookies.session_cookie()
         if found is None or cookie is None or ticket is not None or not wants_page():
             raise
@@ -83,8 +83,8 @@ async def authenticate(org_slug: str, service_slug: str) -> Response:
     response = _answer_page(outcome)
     if outcome.signed_in is not None:
         session, secret = outcome.signed_in
-        if found is not None:
-            await saml_logout.give_way(ports(), found, session.id)
+        if (cookie := cookies.session_cookie()) is not None:
+            await saml_logout.give_way(ports(), caller(), cookie, session.id)
         cookies.set_session_cookie(response, secret, session.expires_at)
     cookies.clear_saml_cookie(response, state)
     return response

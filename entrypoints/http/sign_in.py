@@ -218,9 +218,8 @@ async def go_on(found: SignedIn | PreAuth, after: str) -> Response:
         response = redirect(with_next(CODE, after))
         cookies.set_pre_auth_cookie(response, found.token, found.expires_in)
         return response
-    before = await visitor()
-    if before is not None:
-        await saml_logout.give_way(ports(), before, found.session.id)
+    if (cookie := cookies.session_cookie()) is not None:
+        await saml_logout.give_way(ports(), caller(), cookie, found.session.id)
     response = redirect(after)
     cookies.set_session_cookie(response, found.secret, found.session.expires_at)
     cookies.clear_pre_auth_cookie(response)

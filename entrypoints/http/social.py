@@ -14,6 +14,7 @@ from core.social import LINKED, ConsentRefused, StateUnknown
 from entrypoints.http import cookies
 from entrypoints.http.access import anyone
 from entrypoints.http.context import caller, exchange, page_response, ports, served
+from entrypoints.http.forms import check_query
 from entrypoints.http.openapi import describes_page, refuses
 from entrypoints.http.pages import render
 from entrypoints.http.sign_in import go_on, redirect, safe_next, visitor
@@ -50,6 +51,7 @@ class ProviderConverter(BaseConverter):
 )
 async def start(provider: str) -> Response:
     """Sign in through an identity provider, for an application or on our own pages; or link an account there."""
+    check_query()
     browser, ask, here = cookies.device_cookie() or cookies.new_device_id(), request.args.get, (ports(), caller(), provider)
     if ticket := ask("link"):
         me = await visitor()
@@ -86,6 +88,7 @@ async def start(provider: str) -> Response:
 )
 async def callback(provider: str) -> Response:
     """Where identity providers send browsers back to."""
+    check_query()
     browser, state = cookies.device_cookie(), request.args.get("state")
     pending = await social.returned(ports(), provider, browser, state)
     browser, state = browser or refuse(StateUnknown), state or refuse(StateUnknown)

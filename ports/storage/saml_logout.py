@@ -17,8 +17,8 @@ class SamlLogouts(Protocol):
 
     async def end_participations(self, session_id: UUID) -> None: ...
 
-    async def keep_participations(self, before: UUID, now_in: UUID) -> None:
-        """What was the session's is this one's now, if both are the same person's."""
+    async def keep_participations(self, browser_hash: bytes, now_in: UUID) -> None:
+        """What was the session's that the cookie with this hash stands for, live or not, is this one's now, if both are one person's."""
         ...
 
     async def begin(self, logout: Logout) -> bool:

@@ -70,6 +70,10 @@ class Sessions(SessionsRead, Protocol):
         """End the session; one that has ended stays as it is."""
         ...
 
+    async def end_in_browser(self, browser_hash: bytes, now: datetime) -> None:
+        """End the session that the cookie with this hash stands for, if it lives."""
+        ...
+
     async def end_all(self, user_id: UUID, now: datetime) -> None: ...
 
     async def end_one(self, user_id: UUID, session_id: UUID, now: datetime) -> bool:

@@ -274,8 +274,9 @@ async def test_what_a_session_takes_part_in_goes_to_the_same_persons_only(given:
     async with given.storage.transaction(by=SYSTEM) as tx:
         await tx.sessions.begin_in_browser(hers, digest("hers"))
         await tx.sessions.begin_in_browser(own, digest("own"))
-    await given.unchanged_by(lambda tx: tx.saml_logouts.keep_participations(given.session, hers.id))
-    await within(given.storage, lambda tx: tx.saml_logouts.keep_participations(given.session, own.id))
+    await given.unchanged_by(lambda tx: tx.saml_logouts.keep_participations(digest("session cookie"), hers.id))
+    await given.unchanged_by(lambda tx: tx.saml_logouts.keep_participations(digest("another"), own.id))
+    await within(given.storage, lambda tx: tx.saml_logouts.keep_participations(digest("session cookie"), own.id))
     assert await run_sql(given.pool, "select session_id from saml_sessions") == [(own.id,)]
 
 

@@ -51,6 +51,8 @@ async def app_on_a_telephone(acme: Tenant, visitor: Visitor) -> Party:
         ({"service": None}, 400, "send both org and service"),
         ({"org": None}, 400, "send both org and service"),
         ({"org": "nobody"}, 404, "no such organization"),
+        ({"org": "acme\0"}, 404, "no such organization"),
+        ({"service": "\0"}, 404, "no such organization"),
         ({"service": "nothing"}, 404, "no such service"),
         ({"client_id": "00000000-0000-4000-8000-000000000000"}, 400, "is not that of the service"),
         ({"org": None, "service": None, "client_id": "00000000-0000-4000-8000-000000000000"}, 404, "no such service"),

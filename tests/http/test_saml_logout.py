@@ -430,6 +430,25 @@ async def test_a_session_that_took_the_place_of_another_signs_out_of_both(
     assert asked == {"https://blog.example.com/slo", "https://shop.example.com/slo"}
 
 
+@pytest.mark.parametrize("how", ["on the page", "for an application"])
+async def test_so_does_one_that_came_after_the_first_had_ended(
+    visitor: Traveller, shop: Application, blog: Application, ada: Account, pool: Pool, how: str
+) -> None:
+    await visitor.sign_in()
+    await visitor.sign_on(shop)
+    await run_sql(pool, "update sessions set ended_at = now()")  # as by signing out everywhere else
+    if how == "for an application":
+        path = await visitor.come_from(blog)
+        assert await visitor.sign_in_at(path) == path
+        await visitor.open(path)
+    else:
+        await visitor.sign_in()
+        await visitor.sign_on(blog)
+    await sign_out(visitor)
+    asked = {Said(onward(await visitor.open(f"{shop.path}/slo"))).url for _ in range(4)}
+    assert asked == {"https://blog.example.com/slo", "https://shop.example.com/slo"}
+
+
 async def test_somebody_elses_session_is_not_taken_over(
     visitor: Traveller, shop: Application, ada: Account, ports: Ports, clock: FakeClock
 ) -> None:

@@ -350,6 +350,18 @@ async def test_so_does_what_cannot_be_read(under_way: UnderWay, shop: Applicatio
     assert ended(await under_way.walk.walk(step), shop, "_begun") == ["Success"]
 
 
+async def test_whoever_comes_back_with_what_cannot_be_used_is_shown_the_way_on(under_way: UnderWay, shop: Application) -> None:
+    visitor, first = under_way.visitor, under_way.first
+    answer = logout_response(first, visitor.now(), under_way.request_id, Destination="https://elsewhere.example")
+    page = await visitor.open(redirected(f"{first.path}/slo", answer, "SAMLResponse"))
+    assert page.status == 400
+    assert "The others are still to be told." in page.text
+    assert f'href="{first.path}/slo"' in page.text
+    step = await visitor.open(f"{first.path}/slo")
+    assert under_way.walk.asked(step) == (first, under_way.request_id), "once more"
+    assert ended(await under_way.walk.walk(step), shop, "_begun") == ["Success"]
+
+
 async def test_a_session_of_another_browser_is_not_meant_here(under_way: UnderWay, clock: FakeClock, shop: Application, app: Any) -> None:
     other = Traveller(app, clock)
     session = under_way.sessions["shop"]

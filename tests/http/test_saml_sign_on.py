@@ -323,6 +323,15 @@ async def test_whoever_has_no_access_can_sign_out_and_come_as_somebody_else(visi
     assert (found.name_id, found.relay_state) == (EMAIL, "there")
 
 
+async def test_so_can_whoever_has_not_verified_their_address(visitor: Traveller, shop: Application, ada: Account, pool: Pool) -> None:
+    await visitor.sign_in()
+    await run_sql(pool, "update users set email_verified_at = null where id = %s", ada.id)
+    page = await visitor.open(await visitor.come_from(shop))
+    assert page.status == 403
+    assert "Verify your e-mail address first" in page.text
+    assert 'action="/app/sign-out"' in page.text
+
+
 async def test_what_is_recorded(visitor: Traveller, shop: Application, acme: Tenant, ada: Account, pool: Pool) -> None:
     await visitor.sign_in()
     await visitor.sign_on(shop)

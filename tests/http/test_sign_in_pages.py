@@ -38,6 +38,16 @@ async def sessions_of(pool: Pool) -> int:
 # With a password
 
 
+async def test_what_one_goes_on_to_may_be_nonsense(visitor: Visitor) -> None:
+    for wanted in (
+        "/auth/authorize?org=%00&service=x",
+        "/auth/authorize?org=x&service=%00",
+        "/auth/authorize?client_id=%00",
+        "/auth/authorize?state=%00",
+    ):
+        assert (await visitor.open(f"{SIGN_IN}?{urlencode({'next': wanted})}")).status == 200, wanted
+
+
 async def test_the_right_password_opens_the_account_page(visitor: Visitor, ada: Account, pool: Pool) -> None:
     assert leads_to(await visitor.open(ACCOUNT)) == f"{SIGN_IN}?next=%2Fapp%2Faccount"
     assert leads_to(await visitor.sign_in()) == ACCOUNT

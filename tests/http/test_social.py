@@ -467,9 +467,35 @@ async def test_of_several_first_sign_ins_at_once_there_is_one_account(
 async def test_an_answer_of_another_issuer_is_refused(street: Street, metrics: FakeMetrics) -> None:
     back = await street.leave()
     answer = await street.visitor.open(re.sub("&iss=[^&]*", "&iss=https%3A%2F%2Felsewhere.example", back))
-    assert answer.status == 500
+    assert answer.status == 400
     assert metrics.login_failures == {"provider": 1}
     assert street.provider.counted["/token"] == 0
+
+
+@everywhere
+@of("said", ["", "code=", "code=%00", "code=%E2%80%AE", f"code={'x' * 4097}", "error=%00", "error=&code="])
+async def test_what_no_provider_answers_is_refused_and_told_to_nobody(street: Street, said: str) -> None:
+    back = await street.leave()
+    answer = await street.visitor.open(
+        re.sub("(?<=[?])code=[^&]*", said, back) if "?code=" in back else re.sub("&code=[^&]*", f"&{said}", back)
+    )
+    assert answer.status == 400
+    assert street.provider.counted["/token"] == 0
+
+
+@of("twice", ["code=x", "state=x", "iss=x"])
+async def test_an_answer_that_says_something_twice_is_refused_and_may_still_be_given(street: Street, twice: str) -> None:
+    back = await street.leave()
+    assert (await street.visitor.open(f"{back}&{twice}")).status == (400 if twice.split("=")[0] + "=" in back else 303)
+    assert street.provider.counted["/token"] == (0 if twice.split("=")[0] + "=" in back else 1)
+
+
+@everywhere
+@of("scope", ["a\0b", "\ud800", 'a"b', "a\\b", "x" * 256])
+async def test_a_scope_that_can_be_none_is_passed_over(street: Street, scope: str) -> None:
+    street.provider.scope = f"read {scope}"
+    await street.comes_in()
+    assert await run_sql(street.pool, "select distinct scopes from identities") == [(["read"],)]
 
 
 async def test_an_issuer_need_not_be_named(street: Street) -> None:
