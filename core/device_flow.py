@@ -321,7 +321,7 @@ async def answer(ports: Ports, caller: Person, user_code: str, verdict: Verdict,
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         await enter(tx, caller, now)
-        if verdict is Verdict.APPROVE and await tx.scim_users.is_deactivated(waiting.org_id, caller.user_id):
+        if verdict is Verdict.APPROVE and await tx.scim_users.is_kept_out(waiting.org_id, caller.user_id):
             raise DirectoryForbids
         session_id = caller.session_id if verdict is Verdict.APPROVE else None
         if not await tx.device_codes.answer(digest(normal(user_code) or ""), verdict.status, session_id, now):

@@ -370,7 +370,7 @@ async def _take_in(tx: Transaction, service: ServiceContext, user_id: UUID, now:
     enrolled = tx.end_users.enrol(service.id, user_id, now)
     found, entitlement = await tx.services.taken_in(service.id, user_id, now) or refuse(ServiceNotFound)
     if enrolled.value is None:
-        raise DirectoryForbids if await tx.scim_users.is_deactivated(service.org_id, user_id) else ServiceNotFound
+        raise DirectoryForbids if await tx.scim_users.is_kept_out(service.org_id, user_id) else ServiceNotFound
     if found.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
     return found, entitlement

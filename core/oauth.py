@@ -282,7 +282,7 @@ async def is_admitted(ports: Ports, visitor: Visitor, authorization: Authorizati
     if context is None:
         return True
     async with ports.storage.reading() as read:
-        return not await read.scim_users.is_deactivated(context.org_id, visitor.user_id)
+        return not await read.scim_users.is_kept_out(context.org_id, visitor.user_id)
 
 
 async def must_ask(ports: Ports, visitor: Visitor, authorization: Authorization) -> bool:

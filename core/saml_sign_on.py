@@ -330,7 +330,7 @@ async def _admit(
     account = standing.account.value or refuse(SessionEnded)
     if standing.session_lives.value is None:
         raise SessionEnded
-    if standing.membership.value is None and (standing.use.value is None or await tx.scim_users.is_deactivated(org_id, account.id)):
+    if standing.membership.value is None and (standing.use.value is None or await tx.scim_users.is_kept_out(org_id, account.id)):
         raise NotAUser
     if provider.name_id_format is NameIdFormat.EMAIL and account.email_verified_at is None:
         raise AddressNotVerified

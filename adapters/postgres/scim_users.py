@@ -129,7 +129,7 @@ class ScimUsers(Repository):
     async def by_id(self, org_id: UUID, user_id: UUID) -> ScimUser | None:
         return await self._one(to_user, BY_ID, org_id=org_id, user_id=user_id)
 
-    async def is_deactivated(self, org_id: UUID, user_id: UUID) -> bool:
+    async def is_kept_out(self, org_id: UUID, user_id: UUID) -> bool:
         return await self._exists(
             "select 1 from scim_users where org_id = %(org_id)s and user_id = %(user_id)s and deactivated_at is not null",
             org_id=org_id,

@@ -24,7 +24,7 @@ class ScimUsersRead(Protocol):
 
     async def by_id(self, org_id: UUID, user_id: UUID) -> ScimUser | None: ...
 
-    async def is_deactivated(self, org_id: UUID, user_id: UUID) -> bool:
+    async def is_kept_out(self, org_id: UUID, user_id: UUID) -> bool:
         """Whether the directory has deactivated this person, or deleted them and keeps them out: they get into nothing of the organization
         then."""
         ...

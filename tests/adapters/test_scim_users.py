@@ -145,8 +145,8 @@ async def test_pages_are_cut_out_of_all(storage: Postgres, acme: UUID, twin: UUI
         for user in everybody:
             assert await read.scim_users.by_id(acme, user.id) == user
             assert await read.scim_users.by_id(twin, user.id) is None
-            assert await read.scim_users.is_deactivated(acme, user.id) == user.deactivated_here
-            assert not await read.scim_users.is_deactivated(twin, user.id)
+            assert await read.scim_users.is_kept_out(acme, user.id) == user.deactivated_here
+            assert not await read.scim_users.is_kept_out(twin, user.id)
 
 
 async def test_what_each_of_them_is(everybody: list[ScimUser]) -> None:
