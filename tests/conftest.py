@@ -1,6 +1,7 @@
 """Fixtures: one server for the run, one database for each worker, emptied after each test; a service on it; fakes outside only."""
 
 import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, cast
@@ -26,6 +27,9 @@ _server: database.Server | None = None
 
 def pytest_configure(config: pytest.Config) -> None:
     global _server
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell has what it starts in the background ignore Ctrl-C, and so would each service that is started here.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput") and not config.option.collectonly:
         _server = database.start_server()
 
