@@ -94,6 +94,8 @@ class Sealed(StrEnum):
     SAML_KEYS = "saml_certificates.private_key"
     IDENTITY_ACCESS_TOKENS = "identities.access_token"
     IDENTITY_REFRESH_TOKENS = "identities.refresh_token"
+    WAITING_ACCESS_TOKENS = "pre_auths.access_token"
+    WAITING_REFRESH_TOKENS = "pre_auths.refresh_token"
     SMTP_PASSWORDS = "smtp_settings.password"
     SIEM_TOKENS = "siem_configurations.token"
     MFA_SECRETS = "mfa.secret"

@@ -17,7 +17,7 @@ from core import events, oauth_credentials
 from core.access import enter
 from core.errors import Invalid, Limited, NotFound, Outage, ProviderFailed, SessionEnded, refuse
 from core.oauth_credentials import ProviderUnknown, provider_named
-from core.values import digest, new_secret
+from core.values import digest, new_id, new_secret
 
 if TYPE_CHECKING:
     from core.access import Person
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from core.providers import Provider, ProviderTokens
     from core.values import Email
     from ports import Ports
+    from ports.storage import Transaction
 
 # How long the address that links an account is good for: as long as it takes to open it (decisions, point 75).
 TICKET_TTL: Final = timedelta(seconds=60)
@@ -79,6 +80,24 @@ class Identity:
     email: Email | None
     linked_at: datetime
     tokens: ProviderTokens
+
+
+@dataclass(frozen=True, slots=True)
+class Unlinked:
+    """An account at a provider that has opened somebody's here, and is to be linked to it in this context. `known_elsewhere` says that it
+    opened it by being linked in another one, and not by its address."""
+
+    service_id: UUID | None
+    provider: Provider
+    issuer: str
+    subject: str
+    email: Email | None
+    tokens: ProviderTokens
+    known_elsewhere: bool
+
+    def of(self, user_id: UUID, now: datetime) -> Identity:
+        """What it is when it is linked."""
+        return Identity(new_id(), user_id, self.service_id, self.provider, self.issuer, self.subject, self.email, now, self.tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +228,20 @@ async def provider_token(ports: Ports, caller: Person, provider_name: str) -> Pr
 async def _token(ports: Ports, caller: Person, provider: Provider) -> ProviderToken:
     async with ports.storage.reading() as read:
         return await read.identities.token(caller.user_id, _context(caller), provider) or refuse(NoProviderToken)
+
+
+async def link_waiting(tx: Transaction, waiting: Unlinked, user_id: UUID, now: datetime) -> bool:
+    """Link to a locked account what has waited for the second factor, the subject being locked since before that; where it was linked here
+    meanwhile, keep its tokens. False where it opens this account no more: it is somebody else's by now, or was unlinked where it was known.
+    """
+    known = await tx.identities.known(waiting.provider, waiting.issuer, waiting.subject, waiting.service_id)
+    if waiting.known_elsewhere if known is None else known.user_id != user_id:
+        return False
+    if known is not None and known.is_here:
+        await tx.identities.renew(known.id, waiting.email, waiting.tokens)
+    else:
+        await tx.identities.add(waiting.of(user_id, now))
+    return True
 
 
 def _context(caller: Person) -> UUID | None:

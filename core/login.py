@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from core import devices, events, guesses, mfa, services
+from core import devices, events, guesses, identities, mfa, services
 from core.access import DirectoryForbids, OrganizationStatus, Person, PreAuthClaims
 from core.accounts import check_password_length
 from core.devices import Client
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from core.access import Caller, ServiceContext
     from core.accounts import Account
     from core.devices import Arrival, Device
+    from core.identities import Unlinked
     from core.mfa import Enrolment, Proof
     from core.providers import Provider
     from core.sessions import Grant, TokenPair
@@ -72,7 +73,7 @@ SERVICE_CLOSED = (NotFound, OrganizationNotActive, NeedsCodeFlow, DirectoryForbi
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A sign-in whose first factor was right, and which waits for the second. Times are UTC."""
+    """A sign-in whose first factor was right, and which waits for the second. With it waits what is to be linked by it. Times are UTC."""
 
     id: UUID
     user_id: UUID
@@ -80,6 +81,7 @@ class Pending:
     provider: str
     created_at: datetime
     expires_at: datetime
+    unlinked: Unlinked | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +193,15 @@ async def with_password(
 
 
 async def with_identity(
-    ports: Ports, caller: Caller, provider: Provider, whose: Callable[[Transaction], Awaitable[Account]], client: Client
+    ports: Ports,
+    caller: Caller,
+    provider: Provider,
+    whose: Callable[[Transaction], Awaitable[tuple[Account, Unlinked | None]]],
+    client: Client,
 ) -> SignedIn | PreAuth:
     """What it gives to be vouched for by an identity provider: a session in a browser on our own pages, or where the second factor is asked
-    for, a pre-auth token (security.md A-10). `whose` finds the account, or makes it, and leaves it locked.
+    for, a pre-auth token (security.md A-10). `whose` finds the account, or makes it, and leaves it locked; and says what is to be linked to
+    it by that.
 
     Raises AccountClosed, and what `whose` raises.
     """
@@ -202,14 +209,14 @@ async def with_identity(
     closed: UUID | None = None
     try:
         async with ports.storage.transaction(by=caller, in_session=False) as tx:
-            account = await whose(tx)
+            account, unlinked = await whose(tx)
             if not account.is_usable:
                 closed = account.id
                 raise AccountClosed
             person = _person(account, caller, None)
             tx.acts_as(person)
             arrival = await devices.arrive(tx, account.id, look, None, now)
-            admitted = await admit(ports, tx, person, account, Way(provider, None, in_browser=True), arrival, now)
+            admitted = await admit(ports, tx, person, account, Way(provider, None, in_browser=True), arrival, now, unlinked)
     except AccountClosed:
         await _failed(ports, caller, LoginFailure.CLOSED, provider, closed)
         raise
@@ -217,11 +224,21 @@ async def with_identity(
 
 
 async def admit(
-    ports: Ports, tx: Transaction, person: Person, account: Account, way: Way, arrival: Arrival, now: datetime
+    ports: Ports,
+    tx: Transaction,
+    person: Person,
+    account: Account,
+    way: Way,
+    arrival: Arrival,
+    now: datetime,
+    unlinked: Unlinked | None = None,
 ) -> SignedIn | Pending:
     """What a right first factor leads to, on a locked account that may sign in: a session, whose id is that of `person`, or waiting for the
-    second factor. Raises what service_to_sign_in_to raises."""
+    second factor. What is to be linked becomes a link with the one, or waits with the other: it would open the account for good, which one
+    factor must not do (security.md A-10). Raises what service_to_sign_in_to raises."""
     if account.mfa_enabled_at is None or arrival.is_trusted:
+        if unlinked is not None:
+            await tx.identities.add(unlinked.of(account.id, now))
         return await _begin(ports, tx, person, account, way, arrival, now)
     pending = Pending(
         id=new_id(),
@@ -230,6 +247,7 @@ async def admit(
         provider=way.provider,
         created_at=now,
         expires_at=now + ports.policy.pre_auth_ttl,
+        unlinked=unlinked,
     )
     await tx.pre_auths.add(pending)
     return pending
@@ -279,6 +297,7 @@ async def with_code(
 async def _shown(ports: Ports, caller: Caller, tried: Try, proof: Proof, client: Client, *, trust: bool, in_browser: bool) -> SignedIn:
     """The second factor was shown. Raises CodeWrong when somebody else was faster with the same code."""
     pending, account, service = tried.pending, tried.account, None
+    unlinked = pending.unlinked
     if pending.service_id is not None:
         if in_browser:  # an application's, which our own pages have not begun
             raise PreAuthInvalid
@@ -288,11 +307,15 @@ async def _shown(ports: Ports, caller: Caller, tried: Try, proof: Proof, client:
     person = _person(account, caller, service)
     look = devices.look(ports, person, client)
     async with ports.storage.transaction(by=person, in_session=False) as tx:
+        if unlinked is not None:  # before the account, as wherever both are locked
+            await tx.identities.lock_subject(unlinked.provider, unlinked.issuer, unlinked.subject)
         # Whatever ends sign-ins that wait, removes them, with the account locked.
         redeemed = mfa.redeem(tx, account.id, pending.id, proof, now)
         arrival = await devices.arrive(tx, account.id, look, service.org_id if service else None, now)
         account = await mfa.accept(tx, person, redeemed.value or refuse(PreAuthInvalid), proof, now)
         if not account.is_usable:
+            raise PreAuthInvalid
+        if unlinked is not None and not await identities.link_waiting(tx, unlinked, account.id, now):
             raise PreAuthInvalid
         way = Way(pending.provider, service, in_browser)
         return await _begin(ports, tx, person, account, way, arrival, now, second_factor=True, trust=trust)

@@ -21,13 +21,13 @@ from core import accounts, device_flow, events, login, oauth, oauth_credentials,
 from core.access import AccountGone, OrganizationStatus, Person, enter
 from core.accounts import Origin
 from core.errors import Conflict, Forbidden, Invalid, OrganizationNotActive, ProviderFailed, refuse
-from core.identities import AlreadyLinked, Identity
+from core.identities import AlreadyLinked, Unlinked
 from core.login_failures import LoginFailure
 from core.mails import MailKind, new_mail
 from core.oauth_credentials import ProviderUnknown, provider_named
 from core.providers import ASKS_AGAIN, AuthenticationRequest, NotAfresh, Provider
 from core.services import ServiceNotFound
-from core.values import digest, new_id, new_secret
+from core.values import digest, new_secret
 
 if TYPE_CHECKING:
     from core.access import Caller
@@ -301,8 +301,9 @@ async def sign_in(ports: Ports, caller: Caller, pending: ProviderState, whom: Fe
         raise
 
 
-async def _account_of(ports: Ports, pending: ProviderState, whom: FederatedIdentity, tx: Transaction) -> Account:
-    """The account that belongs to somebody at a provider, locked; one that is closed is returned as it is.
+async def _account_of(ports: Ports, pending: ProviderState, whom: FederatedIdentity, tx: Transaction) -> tuple[Account, Unlinked | None]:
+    """The account that belongs to somebody at a provider, locked; one that is closed is returned as it is. And what is to be linked to it
+    when they have come in; what is linked in this context already is renewed at once.
 
     An identity is found by provider, issuer and subject, in this context or in any other one, and never by its address (security.md O-5).
     """
@@ -322,18 +323,19 @@ async def _account_of(ports: Ports, pending: ProviderState, whom: FederatedIdent
         if known is None or known.user_id != account.id:  # unlinked at this moment
             raise StateUnknown
     if not account.is_usable:
-        return account
+        return account, None
+    unlinked = None
     if known is not None and known.is_here:
         await tx.identities.renew(known.id, whom.email, whom.tokens)
     else:
-        await tx.identities.add(_identity(pending, whom, account.id, now))
+        unlinked = _unlinked(pending, whom, known_elsewhere=known is not None)
     if whom.is_fresh:
         await saml_sign_on.vouch(tx, pending.after, account.id)
-    return account
+    return account, unlinked
 
 
-def _identity(pending: ProviderState, whom: FederatedIdentity, user_id: UUID, now: datetime) -> Identity:
-    return Identity(new_id(), user_id, pending.service_id, pending.provider, whom.issuer, whom.subject, whom.email, now, whom.tokens)
+def _unlinked(pending: ProviderState, whom: FederatedIdentity, *, known_elsewhere: bool) -> Unlinked:
+    return Unlinked(pending.service_id, pending.provider, whom.issuer, whom.subject, whom.email, whom.tokens, known_elsewhere)
 
 
 async def _by_address(pending: ProviderState, whom: FederatedIdentity, tx: Transaction, now: datetime) -> Account:
@@ -388,6 +390,6 @@ async def link(ports: Ports, caller: Caller, pending: ProviderState, whom: Feder
         known = await tx.identities.known(pending.provider, whom.issuer, whom.subject, None)
         if known is not None and known.user_id != account.id:
             raise LinkedToAnother
-        if not await tx.identities.add(_identity(pending, whom, account.id, now)):
+        if not await tx.identities.add(_unlinked(pending, whom, known_elsewhere=known is not None).of(account.id, now)):
             raise AlreadyLinked
         tx.record(events.identity_linked(account.id, pending.provider))

@@ -11,7 +11,7 @@ from core.end_users import LinkedIdentity
 from core.identities import Identity, Known, LinkTicket, ProviderToken, Renewal
 from core.providers import Provider, ProviderTokens
 from core.values import Email
-from ports.crypto import Place
+from ports.crypto import Place, Vault
 
 # Whose, and in which context: %(service_id)s is null for the account itself.
 OF_CONTEXT: Final = "user_id = %(user_id)s and service_id is not distinct from %(service_id)s"
@@ -23,6 +23,16 @@ def access_place(row: str) -> Place:
 
 def refresh_place(row: str) -> Place:
     return Place("identities", row, "refresh_token")
+
+
+def sealed(vault: Vault, tokens: ProviderTokens, access: Place, refresh: Place) -> dict[str, object]:
+    """What columns have of tokens that are kept in these places."""
+    return {
+        "access_token": vault.seal(tokens.access_token.encode(), access),
+        "refresh_token": None if tokens.refresh_token is None else vault.seal(tokens.refresh_token.encode(), refresh),
+        "token_expires_at": tokens.expires_at,
+        "scopes": list(tokens.scopes),
+    }
 
 
 class Identities(SealingRepository):
@@ -144,13 +154,7 @@ class Identities(SealingRepository):
         )
 
     def _sealed(self, identity_id: UUID, tokens: ProviderTokens) -> dict[str, object]:
-        row, refresh = str(identity_id), tokens.refresh_token
-        return {
-            "access_token": self._vault.seal(tokens.access_token.encode(), access_place(row)),
-            "refresh_token": None if refresh is None else self._vault.seal(refresh.encode(), refresh_place(row)),
-            "token_expires_at": tokens.expires_at,
-            "scopes": list(tokens.scopes),
-        }
+        return sealed(self._vault, tokens, access_place(str(identity_id)), refresh_place(str(identity_id)))
 
     async def take_ticket(self, token_hash: bytes, provider: Provider, now: datetime) -> LinkTicket | None:
         return await self._one(

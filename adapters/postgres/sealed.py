@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres import billing, identities, mails, mfa, oauth_credentials, saml, siem, signing_keys, smtp, webhooks
+from adapters.postgres import billing, identities, mails, mfa, oauth_credentials, pre_auths, saml, siem, signing_keys, smtp, webhooks
 from adapters.postgres.statements import SealingRepository
 from core.housekeeping import Sealed as SealedKind
 from ports.crypto import Place
@@ -79,6 +79,20 @@ COLUMNS: Final[Mapping[SealedKind, Column]] = {
         select id::text, refresh_token from identities where refresh_token is not null and id::text > %(after)s
         order by id::text limit %(limit)s for update""",
         "update identities set refresh_token = %(value)s where id = %(row)s::uuid",
+    ),
+    SealedKind.WAITING_ACCESS_TOKENS: Column(
+        pre_auths.access_place,
+        """
+        select id::text, access_token from pre_auths where access_token is not null and id::text > %(after)s
+        order by id::text limit %(limit)s for update""",
+        "update pre_auths set access_token = %(value)s where id = %(row)s::uuid",
+    ),
+    SealedKind.WAITING_REFRESH_TOKENS: Column(
+        pre_auths.refresh_place,
+        """
+        select id::text, refresh_token from pre_auths where refresh_token is not null and id::text > %(after)s
+        order by id::text limit %(limit)s for update""",
+        "update pre_auths set refresh_token = %(value)s where id = %(row)s::uuid",
     ),
     SealedKind.WEBHOOK_SECRETS: Column(
         lambda row: webhooks.place(UUID(row)),

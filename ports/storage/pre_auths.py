@@ -12,7 +12,9 @@ class PreAuths(Protocol):
     """Sign-ins that wait for the second factor; what ends them well is `Mfa.accept_step` or `accept_code`. The account is locked before any
     of these."""
 
-    async def add(self, pending: Pending) -> None: ...
+    async def add(self, pending: Pending) -> None:
+        """The tokens of what is to be linked are sealed."""
+        ...
 
     async def remove_all(self, user_id: UUID) -> None:
         """None of the person's can be continued any more."""

@@ -5,13 +5,18 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
+import pytest
+
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.access import SYSTEM
 from core.guesses import Allowance
+from core.identities import Unlinked
 from core.login import Pending
 from core.mfa import subject
+from core.providers import Provider, ProviderTokens
 from core.values import Email, digest
+from ports.crypto import SealBroken
 from tests.adapters.rows import EVE, NOW, SECOND, account, add, within
 from tests.builders import everyone, run_sql
 
@@ -54,6 +59,34 @@ async def test_a_try_tells_what_waits(storage: Postgres) -> None:
     await within(storage, lambda tx: tx.pre_auths.add(without))
     assert await take(storage, without) == without
     assert await take(storage, replace(begun, id=uuid4())) is None
+
+
+TOKENS = ProviderTokens("an access token", "a refresh token", NOW, ("repo", "user"))
+UNLINKED = Unlinked(uuid4(), Provider.CODEHOST, "https://codehost.example", "4711", EVE, TOKENS, known_elsewhere=True)
+BARE = Unlinked(None, Provider.CODEHOST, "https://codehost.example", "1", None, ProviderTokens("x", None, None, ()), known_elsewhere=False)
+
+
+@pytest.mark.parametrize("unlinked", [UNLINKED, BARE])
+async def test_what_is_to_be_linked_waits_with_it(storage: Postgres, unlinked: Unlinked) -> None:
+    person = await add(storage, account())
+    begun, plain = replace(pending(person.id), provider="codehost", unlinked=unlinked), replace(pending(person.id), provider="codehost")
+    for one in (begun, plain):
+        await within(storage, lambda tx, one=one: tx.pre_auths.add(one))  # type: ignore[misc]
+    assert [await take(storage, one) for one in (begun, plain, begun)] == [begun, plain, begun]
+
+
+async def test_its_tokens_are_sealed_for_their_sign_in_and_their_column(storage: Postgres, pool: Pool) -> None:
+    person = await add(storage, account())
+    begun, other = [replace(pending(person.id), provider="codehost", unlinked=UNLINKED) for _ in range(2)]
+    for one in (begun, other):
+        await within(storage, lambda tx, one=one: tx.pre_auths.add(one))  # type: ignore[misc]
+    rows = await run_sql(pool, "select access_token, refresh_token from pre_auths")
+    assert not any(b"token" in value for row in rows for value in row)
+    for moved in ("refresh_token", "(select p.access_token from pre_auths p where p.id <> pre_auths.id)"):
+        await run_sql(pool, f"update pre_auths set access_token = {moved} where id = %s", begun.id)  # noqa: S608
+        with pytest.raises(SealBroken):
+            await take(storage, begun)
+    assert await take(storage, other) == other
 
 
 async def test_there_are_so_many_tries_and_no_more_guesses_are_counted(storage: Postgres, pool: Pool) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from adapters.crypto import AesVault
-from adapters.postgres import billing, identities, webhooks
+from adapters.postgres import billing, identities, pre_auths, webhooks
 from adapters.postgres.oauth_credentials import name_of, place
 from adapters.postgres.pool import Pool
 from adapters.postgres.sealed import COLUMNS
@@ -27,6 +27,7 @@ from tests.siem import make_sink
 from tests.webhooks import add_webhook
 
 TOKENS = {b"access": identities.access_place, b"refresh": identities.refresh_place}
+WAITING = {b"access": pre_auths.access_place, b"refresh": pre_auths.refresh_place}
 
 
 async def test_every_sealed_value_comes_under_the_new_key(
@@ -73,9 +74,15 @@ async def test_every_sealed_value_comes_under_the_new_key(
             insert into identities (id, user_id, provider, provider_user_id, linked_at, access_token, refresh_token)
             values (%s, %s, %s, '1', %s, %s, %s)"""
         await run_sql(pool, insert, name, ada, provider, NOW, *sealed)
+        sealed = [AesVault([old]).seal(b"%s waits" % kind, place(str(name))) for kind, place in WAITING.items()]
+        insert = """
+            insert into pre_auths (id, user_id, provider, created_at, expires_at, issuer, provider_user_id, known_elsewhere, access_token,
+                                   refresh_token)
+            values (%s, %s, %s, %s, 'infinity', '', '1', false, %s, %s)"""
+        await run_sql(pool, insert, name, ada, provider, NOW, *sealed)
     async with both.storage.transaction(by=SYSTEM) as tx:
         await tx.mails.keep_token(mails[0], "already new", NOW)
-    assert await housekeeping.reencrypt(both) == 4 + 6 + 4 + 5 + 6 + 2 + 3 + 3 + 4 + 5 + 3
+    assert await housekeeping.reencrypt(both) == 4 + 6 + 4 + 5 + 6 + 2 + 3 + 3 + 3 + 3 + 4 + 5 + 3
     assert await housekeeping.reencrypt(both) == 0
     assert await housekeeping.reencrypt(after) == 0
     async with after.storage.reading() as read:
@@ -98,6 +105,9 @@ async def test_every_sealed_value_comes_under_the_new_key(
     for row in await run_sql(pool, "select id, provider, access_token, refresh_token from identities"):
         opened = [vault.open(value, place(str(row[0]))) for value, place in zip(row[2:], TOKENS.values(), strict=True)]
         assert opened == [b"%s of %s" % (kind, row[1].encode()) for kind in TOKENS]
+    for row in await run_sql(pool, "select id, access_token, refresh_token from pre_auths"):
+        opened = [vault.open(value, place(str(row[0]))) for value, place in zip(row[1:], WAITING.values(), strict=True)]
+        assert opened == [b"%s waits" % kind for kind in WAITING]
     pages = await run_sql(pool, "select provider_subscription_id, action_page from billing_facts where action_page is not null")
     assert {id_: vault.open(page, billing.place(id_)) for id_, page in pages} == {
         f"sub_{number}": b"page %d" % number for number in (1, 2, 3)

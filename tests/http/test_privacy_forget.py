@@ -119,8 +119,10 @@ async def live(tenant: Tenant, account: Account, service: UUID) -> None:
         values (gen_random_uuid(), %s, 'Ada''s laptop', 'browser', 'Firefox', 'Linux', now(), '203.0.113.9', 'London', 'GB', 0, '{}',
                 'trust', now() + interval '90 days', now(), now())""": (),
         """
-        insert into pre_auths (id, user_id, provider, created_at, expires_at)
-        values (gen_random_uuid(), %s, 'password', now(), now() + interval '10 minutes')""": (),
+        insert into pre_auths (id, user_id, provider, created_at, expires_at, issuer, provider_user_id, identity_email, known_elsewhere,
+                               access_token)
+        values (gen_random_uuid(), %s, 'websuite', now(), now() + interval '10 minutes', '', 'ada-at-websuite', 'ada@example.com', false,
+                'token')""": (),
         """
         insert into link_tickets (token_hash, user_id, session_id, provider, created_at, expires_at)
         values ('ticket', %s, %s, 'codehost', now(), now() + interval '1 minute')""": (session,),
@@ -185,7 +187,7 @@ async def test_nothing_stays_that_says_who_it_was_or_lets_anybody_in(
     assert await run_sql(pool, "select distinct address, agent from audit_log where actor_id = %s", ada.id) == [("0.0.0.0", "anonymized")]  # noqa: S104
     kept = await run_sql(pool, "select id, action, actor_id, target_id, created_at from audit_log order by id")
     assert set(entries) < set(kept), "entries stay"
-    for text in ("Ada's", "London", "ada-at-codehost"):
+    for text in ("Ada's", "London", "ada-at-codehost", "ada-at-websuite"):
         assert await mentions(pool, text) == set()
     await check_counts(pool)
     await deliver(ports)
