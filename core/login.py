@@ -458,11 +458,14 @@ def _pre_auth(ports: Ports, pending: Pending, saml_state: str | None = None) -> 
 
 
 async def _take_part(ports: Ports, signed_in: SignedIn) -> None:
-    """A member who signs in to a service of the organization takes part in it (the terms of security.md)."""
-    session = signed_in.session
-    if session.service is not None:
-        async with ports.storage.counting() as at_once:
-            await at_once.members.confirm(session.service.org_id, session.user_id, session.created_at)
+    if signed_in.session.service is not None:
+        await take_part(ports, signed_in, signed_in.session.service.org_id)
+
+
+async def take_part(ports: Ports, signed_in: SignedIn, org_id: UUID) -> None:
+    """A member who signs in to a service of the organization with their password takes part in it (the terms of security.md)."""
+    async with ports.storage.counting() as at_once:
+        await at_once.members.confirm(org_id, signed_in.session.user_id, signed_in.session.created_at)
 
 
 async def _failed(ports: Ports, caller: Caller, reason: LoginFailure, provider: str, user_id: UUID | None) -> None:

@@ -14,7 +14,9 @@ from core.errors import Invalid, Limited, Refusal, SessionEnded, Unauthenticated
 from core.limits import FORGOT_PASSWORD, LOGIN, MFA_VERIFICATION
 from core.login import PreAuth, PreAuthInvalid, SignedIn
 from core.mfa import CodeMalformed, CodeWrong
+from core.oauth import Authorization
 from core.saml_logout import Shown
+from core.services import Service
 from core.values import Email
 from entrypoints.http import cookies
 from entrypoints.http.access import ACCOUNT, SIGN_IN, anyone
@@ -93,7 +95,7 @@ async def purpose(after: str) -> dict[str, Any]:
     authorization = await oauth.judge_path(ports(), after)
     is_anew = await saml_sign_on.fresh_since(ports(), after) is not None
     offered = await social.offered(ports(), after, authorization, anew=is_anew)
-    service = authorization.service if authorization else await saml_sign_on.service_at(ports(), after)
+    service = await _service_at(after, authorization)
     return {
         "providers": {provider.value.title(): address for provider, address in offered.items()},
         "service": service.name if service else None,
@@ -101,6 +103,10 @@ async def purpose(after: str) -> dict[str, Any]:
         "design": await branding.of_organization(ports(), service.org_id) if service else None,
         "form_action": form_targets(authorization.redirect_uri if authorization else None),
     }
+
+
+async def _service_at(after: str, authorization: Authorization | None) -> Service | None:
+    return authorization.service if authorization else await saml_sign_on.service_at(ports(), after)
 
 
 def form_page(name: str, *, form_action: str = "'self'", **values: Any) -> Response:
@@ -218,6 +224,10 @@ async def go_on(found: SignedIn | PreAuth, after: str) -> Response:
         response = redirect(with_next(CODE, after))
         cookies.set_pre_auth_cookie(response, found.token, found.expires_in)
         return response
+    if found.session.provider == login.PASSWORD:
+        service = await _service_at(after, await oauth.judge_path(ports(), after))
+        if service is not None:
+            await login.take_part(ports(), found, service.org_id)
     if (cookie := cookies.session_cookie()) is not None:
         await saml_logout.give_way(ports(), caller(), cookie, found.session.id)
     response = redirect(after)

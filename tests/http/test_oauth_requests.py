@@ -20,6 +20,7 @@ from tests.fakes.outside import FakeClock
 from tests.http.direct import change_ports
 from tests.http.relying import AUTHORIZE, PKCE, Party, add_party, answered, enter
 from tests.http.visitor import ACCOUNT, SIGN_IN, Visitor, form_token, leads_to
+from tests.mfa import Authenticator
 from tests.tenants import Tenant
 
 FRONTEND = "https://app.example.com"
@@ -386,3 +387,34 @@ async def test_the_platforms_own_application_gets_codes_at_its_address(app: Quar
         assert set(fields) == {"code", "state", "iss"}
     assert (await visitor.open(AUTHORIZE)).status == 400, "it is public, so it has to send a challenge"
     assert (await visitor.open(f"{AUTHORIZE}?{urlencode({**PKCE, 'redirect_uri': f'{FRONTEND}/elsewhere'})}")).status == 400
+
+
+# Who takes part (the terms of security.md)
+
+
+async def takes_part(party: Party, account: Account) -> bool:
+    [(confirmed,)] = await run_sql(party.tenant.pool, "select confirmed_at is not null from memberships where user_id = %s", account.id)
+    return bool(confirmed)
+
+
+async def test_a_member_who_types_their_password_for_a_service_takes_part(party: Party, visitor: Visitor, ada: Account) -> None:
+    await add_member(party.tenant.pool, party.tenant.org, ada.id)
+    assert leads_to(await visitor.sign_in()) == ACCOUNT
+    assert (await party.code()) is not None
+    assert not await takes_part(party, ada), "a link, with only a cookie behind it"
+    visitor.cookies.clear()
+    await visitor.sign_in(after=party.request())
+    assert await takes_part(party, ada)
+
+
+async def test_so_does_one_who_shows_a_code_as_well_and_nobody_in_an_organization_of_others(
+    party: Party, visitor: Visitor, ada: Account, factor: Authenticator, twin: Tenant
+) -> None:
+    await add_member(party.tenant.pool, party.tenant.org, ada.id)
+    elsewhere = await add_party(twin, visitor, "elsewhere")
+    for wanted, expected in ((elsewhere, False), (party, True)):
+        visitor.cookies.clear()
+        await visitor.sign_in(after=wanted.request())
+        assert not await takes_part(party, ada)
+        await visitor.show_code(factor.code(int(expected)), next=wanted.request())
+        assert await takes_part(party, ada) is expected

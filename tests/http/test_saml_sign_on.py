@@ -306,6 +306,18 @@ async def test_nobody_else_gets_an_assertion(visitor: Traveller, shop: Applicati
     assert await run_sql(pool, "select count(*) from login_events where provider = 'saml'") == [(0,)]
 
 
+async def test_a_member_who_types_their_password_for_it_takes_part(
+    visitor: Traveller, shop: Application, ada: Account, pool: Pool, acme: Tenant
+) -> None:
+    await add_member(pool, acme.org, ada.id)
+    await visitor.sign_in()
+    await visitor.sign_on(shop)
+    taking_part = "select confirmed_at is not null from memberships where user_id = %s"
+    assert await run_sql(pool, taking_part, ada.id) == [(False,)]
+    await visitor.sign_in_at(await visitor.come_from(shop, ForceAuthn="true"))
+    assert await run_sql(pool, taking_part, ada.id) == [(True,)]
+
+
 async def test_whoever_has_no_access_can_sign_out_and_come_as_somebody_else(visitor: Traveller, shop: Application, ports: Ports) -> None:
     await add_account(ports, "stranger@example.com")
     await visitor.sign_in("stranger@example.com")
