@@ -425,16 +425,20 @@ class Billing(SealingRepository):
             id=id_,
         )
 
-    async def checkout_done(self, subscription: Subscription) -> None:
+    async def checkout_done(self, org_id: UUID, id_: str) -> None:
         await self._run(
+            "update billing_checkouts set check_at = null where provider_subscription_id = %(id)s and org_id = %(org_id)s",
+            org_id=org_id,
+            id=id_,
+        )
+
+    async def is_asked_about(self, id_: str, since: datetime) -> bool:
+        return await self._exists(
             """
-            update billing_checkouts set check_at = null
-            where org_id = %(org_id)s and service_id = %(service_id)s and user_id = %(user_id)s
-              and coalesce(provider_subscription_id, %(id)s) = %(id)s and check_at is not null""",
-            org_id=subscription.org_id,
-            service_id=subscription.service_id,
-            user_id=subscription.user_id,
-            id=subscription.provider_subscription_id,
+            select 1 from billing_facts
+            where provider_subscription_id = %(id)s and (check_at is not null or object_at > %(since)s)""",
+            id=id_,
+            since=since,
         )
 
     async def claim_checkouts(self, now: datetime, until: datetime, since: datetime) -> OpenCheckouts | None:
