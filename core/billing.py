@@ -190,7 +190,12 @@ async def _attach(tx: Transaction, facts: Facts, found: ProviderSubscription, no
     plan = await _agreed(tx, meant, found, has_waited=has_waited)
     if isinstance(plan, Effect):
         await tx.billing.keep_facts(facts, now, check_at=None)
-        return await _end_orphaned(tx, facts, meant, now) if plan is Effect.ORPHANED else plan
+        if facts.is_over:  # and nobody goes on paying for it
+            return Effect.NOT_OURS
+        if plan is Effect.ORPHANED:
+            # What somebody has paid for after its service was deleted, or the organization, or they themselves, ends at the provider, too.
+            await tx.cancellations.ask_for(Cancellation(facts.id, new_id(), meant.org_id, meant.service_id, now))
+        return plan
     implied = facts.implied
     assert implied is not None, "there is an object"
     other = await _live_one(tx, meant, now) if implied.status.is_live else None
@@ -240,14 +245,6 @@ async def _agreed(tx: Transaction, meant: Meant, found: ProviderSubscription, *,
     if plan is None or plan.service_id != meant.service_id or not await _is_price(tx, meant, checkout, found.price_id):
         return Effect.DISAGREES
     return plan
-
-
-async def _end_orphaned(tx: Transaction, facts: Facts, meant: Meant, now: datetime) -> Effect:
-    """What somebody has paid for after its service was deleted, or the organization, or they themselves, ends at the provider, too."""
-    if facts.is_over:
-        return Effect.NOT_OURS
-    await tx.cancellations.ask_for(Cancellation(facts.id, new_id(), meant.org_id, meant.service_id, now))
-    return Effect.ORPHANED
 
 
 async def _is_price(tx: Transaction, meant: Meant, checkout: Bought | None, price_id: str | None) -> bool:

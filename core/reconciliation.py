@@ -18,7 +18,7 @@ from core.access import SYSTEM
 from core.billing import Effect
 from core.errors import PaymentsFailed
 from core.housekeeping import FAILED, HELD_UP
-from core.payments import EVERY, LAPSED, UNHEARD, ProviderSubscription, Seen
+from core.payments import EVERY, LAPSED, SOON, UNHEARD, ProviderSubscription, Seen
 
 if TYPE_CHECKING:
     from ports import Ports
@@ -119,7 +119,7 @@ async def _checkouts(ports: Ports, done: Counter[str], tell: Tell) -> bool:
     """One question for each customer, however many checkouts its people have begun."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        due = await tx.billing.claim_checkouts(now, now + ASKED_AGAIN, now - CHECKOUTS_ASKED_FOR)
+        due = await tx.billing.claim_checkouts(now, now + ASKED_AGAIN, now - CHECKOUTS_ASKED_FOR, now - SOON)
     if due is None:
         return False
     if due.customer_id is not None:

@@ -441,7 +441,7 @@ class Billing(SealingRepository):
             since=since,
         )
 
-    async def claim_checkouts(self, now: datetime, until: datetime, since: datetime) -> OpenCheckouts | None:
+    async def claim_checkouts(self, now: datetime, until: datetime, since: datetime, begun_by: datetime) -> OpenCheckouts | None:
         # Of those whose answer was never heard, the customer is the organization's.
         return await self._one(
             lambda row: OpenCheckouts(tuple(row[0]), row[1], row[2]),
@@ -451,7 +451,7 @@ class Billing(SealingRepository):
             due as (
                 select c.id from first join billing_checkouts c
                   on c.org_id = first.org_id and c.customer_id is not distinct from first.customer_id
-                where c.check_at <= %(now)s for update of c skip locked),
+                where c.check_at is not null and (c.check_at <= %(now)s or c.created_at <= %(begun_by)s) for update of c skip locked),
             claimed as (
                 update billing_checkouts c set check_at = case when c.created_at < %(since)s then null else %(until)s end
                 from due where c.id = due.id returning c.id, c.org_id, c.customer_id, c.created_at)
@@ -461,6 +461,7 @@ class Billing(SealingRepository):
             now=now,
             until=until,
             since=since,
+            begun_by=begun_by,
         )
 
     async def put_back_checkouts(self, ids: Sequence[UUID], at: datetime, since: datetime) -> None:

@@ -122,9 +122,9 @@ class Billing(Protocol):
         """Whether the provider is to be asked about this subscription by itself, or has said since then how it is."""
         ...
 
-    async def claim_checkouts(self, now: datetime, until: datetime, since: datetime) -> OpenCheckouts | None:
-        """Those of one customer to ask the provider about, which fall due again then, unless they are older than `since`; None where none
-        is due."""
+    async def claim_checkouts(self, now: datetime, until: datetime, since: datetime, begun_by: datetime) -> OpenCheckouts | None:
+        """Those of one customer to ask the provider about: if one is due, all that were begun by then. They fall due again at `until`,
+        unless they are older than `since`. None where none is due."""
         ...
 
     async def put_back_checkouts(self, ids: Sequence[UUID], at: datetime, since: datetime) -> None:

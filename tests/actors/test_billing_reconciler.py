@@ -596,6 +596,9 @@ async def test_what_waited_ends_there_with_what_it_was_for_though_no_checkout_te
     till.clock.advance(cancellations.TRIED_AGAIN)
     await reconcile(ports)
     assert [provider.subscriptions[name]["status"] for name in (made["id"], *names)] == ["canceled", "canceled", "active"]
+    with structlog.testing.capture_logs() as log:
+        await provider.deliver(till.sent)
+    assert [line["effect"] for line in log if line["event"] == "billing_event"] == ["not_ours"] * 2, "there is nothing left to look after"
 
 
 async def test_what_was_never_paid_for_needs_no_end_there_with_what_it_was_for(
@@ -626,6 +629,21 @@ async def test_many_checkouts_of_one_customer_are_one_question(till: Till, provi
     provider.asked.clear()
     till.clock.advance(SOON)
     assert await reconcile(ports) == {"checkouts": 5}
+    assert len(provider.asked) == 1
+
+
+async def test_that_is_so_also_where_they_were_begun_one_after_the_other(till: Till, provider: FakePayments, ports: Ports) -> None:
+    """But who has begun one just now is given the time to complete it."""
+    for _ in range(5):
+        assert (await till.begin()).status == 200
+        till.clock.advance(timedelta(minutes=1))
+    assert await reconcile(ports) == {"checkouts": 1}
+    till.clock.advance(SOON)
+    assert await reconcile(ports) == {"checkouts": 5}
+    provider.asked.clear()
+    for _ in range(60):
+        till.clock.advance(timedelta(minutes=1))
+        await reconcile(ports)
     assert len(provider.asked) == 1
 
 

@@ -277,7 +277,7 @@ HOT: dict[str, tuple[str, Read]] = {
     "what is asked about": ("billing_facts", lambda c, shop: Billing(c, make_vault()).is_asked_about("sub_7", NOW)),
     "which checkouts to ask about": (
         "billing_checkouts",
-        lambda c, shop: Billing(c, make_vault()).claim_checkouts(NOW, NOW + DAY, NOW - DAY),
+        lambda c, shop: Billing(c, make_vault()).claim_checkouts(NOW, NOW + DAY, NOW - DAY, NOW),
     ),
     "what to cancel": ("billing_cancellations", lambda c, shop: Cancellations(c).claim(NOW, NOW + DAY)),
     "what to cancel of a service": (
