@@ -370,8 +370,8 @@ def invoice_subscription(invoice: Mapping[str, Any]) -> str | None:
 
 
 def invoice_period_end(invoice: Mapping[str, Any]) -> datetime | None:
-    """Until when an invoice is for: what its lines say, since its own period is the one before. What is bought once beside the subscription
-    has a period of its own, which says nothing of that one's."""
+    """Until when an invoice is for: what its lines say, since its own period is the one before. What is bought once has one of its own,
+    which says nothing of the subscription's."""
     lines = invoice.get("lines")
     listed = lines.get("data") if isinstance(lines, Mapping) else None
     found = [line for line in listed if isinstance(line, Mapping)] if isinstance(listed, list) else []
@@ -383,8 +383,11 @@ def invoice_period_end(invoice: Mapping[str, Any]) -> datetime | None:
 
 
 def _is_of_subscription(line: Mapping[str, Any]) -> bool:
-    """Whether a line of an invoice is for the subscription, as far as it says what it is for. A change within a period is an item by itself,
-    of what is left of that period. Newer versions of the provider's interface say all this elsewhere."""
+    """Whether a line of an invoice is for the subscription, as far as it says what it is for.
+
+    A change within a period is an item by itself, of what is left of that period. Newer versions of the provider's interface say all this
+    elsewhere.
+    """
     parent = line.get("parent")
     if isinstance(parent, Mapping) and isinstance(type_ := parent.get("type"), str):
         details = parent.get(type_)

@@ -28,7 +28,7 @@ NAME: Final = "billing_reconciler"  # of the lease
 LEASE: Final = timedelta(minutes=5)
 AWAY: Final = 3  # failures of one kind in a row, after which the provider is taken to be away
 ASKED_AGAIN: Final = timedelta(hours=1)  # what nobody has said anything else of, such as a checkout that nobody has completed yet
-# What the provider fails at is due again after this: behind what else was due by then, and not in each round, since it may be that one alone.
+# What the provider fails at is due again after this: behind what else was due by then, and not in each round, since it may always fail.
 PUT_BACK: Final = timedelta(minutes=5)
 CHECKOUTS_ASKED_FOR: Final = timedelta(days=3)  # a session at the provider is open for a day at most
 

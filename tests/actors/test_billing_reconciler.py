@@ -1,7 +1,7 @@
 """What events that never came have left behind is repaired: the provider is asked, in bounded batches, by one process at a time, and may be
 away (decisions, points 165 and 169; security.md N-9)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
@@ -68,6 +68,15 @@ async def reconcile(ports: Ports) -> dict[str, int]:
     done = await reconciliation.reconcile(ports, HOLDER)
     assert done is not None, "nobody else is at it"
     return dict(done)
+
+
+async def rounds(till: Till, ports: Ports, count: int, pause: timedelta) -> list[Mapping[str, int]]:
+    """What comes of so many, where anything does."""
+    done = []
+    for _ in range(count):
+        till.clock.advance(pause)
+        done.append(await actor.reconcile(ports, HOLDER))
+    return [each for each in done if each]
 
 
 async def alive(till: Till) -> list[str | None]:
@@ -156,8 +165,8 @@ async def test_what_the_provider_does_not_know_is_told_of_once_a_day_while_it_is
     made = await paid(till, provider, heard=True)
     del provider.subscriptions[made["id"]]
     with structlog.testing.capture_logs() as log:
-        done = [await actor.reconcile(ports, HOLDER) for _ in range(3 * 24) if till.clock.advance(timedelta(hours=1)) is None]
-    assert [each for each in done if each] == [{"subscriptions": 1, "unknown": 1}] * 3
+        done = await rounds(till, ports, 3 * 24, timedelta(hours=1))
+    assert done == [{"subscriptions": 1, "unknown": 1}] * 3
     assert [line for line in log if line["event"] == "billing_learnt"] == [
         {
             "event": "billing_learnt",
@@ -310,8 +319,8 @@ async def test_one_that_cannot_be_read_holds_up_nobody(till: Till, provider: Fak
     till.clock.advance(EVERY)
     provider.asked.clear()
     with structlog.testing.capture_logs() as log:
-        done = [await actor.reconcile(ports, HOLDER) for _ in range(60) if till.clock.advance(timedelta(minutes=1)) is None]
-    assert [each for each in done if each] == [{"subscriptions": 1, "failed": 1}] * 12
+        done = await rounds(till, ports, 60, timedelta(minutes=1))
+    assert done == [{"subscriptions": 1, "failed": 1}] * 12
     assert len(provider.asked) == 12
     assert {line["subscription"] for line in log if line["event"] == "billing_learnt" and line["effect"] == "failed"} == {made["id"]}
     provider.answers.clear()

@@ -273,7 +273,10 @@ HOT: dict[str, tuple[str, Read]] = {
         "billing_checkouts",
         lambda c, shop: Billing(c, make_vault()).complete_checkout(shop.checkout, shop.name("cs"), "sub_new", shop.meant, shop.name("cus")),
     ),
-    "that nothing is to be asked": ("billing_checkouts", lambda c, shop: Billing(c, make_vault()).checkout_done(shop.org, shop.name("sub"))),
+    "that nothing is to be asked": (
+        "billing_checkouts",
+        lambda c, shop: Billing(c, make_vault()).checkout_done(shop.org, shop.name("sub")),
+    ),
     "what is asked about": ("billing_facts", lambda c, shop: Billing(c, make_vault()).is_asked_about("sub_7", NOW)),
     "which checkouts to ask about": (
         "billing_checkouts",
