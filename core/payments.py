@@ -389,11 +389,12 @@ def _is_of_subscription(line: Mapping[str, Any]) -> bool:
     elsewhere.
     """
     parent = line.get("parent")
-    if isinstance(parent, Mapping) and isinstance(type_ := parent.get("type"), str):
-        details = parent.get(type_)
+    if isinstance(parent, Mapping) and isinstance(kind := parent.get("type"), str):
+        details = parent.get(kind)
         is_part = isinstance(details, Mapping) and details.get("proration") is True
-        return type_ == "subscription_item_details" or is_part
-    return line.get("type") in ("subscription", None) or line.get("proration") is True
+        return kind == "subscription_item_details" or is_part
+    type_ = line.get("type")
+    return not isinstance(type_, str) or type_ == "subscription" or line.get("proration") is True
 
 
 def invoice_is_settled(invoice: Mapping[str, Any]) -> bool:

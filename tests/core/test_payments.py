@@ -67,6 +67,7 @@ def newer(type_: str, *, proration: bool = False) -> dict[str, Any]:
         ([line(100), line(200, **newer("subscription_item_details", proration=True))], 200),
         ([line(100, parent=None, type="subscription"), line(900, parent={}, type="invoiceitem")], 100),
         ([line(100), line(900, parent={"type": "invoice_item_details"})], 100),
+        ([line(100, type="subscription"), line(200, type=5, parent={"type": 5})], 200),
         ([line(900, type="invoiceitem")], None),
         ([], 50),
         (None, 50),
