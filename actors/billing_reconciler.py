@@ -1,4 +1,5 @@
-"""Asking the payment provider, with a line in the log for each subscription that was repaired, or that somebody has to look after."""
+"""Asking the payment provider, with a line in the log for each subscription that was repaired, that somebody has to look after, or that it
+failed at."""
 
 from collections.abc import Mapping
 from uuid import UUID

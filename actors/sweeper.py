@@ -8,7 +8,7 @@ import structlog
 import trio
 
 from actors.mailbox import jittered
-from core.housekeeping import FAILED
+from core.housekeeping import FAILED, HELD_UP
 from ports import Ports
 
 LONGEST_PAUSE: Final = 16  # periods
@@ -23,7 +23,7 @@ async def sweeper(ports: Ports, sweep: Sweep, holder: UUID, *, job: str, period:
     """Sweep every `period` seconds, or so, for ever, saying how many of what it were. `job` is its name in metrics and logs.
 
     `holder` is of the leases that it takes, and outlives it: one that is started again after an outage goes on with them.
-    As long as others fail at something of it, each pause is twice the one before, and the longest is of sixteen periods.
+    As long as others that it needs are away, each pause is twice the one before, and the longest is of sixteen periods.
     """
     pause = period
     while True:
@@ -33,10 +33,9 @@ async def sweeper(ports: Ports, sweep: Sweep, holder: UUID, *, job: str, period:
             ports.metrics.job_done(job, trio.current_time() - started)
         if swept:
             log.info("swept", job=job, **swept)
-        failed = 0 if swept is None else swept.get(FAILED, 0)
-        if failed:
+        if swept and swept.get(HELD_UP):
             pause = min(pause * 2, period * LONGEST_PAUSE)
-            log.warning("sweep_held_up", job=job, failed=failed, goes_on_in=pause)
+            log.warning("sweep_held_up", job=job, failed=swept.get(FAILED, 0), goes_on_in=pause)
         else:
             pause = period
         await trio.sleep(jittered(pause))

@@ -122,11 +122,14 @@ class Effect(StrEnum):
     DISAGREES = "disagrees"  # with what is stored, or with itself (security.md H-5)
     ORPHANED = "orphaned"  # somebody pays for what was deleted meanwhile; it is cancelled at the provider
     SECOND = "second"  # a subscription of somebody who has one that is live; somebody pays twice
+    UNKNOWN = "unknown"  # the provider was asked about one that is live here, and does not know it
+    FAILED = "failed"  # the provider was asked about one, and failed to say how it is
 
 
 KNOWN: Final = frozenset({Effect.DONE, Effect.UNCHANGED})
-# What an operator has to look after: somebody may have paid and got nothing, or pays twice.
-TROUBLE: Final = frozenset({Effect.DISAGREES, Effect.ORPHANED, Effect.SECOND})
+# What an operator has to look after: somebody may have paid and got nothing, or pays twice, or goes on to have what nobody charges for, as
+# with the key of another account or mode.
+TROUBLE: Final = frozenset({Effect.DISAGREES, Effect.ORPHANED, Effect.SECOND, Effect.UNKNOWN})
 
 
 async def receive(ports: Ports, event: BillingEvent) -> Effect:
@@ -158,7 +161,9 @@ async def _subscription(tx: Transaction, event: BillingEvent, now: datetime) -> 
 async def _trial_ends(tx: Transaction, event: BillingEvent, now: datetime) -> Effect:
     found = payments.read_subscription(event.about)
     effect = await learn(tx, found, event.created, now)
-    if effect in KNOWN and (await tx.billing.lock_facts(found.id, now)).is_trial:  # nothing newer says otherwise
+    ends = payments.moment(event.about.get("trial_end"))
+    is_over = ends is not None and ends <= now  # it was sent some days before that, and comes late
+    if effect in KNOWN and not is_over and (await tx.billing.lock_facts(found.id, now)).is_trial:  # nothing newer says otherwise
         await _notify(tx, found.id, MailKind.TRIAL_ENDS, now)
     return effect
 
@@ -181,11 +186,16 @@ async def _attach(tx: Transaction, facts: Facts, found: ProviderSubscription, no
     if meant is None:
         await tx.billing.keep_facts(facts, now, check_at=None)
         return Effect.NOT_OURS
-    facts = replace(facts, waits_for=None)
-    plan = await _agreed(tx, meant, found)
+    has_waited, facts = facts.waits_for is not None, replace(facts, waits_for=None)
+    plan = await _agreed(tx, meant, found, has_waited=has_waited)
     if isinstance(plan, Effect):
         await tx.billing.keep_facts(facts, now, check_at=None)
-        return await _end_orphaned(tx, facts, meant, now) if plan is Effect.ORPHANED else plan
+        if facts.is_over:  # and nobody goes on paying for it
+            return Effect.NOT_OURS
+        if plan is Effect.ORPHANED:
+            # What somebody has paid for after its service was deleted, or the organization, or they themselves, ends at the provider, too.
+            await tx.cancellations.ask_for(Cancellation(facts.id, new_id(), meant.org_id, meant.service_id, now))
+        return plan
     implied = facts.implied
     assert implied is not None, "there is an object"
     other = await _live_one(tx, meant, now) if implied.status.is_live else None
@@ -208,15 +218,15 @@ async def _attach(tx: Transaction, facts: Facts, found: ProviderSubscription, no
     tx.record(events.subscription_created(subscription))
     ours = facts.as_of(subscription.org_id)
     await tx.billing.keep_facts(ours, now, check_at=next_check(ours, now))
-    await tx.billing.checkout_done(subscription)
+    await tx.billing.checkout_done(subscription.org_id, facts.id)
     if facts.waits_for_action:
         await _write_to(tx, subscription, MailKind.PAYMENT_ACTION, now, link=facts.action_page)
     return Effect.DONE
 
 
-async def _agreed(tx: Transaction, meant: Meant, found: ProviderSubscription) -> SubscribedPlan | Effect:
+async def _agreed(tx: Transaction, meant: Meant, found: ProviderSubscription, *, has_waited: bool) -> SubscribedPlan | Effect:
     """The plan that is meant, if all that is said agrees with what is stored, and in itself (security.md H-5); else that it disagrees, or
-    is an orphan.
+    is an orphan. What has waited here for another one to end agreed before.
 
     Locks the organization and the account.
     """
@@ -228,20 +238,13 @@ async def _agreed(tx: Transaction, meant: Meant, found: ProviderSubscription) ->
     is_here = await tx.organizations.lock(meant.org_id) is not None and await tx.services.by_id(meant.org_id, meant.service_id) is not None
     account = await tx.accounts.lock(meant.user_id) if is_here else None
     if account is None or account.anonymized_at is not None:
-        # That it is ours to end, a checkout must say: the same provider may serve another installation, whose services are not here either.
-        return Effect.DISAGREES if checkout is None else Effect.ORPHANED
+        # That it is ours to end, a checkout must say, or that it has waited here: the same provider may serve another installation, whose
+        # services are not here either.
+        return Effect.ORPHANED if checkout is not None or has_waited else Effect.DISAGREES
     plan = await tx.subscriptions.plan(meant.plan_id)
     if plan is None or plan.service_id != meant.service_id or not await _is_price(tx, meant, checkout, found.price_id):
         return Effect.DISAGREES
     return plan
-
-
-async def _end_orphaned(tx: Transaction, facts: Facts, meant: Meant, now: datetime) -> Effect:
-    """What somebody has paid for after its service was deleted, or the organization, or they themselves, ends at the provider, too."""
-    if facts.is_over:
-        return Effect.NOT_OURS
-    await tx.cancellations.ask_for(Cancellation(facts.id, new_id(), meant.org_id, meant.service_id, now))
-    return Effect.ORPHANED
 
 
 async def _is_price(tx: Transaction, meant: Meant, checkout: Bought | None, price_id: str | None) -> bool:
@@ -285,8 +288,9 @@ async def _change(tx: Transaction, old: Facts, new: Facts, found: ProviderSubscr
     if new.object_at != old.object_at:
         new = replace(new, waits_for=None)  # found out anew; what says nothing of how it is leaves it waiting
     before, implied = old.implied, new.implied
-    # Where nothing new follows, what an API key has made of it stays; and nothing follows what is final.
-    if implied is None or implied == before or old.ended or await _is_ended_here(tx, current):
+    # Where nothing new follows, and nothing is said of its status, what an API key has made of it stays; and nothing follows what is final.
+    is_news = implied != before or new.says_more_of_status_than(old)
+    if implied is None or not is_news or old.ended or await _is_ended_here(tx, current):
         await tx.billing.keep_facts(new, now, check_at=next_check(new, now))
         return Effect.UNCHANGED
     changed, is_known = replace(current, status=implied.status), True
@@ -441,6 +445,8 @@ async def _checkout_completed(tx: Transaction, event: BillingEvent, now: datetim
     customer_id = payments.name(event.about.get("customer"))
     if not await tx.billing.complete_checkout(checkout_id, session_id, id_, said, customer_id):
         return Effect.DISAGREES
+    if facts.org_id is not None:
+        await tx.billing.checkout_done(facts.org_id, id_)
     await tx.billing.keep_facts(facts, now, check_at=next_check(facts, now) if facts.org_id else now + SOON)
     return Effect.DONE
 

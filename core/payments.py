@@ -218,6 +218,18 @@ class Facts:
         """From when there is a subscription of that organization for it."""
         return replace(self, org_id=org_id)._without_idle_page()
 
+    def says_more_of_status_than(self, before: Facts) -> bool:
+        """Whether there is newer news of the status, be it the same once more: another payment was made or has failed, the provider calls
+        it by another word, or it has ended."""
+        match self.latest:
+            case Latest.FAILED if self.failed_at != before.failed_at:
+                return True
+            case Latest.PAID if self.paid_at != before.paid_at:
+                return True
+            case Latest.OBJECT if self.status != before.status:
+                return True
+        return self.ended != before.ended
+
     @property
     def is_over(self) -> bool:
         """Whether the provider does not go on with it, as far as is known."""
@@ -358,12 +370,31 @@ def invoice_subscription(invoice: Mapping[str, Any]) -> str | None:
 
 
 def invoice_period_end(invoice: Mapping[str, Any]) -> datetime | None:
-    """Until when an invoice is for: what its lines say, since its own period is the one before."""
+    """Until when an invoice is for: what its lines say, since its own period is the one before. What is bought once has one of its own,
+    which says nothing of the subscription's."""
     lines = invoice.get("lines")
     listed = lines.get("data") if isinstance(lines, Mapping) else None
-    periods = [line.get("period") for line in listed if isinstance(line, Mapping)] if isinstance(listed, list) else []
+    found = [line for line in listed if isinstance(line, Mapping)] if isinstance(listed, list) else []
+    periods = [line.get("period") for line in found if _is_of_subscription(line)]
+    if found and not periods:
+        return None
     ends = [end for period in periods if isinstance(period, Mapping) and (end := moment(period.get("end"))) is not None]
     return max(ends, default=None) or moment(invoice.get("period_end"))
+
+
+def _is_of_subscription(line: Mapping[str, Any]) -> bool:
+    """Whether a line of an invoice is for the subscription, as far as it says what it is for.
+
+    A change within a period is an item by itself, of what is left of that period. Newer versions of the provider's interface say all this
+    elsewhere.
+    """
+    parent = line.get("parent")
+    if isinstance(parent, Mapping) and isinstance(kind := parent.get("type"), str):
+        details = parent.get(kind)
+        is_part = isinstance(details, Mapping) and details.get("proration") is True
+        return kind == "subscription_item_details" or is_part
+    type_ = line.get("type")
+    return not isinstance(type_, str) or type_ == "subscription" or line.get("proration") is True
 
 
 def invoice_is_settled(invoice: Mapping[str, Any]) -> bool:

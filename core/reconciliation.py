@@ -17,8 +17,8 @@ from core import billing, cancellations
 from core.access import SYSTEM
 from core.billing import Effect
 from core.errors import PaymentsFailed
-from core.housekeeping import FAILED
-from core.payments import EVERY, LAPSED, UNHEARD, ProviderSubscription, Seen
+from core.housekeeping import FAILED, HELD_UP
+from core.payments import EVERY, LAPSED, SOON, UNHEARD, ProviderSubscription, Seen
 
 if TYPE_CHECKING:
     from ports import Ports
@@ -28,14 +28,20 @@ NAME: Final = "billing_reconciler"  # of the lease
 LEASE: Final = timedelta(minutes=5)
 AWAY: Final = 3  # failures of one kind in a row, after which the provider is taken to be away
 ASKED_AGAIN: Final = timedelta(hours=1)  # what nobody has said anything else of, such as a checkout that nobody has completed yet
-# What the provider fails at is due again after this: not in the same round, if everything fails, and before the next one.
-PUT_BACK: Final = timedelta(seconds=30)
+# What the provider fails at is due again after this: behind what else was due by then, and not in each round, since it may always fail.
+PUT_BACK: Final = timedelta(minutes=5)
 CHECKOUTS_ASKED_FOR: Final = timedelta(days=3)  # a session at the provider is open for a day at most
 
 
-# What the operator hears of: what was repaired, and people who may pay for nothing, or twice.
-TOLD: Final = {Effect.DONE: "changed", Effect.ORPHANED: "orphaned", Effect.SECOND: "second", Effect.DISAGREES: "disagreed"}
-# Hears of each of those by its name at the provider, and whose it is, if it says so.
+# What the operator hears of: what was repaired, and people who may pay for nothing, or twice, or not at all.
+TOLD: Final = {
+    Effect.DONE: "changed",
+    Effect.ORPHANED: "orphaned",
+    Effect.SECOND: "second",
+    Effect.DISAGREES: "disagreed",
+    Effect.UNKNOWN: "unknown",
+}
+# Hears of each of those, and of what the provider failed at, by its name there; and whose it is, if it says so.
 Tell = Callable[[str, UUID | None, Effect], object]
 
 
@@ -54,7 +60,7 @@ async def reconcile(ports: Ports, holder: UUID, tell: Tell = lambda *_: None) ->
 
     None while another holder is at it. What it fails to tell is due again the next time, after all that was due before; what it fails to
     cancel, after some minutes. When it fails at several of one kind in a row it is away, or does not take that from us: then the others of
-    that kind wait for the next time, which begins there.
+    that kind wait for the next time, which begins there, and may be further away. Failing at a single one holds up nothing.
     """
     done = Counter[str]()
     for step in (_cancellation, _checkouts, _subscription) if ports.payments.is_on else (_subscription,):
@@ -70,6 +76,8 @@ async def reconcile(ports: Ports, holder: UUID, tell: Tell = lambda *_: None) ->
             except PaymentsFailed:
                 done[FAILED] += 1
                 failures += 1
+        if failures >= AWAY:
+            done[HELD_UP] += 1
     return done
 
 
@@ -97,6 +105,7 @@ async def _subscription(ports: Ports, done: Counter[str], tell: Tell) -> bool:
     except PaymentsFailed:
         async with ports.storage.transaction(by=SYSTEM) as tx:
             await tx.billing.put_back_check(due, until, ports.clock.now() + PUT_BACK)
+        tell(due, None, Effect.FAILED)
         raise
     if seen is None:
         await _unknown(ports, due, done, tell)
@@ -110,7 +119,7 @@ async def _checkouts(ports: Ports, done: Counter[str], tell: Tell) -> bool:
     """One question for each customer, however many checkouts its people have begun."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        due = await tx.billing.claim_checkouts(now, now + ASKED_AGAIN, now - CHECKOUTS_ASKED_FOR)
+        due = await tx.billing.claim_checkouts(now, now + ASKED_AGAIN, now - CHECKOUTS_ASKED_FOR, now - SOON)
     if due is None:
         return False
     if due.customer_id is not None:
@@ -122,7 +131,11 @@ async def _checkouts(ports: Ports, done: Counter[str], tell: Tell) -> bool:
                 await tx.billing.put_back_checkouts(due.ids, ports.clock.now() + PUT_BACK, now - CHECKOUTS_ASKED_FOR)
             raise
         for seen in found:
-            await _learn(ports, seen, done, tell)
+            # What else the customer has is asked about, and told of, once a day, however often this is asked.
+            async with ports.storage.transaction(by=SYSTEM) as tx:
+                is_known = await tx.billing.is_asked_about(seen.subscription.id, now - EVERY)
+            if not is_known:
+                await _learn(ports, seen, done, tell)
     return True
 
 
@@ -138,27 +151,32 @@ async def _learn(ports: Ports, seen: Seen, done: Counter[str], tell: Tell) -> Ef
 
 
 async def _unknown(ports: Ports, id_: str, done: Counter[str], tell: Tell) -> None:
-    """The provider does not know it any more, or not with this key, or cannot be asked. It lives until its period is over."""
+    """The provider does not know it any more, or not with this key, or cannot be asked. It lives until its period is over. That it is not
+    known is told each time until then: with the key of another account or mode, none is."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
         facts = await tx.billing.lock_facts(id_, now)
+        patience = timedelta(0) if ports.payments.is_on else UNHEARD
+        end = None if facts.implied is None else facts.implied.period_end
         if facts.org_id is None:
             await tx.billing.keep_facts(facts, now, check_at=None)
             return
-        patience = timedelta(0) if ports.payments.is_on else UNHEARD
-        end = None if facts.implied is None else facts.implied.period_end
         if end is None or end + patience > now:
             await tx.billing.keep_facts(facts, now, check_at=now + EVERY)
-            return
-        lapsed = ProviderSubscription(
-            id=id_,
-            customer_id=facts.customer_id,
-            status=LAPSED,
-            price_id=facts.price_id,
-            period_end=None,  # what is known of it stays
-            meant=None,
-        )
-        effect = await billing.learn(tx, lapsed, now, now)
-    done["lapsed"] += 1
+            ours = await tx.billing.subscription(id_)
+            effect = Effect.UNKNOWN if ports.payments.is_on and ours is not None and ours.status.is_live else Effect.UNCHANGED
+        else:
+            lapsed = ProviderSubscription(
+                id=id_,
+                customer_id=facts.customer_id,
+                status=LAPSED,
+                price_id=facts.price_id,
+                period_end=None,  # what is known of it stays
+                meant=None,
+            )
+            effect = await billing.learn(tx, lapsed, now, now)
+            done["lapsed"] += 1
+    if effect is Effect.UNKNOWN:
+        done[TOLD[effect]] += 1
     if effect in TOLD:
         tell(id_, facts.org_id, effect)

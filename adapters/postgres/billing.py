@@ -425,19 +425,23 @@ class Billing(SealingRepository):
             id=id_,
         )
 
-    async def checkout_done(self, subscription: Subscription) -> None:
+    async def checkout_done(self, org_id: UUID, id_: str) -> None:
         await self._run(
-            """
-            update billing_checkouts set check_at = null
-            where org_id = %(org_id)s and service_id = %(service_id)s and user_id = %(user_id)s
-              and coalesce(provider_subscription_id, %(id)s) = %(id)s and check_at is not null""",
-            org_id=subscription.org_id,
-            service_id=subscription.service_id,
-            user_id=subscription.user_id,
-            id=subscription.provider_subscription_id,
+            "update billing_checkouts set check_at = null where provider_subscription_id = %(id)s and org_id = %(org_id)s",
+            org_id=org_id,
+            id=id_,
         )
 
-    async def claim_checkouts(self, now: datetime, until: datetime, since: datetime) -> OpenCheckouts | None:
+    async def is_asked_about(self, id_: str, since: datetime) -> bool:
+        return await self._exists(
+            """
+            select 1 from billing_facts
+            where provider_subscription_id = %(id)s and (check_at is not null or object_at > %(since)s)""",
+            id=id_,
+            since=since,
+        )
+
+    async def claim_checkouts(self, now: datetime, until: datetime, since: datetime, begun_by: datetime) -> OpenCheckouts | None:
         # Of those whose answer was never heard, the customer is the organization's.
         return await self._one(
             lambda row: OpenCheckouts(tuple(row[0]), row[1], row[2]),
@@ -447,7 +451,7 @@ class Billing(SealingRepository):
             due as (
                 select c.id from first join billing_checkouts c
                   on c.org_id = first.org_id and c.customer_id is not distinct from first.customer_id
-                where c.check_at <= %(now)s for update of c skip locked),
+                where c.check_at is not null and (c.check_at <= %(now)s or c.created_at <= %(begun_by)s) for update of c skip locked),
             claimed as (
                 update billing_checkouts c set check_at = case when c.created_at < %(since)s then null else %(until)s end
                 from due where c.id = due.id returning c.id, c.org_id, c.customer_id, c.created_at)
@@ -457,6 +461,7 @@ class Billing(SealingRepository):
             now=now,
             until=until,
             since=since,
+            begun_by=begun_by,
         )
 
     async def put_back_checkouts(self, ids: Sequence[UUID], at: datetime, since: datetime) -> None:

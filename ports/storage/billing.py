@@ -113,13 +113,18 @@ class Billing(Protocol):
         """What the checkout was for that this subscription came of, if one is known."""
         ...
 
-    async def checkout_done(self, subscription: Subscription) -> None:
-        """Nothing more has to be asked about checkouts of its service by its person, but for those that something else came of."""
+    async def checkout_done(self, org_id: UUID, id_: str) -> None:
+        """Nothing more has to be asked about the checkout that this subscription came of, where that is known. Something else may come of
+        every other one."""
         ...
 
-    async def claim_checkouts(self, now: datetime, until: datetime, since: datetime) -> OpenCheckouts | None:
-        """Those of one customer to ask the provider about, which fall due again then, unless they are older than `since`; None where none
-        is due."""
+    async def is_asked_about(self, id_: str, since: datetime) -> bool:
+        """Whether the provider is to be asked about this subscription by itself, or has said since then how it is."""
+        ...
+
+    async def claim_checkouts(self, now: datetime, until: datetime, since: datetime, begun_by: datetime) -> OpenCheckouts | None:
+        """Those of one customer to ask the provider about: if one is due, all that were begun by then. They fall due again at `until`,
+        unless they are older than `since`. None where none is due."""
         ...
 
     async def put_back_checkouts(self, ids: Sequence[UUID], at: datetime, since: datetime) -> None:

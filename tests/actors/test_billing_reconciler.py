@@ -1,7 +1,7 @@
 """What events that never came have left behind is repaired: the provider is asked, in bounded batches, by one process at a time, and may be
 away (decisions, points 165 and 169; security.md N-9)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
@@ -68,6 +68,15 @@ async def reconcile(ports: Ports) -> dict[str, int]:
     done = await reconciliation.reconcile(ports, HOLDER)
     assert done is not None, "nobody else is at it"
     return dict(done)
+
+
+async def rounds(till: Till, ports: Ports, count: int, pause: timedelta) -> list[Mapping[str, int]]:
+    """What comes of so many, where anything does."""
+    done = []
+    for _ in range(count):
+        till.clock.advance(pause)
+        done.append(await actor.reconcile(ports, HOLDER))
+    return [each for each in done if each]
 
 
 async def alive(till: Till) -> list[str | None]:
@@ -149,6 +158,31 @@ async def test_what_the_provider_does_not_know_any_more_ends_with_its_period(til
     assert await reconcile(ports) == {}
 
 
+async def test_what_the_provider_does_not_know_is_told_of_once_a_day_while_it_is_live_here(
+    till: Till, provider: FakePayments, ports: Ports
+) -> None:
+    """An operator with the key of another account or mode hears of nothing else."""
+    made = await paid(till, provider, heard=True)
+    del provider.subscriptions[made["id"]]
+    with structlog.testing.capture_logs() as log:
+        done = await rounds(till, ports, 3 * 24, timedelta(hours=1))
+    assert done == [{"subscriptions": 1, "unknown": 1}] * 3
+    assert [line for line in log if line["event"] == "billing_learnt"] == [
+        {
+            "event": "billing_learnt",
+            "subscription": made["id"],
+            "org_id": str(till.tenant.org),
+            "effect": "unknown",
+            "log_level": "warning",
+        }
+    ] * 3
+    provider.answers[f"subscriptions/{made['id']}"] = Answer(500)  # so that it stays for now that it was ended here
+    assert (await till.by_key("DELETE")).status == 204
+    provider.answers.clear()
+    till.clock.advance(EVERY)
+    assert "unknown" not in await reconcile(ports)
+
+
 async def test_what_was_paid_for_last_is_its_period_also_when_the_provider_does_not_know_it_any_more(
     till: Till, provider: FakePayments, ports: Ports
 ) -> None:
@@ -188,6 +222,19 @@ async def test_each_that_something_is_learnt_of_is_told_with_whose_it_is(till: T
     assert [row[:2] for row in await till.rows()] == [("active", "Silver")]
 
 
+async def test_what_is_read_counts_whatever_a_key_has_made_of_it_if_it_is_news(till: Till, provider: FakePayments, ports: Ports) -> None:
+    made = await paid(till, provider, heard=True)
+    provider.change(made["id"], status="past_due")
+    till.clock.advance(timedelta(seconds=1))
+    await provider.deliver(till.sent)
+    for theirs, done, ours in (("past_due", {}, "active"), ("unpaid", {"changed": 1}, "past_due"), ("unpaid", {}, "active")):
+        assert (await till.by_key(status="active")).status == 200
+        provider.subscriptions[made["id"]]["status"] = theirs
+        till.clock.advance(EVERY)
+        assert await reconcile(ports) == {"subscriptions": 1, **done}
+        assert await till.status() == ours
+
+
 async def test_what_does_not_agree_with_what_is_stored_is_told_of_once_a_day(till: Till, provider: FakePayments, ports: Ports) -> None:
     made = await paid(till, provider, heard=True)
     provider.subscriptions[made["id"]]["metadata"] = till.metadata(user_id=till.tenant.id("owner"))
@@ -196,6 +243,54 @@ async def test_what_does_not_agree_with_what_is_stored_is_told_of_once_a_day(til
         till.clock.advance(timedelta(hours=1))
         told.append((await reconcile(ports)).get("disagreed", 0))
     assert sum(told) == 3
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_second_page_that_is_paid_for_and_never_heard_of_is_found(
+    till: Till, provider: FakePayments, ports: Ports, pool: Pool, *, is_known: bool
+) -> None:
+    """Whether it is known which page the first subscription came of or not; and it is told of once a day."""
+    pages = [(await till.begin()).json["session_id"] for _ in range(2)]
+    first = provider.complete(pages[0])
+    if not is_known:
+        provider.events = [one for one in provider.events if one["type"] != "checkout.session.completed"]
+    await provider.deliver(till.sent)
+    open_ = [session for (session,) in await run_sql(pool, "select session_id from billing_checkouts where check_at is not null")]
+    assert sorted(open_) == sorted(pages[1:] if is_known else pages)
+    till.clock.advance(SOON)
+    assert await reconcile(ports) == {"checkouts": len(open_)}, "there is nothing new"
+    second = provider.complete(pages[1])
+    provider.events.clear()
+    told = []
+    for _ in range(5 * 24):
+        till.clock.advance(timedelta(hours=1))
+        told.append((await reconcile(ports)).get("second", 0))
+    assert (sum(told), told[0]) == (5, 1)
+    assert await run_sql(pool, "select 1 from billing_checkouts where check_at is not null") == []
+    assert await alive(till) == [first["id"]]
+    assert (await till.by_key("DELETE")).status == 204
+    await reconcile(ports)
+    assert await alive(till) == [second["id"]]
+
+
+async def test_which_page_it_came_of_may_be_heard_first_or_last(till: Till, provider: FakePayments, pool: Pool) -> None:
+    for name, order in (("member", 1), ("owner", -1)):
+        provider.complete((await till.begin(by=name)).json["session_id"])
+        for one in provider.events[::order]:
+            assert await till.sent(one) == 200
+        provider.events.clear()
+        assert await run_sql(pool, "select 1 from billing_checkouts where check_at is not null") == []
+    assert [row[0] for row in await till.rows()] == ["active"] * 2
+
+
+async def test_what_is_found_and_does_not_agree_is_told_of_once_a_day(till: Till, provider: FakePayments, ports: Ports) -> None:
+    made = await paid(till, provider, heard=False)
+    provider.subscriptions[made["id"]]["items"]["data"][0]["price"]["id"] = "price_of_nothing"
+    told = []
+    for _ in range(5 * 24):
+        till.clock.advance(timedelta(hours=1))
+        told.append((await reconcile(ports)).get("disagreed", 0))
+    assert (sum(told[:24]), sum(told[24:48]), sum(told[48:72]), sum(told[96:])) == (1, 1, 1, 0)
 
 
 async def test_one_process_does_it(till: Till, provider: FakePayments, ports: Ports) -> None:
@@ -215,6 +310,22 @@ async def test_what_fails_holds_back_nothing_else(till: Till, provider: FakePaym
     assert await reconcile(ports) == {}
     till.clock.advance(reconciliation.PUT_BACK)
     assert await reconcile(ports) == {"subscriptions": 2, "failed": 2}
+
+
+async def test_one_that_cannot_be_read_holds_up_nobody(till: Till, provider: FakePayments, ports: Ports) -> None:
+    """It is told of by name, asked about again after some minutes, and no reason to wait for the provider."""
+    made = await paid(till, provider, heard=True)
+    provider.answers[f"subscriptions/{made['id']}"] = Answer(200, b"{{{")
+    till.clock.advance(EVERY)
+    provider.asked.clear()
+    with structlog.testing.capture_logs() as log:
+        done = await rounds(till, ports, 60, timedelta(minutes=1))
+    assert done == [{"subscriptions": 1, "failed": 1}] * 12
+    assert len(provider.asked) == 12
+    assert {line["subscription"] for line in log if line["event"] == "billing_learnt" and line["effect"] == "failed"} == {made["id"]}
+    provider.answers.clear()
+    till.clock.advance(reconciliation.PUT_BACK)
+    assert await reconcile(ports) == {"subscriptions": 1}
 
 
 async def test_where_nobody_can_be_asked_what_is_not_prolonged_ends_after_its_period(till: Till, ports: Ports, clock: FakeClock) -> None:
@@ -465,10 +576,38 @@ async def test_all_that_somebody_pays_for_ends_there_with_what_it_was_for(
         till.clock.advance(SOON)
         await reconcile(ports)
     assert [provider.subscriptions[one["id"]]["status"] for one in made] == ["canceled"] * 2
-    till.clock.advance(EVERY)
+    for _ in range(2):
+        till.clock.advance(reconciliation.CHECKOUTS_ASKED_FOR)
+        done = await reconcile(ports)
+    assert done == {}, "nobody asks for ever"
+
+
+@pytest.mark.parametrize("what", ["services", "users", "organizations"])
+async def test_what_waited_ends_there_with_what_it_was_for_though_no_checkout_tells_of_it(
+    till: Till, provider: FakePayments, ports: Ports, pool: Pool, what: str
+) -> None:
+    """That it waited says that it is ours. Of what was only heard of after all that was gone, nobody can tell."""
+    made = await paid(till, provider, heard=True)
+    names = ("sub_second", "sub_else")
+    for name in names:
+        provider.subscriptions[name] = till.subscription(name, customer=made["customer"])
+    await till.tell("customer.subscription.created", provider.subscriptions["sub_second"])
+    await run_sql(pool, "delete from billing_checkouts")  # which go after some time, and those of others are not here at all
+    if what == "users":
+        await run_sql(pool, "delete from subscriptions")
+        await run_sql(pool, "delete from memberships where user_id = %s", till.tenant.id("member"))
+        await run_sql(pool, "delete from users where id = %s", till.tenant.id("member"))
+    else:
+        await run_sql(pool, "delete from services" if what == "services" else "delete from organizations")
+    await till.tell("customer.subscription.created", provider.subscriptions["sub_else"])
+    done = await reconcile(ports)
+    assert (done["orphaned"], done.get("disagreed")) == (1, None)
+    till.clock.advance(cancellations.TRIED_AGAIN)
     await reconcile(ports)
-    till.clock.advance(EVERY)
-    assert await reconcile(ports) == {}, "nobody asks for ever"
+    assert [provider.subscriptions[name]["status"] for name in (made["id"], *names)] == ["canceled", "canceled", "active"]
+    with structlog.testing.capture_logs() as log:
+        await provider.deliver(till.sent)
+    assert [line["effect"] for line in log if line["event"] == "billing_event"] == ["not_ours"] * 2, "there is nothing left to look after"
 
 
 async def test_what_was_never_paid_for_needs_no_end_there_with_what_it_was_for(
@@ -499,6 +638,21 @@ async def test_many_checkouts_of_one_customer_are_one_question(till: Till, provi
     provider.asked.clear()
     till.clock.advance(SOON)
     assert await reconcile(ports) == {"checkouts": 5}
+    assert len(provider.asked) == 1
+
+
+async def test_that_is_so_also_where_they_were_begun_one_after_the_other(till: Till, provider: FakePayments, ports: Ports) -> None:
+    """But who has begun one just now is given the time to complete it."""
+    for _ in range(5):
+        assert (await till.begin()).status == 200
+        till.clock.advance(timedelta(minutes=1))
+    assert await reconcile(ports) == {"checkouts": 1}
+    till.clock.advance(SOON)
+    assert await reconcile(ports) == {"checkouts": 5}
+    provider.asked.clear()
+    for _ in range(60):
+        till.clock.advance(timedelta(minutes=1))
+        await reconcile(ports)
     assert len(provider.asked) == 1
 
 
@@ -538,10 +692,10 @@ async def test_while_the_provider_is_away_it_is_waited_for(till: Till, provider:
         await fails_for(till, provider, name, till.clock.now() - timedelta(minutes=10 - number))
     provider.asked.clear()
     with structlog.testing.capture_logs() as log:
-        assert await reconcile(ports) == {"subscriptions": 3, "failed": 3}
+        assert await reconcile(ports) == {"subscriptions": 3, "failed": 3, "held_up": 1}
     assert ["sub_" in str(line) for line in log if line["event"] == "payments_failed"] == [False] * 3
     assert [path for _, path, _ in provider.asked] == [f"subscriptions/{name}" for name in names[:3]]
-    assert await reconcile(ports) == {"subscriptions": 3, "failed": 3}
+    assert await reconcile(ports) == {"subscriptions": 3, "failed": 3, "held_up": 1}
     provider.answers.clear()
     assert await reconcile(ports) == {"subscriptions": 2}
     assert [path for _, path, _ in provider.asked] == [f"subscriptions/{name}" for name in names]
@@ -557,9 +711,10 @@ async def test_what_always_fails_does_not_stand_before_everything_else(
         await fails_for(till, provider, f"sub_bad_{number}", till.clock.now())
     await run_sql(pool, "update billing_facts set check_at = %s where provider_subscription_id = %s", till.clock.now() + SOON, made["id"])
     till.clock.advance(SOON)
-    assert await reconcile(ports) == {"subscriptions": 3, "failed": 3}
+    assert await reconcile(ports) == {"subscriptions": 3, "failed": 3, "held_up": 1}
+    assert await reconcile(ports) == {"subscriptions": 1}
     till.clock.advance(reconciliation.PUT_BACK)
-    assert await reconcile(ports) == {"subscriptions": 4, "failed": 3}
+    assert await reconcile(ports) == {"subscriptions": 3, "failed": 3, "held_up": 1}
 
 
 async def test_an_event_that_comes_while_the_provider_fails_says_when_to_ask(
@@ -619,5 +774,5 @@ async def test_who_cannot_be_asked_about_checkouts_and_cancellations_holds_back_
         provider.answers[f"subscriptions/sub_{number}"] = Answer(500)
     assert (await till.begin()).status == 200
     till.clock.advance(SOON)
-    assert await reconcile(ports) == {"failed": 3, "checkouts": 1}
+    assert await reconcile(ports) == {"failed": 3, "held_up": 1, "checkouts": 1}
     assert await reconcile(ports) == {"failed": 1}

@@ -80,6 +80,9 @@ async def open_shop(storage: Postgres, pool: Pool, slug: str, user: UUID) -> Sho
             Checkout(id=shop.checkout, meant=shop.meant, price_id=PRICE, success_url="", cancel_url="", created_at=NOW), NOW + HOUR
         )
         await tx.billing.checkout_begun(org, shop.checkout, shop.name("cs"), shop.name("cus"))
+        other = Checkout(id=uuid4(), meant=shop.meant, price_id=PRICE, success_url="", cancel_url="", created_at=NOW)
+        await tx.billing.add_checkout(other, NOW + HOUR)
+        await tx.billing.complete_checkout(other.id, shop.name("cs_other"), shop.name("sub"), None, None)
         await tx.subscriptions.add(shop.sold)
         facts = await tx.billing.lock_facts(shop.name("sub"), NOW)
         await tx.billing.keep_facts(replace(facts, org_id=org, customer_id=shop.name("cus")), NOW, check_at=NOW + DAY)
@@ -126,7 +129,7 @@ MIXED: dict[str, tuple[Act, object]] = {
         lambda tx, shop, twin: tx.billing.checkout_of("sub_new", replace(shop.meant, org_id=twin.org), PRICE),
         None,
     ),
-    "the end of asking": (lambda tx, shop, twin: tx.billing.checkout_done(replace(shop.sold, org_id=twin.org)), None),
+    "the end of asking": (lambda tx, shop, twin: tx.billing.checkout_done(twin.org, shop.name("sub")), None),
     "a subscription": (lambda tx, shop, twin: tx.subscriptions.lock_of_provider(twin.org, shop.name("sub")), None),
     "whether there is a subscription": (lambda tx, shop, twin: tx.subscriptions.exists(twin.org, shop.subscription), False),
     "that no provider looks after it": (lambda tx, shop, twin: tx.subscriptions.let_go(twin.org, shop.subscription, NOW), None),
@@ -270,10 +273,14 @@ HOT: dict[str, tuple[str, Read]] = {
         "billing_checkouts",
         lambda c, shop: Billing(c, make_vault()).complete_checkout(shop.checkout, shop.name("cs"), "sub_new", shop.meant, shop.name("cus")),
     ),
-    "that nothing is to be asked": ("billing_checkouts", lambda c, shop: Billing(c, make_vault()).checkout_done(shop.sold)),
+    "that nothing is to be asked": (
+        "billing_checkouts",
+        lambda c, shop: Billing(c, make_vault()).checkout_done(shop.org, shop.name("sub")),
+    ),
+    "what is asked about": ("billing_facts", lambda c, shop: Billing(c, make_vault()).is_asked_about("sub_7", NOW)),
     "which checkouts to ask about": (
         "billing_checkouts",
-        lambda c, shop: Billing(c, make_vault()).claim_checkouts(NOW, NOW + DAY, NOW - DAY),
+        lambda c, shop: Billing(c, make_vault()).claim_checkouts(NOW, NOW + DAY, NOW - DAY, NOW),
     ),
     "what to cancel": ("billing_cancellations", lambda c, shop: Cancellations(c).claim(NOW, NOW + DAY)),
     "what to cancel of a service": (

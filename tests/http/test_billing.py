@@ -397,6 +397,21 @@ async def test_a_trial_that_is_over_is_not_told_to_end_soon(till: Till, pool: Po
     assert await run_sql(pool, "select 1 from mails") == []
 
 
+async def test_a_trial_that_ended_before_that_is_told_is_not_told_to_end_soon(till: Till, pool: Pool) -> None:
+    await till.tell(CREATED, till.subscription(status="trialing"))
+    for ends, mails in ((till.now - DAY, 0), (till.now, 0), (till.now + DAY, 1)):
+        await till.tell("customer.subscription.trial_will_end", till.subscription(status="trialing", trial_end=ends), till.now - 3 * DAY)
+        assert len(await run_sql(pool, "select 1 from mails")) == mails
+
+
+async def test_what_is_bought_once_on_the_same_invoice_does_not_prolong_it(till: Till) -> None:
+    await till.tell(CREATED, till.subscription())
+    bill = invoice("sub_1", till.ends + DAY)
+    bill["lines"]["data"].append({"id": "il_2", "type": "invoiceitem", "period": {"start": 0, "end": till.ends + 300 * DAY}})
+    await till.tell("invoice.paid", bill, till.now + 1)
+    assert await till.rows() == [("active", "Gold", "2026-04-14T15:09:26Z")]
+
+
 async def test_a_checkout_that_nobody_has_paid_for_does_not_make_any_price_right(till: Till, pool: Pool) -> None:
     checkout = """
         insert into billing_checkouts (id, org_id, service_id, user_id, plan_id, price_id, created_at)
@@ -479,6 +494,32 @@ async def test_what_an_api_key_made_of_it_stays_until_there_is_news(till: Till, 
     assert await till.status() == "expired", "it says nothing that was not known"
     await till.tell(UPDATED, till.subscription(status="past_due"), till.now + 2)
     assert await till.status() == "past_due"
+
+
+async def test_newer_news_of_its_status_counts_whatever_a_key_has_made_of_it(till: Till) -> None:
+    """Though it may be what was known before; but not what comes again, or is older, or says of it what was said."""
+    start, ends = till.now, till.ends
+    await till.tell(CREATED, till.subscription())
+    await till.tell("invoice.paid", invoice("sub_1", ends), start + 1)
+    past_due, unpaid = (till.subscription(status=status, current_period_end=ends) for status in ("past_due", "unpaid"))
+    failed, paid = invoice("sub_1"), invoice("sub_1", ends)
+    for at, type_, about, theirs, ours in (
+        (10, "invoice.payment_failed", failed, "past_due", "active"),
+        (20, "invoice.payment_failed", failed, "past_due", "active"),
+        (30, UPDATED, past_due, "past_due", "active"),
+        (40, UPDATED, unpaid, "past_due", "active"),
+        (50, "invoice.paid", paid, "active", "past_due"),
+        (60, "invoice.paid", paid, "active", "past_due"),
+    ):
+        assert (await till.by_key(status=ours)).status == 200
+        assert await effects(till, type_, about, start + at) == ["done"]
+        assert await till.status() == theirs
+        assert (await till.by_key(status=ours)).status == 200
+        for again in (start + at, start + at - 1):
+            assert await effects(till, type_, about, again) == ["unchanged"]
+        if type_ == UPDATED:
+            assert await effects(till, type_, about, start + at + 1) == ["unchanged"]
+        assert await till.status() == ours
 
 
 async def effects(till: Till, type_: str, about: Any, at: int) -> list[str]:
