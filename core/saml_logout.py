@@ -287,6 +287,12 @@ async def go_on(ports: Ports, secret: str | None, caller: Caller) -> GoThere | S
     return await _take(ports, caller, secret, logout, next_step)
 
 
+async def is_under_way(ports: Ports, caller: Caller, secret: str) -> bool:
+    """Whether there is a logout to go on with in the browser that knows it by this secret."""
+    async with ports.storage.transaction(by=caller) as tx:
+        return await tx.saml_logouts.lock(digest(secret), ports.clock.now()) is not None
+
+
 async def give_way(ports: Ports, caller: Caller, cookie: str, session_id: UUID) -> None:
     """End the browser's session that this cookie stands for, in whose place another one has come. If that is the same person's, it can
     still be signed out everywhere: also where the first had ended already, by signing out everywhere else or by another password."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlencode
 from uuid import UUID
 
-from core import events, saml, saml_messages
+from core import events, login, saml, saml_messages
 from core.access import AddressNotVerified, BrowserSession, OrganizationStatus, Visitor, require_mfa
 from core.errors import Forbidden, Invalid, OrganizationNotActive, SessionEnded, refuse
 from core.login_failures import LoginFailure
@@ -474,5 +474,7 @@ async def complete(ports: Ports, caller: Caller, state: str, signed_in: SignedIn
     """
     ticket, session = new_secret(), signed_in.session
     async with ports.storage.transaction(by=caller) as tx:
-        service = await tx.saml_sign_ons.complete(digest(state), session.user_id, session.id, digest(ticket), ports.clock.now())
-    return _continuation(*(service or refuse(StateUnknown)), state, ticket)
+        completed = await tx.saml_sign_ons.complete(digest(state), session.user_id, session.id, digest(ticket), ports.clock.now())
+    org_id, org_slug, service_slug = completed or refuse(StateUnknown)
+    await login.take_part(ports, signed_in, org_id)
+    return _continuation(org_slug, service_slug, state, ticket)

@@ -18,7 +18,7 @@ from core.oauth import AuthorizationRequest
 from core.oauth import identify as identify_application
 from core.words import moment
 from entrypoints.http import cookies
-from entrypoints.http.access import anyone, page_session, person_or_browser, to_sign_in
+from entrypoints.http.access import SIGN_IN, anyone, page_session, person_or_browser, to_sign_in
 from entrypoints.http.bodies import Body, Shown, Text
 from entrypoints.http.client_address import limit_key
 from entrypoints.http.context import caller, exchange, page_response, ports, served, signed_in
@@ -26,7 +26,7 @@ from entrypoints.http.forms import parameters, read_form
 from entrypoints.http.oauth import credentials
 from entrypoints.http.openapi import describes_page, refuses, serves_both, speaks_oauth, takes
 from entrypoints.http.pages import render
-from entrypoints.http.sign_in import refused_page
+from entrypoints.http.sign_in import redirect, refused_page, safe_next, with_next
 
 routes = Blueprint("device_flow", __name__)
 
@@ -144,6 +144,8 @@ async def _from_our_page(me: Visitor) -> Response:
     form = await read_form()
     browser.check_form_token(cookies.session_cookie() or "", form.get("form_token", ""))
     typed, action = form.get("user_code", ""), form.get("action")
+    if me.mfa_missing:
+        return redirect(with_next(SIGN_IN, safe_next(device_flow.page(device_flow.shown(typed[: device_flow.LONGEST])))))
     try:
         if action is None:
             waiting = await device_flow.find(ports(), me, typed, _network())

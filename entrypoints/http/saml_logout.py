@@ -31,6 +31,18 @@ async def _logout(org_slug: str, service_slug: str) -> Response:
     except (NotFound, OrganizationNotActive) as closed:
         # It may close at any time until what it says is kept.
         return await _pass_over(org_slug, service_slug) or refuse(closed)
+    except (MessageInvalid, LogoutUnknown) as refusal:
+        if not await _can_go_on():
+            raise
+        return refused_page(refusal, "signing_out_goes_on.html", onward=saml.path(org_slug, service_slug, "slo"))
+
+
+async def _can_go_on() -> bool:
+    """Whether a browser has come back with an answer that cannot be used, in which a sign-out is under way all the same."""
+    secret = cookies.logout_cookie()
+    if secret is None or "SAMLResponse" not in request.args or not wants_page():
+        return False
+    return await saml_logout.is_under_way(ports(), caller(), secret)
 
 
 async def _heard(org_slug: str, service_slug: str) -> Response:
@@ -52,12 +64,7 @@ async def _heard(org_slug: str, service_slug: str) -> Response:
         return await _asked(org_slug, service_slug, asked, message.relay_state)
     if answered is not None:
         secret = cookies.logout_cookie()
-        try:
-            next_ = await saml_logout.receive_response(ports(), served().base_url, caller(), org_slug, service_slug, answered, secret)
-        except MessageInvalid as refusal:
-            if secret is None or not wants_page():
-                raise
-            return refused_page(refusal, "signing_out_goes_on.html", onward=saml.path(org_slug, service_slug, "slo"))
+        next_ = await saml_logout.receive_response(ports(), served().base_url, caller(), org_slug, service_slug, answered, secret)
         return onward(next_) if isinstance(next_, str) else await _taken(next_)
     return await _step()
 

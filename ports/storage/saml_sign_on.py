@@ -35,8 +35,9 @@ class SamlSignOns(SamlSignOnsRead, Protocol):
 
     async def complete(
         self, state_hash: bytes, user_id: UUID, session_id: UUID, ticket_hash: bytes, now: datetime
-    ) -> tuple[str, str] | None:
-        """Somebody has signed in for the sign-on that waits with this state; the slugs of organization and service, if there is one."""
+    ) -> tuple[UUID, str, str] | None:
+        """Somebody has signed in for the sign-on that waits with this state; its organization, and the slugs of that and the service, if there
+        is one."""
         ...
 
     async def vouch(self, state_hash: bytes, user_id: UUID) -> None:

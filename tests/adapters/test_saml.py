@@ -208,7 +208,7 @@ async def test_a_sign_on_is_completed_where_it_waits(given: Given) -> None:
     assert await complete(digest("another")) is None
     assert await complete(STATE, NOW + STATE_TTL) is None
     assert await given.rows() == before
-    assert await complete(STATE) == ("acme", "shop")
+    assert await complete(STATE) == (given.service.org_id, "acme", "shop")
 
 
 async def test_a_sign_on_of_a_service_that_is_not_the_organizations_is_not_kept(given: Given, foreign: ServiceContext) -> None:

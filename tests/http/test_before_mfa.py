@@ -126,10 +126,14 @@ async def test_no_code_when_the_question_was_answered_too_late(at_home: Ada, els
 async def test_no_devices_before_it(at_home: Ada, elsewhere: str, party: Party, pool: Pool) -> None:
     cli = Cli(at_home.api, pool, at_home.clock, await service_context(pool, party.service))
     user_code = await cli.begin()
+    form = form_token(await at_home.visitor.open(VERIFY))
     app = await at_home.switch_on(elsewhere)
     answer = await at_home.api.post(VERIFY, {"user_code": user_code, "action": "approve"}, token=at_home.token)
     assert refused(answer) == FORBIDDEN
     path = f"{VERIFY}?user_code={user_code}"
+    assert leads_to(await at_home.visitor.send(VERIFY, form_token=form, user_code=user_code, action="approve")) == (
+        f"{SIGN_IN}?next={quote(path, safe='')}"
+    )
     assert leads_to(await at_home.visitor.open(path)) == f"{SIGN_IN}?next={quote(path, safe='')}"
     assert await cli.status() == ["pending"]
     await at_home.sign_in_at(path, app)

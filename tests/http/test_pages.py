@@ -73,7 +73,7 @@ PAGES: dict[str, dict[str, object]] = {
     "saml_answer.html": {"acs_url": "https://app.example/acs", "saml_response": "PHNhbWw+", "relay_state": "where", "is_error": False},
     "signed_out.html": {"is_partial": True, "onward": "/app/sign-in"},
     "signing_out.html": {"onward": "/saml/acme/shop/slo"},
-    "signing_out_goes_on.html": {"problem": "It sent a message that cannot be used.", "onward": "/saml/acme/shop/slo"},
+    "signing_out_goes_on.html": {"onward": "/saml/acme/shop/slo"},
     "sign_in_code.html": {"form_token": "c4ca4238", "next": "/app/account", "problem": "It is wrong."},
     "forgot_password.html": {"form_token": "c4ca4238"},
     "forgot_password_done.html": {},

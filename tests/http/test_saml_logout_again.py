@@ -350,12 +350,23 @@ async def test_so_does_what_cannot_be_read(under_way: UnderWay, shop: Applicatio
     assert ended(await under_way.walk.walk(step), shop, "_begun") == ["Success"]
 
 
-async def test_whoever_comes_back_with_what_cannot_be_used_is_shown_the_way_on(under_way: UnderWay, shop: Application) -> None:
+@pytest.mark.parametrize("what", ["elsewhere", "another", "garbage", "nothing"])
+async def test_whoever_comes_back_with_what_cannot_be_used_is_shown_the_way_on(
+    under_way: UnderWay, shop: Application, app: Any, clock: FakeClock, what: str
+) -> None:
     visitor, first = under_way.visitor, under_way.first
-    answer = logout_response(first, visitor.now(), under_way.request_id, Destination="https://elsewhere.example")
-    page = await visitor.open(redirected(f"{first.path}/slo", answer, "SAMLResponse"))
+    answers = {
+        "elsewhere": logout_response(first, visitor.now(), under_way.request_id, Destination="https://elsewhere.example"),
+        "another": logout_response(first, visitor.now(), "_another"),
+    }
+    address = f"{first.path}/slo?SAMLResponse={'AAAA' if what == 'garbage' else ''}"
+    if what in answers:
+        address = redirected(f"{first.path}/slo", answers[what], "SAMLResponse")
+    page = await visitor.open(address)
     assert page.status == 400
-    assert "The others are still to be told." in page.text
+    assert "the others are still to be told" in page.text
+    stranger = await Traveller(app, clock).open(address)
+    assert (stranger.status, "still to be told" in stranger.text) == (400, False)
     assert f'href="{first.path}/slo"' in page.text
     step = await visitor.open(f"{first.path}/slo")
     assert under_way.walk.asked(step) == (first, under_way.request_id), "once more"

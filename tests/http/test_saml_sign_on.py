@@ -318,6 +318,14 @@ async def test_a_member_who_types_their_password_for_it_takes_part(
     assert await run_sql(pool, taking_part, ada.id) == [(True,)]
 
 
+async def test_so_does_one_who_signs_in_for_it_over_the_interface(
+    api: Api, visitor: Traveller, shop: Application, ada: Account, pool: Pool, acme: Tenant
+) -> None:
+    await add_member(pool, acme.org, ada.id)
+    assert (await log_in(api, await visitor.come_from(shop))).status == 200
+    assert await run_sql(pool, "select confirmed_at is not null from memberships where user_id = %s", ada.id) == [(True,)]
+
+
 async def test_whoever_has_no_access_can_sign_out_and_come_as_somebody_else(visitor: Traveller, shop: Application, ports: Ports) -> None:
     await add_account(ports, "stranger@example.com")
     await visitor.sign_in("stranger@example.com")
