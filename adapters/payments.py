@@ -4,7 +4,7 @@ Requests are forms; each that makes something carries a key, so that sent again 
 a few sentences of ours.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -105,10 +105,10 @@ class HttpPayments:
                 listed = page.get("data")
                 if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
                     _fail("its list of subscriptions cannot be read")
-                seen += [self._seen(each, talk.date) for each in listed]
+                seen += self._readable(listed, talk.date)
                 if not listed or page.get("has_more") is not True:
                     break
-                query["starting_after"] = seen[-1].subscription.id
+                query["starting_after"] = payments.name(listed[-1]) or _fail("its list of subscriptions cannot be read")
         return seen
 
     async def cancel(self, id_: str) -> bool:
@@ -144,6 +144,14 @@ class HttpPayments:
             return Seen(payments.read_subscription(found), date or self._clock.now().replace(microsecond=0))
         except Unreadable:
             _fail("a subscription of its cannot be read")
+
+    def _readable(self, listed: Sequence[Mapping[str, Any]], date: datetime | None) -> Iterator[Seen]:
+        """One that cannot be read hides no other."""
+        for each in listed:
+            try:
+                yield self._seen(each, date)
+            except ExchangeFailed as failure:
+                log.warning("payments_failed", reason=str(failure), subscription=payments.name(each))
 
     @asynccontextmanager
     async def _conversation(self) -> AsyncIterator["_Conversation"]:

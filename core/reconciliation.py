@@ -76,7 +76,7 @@ async def reconcile(ports: Ports, holder: UUID, tell: Tell = lambda *_: None) ->
             except PaymentsFailed:
                 done[FAILED] += 1
                 failures += 1
-        if failures >= AWAY:
+        if failures >= AWAY and step is not _cancellation:  # which it may refuse for ever, and tell all that it is asked
             done[HELD_UP] += 1
     return done
 
@@ -130,7 +130,7 @@ async def _checkouts(ports: Ports, done: Counter[str], tell: Tell) -> bool:
             async with ports.storage.transaction(by=SYSTEM) as tx:
                 await tx.billing.put_back_checkouts(due.ids, ports.clock.now() + PUT_BACK, now - CHECKOUTS_ASKED_FOR)
             raise
-        for seen in found:
+        for seen in reversed(found):  # the oldest first, which others wait for
             # What else the customer has is asked about, and told of, once a day, however often this is asked.
             async with ports.storage.transaction(by=SYSTEM) as tx:
                 is_known = await tx.billing.is_asked_about(seen.subscription.id, now - EVERY)

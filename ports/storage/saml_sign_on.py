@@ -36,8 +36,10 @@ class SamlSignOns(SamlSignOnsRead, Protocol):
     async def complete(
         self, state_hash: bytes, user_id: UUID, session_id: UUID, ticket_hash: bytes, now: datetime
     ) -> tuple[UUID, str, str] | None:
-        """Somebody has signed in for the sign-on that waits with this state; its organization, and the slugs of that and the service, if there
-        is one."""
+        """Somebody has signed in for the sign-on that waits with this state: the organization, its slug, and that of the service.
+
+        None where none waits.
+        """
         ...
 
     async def vouch(self, state_hash: bytes, user_id: UUID) -> None:

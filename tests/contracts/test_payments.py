@@ -145,6 +145,15 @@ async def test_what_fails_is_neither_cancelled_nor_listed(payments: HttpPayments
         await payments.subscriptions_of("cus_1", datetime.now(UTC))
 
 
+async def test_one_that_cannot_be_read_hides_no_other(payments: HttpPayments, provider: FakePayments) -> None:
+    good = {"id": "sub_1", "status": "active"}
+    provider.answers["subscriptions"] = in_json({"data": [{"id": "sub_2", "status": 7}, good, {"status": "active"}]})
+    with structlog.testing.capture_logs() as log:
+        found = await payments.subscriptions_of("cus_1", datetime.now(UTC))
+    assert [seen.subscription.id for seen in found] == ["sub_1"]
+    assert [line["subscription"] for line in log if line["event"] == "payments_failed"] == ["sub_2", None]
+
+
 @pytest.mark.parametrize("status", [402, 500, 503])
 async def test_the_log_says_what_was_answered_to_what(payments: HttpPayments, provider: FakePayments, status: int) -> None:
     provider.answers["customers"] = in_json({"error": {"message": TRAP, "code": TRAP}}, status)
