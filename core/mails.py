@@ -58,8 +58,6 @@ INVITATIONS = frozenset({MailKind.INVITATION})
 WELCOMES = frozenset({MailKind.WELCOME})
 # That an address is no account's any more can be brought about by whoever gives and takes addresses, such as a directory.
 FAREWELLS = frozenset({MailKind.EMAIL_CHANGED})
-# What directories have people be sent: as many a day as invitations, of each organization.
-OF_DIRECTORIES = WELCOMES | FAREWELLS
 # What an organization writes itself, and sends through a server of its own if it has one. Never a mail of an account (security.md E-1).
 OF_ORGANIZATIONS = frozenset({MailKind.INVITATION})
 

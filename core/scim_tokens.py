@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from core.organizations import Organization
     from ports import Ports
     from ports.storage import Transaction
-    from ports.storage.soon import Soon
 
 MOST: Final = 100  # of one organization
 LONGEST: Final = 256  # characters; what is longer is none of our tokens, and is not hashed
@@ -148,18 +148,21 @@ async def enter(tx: Transaction, caller: ScimClient, now: datetime) -> Organizat
     With this begins every change that a directory makes; whoever revokes the token holds the organization, too.
     Raises ScimTokenInvalid, OrganizationNotActive.
     """
-    organization = await tx.organizations.lock(caller.org_id) or refuse(ScimTokenInvalid)
-    if not await tx.scim_tokens.is_live(organization.id, caller.token_id, now):
+    organization = await tx.organizations.lock(caller.org_id)
+    return _entered(organization, is_live=await tx.scim_tokens.is_live(caller.org_id, caller.token_id, now))
+
+
+def enter_soon(tx: Transaction, caller: ScimClient, now: datetime) -> Callable[[], Organization]:
+    """The same with the next statement, after which what this gives is to be called, for the organization or for what `enter` raises. The
+    organization is what all who provision wait for, so it is held for as few exchanges as can be."""
+    organization = tx.organizations.lock_soon(caller.org_id)
+    is_live = tx.scim_tokens.live_soon(caller.org_id, caller.token_id, now)
+    return lambda: _entered(organization.value, is_live=is_live.value is not None)
+
+
+def _entered(organization: Organization | None, *, is_live: bool) -> Organization:
+    if organization is None or not is_live:
         raise ScimTokenInvalid
     if organization.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
     return organization
-
-
-async def enter_soon(tx: Transaction, caller: ScimClient, now: datetime) -> tuple[Organization, Soon[bool]]:
-    """The same, where whether the token is good still is known with the next statement, and the caller's to look at: the organization is
-    what all who provision wait for, so it is held for as few exchanges as can be. Raises ScimTokenInvalid, OrganizationNotActive."""
-    organization = await tx.organizations.lock(caller.org_id) or refuse(ScimTokenInvalid)
-    if organization.status is not OrganizationStatus.ACTIVE:
-        raise OrganizationNotActive
-    return organization, tx.scim_tokens.live_soon(organization.id, caller.token_id, now)

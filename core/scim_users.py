@@ -24,7 +24,6 @@ from core.mails import MailKind, new_mail
 from core.organizations import Membership
 from core.scim_patches import Resource, ValueInvalid, read_resource
 from core.scim_schemas import USER
-from core.scim_tokens import ScimTokenInvalid
 from core.values import Email, is_plain, new_id
 
 if TYPE_CHECKING:
@@ -220,15 +219,14 @@ async def create(ports: Ports, caller: ScimClient, new: Wanted) -> ScimUser:
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, live = await scim_tokens.enter_soon(tx, caller, now)
-        account = new_account(new.email, None, now, verified=True, origin=Origin.SCIM, org_id=organization.id)
-        outside = tx.scim_users.outside_soon(organization.id)
-        kept = tx.scim_users.claim_soon(organization.id, account.id, account.email)
+        entered = scim_tokens.enter_soon(tx, caller, now)
+        account = new_account(new.email, None, now, verified=True, origin=Origin.SCIM, org_id=caller.org_id)
+        outside = tx.scim_users.outside_soon(caller.org_id)
+        kept = tx.scim_users.claim_soon(caller.org_id, account.id, account.email)
         # Born here, so the membership counts (the terms of security.md).
-        membership = Membership(id=new_id(), org_id=organization.id, user_id=account.id, role=Role.MEMBER, created_at=now, confirmed_at=now)
+        membership = Membership(id=new_id(), org_id=caller.org_id, user_id=account.id, role=Role.MEMBER, created_at=now, confirmed_at=now)
         await tx.scim_users.provision(account, membership, new.description)
-        if live.value is None:
-            raise ScimTokenInvalid
+        organization = entered()
         if kept.value:
             raise NameKept
         most = OUTSIDE_PER_MEMBER * organization.user_limit.value

@@ -9,19 +9,20 @@ import structlog
 
 from adapters.postgres.locks import RECIPIENTS
 from adapters.postgres.statements import Row, SealingRepository
-from core.mails import NOTHING_HELD_BACK, OF_DIRECTORIES, OF_ORGANIZATIONS, HeldBack, Mail, MailKind, Outcome
+from core.mails import NOTHING_HELD_BACK, OF_ORGANIZATIONS, HeldBack, Mail, MailKind, Outcome
 from core.values import Email
 from ports.crypto import Place, SealBroken
 
 log = structlog.get_logger("storage")
 
 
+NUMBERED: Final = "from mails m where m.org_id = %(org_id)s and m.directory_number is not null"
+NEXT_NUMBER: Final = f"coalesce((select m.directory_number {NUMBERED} order by m.directory_number desc limit 1), 0) + 1"
 # A day after the one so many before, if that is still to come.
-NEXT_OF_DIRECTORY: Final = f"""
+NEXT_DUE: Final = f"""
     greatest(%(due_at)s, (
-        select m.due_at + interval '1 day' from mails m
-        where m.org_id = %(org_id)s and m.kind in ({", ".join(f"'{kind}'" for kind in sorted(OF_DIRECTORIES))})
-        order by m.due_at desc limit 1 offset %(before)s))"""
+        select m.due_at + interval '1 day' {NUMBERED} and m.directory_number <= next.number - %(per_day)s
+        order by m.directory_number desc limit 1))"""
 
 
 def place(mail_id: UUID) -> Place:
@@ -59,21 +60,21 @@ class Mails(SealingRepository):
         return self._vault.seal(token.encode(), place(mail.id))
 
     async def queue(self, mail: Mail) -> None:
-        await self._queue(mail, "%(due_at)s")
+        await self._queue(mail, "null::bigint", "%(due_at)s")
 
     async def queue_within(self, mail: Mail, per_day: int) -> None:
-        await self._queue(mail, NEXT_OF_DIRECTORY, before=per_day - 1)
+        await self._queue(mail, NEXT_NUMBER, NEXT_DUE, per_day=per_day)
 
-    async def _queue(self, mail: Mail, due_at: LiteralString, **parameters: object) -> None:
-        # A mailer listens on this channel; the payload says nothing, the queue says all.
+    async def _queue(self, mail: Mail, number: LiteralString, due_at: LiteralString, **parameters: object) -> None:
+        # A mailer listens on this channel; the payload says nothing, the queue says all. Of what is due some other day it finds out itself.
         await self._write(
             f"""
             with queued as (
-                insert into mails (id, kind, address, token, created_at, due_at, org_id, subscription_id)
-                values (%(id)s, %(kind)s, %(address)s, %(token)s, %(created_at)s, {due_at}, %(org_id)s,
-                        %(subscription_id)s)
-                returning id)
-            select pg_notify('mails', '') from queued""",
+                insert into mails (id, kind, address, token, created_at, due_at, org_id, subscription_id, directory_number)
+                select %(id)s, %(kind)s, %(address)s, %(token)s, %(created_at)s, {due_at}, %(org_id)s, %(subscription_id)s, next.number
+                from (select {number} as number) next
+                returning due_at)
+            select pg_notify('mails', '') from queued where due_at <= %(due_at)s""",
             **parameters,
             id=mail.id,
             kind=mail.kind,

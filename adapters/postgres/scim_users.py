@@ -14,6 +14,7 @@ from core.accounts import Account
 from core.organizations import Membership
 from core.scim_filters import Filter
 from core.scim_groups import Standing
+from core.scim_tokens import ScimTokenInvalid
 from core.scim_users import Description, NameTaken, ScimUser
 from core.values import Email, Listed
 
@@ -115,7 +116,12 @@ def to_user(row: Row) -> ScimUser:
 class ScimUsers(Repository):
     """ports.storage.ScimUsers."""
 
-    constraints: ClassVar = {"users_email_key": NameTaken}
+    constraints: ClassVar = {
+        "users_email_key": NameTaken,
+        # The organization was deleted before it could be locked, and its tokens with it.
+        "memberships_org_id_fkey": ScimTokenInvalid,
+        "scim_users_org_id_fkey": ScimTokenInvalid,
+    }
 
     async def page(self, org_id: UUID, found: Filter | None, offset: int, limit: int) -> Listed[ScimUser]:
         statement, values = PAGE, dict[str, object]()
@@ -187,8 +193,8 @@ class ScimUsers(Repository):
                 select user_id, deactivated_at from scim_users
                 where org_id = %(org_id)s and email = %(email)s and user_id <> %(user_id)s for update),
             forgotten as (
-                delete from scim_users s using namesakes n
-                where s.org_id = %(org_id)s and s.user_id = n.user_id and n.deactivated_at is null)
+                delete from scim_users where org_id = %(org_id)s
+                and user_id = any(array(select user_id from namesakes where deactivated_at is null)))
             select exists (select 1 from namesakes where deactivated_at is not null)""",
             org_id=org_id,
             user_id=user_id,

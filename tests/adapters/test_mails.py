@@ -240,3 +240,36 @@ async def test_mailers_are_woken_when_the_transaction_commits(storage: Postgres,
         assert heard == ["mails"]
     finally:
         await listening.close()
+
+
+async def test_so_many_mails_of_a_directory_are_due_in_a_day_and_only_what_is_due_wakes_mailers(storage: Postgres, conninfo: str) -> None:
+    org_id, other = uuid4(), uuid4()
+
+    async def queue_of_directory(*mails: Mail) -> None:
+        for each in mails:
+            await within(storage, partial(_queue_within, each))
+
+    async def _queue_within(each: Mail, tx: Transaction) -> None:
+        await tx.mails.queue_within(each, 2)
+
+    first, second, third, fourth, fifth = (mail(org_id=org_id, due_at=NOW) for _ in range(5))
+    await queue(storage, *(mail(org_id=org_id) for _ in range(2)))  # what nobody counts
+    await queue_of_directory(first, second, mail(org_id=other))
+    listening = await connect(conninfo, timeout=5.0)
+    try:
+        await listening.execute("listen mails")
+        await queue_of_directory(third, fourth, fifth)
+        assert [note.channel async for note in listening.notifies(timeout=0.05)] == []
+        await queue_of_directory(mail(org_id=other))
+        assert [note.channel async for note in listening.notifies(timeout=5.0, stop_after=1)] == ["mails"]
+    finally:
+        await listening.close()
+
+    async def due(now: datetime) -> set[UUID]:
+        ours = {each.id for each in (first, second, third, fourth, fifth)}
+        return ours & {each.id for each in await claim(storage, now=now, lease=100 * DAY)}
+
+    assert await due(NOW) == {first.id, second.id}
+    assert await due(NOW + DAY - MICROSECOND) == set()
+    assert await due(NOW + DAY) == {third.id, fourth.id}
+    assert await due(NOW + 2 * DAY) == {fifth.id}

@@ -4,7 +4,7 @@ import threading
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, LiteralString
 from uuid import UUID, uuid4
 
 import pytest
@@ -12,11 +12,14 @@ from quart_trio import QuartTrio
 
 from core import mails, scim_tokens, scim_users
 from core.access import SYSTEM, DirectoryForbids, Role
+from core.errors import OrganizationNotActive, Refusal
 from core.invitations import InvitedIsDeactivated
 from core.mails import MailKind
 from core.one_time_tokens import Purpose
 from core.scim_patches import patched
 from core.scim_schemas import USER_URN
+from core.scim_tokens import ScimTokenInvalid
+from core.scim_users import Description, Wanted
 from core.values import Email, digest
 from entrypoints.http import scim_users as scim_users_routes
 from tests.builders import PASSWORD, Answer, add_account, add_member, add_provisioned, deliver, everyone, link, run_sql, sign_in
@@ -1064,6 +1067,27 @@ async def test_a_patch_is_of_what_somebody_is_when_it_is_done(acme: Tenant, dire
     found = await scim_users.patch(acme.ports, caller, UUID(made["id"]), changed)
     assert seen == [None, "Grace"]
     assert (found.description.display_name, found.description.external_id) == ("Grace", "g1")
+
+
+@pytest.mark.parametrize(
+    ("shut", "refusal"),
+    [
+        ("update organizations set status = 'suspended'", OrganizationNotActive),
+        ("delete from scim_tokens", ScimTokenInvalid),
+        ("delete from organizations", ScimTokenInvalid),
+    ],
+)
+async def test_the_door_is_shut_behind_whoever_has_come_through_it(
+    acme: Tenant, directory: Directory, shut: LiteralString, refusal: type[Refusal]
+) -> None:
+    caller = await scim_tokens.authenticate(acme.ports, directory.token, address=None, agent=None)
+    await run_sql(acme.pool, shut)
+    new = Wanted(Email.parse(GRACE), Description(), active=None)
+    with pytest.raises(refusal):
+        await scim_users.create(acme.ports, caller, new)
+    with pytest.raises(refusal):
+        await scim_users.replace(acme.ports, caller, acme.people["member"].id, new)
+    assert await run_sql(acme.pool, "select 1 from users where email = %s", GRACE) == []
 
 
 async def test_an_address_without_a_value_changes_nothing(directory: Directory) -> None:
