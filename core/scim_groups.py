@@ -117,14 +117,14 @@ async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: Memb
     """The group with these members; if one of them cannot come or go, nobody does. Whoever is an owner is one still although they are not
     named (decisions, point 135), and nobody gets another role.
 
-    Raises GroupNotFound, MembersUnknown, Untouchable, MembersFull, and what scim_tokens.enter raises.
+    Raises GroupNotFound, MembersUnknown, Untouchable, MembersFull, and what scim_tokens.enter_soon tells.
     """
     check(caller, group_id)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization = await scim_tokens.enter(tx, caller, now)
+        entered = scim_tokens.enter_soon(tx, caller, now)
         joining, leaving, known = list[Standing](), list[Standing](), 0
-        async for batch in _standings(tx, organization.id, changes):
+        async for batch in _standings(tx, caller.org_id, changes):
             for each in batch:
                 if each.user_id in changes.added:
                     known += 1
@@ -132,6 +132,7 @@ async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: Memb
                         joining.append(each)
                 elif each.role is not None and (not _stays(each) if changes.afresh else each.user_id in changes.removed):
                     leaving.append(each)
+        organization = entered()
         if known < len(changes.added):
             raise MembersUnknown
         if joining or leaving:

@@ -142,27 +142,22 @@ async def authenticate(ports: Ports, token: str, *, address: str | None, agent: 
     return ScimClient(token_id=standing.token_id, org_id=standing.org_id, org_slug=standing.org_slug, address=address, agent=agent)
 
 
-async def enter(tx: Transaction, caller: ScimClient, now: datetime) -> Organization:
-    """The organization of the token, locked, if the token still opens it (security.md Z-5).
-
-    With this begins every change that a directory makes; whoever revokes the token holds the organization, too.
-    Raises ScimTokenInvalid, OrganizationNotActive.
-    """
-    organization = await tx.organizations.lock(caller.org_id)
-    return _entered(organization, is_live=await tx.scim_tokens.is_live(caller.org_id, caller.token_id, now))
-
-
 def enter_soon(tx: Transaction, caller: ScimClient, now: datetime) -> Callable[[], Organization]:
-    """The same with the next statement, after which what this gives is to be called, for the organization or for what `enter` raises. The
-    organization is what all who provision wait for, so it is held for as few exchanges as can be."""
-    organization = tx.organizations.lock_soon(caller.org_id)
-    is_live = tx.scim_tokens.live_soon(caller.org_id, caller.token_id, now)
-    return lambda: _entered(organization.value, is_live=is_live.value is not None)
+    """With this begins every change that a directory makes: with the next statement the organization is locked, and it is known whether the
+    token still opens it (security.md Z-5). What this gives is to be called after that one, which may refuse by itself before: it returns
+    the organization, or raises ScimTokenInvalid, OrganizationNotActive.
 
+    Whoever revokes the token holds the organization, too. All who provision wait for it, so it is held for as few exchanges as can be.
+    """
+    locked = tx.organizations.lock_soon(caller.org_id)
+    is_live = tx.scim_tokens.is_live_soon(caller.org_id, caller.token_id, now)
 
-def _entered(organization: Organization | None, *, is_live: bool) -> Organization:
-    if organization is None or not is_live:
-        raise ScimTokenInvalid
-    if organization.status is not OrganizationStatus.ACTIVE:
-        raise OrganizationNotActive
-    return organization
+    def entered() -> Organization:
+        organization = locked.value
+        if organization is None or not is_live.value:
+            raise ScimTokenInvalid
+        if organization.status is not OrganizationStatus.ACTIVE:
+            raise OrganizationNotActive
+        return organization
+
+    return entered

@@ -181,15 +181,15 @@ def _text(resource: Mapping[str, Any], name: str, longest: int) -> str | None:
 
 
 def _readdressed(before: Mapping[str, Any], after: Resource) -> Resource:
-    """A patch that makes another of the emails the primary one, and says nothing of the userName, means both (decisions, point 130). Where
-    none is said to be, it is that of work, and never a private one."""
-    emails: Sequence[Mapping[str, Any]] = after.get("emails") or []
-    if after.get("userName") != before.get("userName") or emails == before.get("emails"):
+    """A patch that makes another of the emails the primary one, and names no userName, means both (decisions, point 130). Where none is
+    said to be, it is that of work, and never a private one."""
+    if "userName" in after:
         return after
+    emails: Sequence[Mapping[str, Any]] = after.get("emails") or []
     primary = [each for each in emails if each.get("primary")]
     of_work = [each for each in emails if each.get("primary") is None and each.get("type", "work").lower() == "work"]
-    chosen = next(iter(primary or of_work), {})
-    return {**after, "userName": chosen["value"]} if chosen.get("value") else after
+    chosen = next(iter(primary or of_work), {}).get("value") if emails != before.get("emails") else None
+    return {**after, "userName": chosen or before["userName"]}
 
 
 # What directories do
@@ -215,7 +215,7 @@ async def create(ports: Ports, caller: ScimClient, new: Wanted) -> ScimUser:
     An account that there is stays as it is, whosesoever it is (security.md C-2). Whom the directory has put away counts against no limit of
     members, but nobody new is made while there are ten times as many of them as there may be members: each has an address that its
     holder, who need not know of any of this, could have an account of their own with. Raises NameTaken, NameKept, MembersFull,
-    OutsideFull, and what scim_tokens.enter raises.
+    OutsideFull, and what scim_tokens.enter_soon tells.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -284,14 +284,15 @@ async def replace(ports: Ports, caller: ScimClient, user_id: UUID, new: Wanted) 
 
 async def patch(ports: Ports, caller: ScimClient, user_id: UUID, patched: Callable[[Resource], Awaitable[Resource]]) -> ScimUser:
     """The person as `patched` has them be, which is told what they are, but not whether they are active: a patch that says nothing of
-    that leaves it at that, also where deactivating once more would close more by now, or others have closed the account.
+    that leaves it at that, also where deactivating once more would close more by now, or others have closed the account. Nor is it told
+    their userName: one that is named wins over the emails, also where it is what it was.
 
     It may take its time, over very many operations: nobody is locked meanwhile. If somebody else changes the person before it is done, it
     is asked once more. Raises ScimUserNotFound, what `patched` raises, ValueInvalid, EmailInvalid, and what `_change` raises.
     """
     while True:
         before = to_resource(await find(ports, caller, user_id))
-        told = {name: value for name, value in before.items() if name != "active"}
+        told = {name: value for name, value in before.items() if name not in ("active", "userName")}
         new = wanted(_readdressed(before, await patched(told)))
         settled = await _settle(ports, caller, user_id, new, before)
         if settled is not None:
@@ -328,7 +329,7 @@ async def delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
     """Remove the person: the account for good where it is nobody's but the organization's, and else the membership (decisions, point 132),
     after which the organization's services stay closed to them until somebody there invites them.
 
-    Raises ScimUserNotFound, Untouchable, and what scim_tokens.enter raises.
+    Raises ScimUserNotFound, Untouchable, and what scim_tokens.enter_soon tells.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -355,10 +356,13 @@ async def _enter(tx: Transaction, caller: ScimClient, user_id: UUID, now: dateti
     """The person and their account, both locked, and before them the organization.
 
     Who is known is asked first, so that a directory locks no account that it has no say about; and again, as the account is locked by now.
-    Raises ScimUserNotFound, and what scim_tokens.enter raises.
+    Raises ScimUserNotFound, and what scim_tokens.enter_soon tells.
     """
-    organization = await scim_tokens.enter(tx, caller, now)
-    await tx.scim_users.by_id(organization.id, user_id) or refuse(ScimUserNotFound)
+    entered = scim_tokens.enter_soon(tx, caller, now)
+    found = await tx.scim_users.by_id(caller.org_id, user_id)
+    organization = entered()
+    if found is None:
+        raise ScimUserNotFound
     await tx.members.lock(organization.id, user_id)
     account = await tx.accounts.lock(user_id) or refuse(ScimUserNotFound)
     user = await tx.scim_users.by_id(organization.id, user_id) or refuse(ScimUserNotFound)

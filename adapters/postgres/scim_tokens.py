@@ -11,10 +11,6 @@ from core.scim_tokens import ScimStanding, ScimToken
 # In the order in which `to_token` reads them.
 COLUMNS: Final = "id, org_id, name, prefix, expires_at, created_by, created_at"
 
-LIVE: Final = """
-    select 1 from scim_tokens
-    where org_id = %(org_id)s and id = %(token_id)s and (expires_at is null or expires_at > %(now)s)"""
-
 
 def to_token(row: Row) -> ScimToken:
     return ScimToken(id=row[0], org_id=row[1], name=row[2], prefix=row[3], expires_at=row[4], created_by=row[5], created_at=row[6])
@@ -38,12 +34,6 @@ class ScimTokens(Repository):
             now=now,
         )
 
-    async def is_live(self, org_id: UUID, token_id: UUID, now: datetime) -> bool:
-        return await self._exists(LIVE, org_id=org_id, token_id=token_id, now=now)
-
-    def live_soon(self, org_id: UUID, token_id: UUID, now: datetime) -> Soon[bool]:
-        return self._one_soon(lambda _: True, LIVE, org_id=org_id, token_id=token_id, now=now)
-
     async def of_org(self, org_id: UUID) -> list[ScimToken]:
         return await self._all(
             to_token,
@@ -57,6 +47,18 @@ class ScimTokens(Repository):
             f"select {COLUMNS} from scim_tokens where org_id = %(org_id)s and id = %(token_id)s",
             org_id=org_id,
             token_id=token_id,
+        )
+
+    def is_live_soon(self, org_id: UUID, token_id: UUID, now: datetime) -> Soon[bool]:
+        return self._one_soon(
+            lambda row: bool(row[0]),
+            """
+            select exists (
+                select 1 from scim_tokens
+                where org_id = %(org_id)s and id = %(token_id)s and (expires_at is null or expires_at > %(now)s))""",
+            org_id=org_id,
+            token_id=token_id,
+            now=now,
         )
 
     async def add(self, token: ScimToken, token_hash: bytes) -> None:

@@ -17,8 +17,8 @@ class Mails(Protocol):
         ...
 
     async def queue_within(self, mail: Mail, per_day: int) -> None:
-        """The same for one that the directory of its organization causes, which is locked: it is due as soon as there are no more than so
-        many of those in the 24 hours before."""
+        """The same for one that the directory of its organization causes: it is due as soon as there are no more than so many of those in
+        the 24 hours before. The organization is locked."""
         ...
 
     async def withdraw(self, kind: MailKind, address: Email, org_id: UUID, now: datetime) -> None:

@@ -15,14 +15,6 @@ class ScimTokensRead(Protocol):
         """Everything a request with this token is judged by, or None unless there is such a token and it has not expired."""
         ...
 
-    async def is_live(self, org_id: UUID, token_id: UUID, now: datetime) -> bool:
-        """Whether the organization has this token and it has not expired."""
-        ...
-
-    def live_soon(self, org_id: UUID, token_id: UUID, now: datetime) -> Soon[bool]:
-        """The same before the next statement; None where it is not so."""
-        ...
-
     async def of_org(self, org_id: UUID) -> list[ScimToken]:
         """Those of the organization, expired ones too, the oldest first."""
         ...
@@ -32,6 +24,10 @@ class ScimTokensRead(Protocol):
 
 class ScimTokens(ScimTokensRead, Protocol):
     """SCIM tokens, changed. The organization is locked before any of these."""
+
+    def is_live_soon(self, org_id: UUID, token_id: UUID, now: datetime) -> Soon[bool]:
+        """Whether the organization has this token and it has not expired, with the next statement."""
+        ...
 
     async def add(self, token: ScimToken, token_hash: bytes) -> None: ...
     async def remove(self, org_id: UUID, token_id: UUID) -> None: ...

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
-from core.access import Role
+from core.access import SYSTEM, Role
 from core.accounts import Origin
 from core.scim_filters import All, Comparison, Field, Filter, Kind, Known, Not, Operator, Some, Value, holds
 from core.scim_groups import Standing
@@ -219,9 +219,6 @@ async def test_tokens_are_their_organizations(storage: Postgres, acme: UUID, twi
         assert await read.scim_tokens.of_org(twin) == []
         assert await read.scim_tokens.by_id(acme, token.id) == token
         assert await read.scim_tokens.by_id(twin, token.id) is None
-        assert await read.scim_tokens.is_live(acme, token.id, NOW)
-        assert not await read.scim_tokens.is_live(twin, token.id, NOW)
-        assert not await read.scim_tokens.is_live(acme, token.id, NOW + SECOND)
         found = await read.scim_tokens.standing(digest("x"), NOW)
         assert found is not None
         assert (found.token_id, found.token_hash, found.org_id, found.org_slug, found.status) == (
@@ -229,6 +226,15 @@ async def test_tokens_are_their_organizations(storage: Postgres, acme: UUID, twi
         )  # fmt: skip
         assert await read.scim_tokens.standing(digest("x"), NOW + SECOND) is None
         assert await read.scim_tokens.standing(digest("y"), NOW) is None
+    async with storage.transaction(by=SYSTEM) as tx:
+        asked = [
+            tx.scim_tokens.is_live_soon(org_id, token_id, now)
+            for org_id, token_id, now in [
+                (acme, token.id, NOW), (twin, token.id, NOW), (acme, new_id(), NOW), (acme, token.id, NOW + SECOND),
+            ]
+        ]  # fmt: skip
+        assert await tx.organizations.by_id(acme) is not None
+    assert [each.value for each in asked] == [True, False, False, False]
     await within(storage, lambda tx: tx.scim_tokens.remove(twin, token.id))
     async with storage.reading() as read:
         assert await read.scim_tokens.of_org(acme) == [token]

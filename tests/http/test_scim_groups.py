@@ -303,6 +303,9 @@ async def test_very_many_members_come_and_go_in_one_request(acme: Tenant, direct
     assert await directory.found(f'userName eq "{GRACE}"') == []
     listed = await directory.list_users(startIndex=11_990, count=1000)
     assert (listed["totalResults"], listed["itemsPerPage"]) == (12001, 12)
+    for query, most in (({}, 100), ({"count": 1001}, 1000), ({"count": 10**9}, 1000)):
+        listed = await directory.list_users(**query)
+        assert (listed["totalResults"], listed["itemsPerPage"], len(listed["Resources"])) == (12001, most, most)
 
 
 async def test_an_admitted_member_whose_account_the_directory_did_not_make_has_not_taken_part(acme: Tenant, directory: Directory) -> None:

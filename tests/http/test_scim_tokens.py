@@ -3,13 +3,15 @@ security.md C-1, C-8, J-7, N-3 and T-5)."""
 
 import json
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 from uuid import uuid4
 
 import pytest
 from quart_trio import QuartTrio
 from werkzeug.exceptions import RequestEntityTooLarge
 
+from core import scim_users
+from core.errors import StorageDown
 from core.scim_schemas import GROUP, GROUP_URN, USER, USER_URN
 from core.scim_tokens import MOST
 from entrypoints.http.app import Edge
@@ -157,6 +159,15 @@ async def test_every_error_is_one_of_scim(directory: Directory) -> None:
     assert problem(answer) == (401, None)
     answer = await directory.tenant.api.get("/scim")
     assert problem(answer) == (404, None)
+
+
+@pytest.mark.parametrize("error", [StorageDown(), ZeroDivisionError()])
+async def test_what_is_our_own_fault_is_told_as_scim_too(directory: Directory, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    async def fails(*_: object) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(scim_users, "listed", fails)
+    assert problem(await directory.call("GET", "/Users")) == (500, None)
 
 
 async def test_who_is_not_there_is_not_there_whatever_the_body_is(directory: Directory) -> None:

@@ -10,13 +10,13 @@ from uuid import UUID, uuid4
 import pytest
 from quart_trio import QuartTrio
 
-from core import mails, scim_tokens, scim_users
+from core import mails, scim_groups, scim_tokens, scim_users
 from core.access import SYSTEM, DirectoryForbids, Role
 from core.errors import OrganizationNotActive, Refusal
 from core.invitations import InvitedIsDeactivated
 from core.mails import MailKind
 from core.one_time_tokens import Purpose
-from core.scim_patches import patched
+from core.scim_patches import MemberChanges, patched
 from core.scim_schemas import USER_URN
 from core.scim_tokens import ScimTokenInvalid
 from core.scim_users import Description, Wanted
@@ -25,7 +25,9 @@ from entrypoints.http import scim_users as scim_users_routes
 from tests.builders import PASSWORD, Answer, add_account, add_member, add_provisioned, deliver, everyone, link, run_sql, sign_in
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.http.direct import change_ports
+from tests.http.organizations import refresh
 from tests.http.saml import Traveller
+from tests.mfa import waiting
 from tests.saml import add_application, posted
 from tests.scim import GRACE, LIST_URN, PATCH_URN, SCIM_JSON, Directory, directory_of, problem
 from tests.services import add_service
@@ -49,11 +51,10 @@ async def people(acme: Tenant, email: str = GRACE) -> list[tuple[Any, ...]]:
     )
 
 
-async def settle(acme: Tenant, user_id: object, *, password: bool = False) -> None:
-    """Let somebody have come to sign in."""
-    if password:
-        hashed = await acme.ports.passwords.hash(PASSWORD)
-        await run_sql(acme.pool, "update users set password_hash = %s where id = %s", hashed, UUID(str(user_id)))
+async def settle(acme: Tenant, user_id: object) -> None:
+    """Let somebody have come to sign in, with a password."""
+    hashed = await acme.ports.passwords.hash(PASSWORD)
+    await run_sql(acme.pool, "update users set password_hash = %s where id = %s", hashed, UUID(str(user_id)))
 
 
 async def member(acme: Tenant, email: str = "ada@example.com", *, confirmed: bool = True, password: str | None = PASSWORD) -> str:
@@ -250,7 +251,8 @@ async def test_pages(directory: Directory, clock: FakeClock) -> None:
     ]:  # fmt: skip
         listed = await directory.list_users(startIndex=start, count=count)
         assert [user["userName"] for user in listed["Resources"]] == expected
-        assert (listed["totalResults"], listed["itemsPerPage"]) == (7, len(expected))
+        assert (listed["totalResults"], listed["itemsPerPage"], listed["startIndex"]) == (7, len(expected), min(max(start, 1), 2**31 - 1))
+    assert await directory.list_users(sortBy="userName", sortOrder="descending") == await directory.list_users()
     for query in ({"startIndex": "x"}, {"count": "1.5"}, {"count": ""}):
         assert problem(await directory.try_list(**query)) == (400, "invalidValue")
 
@@ -505,7 +507,7 @@ async def test_whoever_can_sign_in_has_to_prove_an_address_that_is_not_of_the_or
     acme: Tenant, directory: Directory
 ) -> None:
     made = await directory.make()
-    await settle(acme, made["id"], password=True)
+    await settle(acme, made["id"])
     await run_sql(
         acme.pool,
         "insert into domains (org_id, domain, challenge, verified_at, created_at) values (%s, 'acme.example', 'x', now(), now())",
@@ -521,7 +523,7 @@ async def test_whoever_can_sign_in_has_to_prove_an_address_that_is_not_of_the_or
 async def test_the_address_of_an_account_that_is_not_managed_stays(acme: Tenant, twin: Tenant, directory: Directory) -> None:
     own = await member(acme)
     settled = (await directory.make("settled@acme.example"))["id"]
-    await settle(acme, settled, password=True)
+    await settle(acme, settled)
     shared = (await directory.make("shared@acme.example"))["id"]
     await add_member(twin.pool, twin.org, UUID(shared))
     powerful = (await directory.make("powerful@acme.example"))["id"]
@@ -544,7 +546,7 @@ async def test_a_name_that_cannot_be_given_keeps_nobody_active(acme: Tenant, dir
     """Directories that send all of a person name them by an old address for as long as they themselves gave another one."""
     made = await directory.make("old@acme.example")
     if why == "not managed":
-        await settle(acme, made["id"], password=True)
+        await settle(acme, made["id"])
     elif why == "taken":
         await add_account(acme.ports, "wanted@acme.example", None)
     else:
@@ -596,10 +598,13 @@ async def test_owners_cannot_be_touched(acme: Tenant, directory: Directory) -> N
 
 async def test_an_account_that_is_the_organizations_is_closed_and_opened_again(acme: Tenant, directory: Directory) -> None:
     made = await directory.make()
-    await settle(acme, made["id"], password=True)
+    await settle(acme, made["id"])
     session = await sign_in(acme.ports, await account_of(acme, made["id"]))
+    async with acme.ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.pre_auths.add(waiting(UUID(made["id"]), acme.ports.clock.now()))
     answer = await directory.deactivate(made["id"])
     assert (answer.status, answer.json["active"]) == (200, False)
+    assert await run_sql(acme.pool, "select 1 from pre_auths") == []
     assert (await acme.api.get("/api/user", token=session.access_token)).status == 401
     assert (await acme.api.login(GRACE)).status == 401
     assert [(row[4], row[5]) for row in await people(acme)] == [(True, None)]
@@ -611,6 +616,8 @@ async def test_an_account_that_is_the_organizations_is_closed_and_opened_again(a
     await directory.deactivate(made["id"])
     answer = await directory.activate(made["id"], "True")
     assert (answer.status, answer.json["active"], answer.json["meta"]["created"]) == (200, True, made["meta"]["created"])
+    assert (await acme.api.get("/api/user", token=session.access_token)).status == 401, "what was before is over for good"
+    assert (await refresh(acme.api, session.refresh_token)).status == 401
     assert (await acme.api.login(GRACE)).status == 200
     assert [(row[4], row[5], row[6]) for row in await people(acme)] == [(False, "member", True)]
     assert await run_sql(acme.pool, "select member_count from organizations where id = %s", acme.org) == [(4,)]
@@ -624,7 +631,7 @@ async def test_with_the_organization_goes_what_its_directory_has_closed(acme: Te
         here = await directory_of(tenant)
         made = await here.make(f"{tenant.slug}@example.com")
         ids[tenant.slug] = made["id"]
-        await settle(tenant, made["id"], password=True)
+        await settle(tenant, made["id"])
         await here.deactivate(made["id"])
         assert (await tenant.api.login(f"{tenant.slug}@example.com")).status == 401
     assert (await acme.api.delete(acme.path, token=acme.token("owner"))).status == 204
@@ -647,7 +654,7 @@ async def test_of_an_account_that_others_share_the_membership_alone_is_closed(
         user_id = await member(acme, confirmed=False)
     else:
         user_id = (await directory.make("ada@example.com"))["id"]
-        await settle(acme, user_id, password=True)
+        await settle(acme, user_id)
     match why:
         case "member elsewhere":
             await add_member(twin.pool, twin.org, UUID(user_id))
@@ -687,7 +694,7 @@ async def test_whom_the_directory_has_deactivated_gets_into_no_service_of_the_or
 ) -> None:
     """Not even as an end user, which they are besides (security.md C-5, T-5); those of others are open."""
     user_id = (await directory.make("ada@example.com"))["id"]
-    await settle(acme, user_id, password=True)
+    await settle(acme, user_id)
     await add_member(twin.pool, twin.org, UUID(user_id))
     await add_service(acme.pool, acme.org, "shop")
     await add_service(twin.pool, twin.org, "shop")
@@ -712,7 +719,7 @@ async def test_nothing_is_asserted_of_whom_the_directory_has_deactivated(
     app: QuartTrio, clock: FakeClock, acme: Tenant, twin: Tenant, directory: Directory
 ) -> None:
     user_id = (await directory.make("ada@example.com"))["id"]
-    await settle(acme, user_id, password=True)
+    await settle(acme, user_id)
     await add_member(twin.pool, twin.org, UUID(user_id))
     application = await add_application(acme.ports, acme.pool, acme.org, "acme")
     browser = Traveller(app, clock)
@@ -729,7 +736,7 @@ async def test_deleting_keeps_out_of_services_as_deactivating_does_until_somebod
     app: QuartTrio, clock: FakeClock, acme: Tenant, twin: Tenant, directory: Directory, sent: FakeMailTransport, deactivated: bool
 ) -> None:
     user_id = (await directory.make("ada@example.com"))["id"]
-    await settle(acme, user_id, password=True)
+    await settle(acme, user_id)
     await add_member(twin.pool, twin.org, UUID(user_id))
     application = await add_application(acme.ports, acme.pool, acme.org, "acme")
     at_service = {"email": "ada@example.com", "password": PASSWORD, "org_slug": "acme", "service_slug": application.slug}
@@ -763,7 +770,7 @@ async def test_an_invitation_does_not_undo_what_the_directory_has_done(
     acme: Tenant, twin: Tenant, directory: Directory, sent: FakeMailTransport
 ) -> None:
     user_id = (await directory.make("ada@example.com"))["id"]
-    await settle(acme, user_id, password=True)
+    await settle(acme, user_id)
     await add_member(twin.pool, twin.org, UUID(user_id))
     await directory.deactivate(user_id)
     await run_sql(acme.pool, "update users set email = 'lovelace@example.com' where id = %s", UUID(user_id))  # as they alone know
@@ -833,7 +840,7 @@ async def test_who_is_not_active_is_welcomed_once_they_are(acme: Tenant, directo
 
 async def test_who_has_a_password_is_not_welcomed_again(acme: Tenant, directory: Directory) -> None:
     made = await directory.make()
-    await settle(acme, made["id"], password=True)
+    await settle(acme, made["id"])
     await run_sql(
         acme.pool,
         "insert into domains (org_id, domain, challenge, verified_at, created_at) values (%s, 'acme.example', 'x', now(), now())",
@@ -927,6 +934,7 @@ async def test_an_account_that_is_the_organizations_is_deleted_for_good(acme: Te
     assert (await directory.delete(made["id"])).status == 204
     assert problem(await directory.delete(made["id"])) == (404, None)
     assert (await acme.api.get("/api/user", token=session.access_token)).status == 401
+    assert (await refresh(acme.api, session.refresh_token)).status == 401
     assert await people(acme) == []
     assert await run_sql(acme.pool, "select member_count from organizations where id = %s", acme.org) == [(3,)]
     assert (await acme.entry("user.removed"))["details"] == {"permanently": True, "role": "member"}
@@ -1087,7 +1095,24 @@ async def test_the_door_is_shut_behind_whoever_has_come_through_it(
         await scim_users.create(acme.ports, caller, new)
     with pytest.raises(refusal):
         await scim_users.replace(acme.ports, caller, acme.people["member"].id, new)
+    with pytest.raises(refusal):
+        await scim_users.delete(acme.ports, caller, acme.people["member"].id)
+    with pytest.raises(refusal):
+        await scim_groups.change(acme.ports, caller, acme.org, MemberChanges(removed=frozenset({acme.people["member"].id})))
     assert await run_sql(acme.pool, "select 1 from users where email = %s", GRACE) == []
+
+
+async def test_a_user_name_that_is_named_wins_over_emails_also_where_it_is_what_it_was(acme: Tenant, directory: Directory) -> None:
+    made = await directory.make()
+    other = {"emails": [{"value": "hopper@acme.example", "type": "work", "primary": True}]}
+    for operations in (
+        [{"op": "replace", "value": {"userName": GRACE, **other}}],
+        [{"op": "replace", "value": {**other, "username": GRACE.upper()}}],
+        [{"op": "replace", "path": "userName", "value": GRACE}, {"op": "replace", "value": other}],
+    ):
+        answer = await directory.patch(made["id"], *operations)
+        assert (answer.status, answer.json) == (200, made)
+    assert await run_sql(acme.pool, "select kind from mails") == [("welcome",)]
 
 
 async def test_an_address_without_a_value_changes_nothing(directory: Directory) -> None:
