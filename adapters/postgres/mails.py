@@ -23,6 +23,9 @@ NEXT_DUE: Final = f"""
     greatest(%(due_at)s, (
         select m.due_at + interval '1 day' {NUMBERED} and m.directory_number <= next.number - %(per_day)s
         order by m.directory_number desc limit 1))"""
+WAITING: Final = """
+    select 1 from mails m
+    where m.address = %(address)s and m.kind = %(kind)s and m.org_id = %(org_id)s and m.finished_at is null"""
 
 
 def place(mail_id: UUID) -> Place:
@@ -60,19 +63,19 @@ class Mails(SealingRepository):
         return self._vault.seal(token.encode(), place(mail.id))
 
     async def queue(self, mail: Mail) -> None:
-        await self._queue(mail, "null::bigint", "%(due_at)s")
+        await self._queue(mail, "%(due_at)s", "(select null::bigint as number) next")
 
     async def queue_within(self, mail: Mail, per_day: int) -> None:
-        await self._queue(mail, NEXT_NUMBER, NEXT_DUE, per_day=per_day)
+        await self._queue(mail, NEXT_DUE, f"(select {NEXT_NUMBER} as number) next where not exists ({WAITING})", per_day=per_day)
 
-    async def _queue(self, mail: Mail, number: LiteralString, due_at: LiteralString, **parameters: object) -> None:
+    async def _queue(self, mail: Mail, due_at: LiteralString, following: LiteralString, **parameters: object) -> None:
         # A mailer listens on this channel; the payload says nothing, the queue says all. Of what is due some other day it finds out itself.
         await self._write(
             f"""
             with queued as (
                 insert into mails (id, kind, address, token, created_at, due_at, org_id, subscription_id, directory_number)
                 select %(id)s, %(kind)s, %(address)s, %(token)s, %(created_at)s, {due_at}, %(org_id)s, %(subscription_id)s, next.number
-                from (select {number} as number) next
+                from {following}
                 returning due_at)
             select pg_notify('mails', '') from queued where due_at <= %(due_at)s""",
             **parameters,

@@ -19,6 +19,7 @@ from entrypoints.http.bodies import BodyInvalid
 from entrypoints.http.context import served
 from entrypoints.http.error_body import SCIM_JSON
 from entrypoints.http.queries import clamped
+from entrypoints.http.streaming import only_headers
 
 LIST: Final = "urn:ietf:params:scim:api:messages:2.0:ListResponse"
 PATCH: Final = "urn:ietf:params:scim:api:messages:2.0:PatchOp"
@@ -265,7 +266,7 @@ async def streamed(
     """
     first = await batches.following()
     if request.method == "HEAD":
-        return Response(b"", 200, content_type=SCIM_JSON)
+        return only_headers(SCIM_JSON)
 
     async def pieces() -> AsyncIterator[bytes]:
         items, waiting = first, f'{around[0]}{json.dumps(before)[:-1]}, "{named}": ['

@@ -41,7 +41,7 @@ async def streamed(
     """
     first: Sequence[T] = await batches.following()
     if request.method == "HEAD":
-        return _only_headers()
+        return only_headers()
 
     async def pieces() -> AsyncIterator[bytes]:
         items, total = first, 0
@@ -67,7 +67,7 @@ async def streamed_object(*parts: Shown | Part[Any]) -> Response:
     """
     firsts = {part.named: await part.batches.following() for part in parts if isinstance(part, Part)}
     if request.method == "HEAD":
-        return _only_headers()
+        return only_headers()
 
     async def pieces() -> AsyncIterator[bytes]:
         waiting = b"{"
@@ -91,7 +91,8 @@ def _joined(items: Sequence[T], show: Callable[[T], Shown]) -> bytes:
     return b",".join(show(item).model_dump_json().encode() for item in items)
 
 
-def _only_headers() -> Response:
-    response = Response(b"", content_type="application/json")
+def only_headers(content_type: str = "application/json") -> Response:
+    """What HEAD is answered where GET would stream."""
+    response = Response(b"", content_type=content_type)
     del response.headers["Content-Length"]  # which is that of the body that GET would give
     return response

@@ -252,15 +252,18 @@ async def test_so_many_mails_of_a_directory_are_due_in_a_day_and_only_what_is_du
     async def _queue_within(each: Mail, tx: Transaction) -> None:
         await tx.mails.queue_within(each, 2)
 
-    first, second, third, fourth, fifth = (mail(org_id=org_id, due_at=NOW) for _ in range(5))
+    def to(number: int, of: UUID = org_id) -> Mail:
+        return mail(address=Email(f"p{number}@example.com"), org_id=of, due_at=NOW)
+
+    first, second, third, fourth, fifth = (to(number) for number in range(5))
     await queue(storage, *(mail(org_id=org_id) for _ in range(2)))  # what nobody counts
-    await queue_of_directory(first, second, mail(org_id=other))
+    await queue_of_directory(first, second, to(0), to(0, other))  # the third waits already
     listening = await connect(conninfo, timeout=5.0)
     try:
         await listening.execute("listen mails")
         await queue_of_directory(third, fourth, fifth)
         assert [note.channel async for note in listening.notifies(timeout=0.05)] == []
-        await queue_of_directory(mail(org_id=other))
+        await queue_of_directory(to(1, other))
         assert [note.channel async for note in listening.notifies(timeout=5.0, stop_after=1)] == ["mails"]
     finally:
         await listening.close()

@@ -1,15 +1,17 @@
-"""What Okta and Entra ID send, request by request: the sequences of their published test cases for provisioning, answered as they expect.
+"""What Okta and Entra ID send, request by request: the sequences of their published test cases for provisioning, answered as they expect
+but for what the README names.
 
 Okta's is "SCIM 2.0 spec test" with its user and group operations; Entra's are the requests of "Develop and plan provisioning for a SCIM
 endpoint", with the patches that it sends by default and those of its stricter mode.
 """
 
+import json
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
-from tests.builders import run_sql
-from tests.scim import LIST_URN, PATCH_URN, Directory, directory_of, problem
+from tests.builders import Answer, run_sql
+from tests.scim import ERROR_URN, LIST_URN, PATCH_URN, SCIM_JSON, Directory, directory_of, problem
 from tests.tenants import Tenant
 
 ENTERPRISE = "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User"
@@ -31,40 +33,55 @@ async def patch(directory: Directory, path: str, *operations: dict[str, Any]) ->
 # Okta
 
 
-async def test_oktas_spec_test(directory: Directory) -> None:
-    """Its Runscope suite: is there a list, does a user exist, make one, the same once more."""
-    first = await directory.get("/Users?count=1&startIndex=1")
-    assert (first["schemas"], first["itemsPerPage"], first["startIndex"]) == ([LIST_URN], 1, 1)
-    assert isinstance(first["totalResults"], int)
-    user = first["Resources"][0]
-    assert user["id"]
-    assert user["name"] is None or "familyName" in user["name"]
-    assert (user["userName"], user["active"], user["emails"][0]["value"]) == (user["userName"], True, user["userName"])
-    assert (await directory.get(f"/Users/{user['id']}"))["id"] == user["id"]
-    missing = await directory.get(f"/Users?filter={named(f'{uuid4()}@example.com')}")
-    assert (missing["schemas"], missing["totalResults"]) == ([LIST_URN], 0)
-    answer = await directory.call("GET", f"/Users/{uuid4().hex}")
-    assert problem(answer) == (404, None)
-    assert answer.json["detail"]
-    email = "Runscope300.abcdef@atko.example"
+async def test_oktas_spec_test(acme: Tenant, directory: Directory) -> None:
+    """Its Runscope suite: is there a list, does a user exist, make one, the same once more; with the headers that it sends."""
+
+    async def ask(method: str, path: str, body: Any = None, authorization: str = f"Bearer {directory.token}") -> Answer:
+        headers = {
+            "Accept": SCIM_JSON,
+            "Accept-Charset": "utf-8",
+            "Authorization": authorization,
+            "Content-Type": f"{SCIM_JSON}; charset=utf-8",
+            "User-Agent": "OKTA SCIM Integration",
+        }
+        answer = await acme.api.call(method, f"/scim/v2{path}", headers=headers, raw=None if body is None else json.dumps(body).encode())
+        assert answer.headers["Content-Type"] == SCIM_JSON
+        return answer
+
+    found = (await ask("GET", "/Users?count=1&startIndex=1")).json
+    assert (found["schemas"], found["itemsPerPage"], found["startIndex"], found["totalResults"]) == ([LIST_URN], 1, 1, 3)
+    first = found["Resources"][0]
+    # It wants givenName and familyName of the first user, who is the owner of the organization here, of whom no directory says anything.
+    assert (first["id"], first["userName"], first["active"], first["name"]) == (acme.id("owner"), "owner@acme.example", True, None)
+    assert first["emails"][0]["value"] == "owner@acme.example"
+    shown = (await ask("GET", f"/Users/{first['id']}")).json
+    assert shown == first
+    missing = await ask("GET", f"/Users?filter={named(f'{uuid4()}@example.com')}")
+    assert (missing.status, missing.json["schemas"], missing.json["totalResults"]) == (200, [LIST_URN], 0)
+    answer = await ask("GET", f"/Users/{uuid4().hex}")
+    assert (answer.status, answer.json["schemas"], bool(answer.json["detail"])) == (404, [ERROR_URN], True)
+    email = "Runscope300Abcdef151@example.com"
     new = {
         "schemas": [USER],
         "userName": email,
-        "name": {"givenName": "Runscope", "familyName": "Abcdef"},
+        "name": {"givenName": "Runscope300", "familyName": "Abcdef151"},
         "emails": [{"primary": True, "value": email, "type": "work"}],
-        "displayName": "Runscope Abcdef",
+        "displayName": "Runscope300 Abcdef151",
         "active": True,
     }
-    made = await directory.call("POST", "/Users", new)
+    made = await ask("POST", "/Users", new)
     assert made.status == 201
-    shown = made.json
-    assert (shown["active"], shown["userName"], shown["name"]["familyName"]) == (True, email.lower(), "Abcdef")
-    assert shown["schemas"] == [USER]
-    assert (await directory.get(f"/Users/{shown['id']}"))["userName"] == email.lower()
-    assert (await directory.call("POST", "/Users", new)).status == 409
-    groups = await directory.get("/Groups")
-    assert groups["schemas"] == [LIST_URN]
-    assert (await directory.call("GET", "/Users", token="scim_live_wrong")).status == 401
+    # It wants the userName in the letters in which it was sent; here an address has no case, and is kept in lower case.
+    assert (made.json["active"], made.json["userName"], made.json["schemas"]) == (True, email.lower(), [USER])
+    assert (made.json["name"]["givenName"], made.json["name"]["familyName"]) == ("Runscope300", "Abcdef151")
+    assert (await ask("GET", f"/Users/{made.json['id']}")).json == made.json
+    assert (await ask("POST", "/Users", new)).status == 409
+    for name in (email, email.upper()):  # its check of the case of user names
+        answer = await ask("GET", f"/Users?filter={named(name)}")
+        assert (answer.status, answer.json["totalResults"]) == (200, 1)
+    groups = await ask("GET", "/Groups")
+    assert (groups.status, groups.json["schemas"]) == (200, [LIST_URN])
+    assert (await ask("GET", "/Users", authorization="non-token")).status == 401
 
 
 async def test_okta_provisions_somebody_from_the_first_day_to_the_last(acme: Tenant, directory: Directory) -> None:

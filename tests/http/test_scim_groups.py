@@ -224,8 +224,8 @@ PATCHES: list[tuple[list[dict[str, Any]], str]] = [
     ),
     ([{"op": "remove", "path": "members"}, {"op": "add", "path": "members", "value": [{"value": "1"}]}], "1"),
     ([{"op": "replace", "path": "displayName", "value": "x"}], ""),
-    ([{"op": "add", "path": "members", "value": [{"value": "0"}]}, {"op": "replace", "path": "members", "value": None}], ""),
-    ([{"op": "add", "path": "members", "value": [{"value": "0"}]}, {"op": "replace", "value": {"members": None}}], ""),
+    ([{"op": "add", "path": "members", "value": [{"value": "0"}]}, {"op": "replace", "path": "members", "value": None}], "0"),
+    ([{"op": "add", "path": "members", "value": [{"value": "0"}]}, {"op": "replace", "value": {"members": None}}], "0"),
     ([{"op": "add", "path": "members", "value": [{"value": "0"}]}, {"op": "add", "path": "members", "value": None}], "0"),
     ([{"op": "add", "path": "members", "value": [{"value": "0"}]}, {"op": "remove", "path": "members", "value": None}], "0"),
     ([{"op": "add", "path": "members", "value": [{"value": "0"}]}, {"op": "remove", "path": "members", "value": []}], "0"),
@@ -325,6 +325,9 @@ async def test_whoever_says_nothing_of_members_removes_none(acme: Tenant, direct
         await directory.call("PUT", directory.group_path, {}),
         await directory.call("PUT", directory.group_path, {**renamed, "members": None}),
         await directory.patch_group({"op": "remove", "path": "members", "value": []}),
+        await directory.patch_group({"op": "replace", "path": "members", "value": None}),
+        await directory.patch_group({"op": "replace", "value": {"members": None}}),
+        await directory.patch_group({"op": "add", "path": "members", "value": None}),
     ):
         assert answer.status == 200, answer.text
         assert await directory.group() == before

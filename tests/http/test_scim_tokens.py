@@ -18,6 +18,7 @@ from entrypoints.http.app import Edge
 from entrypoints.http.scim_discovery import METHODS
 from tests.builders import Answer, impersonate, make_edge, run_sql
 from tests.fakes.outside import FakeClock
+from tests.http.direct import ask
 from tests.http.refusals import BAD, MISSING
 from tests.http.support import Support
 from tests.scim import ERROR_URN, GRACE, LIST_URN, SCIM_JSON, Directory, directory_of, problem
@@ -159,6 +160,13 @@ async def test_every_error_is_one_of_scim(directory: Directory) -> None:
     assert problem(answer) == (401, None)
     answer = await directory.tenant.api.get("/scim")
     assert problem(answer) == (404, None)
+
+
+async def test_head_says_no_more_than_get_would(app: QuartTrio, directory: Directory) -> None:
+    for path in ("/Users", "/Schemas", "/Groups", directory.group_path):
+        got, head = [await ask(app, method, f"/scim/v2{path}", token=directory.token) for method in ("GET", "HEAD")]
+        assert (head.status, head.headers["Content-Type"]) == (200, SCIM_JSON)
+        assert head.headers.get("Content-Length") == got.headers.get("Content-Length"), path
 
 
 @pytest.mark.parametrize("error", [StorageDown(), ZeroDivisionError()])

@@ -928,6 +928,23 @@ async def test_whoever_is_made_inactive_is_welcomed_when_they_are_activated(acme
     assert await run_sql(acme.pool, "select kind from mails") == [("welcome",)]
 
 
+async def test_nobody_is_welcomed_once_more_while_their_welcome_waits(acme: Tenant, directory: Directory, sent: FakeMailTransport) -> None:
+    made = await directory.make()
+    for _ in range(3):
+        await directory.deactivate(made["id"])
+        await directory.activate(made["id"])
+    await directory.deactivate(made["id"])
+    await directory.delete(made["id"])
+    again = await directory.make()
+    assert await run_sql(acme.pool, "select kind from mails") == [("welcome",)]
+    await deliver(acme.ports)
+    assert [letter.to for letter in sent.letters] == [GRACE]
+    await directory.deactivate(again["id"])
+    await directory.activate(again["id"])
+    await deliver(acme.ports)
+    assert [letter.to for letter in sent.letters] == [GRACE, GRACE], "the link of the first one may have died meanwhile"
+
+
 async def test_an_account_that_is_the_organizations_is_deleted_for_good(acme: Tenant, directory: Directory) -> None:
     made = await directory.make()
     session = await sign_in(acme.ports, await account_of(acme, made["id"]))
