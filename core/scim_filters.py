@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from core.errors import Invalid
+from core.scim_schemas import GROUP_URN, USER_URN
 from core.values import Email, is_plain, parse_id
 
 LONGEST_VALUE: Final = 256  # characters (security.md C-7)
@@ -373,12 +374,12 @@ _OPERATORS: Final[Mapping[Kind, frozenset[Operator]]] = MappingProxyType(
 
 def about_users(text: str) -> Filter:
     """The filter of users that `text` is. Raises FilterInvalid."""
-    return _meant(parse(text), OF_USERS, "", "urn:ietf:params:scim:schemas:core:2.0:user:")
+    return _meant(parse(text), OF_USERS, "", f"{USER_URN.lower()}:")
 
 
 def about_groups(text: str) -> Filter:
     """The filter of groups that `text` is. Whether somebody is a member can only be asked with `eq`. Raises FilterInvalid."""
-    found = _meant(parse(text), OF_GROUPS, "", "urn:ietf:params:scim:schemas:core:2.0:group:")
+    found = _meant(parse(text), OF_GROUPS, "", f"{GROUP_URN.lower()}:")
     if any(each.operator is not Operator.EQ for each in comparisons(found) if each.field is Field.MEMBER):
         raise FilterInvalid("members can only be compared with eq")
     return found
@@ -401,7 +402,10 @@ def _meant(written: Written, names: Mapping[str, Field], outer: str, urn: str) -
         case Compare(name, operator, literal):
             return _test(_field(name, names, outer, urn), operator, literal)
         case Present(name):
-            return Known(_field(name, names, outer, urn))
+            # What has parts is there if one of them is (RFC 7644 section 3.4.2.2).
+            whole = outer + name.removeprefix(urn)
+            parts = tuple(Known(field) for part, field in names.items() if part.startswith(f"{whole}."))
+            return Some(parts) if parts and whole not in names else Known(_field(name, names, outer, urn))
         case Within(name, inside):
             # There is one address, and members are asked about by their id alone: that some value is all of this means that it is.
             name = name.removeprefix(urn)

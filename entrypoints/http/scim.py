@@ -6,6 +6,7 @@ Names of attributes have no case (RFC 7643 section 2.1), so bodies are not read 
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from quart import Response, request
@@ -233,7 +234,7 @@ def location(endpoint: str, name: object | None = None) -> str:
     return address if name is None else f"{address}/{name}"
 
 
-def meta(schema: Schema, id_: object, created: Any, updated: Any) -> dict[str, Any]:
+def meta(schema: Schema, id_: object, created: datetime, updated: datetime) -> dict[str, Any]:
     return {
         "resourceType": schema.name,
         "created": rfc3339(created),

@@ -727,6 +727,8 @@ class ScimFilter(OfDirectory):
 
 
 class ScimPage(OfDirectory):
+    """Beside one that fills the page: a page of fifty would be half the work, whatever the organization's size."""
+
     name = "scim-page"
     what = "p50 of GET /scim/v2/Users for the first page of 100 users, with their total, in the large organization / in one of 100 users"
 

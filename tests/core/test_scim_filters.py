@@ -1,6 +1,7 @@
 """The grammar of SCIM filters, and what they mean (RFC 7644 section 3.4.2.2; security.md C-7)."""
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -10,11 +11,14 @@ from hypothesis import strategies as st
 
 from core.scim_filters import (
     DEEPEST,
+    OF_GROUPS,
+    OF_USERS,
     All,
     Compare,
     Comparison,
     Field,
     FilterInvalid,
+    Kind,
     Known,
     Not,
     Operator,
@@ -30,6 +34,7 @@ from core.scim_filters import (
     parse,
     parse_path,
 )
+from core.scim_schemas import GROUP, USER, Schema
 
 
 def test_and_binds_closer_than_or_and_not_closest() -> None:
@@ -47,6 +52,19 @@ def test_literals_are_those_of_json_and_ids_may_stand_alone() -> None:
         ("7e2a5f6c-0000-4000-8000-000000000001", "7e2a5f6c-0000-4000-8000-000000000001"), ('")("', ")("),
     ):  # fmt: skip
         assert parse(f"a eq {text}") == Compare("a", Operator.EQ, literal)
+
+
+@pytest.mark.parametrize(("fields", "schema"), [(OF_USERS, USER), (OF_GROUPS, GROUP)])
+def test_values_have_the_case_that_the_schema_says(fields: Mapping[str, Field], schema: Schema) -> None:
+    for name, field in fields.items():
+        first, _, second = name.partition(".")
+        attribute = schema.attribute(first)
+        assert attribute is not None, name
+        if attribute.sub_attributes:
+            attribute = attribute.sub(second or "value")
+        assert attribute is not None, name
+        if field.kind in (Kind.EXACT, Kind.TEXT, Kind.ADDRESS):
+            assert attribute.case_exact is (field.kind is Kind.EXACT), name
 
 
 names = st.sampled_from(["username", "externalid", "name.givenname", "active", "emails.value"])

@@ -176,6 +176,9 @@ async def test_what_cannot_be_used_is_refused(acme: Tenant, directory: Directory
     for body in bodies:
         assert problem(await directory.call("POST", "/Users", body)) == (400, "invalidSyntax"), body
     assert await people(acme) == []
+    most = {"externalId": "x" * 256, "displayName": "x" * 100, "name": dict.fromkeys(("formatted", "givenName", "familyName"), "x" * 100)}
+    made = await directory.make(**most)
+    assert {name: made[name] for name in most} == most
 
 
 async def test_the_limit_of_members_holds(acme: Tenant, directory: Directory) -> None:
@@ -307,6 +310,10 @@ async def test_filters(acme: Tenant, directory: Directory) -> None:
         'displayName co "% _"': {"b%d@acme.example"},
         'name.familyName eq "hopper"': {GRACE},
         "name.givenName pr": {GRACE},
+        "name pr": {GRACE},
+        "not (urn:ietf:params:scim:schemas:core:2.0:User:name pr)": everybody - {GRACE},
+        "meta pr and emails pr": everybody,
+        f'displayName eq "{"x" * 256}"': set(),
         "externalId eq null": everybody - {GRACE},
         "active eq false": {"gone@acme.example"},
         'active eq "True" and externalId pr': {GRACE},
@@ -329,7 +336,7 @@ async def test_filters_that_are_none_are_refused(directory: Directory) -> None:
         'userName eq "x")', 'title eq "x"', "active gt true", "active eq 5", 'active eq "yes"', "userName eq 5", 'password eq "x"',
         'meta.created gt "yesterday"', 'meta.created co "2"', f'userName eq "{"x" * 257}"', "(" * 40 + 'id eq "x"' + ")" * 40,
         'emails[type eq "work"', 'name[givenName eq "x"]', 'emails[value[type eq "x"]]', " or ".join(["id pr"] * 101), "not active pr",
-        'userName eq "\ud800"'.encode("utf-8", "surrogatepass").decode("latin-1") + "\x00", "x" * 9000,
+        "names pr", 'userName eq "\ud800"'.encode("utf-8", "surrogatepass").decode("latin-1") + "\x00", "x" * 9000,
     ):  # fmt: skip
         assert problem(await directory.try_list(filter=filter_)) == (400, "invalidFilter"), filter_
 
