@@ -493,6 +493,8 @@ async def _activate(ports: Ports, tx: Transaction, user: ScimUser, email: Email,
     if user.whole_account:
         await tx.accounts.reactivate(user.id, now)
         ties = await tx.accounts.ties(user.id, organization.id)
-        if not ties.has_password and not ties.has_identity:  # whoever was not active from the beginning has had no mail yet
+        can_sign_in = ties.has_password or ties.has_identity
+        # Whoever was not active from the beginning has had no mail yet, and that of others may be too old by now.
+        if not can_sign_in and not await tx.mails.is_waiting(MailKind.WELCOME, email, organization.id):
             await _tell(ports, tx, MailKind.WELCOME, email, organization.id, now)
     tx.record(events.reactivated(organization.id, user.id, whole_account=user.whole_account))

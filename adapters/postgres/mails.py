@@ -23,9 +23,6 @@ NEXT_DUE: Final = f"""
     greatest(%(due_at)s, (
         select m.due_at + interval '1 day' {NUMBERED} and m.directory_number <= next.number - %(per_day)s
         order by m.directory_number desc limit 1))"""
-WAITING: Final = """
-    select 1 from mails m
-    where m.address = %(address)s and m.kind = %(kind)s and m.org_id = %(org_id)s and m.finished_at is null"""
 
 
 def place(mail_id: UUID) -> Place:
@@ -63,19 +60,19 @@ class Mails(SealingRepository):
         return self._vault.seal(token.encode(), place(mail.id))
 
     async def queue(self, mail: Mail) -> None:
-        await self._queue(mail, "%(due_at)s", "(select null::bigint as number) next")
+        await self._queue(mail, "null::bigint", "%(due_at)s")
 
     async def queue_within(self, mail: Mail, per_day: int) -> None:
-        await self._queue(mail, NEXT_DUE, f"(select {NEXT_NUMBER} as number) next where not exists ({WAITING})", per_day=per_day)
+        await self._queue(mail, NEXT_NUMBER, NEXT_DUE, per_day=per_day)
 
-    async def _queue(self, mail: Mail, due_at: LiteralString, following: LiteralString, **parameters: object) -> None:
+    async def _queue(self, mail: Mail, number: LiteralString, due_at: LiteralString, **parameters: object) -> None:
         # A mailer listens on this channel; the payload says nothing, the queue says all. Of what is due some other day it finds out itself.
         await self._write(
             f"""
             with queued as (
                 insert into mails (id, kind, address, token, created_at, due_at, org_id, subscription_id, directory_number)
                 select %(id)s, %(kind)s, %(address)s, %(token)s, %(created_at)s, {due_at}, %(org_id)s, %(subscription_id)s, next.number
-                from {following}
+                from (select {number} as number) next
                 returning due_at)
             select pg_notify('mails', '') from queued where due_at <= %(due_at)s""",
             **parameters,
@@ -87,6 +84,14 @@ class Mails(SealingRepository):
             due_at=mail.due_at,
             org_id=mail.org_id,
             subscription_id=mail.subscription_id,
+        )
+
+    async def is_waiting(self, kind: MailKind, address: Email, org_id: UUID) -> bool:
+        return await self._exists(
+            "select 1 from mails where address = %(address)s and kind = %(kind)s and org_id = %(org_id)s and finished_at is null limit 1",
+            address=address,
+            kind=kind,
+            org_id=org_id,
         )
 
     async def withdraw(self, kind: MailKind, address: Email, org_id: UUID, now: datetime) -> None:

@@ -18,7 +18,11 @@ class Mails(Protocol):
 
     async def queue_within(self, mail: Mail, per_day: int) -> None:
         """The same for one that the directory of its organization causes: it is due as soon as there are no more than so many of those in
-        the 24 hours before. There is none where one of its kind to this address waits already. The organization is locked."""
+        the 24 hours before. The organization is locked."""
+        ...
+
+    async def is_waiting(self, kind: MailKind, address: Email, org_id: UUID) -> bool:
+        """Whether one of this kind to this address, of this organization, has not gone out yet."""
         ...
 
     async def withdraw(self, kind: MailKind, address: Email, org_id: UUID, now: datetime) -> None:

@@ -156,7 +156,9 @@ async def test_what_is_withdrawn_is_dropped_and_whoever_has_it_in_hand_makes_no_
     await claim(storage)
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.mails.finish(replace(sent, claims=1), Outcome.SENT, NOW)
+        assert await tx.mails.is_waiting(MailKind.WELCOME, ADA, org)
         await tx.mails.withdraw(MailKind.WELCOME, ADA, org, NOW + SECOND)
+        assert not await tx.mails.is_waiting(MailKind.WELCOME, ADA, org)
         assert not await tx.mails.keep_token(replace(wanted, claims=1), "the token", NOW + SECOND)
     ended = await run_sql(pool, "select id, outcome, finished_at, token from mails where finished_at is not null order by finished_at")
     assert ended == [(sent.id, "sent", NOW, None), (wanted.id, "dropped", NOW + SECOND, None)]
@@ -257,7 +259,7 @@ async def test_so_many_mails_of_a_directory_are_due_in_a_day_and_only_what_is_du
 
     first, second, third, fourth, fifth = (to(number) for number in range(5))
     await queue(storage, *(mail(org_id=org_id) for _ in range(2)))  # what nobody counts
-    await queue_of_directory(first, second, to(0), to(0, other))  # the third waits already
+    await queue_of_directory(first, second, to(0, other))
     listening = await connect(conninfo, timeout=5.0)
     try:
         await listening.execute("listen mails")
