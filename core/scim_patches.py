@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from core.errors import Invalid, refuse
-from core.scim_filters import (
-    TEXTS,
+from core.scim_filters import TEXTS
+from core.scim_grammar import (
     All,
     Compare,
     FilterInvalid,

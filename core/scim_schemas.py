@@ -1,6 +1,7 @@
 """What a SCIM user and a SCIM group have (RFC 7643; identity.md section 2.7): the attributes, and how a client may name them.
 
-Everything that takes SCIM apart goes by this: bodies, filters, patches, and what `/Schemas` says of us, which therefore is true.
+Bodies and patches go by this, and what `/Schemas` says of us, which therefore is true; of filters, which name their fields themselves
+(core/scim_filters.py), the tests compare it.
 """
 
 from __future__ import annotations

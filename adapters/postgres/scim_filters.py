@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from core.scim_filters import All, Comparison, Field, Filter, Kind, Known, Not, Operator, Some
+from core.scim_filters import Comparison, Field, Filter, Kind, Known
+from core.scim_grammar import All, Not, Operator, Some
 from core.values import parse_id
 
 # What each field is, of `u` (users), `s` (scim_users) and `k` (whom the directory knows). As patches and answers say it.

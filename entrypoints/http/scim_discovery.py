@@ -1,6 +1,6 @@
 """SCIM: what we support and what our resources have, by which clients find their way (RFC 7644 section 4; decisions, point 123).
 
-What is said of attributes is what bodies, patches and filters go by (core/scim_schemas.py), so that it is true.
+What is said of attributes is what bodies and patches go by (core/scim_schemas.py), so that it is true.
 """
 
 from typing import Any, Final

@@ -13,7 +13,8 @@ from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.access import SYSTEM, Role
 from core.accounts import Origin
-from core.scim_filters import All, Comparison, Field, Filter, Kind, Known, Not, Operator, Some, Value, holds
+from core.scim_filters import Comparison, Field, Filter, Kind, Known, Value, holds
+from core.scim_grammar import All, Not, Operator, Some
 from core.scim_groups import Standing
 from core.scim_users import Description, ScimUser
 from core.values import Email, digest, new_id

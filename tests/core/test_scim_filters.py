@@ -9,17 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.scim_filters import (
+from core.scim_filters import OF_GROUPS, OF_USERS, Comparison, Field, Kind, Known, about_groups, about_users, holds
+from core.scim_grammar import (
     DEEPEST,
-    OF_GROUPS,
-    OF_USERS,
     All,
     Compare,
-    Comparison,
-    Field,
     FilterInvalid,
-    Kind,
-    Known,
     Not,
     Operator,
     Path,
@@ -28,9 +23,6 @@ from core.scim_filters import (
     Some,
     Within,
     Written,
-    about_groups,
-    about_users,
-    holds,
     parse,
     parse_path,
 )
