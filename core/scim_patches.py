@@ -446,9 +446,9 @@ def member_changes(schema: Schema, operations: Iterable[Operation]) -> MemberCha
     afresh, added, removed = False, set[str](), set[str]()
     for operation in operations:
         for place, value in _members(schema, operation):
+            ids = _ids(place, value, operation)
             if operation.op is Op.REPLACE and value is None:  # says nothing of them, as in a whole group: it would empty the organization
                 continue
-            ids = _ids(place, value, operation)
             match operation.op:
                 case Op.ADD:
                     added |= ids or set()
