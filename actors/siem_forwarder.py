@@ -12,7 +12,7 @@ from actors.outages import through_outages
 from actors.supervisor import said
 from core import siem
 from core.errors import Outage
-from core.siem import Attempt, Claimed, Result
+from core.siem import Attempt, ClaimedBatch, Result
 from ports import Ports
 
 log = structlog.get_logger("siem_forwarder")
@@ -28,10 +28,10 @@ GRACE: Final = 5.0  # seconds that an attempt which has begun is given to end wh
 
 async def siem_forwarder(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS, struggling_slots: int = STRUGGLING_SLOTS) -> NoReturn:
     """Forward for ever; `inbox` is posted to when something was queued."""
-    struggling: set[Claimed] = set()
+    struggling: set[ClaimedBatch] = set()
     async with trio.open_nursery() as attempts:
 
-        async def attempt(claimed: Claimed) -> None:
+        async def attempt(claimed: ClaimedBatch) -> None:
             started = trio.current_time()
             try:
                 with structlog.contextvars.bound_contextvars(job="siem_forwarding", organization=str(claimed.org_id)):
@@ -58,7 +58,7 @@ async def siem_forwarder(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS, st
             await inbox.wait(at_most=jittered(POLL))
 
 
-async def _forward(ports: Ports, claimed: Claimed) -> None:
+async def _forward(ports: Ports, claimed: ClaimedBatch) -> None:
     started = trio.current_time()
     try:
         done = await siem.attempt(ports, claimed)

@@ -11,7 +11,7 @@ from actors.grace import grace
 from actors.mailbox import Mailbox, jittered
 from actors.supervisor import said
 from core import deliveries
-from core.deliveries import GONE, Claimed, Failure, Outcome, Room
+from core.deliveries import GONE, ClaimedDelivery, Failure, Outcome, Room
 from core.errors import Outage
 from ports import Ports
 
@@ -51,7 +51,7 @@ class _Desk:
     def __init__(self, ports: Ports, inbox: Mailbox) -> None:
         self._ports = ports
         self._inbox = inbox
-        self.under_way: dict[UUID, Claimed] = {}
+        self.under_way: dict[UUID, ClaimedDelivery] = {}
         self.ended: list[Outcome] = []
         self.is_closing = False  # nobody takes turns any more
 
@@ -91,7 +91,7 @@ async def _turn(ports: Ports, desk: _Desk, attempts: trio.Nursery, slots: int) -
     return min(jittered(POLL), max((turn.next_due - ports.clock.now()).total_seconds(), 0) + 0.05)
 
 
-async def _attempt(ports: Ports, desk: _Desk, delivery: Claimed) -> None:
+async def _attempt(ports: Ports, desk: _Desk, delivery: ClaimedDelivery) -> None:
     started = trio.current_time()
     try:
         with structlog.contextvars.bound_contextvars(
@@ -106,7 +106,7 @@ async def _attempt(ports: Ports, desk: _Desk, delivery: Claimed) -> None:
         ports.metrics.job_done("webhook_delivery", trio.current_time() - started)
 
 
-async def _deliver(ports: Ports, desk: _Desk, delivery: Claimed) -> None:
+async def _deliver(ports: Ports, desk: _Desk, delivery: ClaimedDelivery) -> None:
     spread = random.random()  # noqa: S311  (spreads load, guards nothing)
     try:
         outcome = await deliveries.attempt(ports, delivery, spread)
@@ -121,7 +121,7 @@ async def _deliver(ports: Ports, desk: _Desk, delivery: Claimed) -> None:
     desk.end(outcome)
 
 
-async def _turn_off(ports: Ports, delivery: Claimed) -> None:
+async def _turn_off(ports: Ports, delivery: ClaimedDelivery) -> None:
     try:
         await deliveries.turn_off(ports, delivery)
     except Outage as outage:

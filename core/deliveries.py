@@ -76,7 +76,7 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claimed:
+class ClaimedDelivery:
     """A delivery that is the caller's to attempt. `attempts` are those whose outcome is known, `claims` all that were begun.
 
     `secrets` sign it: none where their seal is broken.
@@ -97,7 +97,7 @@ class Claimed:
 class Outcome:
     """What became of an attempt; without `next_retry_at` there is none after it."""
 
-    delivery: Claimed
+    delivery: ClaimedDelivery
     at: datetime
     status: int | None = None
     body: str | None = field(default=None, repr=False)
@@ -123,7 +123,7 @@ class Room:
     of_webhooks: Mapping[UUID, int]
 
     @classmethod
-    def beside(cls, slots: int, under_way: Sequence[Claimed]) -> Room:
+    def beside(cls, slots: int, under_way: Sequence[ClaimedDelivery]) -> Room:
         return cls(slots - len(under_way), Counter(each.org_id for each in under_way), Counter(each.webhook_id for each in under_way))
 
 
@@ -131,7 +131,7 @@ class Room:
 class Turn:
     """What is to be attempted now, and when something falls due that waits."""
 
-    claimed: Sequence[Claimed]
+    claimed: Sequence[ClaimedDelivery]
     next_due: datetime | None
 
 
@@ -148,7 +148,7 @@ def ping(org_id: UUID, webhook_id: UUID, name: str, caller: Member, now: datetim
     return json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
 
 
-def headers(delivery: Claimed, now: datetime) -> Mapping[str, str]:
+def headers(delivery: ClaimedDelivery, now: datetime) -> Mapping[str, str]:
     """What goes along with the body, signed as Standard Webhooks says (decisions, point 214)."""
     timestamp = str(int(now.timestamp()))
     signed = b".".join((str(delivery.id).encode(), timestamp.encode(), delivery.body))
@@ -165,7 +165,7 @@ def _signature(secret: str, signed: bytes) -> str:
     return f"v1,{base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()}"
 
 
-def answered(policy: Policy, delivery: Claimed, reply: Reply, now: datetime, spread: float) -> Outcome:
+def answered(policy: Policy, delivery: ClaimedDelivery, reply: Reply, now: datetime, spread: float) -> Outcome:
     """The outcome where the receiver answered: a success is 2xx, and nothing else is; nobody follows redirects."""
     # PostgreSQL stores any character but this one.
     body = reply.body[:SHOWN_OF_AN_ANSWER].decode("utf-8", "replace").replace("\0", "\ufffd")
@@ -174,14 +174,14 @@ def answered(policy: Policy, delivery: Claimed, reply: Reply, now: datetime, spr
     return replace(failed(policy, delivery, Failure.NOT_TAKEN, now, spread), status=reply.status, body=body)
 
 
-def failed(policy: Policy, delivery: Claimed, why: Trouble | Failure, now: datetime, spread: float) -> Outcome:
+def failed(policy: Policy, delivery: ClaimedDelivery, why: Trouble | Failure, now: datetime, spread: float) -> Outcome:
     """The outcome of a failure. The next attempt is a fifth later than its delay at most: `spread` is a random number from 0 to 1."""
     attempts, delays = delivery.attempts + 1, policy.webhook_retry_delays
     retry = None if attempts >= len(delays) or why is Failure.LOST else now + delays[attempts] * (1 + spread / 5)
     return Outcome(delivery=delivery, at=now, error=why.value, next_retry_at=retry)
 
 
-async def attempt(ports: Ports, delivery: Claimed, spread: float) -> Outcome:
+async def attempt(ports: Ports, delivery: ClaimedDelivery, spread: float) -> Outcome:
     """Send it once, and say what became of that. `spread` is a random number from 0 to 1, which the time of the next attempt depends on."""
     if delivery.claims - 1 - delivery.attempts >= MAX_LOST_CLAIMS:
         return failed(ports.policy, delivery, Failure.LOST, ports.clock.now(), spread)
@@ -215,7 +215,7 @@ async def record(ports: Ports, outcomes: Sequence[Outcome]) -> None:
         await tx.deliveries.record(outcomes)
 
 
-async def turn_off(ports: Ports, delivery: Claimed) -> None:
+async def turn_off(ports: Ports, delivery: ClaimedDelivery) -> None:
     """The receiver has said that it is gone for good (decisions, point 218): nothing is sent there any more, until a member says so."""
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.organizations.lock(delivery.org_id)

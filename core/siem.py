@@ -109,7 +109,7 @@ class Standing(Configuration):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claimed:
+class ClaimedBatch:
     """One whose queue is somebody's to send, until `leased_until`. Without a sink where its token cannot be opened."""
 
     org_id: UUID
@@ -285,14 +285,14 @@ async def post(ports: Ports, sink: Sink, content: bytes) -> Result:
         return _OF_TROUBLE[failure.trouble]
 
 
-async def claim_next(ports: Ports, *, struggling: bool) -> Claimed | None:
+async def claim_next(ports: Ports, *, struggling: bool) -> ClaimedBatch | None:
     """The organization whose turn it is, leased to the caller; with `struggling` also one that was slow or failed the last time."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
         return await tx.siem.claim(now, now + LEASE, struggling=struggling)
 
 
-async def attempt(ports: Ports, claimed: Claimed) -> Attempt | None:
+async def attempt(ports: Ports, claimed: ClaimedBatch) -> Attempt | None:
     """Send the beginning of the queue, as it is now. None where there was no time left for it: the lease ends, and another one does it."""
     if claimed.sink is None:
         return Attempt(Result.NOT_SENT)
@@ -310,7 +310,7 @@ async def attempt(ports: Ports, claimed: Claimed) -> Attempt | None:
     return Attempt(await post(ports, claimed.sink, content), positions, count)
 
 
-async def settle(ports: Ports, claimed: Claimed, done: Attempt, *, slow: bool, spread: float) -> datetime | None:
+async def settle(ports: Ports, claimed: ClaimedBatch, done: Attempt, *, slow: bool, spread: float) -> datetime | None:
     """Keep what came of an attempt, and let go of the lease: when the next one is due, if this one failed."""
     now = ports.clock.now()
     due_at = None if done.result is Result.GOOD else now + backoff(claimed.failures + 1, spread)

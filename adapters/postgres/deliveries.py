@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 from adapters.postgres.statements import Row, SealingRepository, Soon
 from adapters.postgres.tombstones import removing_deliveries
 from adapters.postgres.webhooks import place
-from core.deliveries import Claimed, Delivery, Outcome, Room
+from core.deliveries import ClaimedDelivery, Delivery, Outcome, Room
 from core.values import Listed, Page
 from ports.crypto import SealBroken
 
@@ -104,8 +104,8 @@ def to_delivery(row: Row) -> Delivery:
 class Deliveries(SealingRepository):
     """ports.storage.Deliveries."""
 
-    def _to_claimed(self, row: Row) -> Claimed:
-        return Claimed(
+    def _to_claimed(self, row: Row) -> ClaimedDelivery:
+        return ClaimedDelivery(
             id=row[0],
             org_id=row[1],
             webhook_id=row[2],
@@ -215,7 +215,7 @@ class Deliveries(SealingRepository):
     def next_due(self) -> Soon[datetime | None]:
         return self._one_soon(lambda row: row[0], "select min(due_at) from webhook_deliveries where status = 'waiting'")
 
-    async def claim(self, now: datetime, lease_until: datetime, room: Room) -> list[Claimed]:
+    async def claim(self, now: datetime, lease_until: datetime, room: Room) -> list[ClaimedDelivery]:
         return await self._all(
             self._to_claimed,
             CLAIM,

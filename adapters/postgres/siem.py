@@ -10,7 +10,7 @@ import structlog
 from adapters.postgres.audit import COLUMNS as ENTRY
 from adapters.postgres.audit import to_entry
 from adapters.postgres.statements import Row, SealingRepository
-from core.siem import COUNTED, Claimed, Configuration, Queued, Result, SiemProvider, Sink, Standing
+from core.siem import COUNTED, ClaimedBatch, Configuration, Queued, Result, SiemProvider, Sink, Standing
 from ports.crypto import Place, SealBroken
 
 log = structlog.get_logger("storage")
@@ -78,13 +78,13 @@ class Siem(SealingRepository):
     def _to_sink(self, row: Row) -> Sink:
         return Sink(**_fields(row), token=self._vault.open(row[4], place(row[0])).decode())
 
-    def _to_claimed(self, row: Row) -> Claimed:
+    def _to_claimed(self, row: Row) -> ClaimedBatch:
         try:
             sink = self._to_sink(row)
         except SealBroken as error:
             log.error("seal_broken", siem_of=str(row[0]), reason=str(error))  # noqa: TRY400  (its trace says nothing more)
             sink = None
-        return Claimed(
+        return ClaimedBatch(
             org_id=row[0], id=row[5], sink=sink, leased_until=row[6], claims=row[7], failures=row[8], is_struggling=row[8] > 0 or row[9]
         )
 
@@ -159,7 +159,7 @@ class Siem(SealingRepository):
             until=until,
         )
 
-    async def claim(self, now: datetime, leased_until: datetime, *, struggling: bool) -> Claimed | None:
+    async def claim(self, now: datetime, leased_until: datetime, *, struggling: bool) -> ClaimedBatch | None:
         return await self._one(
             self._to_claimed,
             CLAIM,
@@ -168,7 +168,7 @@ class Siem(SealingRepository):
             struggling=struggling,
         )
 
-    async def taken(self, claimed: Claimed, positions: Sequence[int], now: datetime, *, posted: bool, slow: bool) -> None:
+    async def taken(self, claimed: ClaimedBatch, positions: Sequence[int], now: datetime, *, posted: bool, slow: bool) -> None:
         # What was taken is done with also where the lease was lost on the way.
         await self._run(
             """
@@ -192,7 +192,7 @@ class Siem(SealingRepository):
             slow=slow,
         )
 
-    async def failed(self, claimed: Claimed, failure: Result, now: datetime, due_at: datetime) -> None:
+    async def failed(self, claimed: ClaimedBatch, failure: Result, now: datetime, due_at: datetime) -> None:
         await self._run(
             """
             update siem_configurations set

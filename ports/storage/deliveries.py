@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.deliveries import Claimed, Delivery, Outcome, Room
+from core.deliveries import ClaimedDelivery, Delivery, Outcome, Room
 from core.values import Listed, Page
 from ports.storage.soon import Soon
 
@@ -47,7 +47,7 @@ class Deliveries(DeliveriesRead, Protocol):
         """When the next one falls due that waits; or fell, if there were more than could be woken at once."""
         ...
 
-    async def claim(self, now: datetime, lease_until: datetime, room: Room) -> list[Claimed]:
+    async def claim(self, now: datetime, lease_until: datetime, room: Room) -> list[ClaimedDelivery]:
         """Due deliveries to active webhooks of active organizations, as many as there is room for, that nobody else holds; they fall due
         again at `lease_until`. The lowest share is one, and organizations and webhooks take turns."""
         ...

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.siem import Claimed, Configuration, Queued, Result, Sink, Standing
+from core.siem import ClaimedBatch, Configuration, Queued, Result, Sink, Standing
 
 
 class SiemRead(Protocol):
@@ -46,15 +46,15 @@ class Siem(SiemRead, Protocol):
         """That of the one that began with this `until`."""
         ...
 
-    async def claim(self, now: datetime, leased_until: datetime, *, struggling: bool) -> Claimed | None:
+    async def claim(self, now: datetime, leased_until: datetime, *, struggling: bool) -> ClaimedBatch | None:
         """The one that has been due for the longest, of those that are enabled, whose organizations are active, and for which something
         waits; of those that were slow or failed the last time only with `struggling`. Nobody else claims it before `leased_until`."""
         ...
 
-    async def taken(self, claimed: Claimed, positions: Sequence[int], now: datetime, *, posted: bool, slow: bool) -> None:
+    async def taken(self, claimed: ClaimedBatch, positions: Sequence[int], now: datetime, *, posted: bool, slow: bool) -> None:
         """Remove these from the queue, and have the rest be due now. What was posted went well; else nothing is known of that."""
         ...
 
-    async def failed(self, claimed: Claimed, failure: Result, now: datetime, due_at: datetime) -> None:
+    async def failed(self, claimed: ClaimedBatch, failure: Result, now: datetime, due_at: datetime) -> None:
         """Keep the queue until then. Nothing happens if the lease has ended and somebody else has it."""
         ...

@@ -17,7 +17,7 @@ from actors.siem_forwarder import siem_forwarder
 from adapters.clock import SystemClock
 from adapters.postgres.pool import Pool
 from core import siem
-from core.siem import Claimed
+from core.siem import ClaimedBatch
 from ports import Ports
 from tests.actors.test_mailer import ShakyStorage
 from tests.builders import add_organization, at_home, run_sql
@@ -331,7 +331,7 @@ async def test_whoever_has_no_time_left_to_post_leaves_it_to_the_next_one(
     await configure(reaching, make_sink(acme, sink.url()))
     await record(reaching, acme, "x")
     claimed = await siem.claim_next(reaching, struggling=True)
-    assert isinstance(claimed, Claimed)
+    assert isinstance(claimed, ClaimedBatch)
     clock.advance(siem.LEASE - timedelta(seconds=siem.WITHIN - 1))
     assert await siem.attempt(reaching, claimed) is None
     assert sink.posts == []

@@ -18,7 +18,7 @@ from core import housekeeping, organizations, siem
 from core.access import SYSTEM
 from core.events import CATALOGUE, Event
 from core.housekeeping import SIEM_BACKLOGS_KEPT, Sweep
-from core.siem import MOST_BYTES, Attempt, Claimed, Queued, Result, SiemProvider
+from core.siem import MOST_BYTES, Attempt, ClaimedBatch, Queued, Result, SiemProvider
 from ports import Ports
 from ports.storage import Storage
 from tests.adapters.rows import DAY, NOW, SECOND, in_another_task, plan_nodes, rows_of, within
@@ -27,17 +27,17 @@ from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.siem import TOKEN, configure, make_sink, queued, record
 
 
-async def claim(ports: Ports, *, struggling: bool = True) -> Claimed | None:
+async def claim(ports: Ports, *, struggling: bool = True) -> ClaimedBatch | None:
     return await siem.claim_next(ports, struggling=struggling)
 
 
-async def claimed(ports: Ports) -> Claimed:
+async def claimed(ports: Ports) -> ClaimedBatch:
     found = await claim(ports)
     assert found is not None
     return found
 
 
-async def waiting(ports: Ports, of: Claimed, limit: int = 500, most_bytes: int = MOST_BYTES) -> list[Queued]:
+async def waiting(ports: Ports, of: ClaimedBatch, limit: int = 500, most_bytes: int = MOST_BYTES) -> list[Queued]:
     async with ports.storage.reading() as read:
         return await read.siem.waiting(of.org_id, of.id, limit, most_bytes)
 

@@ -15,7 +15,7 @@ from adapters.postgres.pool import Pool
 from adapters.postgres.storage import Postgres
 from core import deliveries, housekeeping
 from core.access import SYSTEM, Person
-from core.deliveries import Claimed, Room
+from core.deliveries import ClaimedDelivery, Room
 from core.events import CATALOGUE, Event
 from core.housekeeping import DELIVERIES_KEPT, Sweep
 from core.values import Email, Page
@@ -29,7 +29,7 @@ from tests.webhooks import SECRET, add_webhook, happen, queue
 URL = "https://hooks.example/in"
 
 
-async def claim(ports: Ports, slots: int, under_way: list[Claimed] | None = None) -> list[Claimed]:
+async def claim(ports: Ports, slots: int, under_way: list[ClaimedDelivery] | None = None) -> list[ClaimedDelivery]:
     """What is claimed beside what is under way, which it is then part of."""
     under_way = [] if under_way is None else under_way
     claimed = (await deliveries.take_turn(ports, [], Room.beside(slots, under_way))).claimed
@@ -37,7 +37,7 @@ async def claim(ports: Ports, slots: int, under_way: list[Claimed] | None = None
     return list(claimed)
 
 
-def by_organization(claimed: list[Claimed]) -> Counter[UUID]:
+def by_organization(claimed: list[ClaimedDelivery]) -> Counter[UUID]:
     return Counter(each.org_id for each in claimed)
 
 
@@ -45,7 +45,7 @@ async def test_one_alone_has_plenty_and_leaves_more(ports: Ports, pool: Pool) ->
     org = await add_organization(pool, "acme")
     await add_webhook(ports, org, URL)
     await happen(ports, org, 200)
-    under_way: list[Claimed] = []
+    under_way: list[ClaimedDelivery] = []
     while await claim(ports, 100, under_way):
         pass
     assert 10 <= len(under_way) <= 100 / 4
@@ -53,7 +53,7 @@ async def test_one_alone_has_plenty_and_leaves_more(ports: Ports, pool: Pool) ->
 
 @pytest.mark.parametrize("hogs", [1, 2, 5, 20])
 async def test_however_many_take_all_they_can_there_is_room_for_who_has_nothing(ports: Ports, pool: Pool, hogs: int) -> None:
-    under_way: list[Claimed] = []
+    under_way: list[ClaimedDelivery] = []
     for number in range(hogs):
         org = await add_organization(pool, f"hog-{number}")
         for _ in range(4):
