@@ -6,8 +6,8 @@ from uuid import UUID
 
 import structlog
 
-from core import reconciliation
-from core.billing import TROUBLE, Effect
+from core.billing import reconciliation
+from core.billing.provider_events_rules import TROUBLE, Effect
 from ports import Ports
 
 log = structlog.get_logger("billing")

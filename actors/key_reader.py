@@ -3,7 +3,7 @@
 from typing import Final, NoReturn
 
 from actors.mailbox import Mailbox, jittered
-from core import signing_keys
+from core.authentication import signing_keys
 from ports import Ports
 
 POLL: Final = 60.0  # seconds; a rotation is notified, and a key retires only after a token's lifetime and a minute

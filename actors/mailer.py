@@ -15,9 +15,9 @@ from actors.grace import grace
 from actors.mailbox import Mailbox, jittered
 from actors.outages import through_outages
 from actors.supervisor import said
-from core import mails
-from core.errors import Outage
-from core.mails import Ended, HeldBack, Mail, Outcome
+from core.accounts import email_queue
+from core.accounts.email_queue_rules import Ended, HeldBack, Mail, Outcome
+from core.kernel.errors import Outage
 from ports import Ports
 from ports.outside import Letter, MailRefused
 
@@ -95,9 +95,9 @@ class _Turns:
 
 async def _claim(ports: Ports, turns: _Turns) -> Mail | None:
     """The next mail to send now, in the order in which they were asked for, since a later reset link cancels an earlier one."""
-    claimed = await mails.claim_due(ports, 1, turns.held_back())
+    claimed = await email_queue.claim_due(ports, 1, turns.held_back())
     if not claimed and turns.next_round():
-        claimed = await mails.claim_due(ports, 1, turns.held_back())
+        claimed = await email_queue.claim_due(ports, 1, turns.held_back())
     return claimed[0] if claimed else None
 
 
@@ -129,7 +129,7 @@ async def _prepare(ports: Ports, mail: Mail, retries: _Retries) -> tuple[Mail, L
     """The mail with its token and the letter to send, or None where there is nothing to send now."""
     with _job(mail):
         try:
-            prepared = await mails.prepare(ports, mail)
+            prepared = await email_queue.prepare(ports, mail)
         except Outage as outage:
             log.warning("mail_not_prepared", outage=said(outage))  # its lease ends, and it falls due again
             return None
@@ -164,14 +164,14 @@ async def _hand_over(ports: Ports, mail: Mail, letter: Letter) -> float | None:
         log.exception("mail_not_sent")
         return await _failed(ports, mail, f"it could not be sent: {type(defect).__name__}")
     # Outside of the `try`: what fails from here on must not make the letter count as not sent.
-    await through_outages(lambda: mails.sent(ports, mail), _not_recorded)
+    await through_outages(lambda: email_queue.sent(ports, mail), _not_recorded)
     _tell_end(mail, Ended(Outcome.SENT))
     return None
 
 
 async def _failed(ports: Ports, mail: Mail, reason: str) -> float | None:
     spread = random.random()  # noqa: S311  (spreads load, guards nothing)
-    due_at = await through_outages(lambda: mails.failed(ports, mail, reason, spread), _not_recorded)
+    due_at = await through_outages(lambda: email_queue.failed(ports, mail, reason, spread), _not_recorded)
     if due_at is None:
         _tell_end(mail, Ended(Outcome.GIVEN_UP, reason))
         return None

@@ -6,8 +6,8 @@ import structlog
 import trio
 
 from actors.supervisor import said
-from core import platform
-from core.errors import Outage
+from core.accounts import platform
+from core.kernel.errors import Outage
 from ports import Ports
 
 log = structlog.get_logger("metrics_refresher")

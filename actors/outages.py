@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 import trio
 
 from actors.mailbox import jittered
-from core.errors import Outage
+from core.kernel.errors import Outage
 
 T = TypeVar("T")
 

@@ -10,9 +10,9 @@ from actors.grace import grace
 from actors.mailbox import Mailbox, jittered
 from actors.outages import through_outages
 from actors.supervisor import said
-from core import siem
-from core.errors import Outage
-from core.siem import Attempt, ClaimedBatch, Result
+from core.eventing import siem
+from core.eventing.siem_rules import Attempt, ClaimedBatch, Result
+from core.kernel.errors import Outage
 from ports import Ports
 
 log = structlog.get_logger("siem_forwarder")

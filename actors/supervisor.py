@@ -8,7 +8,7 @@ import structlog
 import trio
 
 from actors.mailbox import jittered
-from core.errors import Outage
+from core.kernel.errors import Outage
 
 log = structlog.get_logger("supervisor")
 

@@ -8,7 +8,7 @@ import structlog
 import trio
 
 from actors.mailbox import jittered
-from core.housekeeping import FAILED, HELD_UP
+from core.maintenance.housekeeping_rules import FAILED, HELD_UP
 from ports import Ports
 
 LONGEST_PAUSE: Final = 16  # periods

@@ -1,8 +1,7 @@
 """Delivers what webhooks are to be told: claims what is due, sends it, and records what became of each."""
 
 import random
-from typing import Final, NoReturn
-from uuid import UUID
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
 import trio
@@ -10,10 +9,13 @@ import trio
 from actors.grace import grace
 from actors.mailbox import Mailbox, jittered
 from actors.supervisor import said
-from core import deliveries
-from core.deliveries import GONE, ClaimedDelivery, Failure, Outcome, Room
-from core.errors import Outage
+from core.eventing import deliveries, deliveries_rules
+from core.eventing.deliveries_rules import GONE, ClaimedDelivery, Failure, Outcome, Room
+from core.kernel.errors import Outage
 from ports import Ports
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 log = structlog.get_logger("webhook_dispatcher")
 
@@ -112,7 +114,7 @@ async def _deliver(ports: Ports, desk: _Desk, delivery: ClaimedDelivery) -> None
         outcome = await deliveries.attempt(ports, delivery, spread)
     except Exception:
         log.exception("delivery_not_made")
-        outcome = deliveries.failed(ports.policy, delivery, Failure.NOT_MADE, ports.clock.now(), spread)
+        outcome = deliveries_rules.failed(ports.policy, delivery, Failure.NOT_MADE, ports.clock.now(), spread)
     _tell(ports, outcome)
     if outcome.status == GONE:
         await _turn_off(ports, delivery)

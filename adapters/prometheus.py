@@ -13,8 +13,8 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess, values
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from core.login_failures import LoginFailure
-from core.siem import FAILURES
+from core.authentication.login_failures import LoginFailure
+from core.eventing.siem_rules import FAILURES
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 DIRECTORY_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import outcome
 import trio
 
-from core.errors import Limited
+from core.kernel.errors import Limited
 
 T = TypeVar("T")
 

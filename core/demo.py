@@ -7,43 +7,36 @@ No mail goes out: the addresses are of a domain that nobody can have (RFC 2606 s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
-from core import (
-    access,
-    accounts,
-    api_keys,
-    events,
-    governance,
-    members,
-    mfa,
-    organizations,
-    plans,
-    saml,
-    scim_tokens,
-    services,
-    sessions,
-    subscriptions,
-    uris,
-)
-from core import webhooks as hooks
-from core.access import SYSTEM, OrganizationContext, OrganizationStatus, Permission, Person, Role, ServiceKey
-from core.errors import Invalid, Refusal
-from core.mfa import MfaEvent
-from core.organizations import Membership
-from core.saml import Configuration, NameIdFormat
-from core.services import ServiceType, Settings
-from core.values import Batches, Email, Slug, digest, new_id, new_secret
+from core.accounts import accounts, mfa
+from core.accounts.mfa_rules import MfaEvent
+from core.applications import api_keys, plans, services, services_rules
+from core.applications.services_rules import ServiceType, Settings
+from core.authentication import sessions
+from core.billing import subscriptions
+from core.eventing import webhooks as hooks
+from core.federation.saml import configuration as saml
+from core.federation.saml import configuration_rules as saml_rules
+from core.federation.saml.configuration_rules import Configuration, NameIdFormat
+from core.kernel import events, principals, uris
+from core.kernel.errors import Invalid, Refusal
+from core.kernel.principals import SYSTEM, OrganizationContext, OrganizationStatus, Permission, Person, Role, ServiceKey
+from core.kernel.values import Batches, Email, Slug, digest, new_id, new_secret
+from core.provisioning import tokens as scim_tokens
+from core.tenancy import governance, members, organizations
+from core.tenancy.organizations_rules import Membership
 
 if TYPE_CHECKING:
-    from core.access import Caller, Member
-    from core.organizations import Organization
-    from core.services import Plan, Service
-    from core.webhooks import Webhook
+    from collections.abc import Mapping, Sequence
+    from uuid import UUID
+
+    from core.applications.services_rules import Plan, Service
+    from core.eventing.webhooks_rules import Webhook
+    from core.kernel.principals import Caller, Member
+    from core.tenancy.organizations_rules import Organization
     from ports import Ports
     from ports.storage import Counting, Reading, Storage, Transaction
 
@@ -128,7 +121,7 @@ async def seed(ports: Ports, redirect_uris: Sequence[str] = ()) -> Demo:
 
     Raises DemoRefused, RedirectUriInvalid, RedirectUriTwice; nothing has changed then.
     """
-    services.check_redirect_uris(ServiceType.MOBILE, redirect_uris)
+    services_rules.check_redirect_uris(ServiceType.MOBILE, redirect_uris)
     passwords = {email: new_secret()[:16] for email in _everybody()}
     hashes = {email: await ports.passwords.hash(password) for email, password in passwords.items()}  # before anybody has to wait for us
     async with ports.storage.transaction(by=SYSTEM) as tx:
@@ -270,7 +263,7 @@ async def _furnished(seeding: _Seeding, steward: Credentials, slug: Slug, there:
     owner = await _person(seeding, _owner(slug))
     organization = await _active(seeding, steward, owner, slug, there)
     context = OrganizationContext(organization.id, organization.slug, organization.status, Role.OWNER)
-    me = access.member(_as_person(owner), context)
+    me = principals.member(_as_person(owner), context)
     admin, member = [await _member(seeding, me, role) for role in (Role.ADMIN, Role.MEMBER)]
     web = await _application(seeding, me, WEB, "Web Shop", ServiceType.WEB)
     mobile = await _application(seeding, me, MOBILE, "Mobile Shop", ServiceType.MOBILE)
@@ -340,7 +333,7 @@ async def _identity_provider(seeding: _Seeding, me: Member, service: Service) ->
     if there is None or not there.enabled:
         await saml.configure(seeding.ports, me, service.slug, there := SAML)
     if await tx.saml.certificate(service.org_id, service.id) is None:  # core.saml would look for the service outside the transaction
-        certificate = await seeding.ports.certificates.new(me.acts_in.slug, service.slug, now, saml.CERTIFICATE_YEARS)
+        certificate = await seeding.ports.certificates.new(me.acts_in.slug, service.slug, now, saml_rules.CERTIFICATE_YEARS)
         await tx.saml.add_certificate(service.org_id, service.id, certificate)
         tx.record(events.saml_certificate_created(service, certificate))
     return there

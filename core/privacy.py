@@ -3,140 +3,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, TypeVar
-from uuid import UUID
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
-from core import blanking, events, platform
-from core.access import NotForApplications, Role
-from core.accounts import EmailTaken
-from core.errors import Forbidden, Limited, SessionEnded, refuse
-from core.invitations import InvitationStatus
-from core.platform import PersonNotFound
-from core.values import Batches, Email
+from core.accounts import platform
+from core.accounts.accounts_rules import EmailTaken
+from core.accounts.platform_rules import PersonNotFound
+from core.kernel import events
+from core.kernel.errors import Limited, SessionEnded, refuse
+from core.kernel.principals import NotForApplications
+from core.kernel.values import Batches
+from core.maintenance import log_redaction, log_redaction_rules
+from core.tenancy.invitations_rules import InvitationStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from uuid import UUID
 
-    from core.access import Person
-    from core.accounts import Account
-    from core.providers import Provider
+    from core.accounts.accounts_rules import Account
+    from core.kernel.principals import Person
     from ports import Ports
     from ports.storage.privacy import PrivacyRead
-
-T = TypeVar("T")
-
-BATCH = 500  # of an export, at once
-# What logs say afterwards of where the person came from, and with what.
-NO_ADDRESS: Final = "0.0.0.0"  # noqa: S104  (nothing listens there)
-NO_AGENT: Final = "anonymized"
-ANONYMIZED: Final = "user_anonymized"  # what the log of privacy says of an anonymization (decisions, point 143)
-# How often an anonymization begins again because somebody else was faster: at the placeholder, or by making the person a member.
-LOST_RACES = 100
-
-
-class ExportNotAllowed(Forbidden):
-    """You can export what is kept about yourself, and about people who take part in an organization that you own."""
-
-
-class AnonymizationNotAllowed(Forbidden):
-    """You can anonymize people who belong to organizations, take part in each of them, and you own them all."""
-
-
-class PlatformOwnerStays(Forbidden):
-    """Platform owners cannot be anonymized. Demote this one first."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeptMembership:
-    """A membership, in an export. Times are UTC here and below."""
-
-    id: UUID
-    org_id: UUID
-    org_slug: str
-    role: Role
-    joined_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class KeptLogin:
-    """A login or a failed attempt at one. `risk_score` is in hundredths, 0 to 100 (decisions, point 84)."""
-
-    id: UUID
-    at: datetime
-    address: str | None
-    agent: str | None
-    provider: str
-    success: bool
-    risk_score: int
-    risk_factors: tuple[str, ...]
-    city: str | None
-    country: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class KeptIdentity:
-    """A linked account at an external provider, without what the provider gave with it."""
-
-    id: UUID
-    provider: Provider
-    provider_user_id: str
-    linked_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class KeptMfaEvent:
-    """What happened with the second factor."""
-
-    id: UUID
-    event_type: str
-    at: datetime
-    success: bool
-
-
-@dataclass(frozen=True, slots=True)
-class KeptPasskey:
-    """A passkey, without its key."""
-
-    id: UUID
-    name: str
-    aaguid: UUID
-    backup_eligible: bool
-    created_at: datetime
-    last_used_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class Export:
-    """What is kept about a person (identity.md section 2.8). The lists are read little by little: of `login_events` the newest, as many as
-    the policy says, of `login_events_count`; they and `mfa_events` are newest first, the others oldest first."""
-
-    user_id: UUID
-    email: Email
-    created_at: datetime
-    memberships: Batches[KeptMembership]
-    login_events_count: int
-    login_events: Batches[KeptLogin]
-    oauth_identities: Batches[KeptIdentity]
-    mfa_events: Batches[KeptMfaEvent]
-    passkeys: Batches[KeptPasskey]
-
-
-@dataclass(frozen=True, slots=True)
-class Belonging:
-    """Somebody's membership, as it counts for who may anonymize them: in which organization, confirmed or not, and whether the one who asks
-    owns that organization."""
-
-    org_id: UUID
-    confirmed: bool
-    owned: bool
-
-    @property
-    def gives_a_say(self) -> bool:
-        """Whether it lets the one who asks decide about the person (security.md R-5)."""
-        return self.confirmed and self.owned
+from core.privacy_rules import (
+    BATCH,
+    LOST_RACES,
+    NO_ADDRESS,
+    NO_AGENT,
+    AnonymizationNotAllowed,
+    Belonging,
+    Export,
+    ExportNotAllowed,
+    PlatformOwnerStays,
+    T,
+    placeholder_at,
+)
 
 
 async def export(ports: Ports, caller: Person, user_id: UUID) -> Export:
@@ -206,7 +107,7 @@ async def forget(ports: Ports, caller: Person, user_id: UUID) -> None:
             continue
     else:
         raise Limited(1)
-    await blanking.finish(ports, user_id)
+    await log_redaction.finish(ports, user_id)
 
 
 async def _forget(ports: Ports, caller: Person, user_id: UUID, attempt: int) -> bool:
@@ -236,7 +137,7 @@ async def _forget(ports: Ports, caller: Person, user_id: UUID, attempt: int) -> 
         await tx.privacy.replace_address(account.id, placeholder, now)
         await tx.privacy.remove_ways_in(account.id)
         await tx.sessions.remove(account.id)
-        await tx.privacy.blank_newest(account.id, blanking.FIRST)
+        await tx.privacy.blank_newest(account.id, log_redaction_rules.FIRST)
         await tx.privacy.blank_impersonations(account.id, now)
         await tx.privacy.blank_arrivals(account.id, account.email)
         await tx.privacy.remove_mails(account.id, account.email)
@@ -265,11 +166,3 @@ def _judge(account: Account | None, belongings: Sequence[Belonging], *, by_platf
     if account.is_platform_owner:
         raise PlatformOwnerStays
     return account
-
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def placeholder_at(time: datetime) -> Email:
-    """The address of an account that became unknown at this time (decisions, point 148). Mail goes nowhere from there."""
-    return Email(f"anonymized-{(time - _EPOCH) // timedelta(microseconds=1)}@deleted.local")

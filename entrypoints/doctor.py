@@ -14,15 +14,15 @@ import trio
 from adapters.clock import SystemClock
 from adapters.crypto import verifications_per_second
 from adapters.dns import Resolver, why
-from adapters.payments import HttpPayments, KeyRefused
-from adapters.postgres.embedded import EmbeddedError
-from adapters.postgres.migrate import MigrationRefused, pending
-from adapters.postgres.pool import Pool
-from adapters.postgres.storage import Postgres
+from adapters.http.payments import HttpPayments, KeyRefused
+from adapters.postgres.engine.embedded import EmbeddedError
+from adapters.postgres.engine.migrate import MigrationRefused, pending
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
 from adapters.saml.libraries import XmlLibrariesDisagree, check_libraries
-from core.domains import DnsFailed
-from core.errors import PaymentsFailed, StorageDown
-from core.uris import is_web
+from core.kernel.errors import PaymentsFailed, StorageDown
+from core.kernel.uris import is_web
+from core.tenancy.domains_rules import DnsFailed
 from entrypoints.bind import show_server
 from entrypoints.main import base_url, running_database
 from entrypoints.settings import Settings, SettingsInvalid

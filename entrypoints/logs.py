@@ -10,7 +10,6 @@ import os
 import re
 import select
 import time
-from collections.abc import Callable
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quoted
 from typing import TYPE_CHECKING, Any, Final, get_args
@@ -21,7 +20,9 @@ from structlog.typing import EventDict, WrappedLogger
 from entrypoints.settings import LogFormat, LogLevel
 
 if TYPE_CHECKING:
-    from entrypoints.http.outer import Exchange
+    from collections.abc import Callable
+
+    from entrypoints.http.edge.middleware import Exchange
 
 STANDARD_OUTPUT: Final = 1
 # Of the lines that several processes write to one pipe, only those up to this length are sure to stay whole (POSIX, write).

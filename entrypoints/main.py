@@ -15,18 +15,22 @@ from typing import Final, TypeVar
 import structlog
 import trio
 
-from adapters.postgres import embedded
-from adapters.postgres.migrate import MigrationRefused, migrate
+from adapters.postgres.engine import embedded
+from adapters.postgres.engine.migrate import MigrationRefused, migrate
 from adapters.prometheus import mark_dead, shared_directory
 from adapters.saml.libraries import XmlLibrariesDisagree
-from core import demo, governance, housekeeping, platform, signing_keys
+from core import demo
+from core.accounts import platform
+from core.accounts.platform_rules import PlatformOwnerExists
+from core.authentication import signing_keys
 from core.demo import Demo
-from core.errors import Refusal, StorageDown
-from core.platform import PlatformOwnerExists
-from core.values import Email
+from core.kernel.errors import Refusal, StorageDown
+from core.kernel.values import Email
+from core.maintenance import housekeeping
+from core.tenancy import governance
 from entrypoints import logs
 from entrypoints.bind import parse_bind
-from entrypoints.server import BindError, listen, serve_http
+from entrypoints.http.edge.server import BindError, listen, serve_http
 from entrypoints.settings import Settings, SettingsInvalid
 from entrypoints.wiring import Wired, application, check, encryption_keys, mail_folder, openings, start_actors, wire
 from entrypoints.workers import let_interrupts_in, parent_gone, run_workers

@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from core.deliveries import ATTEMPTS
-from core.errors import Refusal
-from core.organizations import Tier
-from core.policy import Policy
-from core.providers import Provider, ProviderClient
-from core.values import Email, is_plain, new_id
+from core.authentication.providers import Provider, ProviderClient
+from core.eventing.deliveries_rules import ATTEMPTS
+from core.kernel.errors import Refusal
+from core.kernel.policy import Policy
+from core.kernel.values import Email, is_plain, new_id
+from core.tenancy.organizations_rules import Tier
 from entrypoints.bind import parse_bind, parse_server
 
 TEN_YEARS = 10 * 365 * 86400  # seconds

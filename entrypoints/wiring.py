@@ -22,28 +22,30 @@ from actors.siem_forwarder import siem_forwarder
 from actors.supervisor import supervise
 from actors.sweeper import sweeper
 from actors.webhook_dispatcher import webhook_dispatcher
-from adapters.agents import UserAgents
 from adapters.clock import SystemClock
 from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TimedCodes, X509Certificates, generate_key, parse_keys
-from adapters.egress import Guard, Opening, impatient, parse_openings
-from adapters.letters import Letters
-from adapters.payments import HttpPayments, PaymentSettings
-from adapters.places import Nowhere, PlacesFile, PlacesUnreadable
-from adapters.postgres.driver import parse_address
-from adapters.postgres.listen import listen
-from adapters.postgres.pool import Pool
-from adapters.postgres.storage import Postgres
+from adapters.email.message import Letters
+from adapters.email.smtp import Dispatch, FolderTransport, OwnServers, SmtpTransport, parse_sender
+from adapters.geoip import Nowhere, PlacesFile, PlacesUnreadable
+from adapters.http.guard import Guard, Opening, impatient, parse_openings
+from adapters.http.payments import HttpPayments, PaymentSettings
+from adapters.http.providers import HttpProviders, ProviderSettings
+from adapters.postgres.engine.driver import parse_address
+from adapters.postgres.engine.listen import listen
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
 from adapters.prometheus import CONTENT_TYPE, PrometheusMetrics
-from adapters.providers import HttpProviders, ProviderSettings
 from adapters.saml.documents import XmlDocuments
-from adapters.smtp import Dispatch, FolderTransport, OwnServers, SmtpTransport, parse_sender
-from core import housekeeping, invitations, subscriptions
-from core.outbound import Reply
-from core.providers import Provider
-from core.values import new_id
+from adapters.user_agents import UserAgents
+from core.authentication.providers import Provider
+from core.billing import subscriptions
+from core.kernel.outbound import Reply
+from core.kernel.values import new_id
+from core.maintenance import housekeeping
+from core.tenancy import invitations
 from entrypoints import logs
 from entrypoints.http.app import Application, Edge, create_app
-from entrypoints.http.outer import Exchange
+from entrypoints.http.edge.middleware import Exchange
 from entrypoints.settings import Settings, SettingsInvalid
 from ports import Ports
 from ports.outside import HttpSender, TxtRecords
@@ -206,7 +208,7 @@ class _Sender:
         return await self._sender.post(url, body, headers, within)
 
     def _load(self) -> HttpSender:
-        from adapters.http_sender import GuardedSender
+        from adapters.http.sender import GuardedSender
 
         return GuardedSender(self._guard)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from core.policy import Policy
+from core.kernel.policy import Policy
 from ports.crypto import Certificates, OneTimeCodes, Passwords, Tokens
 from ports.observe import Clock, Metrics
 from ports.outside import Agents, HttpSender, IdentityProviders, Letters, MailTransport, Payments, Places, TxtRecords

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from core.access import Claims, PreAuthClaims
-from core.saml import Certificate
-from core.signing_keys import SigningKey
-from core.values import Email
+from core.authentication.signing_keys_rules import SigningKey
+from core.federation.saml.configuration_rules import Certificate
+from core.kernel.principals import Claims, PreAuthClaims
+from core.kernel.values import Email
 
 
 class Passwords(Protocol):

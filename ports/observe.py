@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Protocol
 
-from core.login_failures import LoginFailure
+from core.authentication.login_failures import LoginFailure
 
 
 class Clock(Protocol):

@@ -6,14 +6,14 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.checkout import Checkout
-from core.devices import ParsedAgent, Place
-from core.mails import Mail
-from core.outbound import Reply
-from core.payments import Begun, Seen
-from core.providers import AuthenticationRequest, FederatedIdentity, Provider, ProviderClient, ProviderTokens
-from core.smtp import MailServer, Trial
-from core.values import Email
+from core.accounts.devices_rules import ParsedAgent, Place
+from core.accounts.email_queue_rules import Mail
+from core.authentication.providers import AuthenticationRequest, FederatedIdentity, Provider, ProviderClient, ProviderTokens
+from core.billing.checkout_rules import Checkout
+from core.billing.payments import Begun, Seen
+from core.kernel.outbound import Reply
+from core.kernel.values import Email
+from core.tenancy.mail_server_rules import MailServer, Trial
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from typing import Protocol
 
-from core.saml import IdentityProvider
-from core.saml_messages import Message, NameId, Response, Status
+from core.federation.saml.configuration_rules import IdentityProvider
+from core.federation.saml.messages_rules import Message, NameId, Response, Status
 
 
 class SamlDocuments(Protocol):

@@ -10,17 +10,19 @@ import psycopg
 import pytest
 from quart_trio import QuartTrio
 
-from adapters.postgres.pool import Pool
-from adapters.providers import HttpProviders
+from adapters.http.providers import HttpProviders
+from adapters.postgres.engine.pool import Pool
 from entrypoints.http.app import Application, Edge, equip, routed
 from ports import Ports
 from ports.outside import IdentityProviders
-from tests import database
-from tests.builders import FREE, PROFESSIONAL, Api, make_edge, make_ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics, FakePlaces, FakeTxtRecords
+from tests.support import database
+from tests.support.builders import FREE, PROFESSIONAL, Api, make_edge, make_ports
 
 if TYPE_CHECKING:
     from quart_trio.testing import TrioClient
+
+pytest_plugins = ["tests.support.http_fixtures"]
 
 _server: database.Server | None = None
 

@@ -7,8 +7,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from core.saml import Certificate
-from core.values import new_id
+from core.federation.saml.configuration_rules import Certificate
+from core.kernel.values import new_id
 
 _KEY_SIZE = 2048
 

@@ -6,7 +6,7 @@ from urllib.parse import quote, urlencode
 
 import pyotp
 
-from core.values import Email
+from core.kernel.values import Email
 
 _CHARACTERS = 32  # of base32, five bits each: 160 bits, as long as SHA-1 (RFC 4226 section 4, R6)
 

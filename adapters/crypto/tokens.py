@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
-from core.access import Claims, PreAuthClaims
-from core.errors import PreAuthExpired, TokenExpired, TokenInvalid, WrongToken
-from core.signing_keys import SigningKey, UnknownKey
-from core.values import Email
+from core.authentication.signing_keys_rules import SigningKey, UnknownKey
+from core.kernel.errors import PreAuthExpired, TokenExpired, TokenInvalid, WrongToken
+from core.kernel.principals import Claims, PreAuthClaims
+from core.kernel.values import Email
 
 ALGORITHM = "RS256"
 ACCESS_TOKEN = "at+jwt"  # noqa: S105  # RFC 9068 section 2.1; what other tokens we sign get another type (RFC 8725 section 3.11)

@@ -5,16 +5,26 @@ from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.invitations import COLUMNS as INVITATION_COLUMNS
-from adapters.postgres.invitations import to_invitation
-from adapters.postgres.statements import Repository, Row
-from core.access import Person, Role
-from core.accounts import EmailTaken
-from core.blanking import Log
-from core.invitations import Invitation
-from core.privacy import ANONYMIZED, NO_ADDRESS, NO_AGENT, Belonging, KeptIdentity, KeptLogin, KeptMembership, KeptMfaEvent, KeptPasskey
-from core.providers import Provider
-from core.values import Email, new_id
+from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.tenancy.invitations import COLUMNS as INVITATION_COLUMNS
+from adapters.postgres.tenancy.invitations import to_invitation
+from core.accounts.accounts_rules import EmailTaken
+from core.authentication.providers import Provider
+from core.kernel.principals import Person, Role
+from core.kernel.values import Email, new_id
+from core.maintenance.log_redaction_rules import Log
+from core.privacy_rules import (
+    ANONYMIZED,
+    NO_ADDRESS,
+    NO_AGENT,
+    Belonging,
+    KeptIdentity,
+    KeptLogin,
+    KeptMembership,
+    KeptMfaEvent,
+    KeptPasskey,
+)
+from core.tenancy.invitations_rules import Invitation
 
 # All that opens an account, or was given for it, besides the password and the sessions.
 WAYS_IN: Final[tuple[LiteralString, ...]] = (

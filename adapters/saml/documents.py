@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from adapters.threads import LowPriorityThreads
-from core.saml import IdentityProvider
-from core.saml_messages import Message, NameId, Response, Status
+from core.federation.saml.configuration_rules import IdentityProvider
+from core.federation.saml.messages_rules import Message, NameId, Response, Status
 from ports.observe import Clock
 
 T = TypeVar("T")

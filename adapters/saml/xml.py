@@ -14,8 +14,8 @@ from urllib.parse import quote, urlencode, urlsplit
 import xmlsec
 from lxml import etree
 
-from core.saml import IdentityProvider, NameIdFormat, address
-from core.saml_messages import (
+from core.federation.saml.configuration_rules import IdentityProvider, NameIdFormat, address
+from core.federation.saml.messages_rules import (
     HTTP_POST,
     Assertion,
     AuthnRequest,

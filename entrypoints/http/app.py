@@ -15,61 +15,34 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.exceptions import NotFound as NoSuchRoute
 from werkzeug.routing import MapAdapter
 
-from core.values import is_plain
-from entrypoints.http import (
-    account,
-    accounts,
-    analytics,
-    api_keys,
-    audit,
-    billing,
-    branding,
-    checkout,
-    device_flow,
-    devices,
-    domains,
-    end_users,
-    governance,
-    home_realm,
-    identities,
-    impersonation,
-    invitations,
-    members,
-    mfa,
-    oauth,
-    oauth_credentials,
-    operations,
-    organizations,
-    plans,
-    platform_users,
-    privacy,
-    saml,
-    saml_logout,
-    saml_sign_on,
-    scim_discovery,
-    scim_groups,
-    scim_tokens,
-    scim_users,
-    service_info,
-    service_users,
-    services,
-    sessions,
-    siem,
-    sign_in,
-    smtp,
-    social,
-    subscriptions,
-    webhooks,
-)
-from entrypoints.http.access import check_every_route
-from entrypoints.http.bodies import StrictRequest, body_limit
-from entrypoints.http.connection import WholeBodyConnection
-from entrypoints.http.context import Served, exchange, serve
-from entrypoints.http.error_body import SCIM_JSON, oauth_error_body, oauth_error_of, scim_error_body, speaks_scim
-from entrypoints.http.errors import error_page, handle_errors, prefers_page
-from entrypoints.http.limits import RateLimits
-from entrypoints.http.openapi import changes_state, describe_interface, interface_description, is_oauth
-from entrypoints.http.outer import Exchange, Headers, Outer, Refused, json_error
+from core.kernel.values import is_plain
+from entrypoints.http.api import operations, privacy
+from entrypoints.http.api.accounts import accounts, devices, mfa, platform_users
+from entrypoints.http.api.applications import analytics, api_keys, end_users, plans, service_info, service_users, services
+from entrypoints.http.api.authentication import identities, impersonation, oauth_credentials, sessions
+from entrypoints.http.api.billing import checkout, provider_events, subscriptions
+from entrypoints.http.api.eventing import audit, siem, webhooks
+from entrypoints.http.api.federation.oauth import authorization as oauth
+from entrypoints.http.api.federation.oauth import device_flow
+from entrypoints.http.api.federation.saml import configuration as saml
+from entrypoints.http.api.federation.saml import logout as saml_logout
+from entrypoints.http.api.federation.saml import sign_on as saml_sign_on
+from entrypoints.http.api.federation.upstream import social
+from entrypoints.http.api.provisioning import discovery as scim_discovery
+from entrypoints.http.api.provisioning import groups as scim_groups
+from entrypoints.http.api.provisioning import tokens as scim_tokens
+from entrypoints.http.api.provisioning import users as scim_users
+from entrypoints.http.api.tenancy import branding, domains, governance, home_realm, invitations, mail_server, members, organizations
+from entrypoints.http.edge.access import check_every_route
+from entrypoints.http.edge.bodies import StrictRequest, body_limit
+from entrypoints.http.edge.connection import WholeBodyConnection
+from entrypoints.http.edge.context import Served, exchange, serve
+from entrypoints.http.edge.error_body import SCIM_JSON, oauth_error_body, oauth_error_of, scim_error_body, speaks_scim
+from entrypoints.http.edge.errors import error_page, handle_errors, prefers_page
+from entrypoints.http.edge.limits import RateLimits
+from entrypoints.http.edge.middleware import Exchange, Headers, Outer, Refused, json_error
+from entrypoints.http.edge.openapi import changes_state, describe_interface, interface_description, is_oauth
+from entrypoints.http.pages import account, sign_in
 from ports import Ports
 
 
@@ -188,11 +161,11 @@ def routed() -> Application:
     for area in (
         accounts, sessions, device_flow, mfa, devices, identities, privacy,
         organizations, members, invitations, services, plans, checkout, api_keys, end_users, analytics, audit,
-        webhooks, smtp, branding, domains, oauth_credentials, saml, home_realm, siem,
+        webhooks, mail_server, branding, domains, oauth_credentials, saml, home_realm, siem,
         service_users, subscriptions, service_info,
         scim_tokens, scim_users, scim_groups, scim_discovery,
         oauth, social,
-        governance, platform_users, impersonation, sign_in, account, saml_sign_on, saml_logout, billing, operations,
+        governance, platform_users, impersonation, sign_in, account, saml_sign_on, saml_logout, provider_events, operations,
     ):  # fmt: skip
         app.register_blueprint(area.routes)
     app.before_request(_look_at_address)

@@ -8,8 +8,8 @@ from typing import Final
 
 import psycopg
 
-from core.scim_tokens import new_token
-from core.values import digest
+from core.kernel.values import digest
+from core.provisioning.tokens_rules import new_token
 from ops.bench.filling import FREE_TIER, Say
 from ops.bench.service import Service, tidy
 

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import psycopg
 
-from adapters.postgres.logins import SHARDS
-from core.access import Permission
-from core.api_keys import new_key
-from core.housekeeping import LOGIN_TOTALS_APART
-from core.values import digest
+from adapters.postgres.authentication.logins import SHARDS
+from core.applications.api_keys_rules import new_key
+from core.kernel.principals import Permission
+from core.kernel.values import digest
+from core.maintenance.housekeeping_rules import LOGIN_TOTALS_APART
 from ops.bench.filling import FREE_TIER, Say, copy, new_uuid, without_indexes
 from ops.bench.service import Service, add_accounts, tidy
 

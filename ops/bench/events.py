@@ -9,9 +9,9 @@ from urllib.request import urlopen
 
 import psycopg
 
-from adapters.postgres.webhooks import place
-from core.values import rfc3339
-from core.webhooks import new_signing_secret
+from adapters.postgres.eventing.webhooks import place
+from core.eventing.webhooks_rules import new_signing_secret
+from core.kernel.values import rfc3339
 from entrypoints.settings import Settings
 from entrypoints.wiring import vault_of
 from ops.bench.filling import FREE_TIER, copy

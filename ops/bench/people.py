@@ -11,9 +11,10 @@ import psycopg
 import pyotp
 
 from adapters.crypto import AesVault, JwtTokens, parse_keys
-from adapters.postgres import mfa, signing_keys
-from core.access import PreAuthClaims
-from core.signing_keys import SigningKey
+from adapters.postgres.accounts import mfa
+from adapters.postgres.authentication import signing_keys
+from core.authentication.signing_keys_rules import SigningKey
+from core.kernel.principals import PreAuthClaims
 from ops.bench.filling import copy, new_uuid
 from ops.bench.service import Service, tidy
 from ops.bench.wrk import Request

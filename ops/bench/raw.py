@@ -47,7 +47,7 @@ async def on_our_server() -> None:
     """The server that the service itself uses."""
     import trio
 
-    from entrypoints.server import listen, serve_http
+    from entrypoints.http.edge.server import listen, serve_http
 
     listening = listen("127.0.0.1:0")
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"

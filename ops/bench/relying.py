@@ -6,7 +6,7 @@ from typing import Final
 
 import psycopg
 
-from core.values import digest, new_secret
+from core.kernel.values import digest, new_secret
 from ops.bench.filling import FREE_TIER, copy
 from ops.bench.service import Service, tidy
 from ops.bench.wrk import Request

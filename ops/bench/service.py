@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 import argon2
 import psycopg
 
-from adapters.postgres import embedded
-from core.values import digest, new_secret
+from adapters.postgres.engine import embedded
+from core.kernel.values import digest, new_secret
 from ops.bench.processes import Child, Unfit, cpu_seconds, has_loaded, name_of, settle, tree
 
 ROOT: Final = Path(__file__).parents[2]

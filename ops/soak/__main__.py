@@ -21,8 +21,8 @@ import trio
 
 from adapters.crypto import generate_key
 from ops.soak.receivers import Manner, Receiver, Receivers
-from tests.database import reachable_directory
-from tests.e2e.process import DatabaseServer, Service
+from tests.proof.e2e.process import DatabaseServer, Service
+from tests.support.database import reachable_directory
 
 ORGANIZATIONS: Final = 20
 OWNER: Final = ("owner@soak.example", "a password for the soak")

@@ -9,54 +9,92 @@ may raise core.errors.StorageDown. Lock order everywhere: organization, membersh
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from core.access import Caller, Person
-from core.events import Event
-from ports.storage.accounts import Accounts, AccountsRead
-from ports.storage.analytics import AnalyticsRead
-from ports.storage.api_keys import ApiKeys, ApiKeysRead, KeyUse
-from ports.storage.audit import Audit, AuditRead
-from ports.storage.billing import Billing, Cancellations
-from ports.storage.branding import Branding, BrandingRead
-from ports.storage.deliveries import Deliveries, DeliveriesRead
-from ports.storage.device_flow import DeviceCodes, DeviceCodesRead, Polls
-from ports.storage.devices import Devices, DevicesRead
-from ports.storage.domains import Domains, DomainsRead
-from ports.storage.end_users import EndUsers, EndUsersRead
-from ports.storage.guesses import Guesses, RightAnswers
-from ports.storage.home_realm import HomeRealm, HomeRealmRead
-from ports.storage.housekeeping import Housekeeping, Leases
-from ports.storage.identities import Identities, IdentitiesRead
-from ports.storage.invitations import Invitations, InvitationsRead
-from ports.storage.limits import Rates
-from ports.storage.logins import FailedLogins, Logins
-from ports.storage.mails import Mails
-from ports.storage.members import Confirmations, Members, MembersRead
-from ports.storage.mfa import Mfa, MfaLog, MfaRead
-from ports.storage.oauth import AuthorizationCodes, AuthorizationCodesRead
-from ports.storage.oauth_credentials import OAuthCredentials, OAuthCredentialsRead
-from ports.storage.one_time_tokens import OneTimeTokens, OneTimeTokensRead
-from ports.storage.organizations import Organizations, OrganizationsRead
-from ports.storage.plans import Plans, PlansRead
-from ports.storage.platform import PlatformRead
-from ports.storage.platform_users import PlatformUsersRead
-from ports.storage.pre_auths import PreAuths, Tries
+from core.kernel.events import Event
+from core.kernel.principals import Caller, Person
+from ports.storage.accounts import (
+    Accounts,
+    AccountsRead,
+    Devices,
+    DevicesRead,
+    Guesses,
+    Mails,
+    Mfa,
+    MfaLog,
+    MfaRead,
+    OneTimeTokens,
+    OneTimeTokensRead,
+    PlatformRead,
+    PlatformUsersRead,
+    RightAnswers,
+)
+from ports.storage.applications import (
+    AnalyticsRead,
+    ApiKeys,
+    ApiKeysRead,
+    EndUsers,
+    EndUsersRead,
+    KeyUse,
+    Plans,
+    PlansRead,
+    Services,
+    ServicesRead,
+    ServiceUsers,
+    ServiceUsersRead,
+)
+from ports.storage.authentication import (
+    FailedLogins,
+    Identities,
+    IdentitiesRead,
+    Logins,
+    OAuthCredentials,
+    OAuthCredentialsRead,
+    PreAuths,
+    Rotation,
+    Sessions,
+    SessionsRead,
+    SigningKeys,
+    SigningKeysRead,
+    Tries,
+)
+from ports.storage.billing import Billing, Cancellations, Subscriptions, SubscriptionsRead
+from ports.storage.eventing import Audit, AuditRead, Deliveries, DeliveriesRead, Siem, SiemRead, Webhooks, WebhooksRead
+from ports.storage.federation import (
+    AuthorizationCodes,
+    AuthorizationCodesRead,
+    DeviceCodes,
+    DeviceCodesRead,
+    Polls,
+    ProviderStates,
+    Returns,
+    Saml,
+    SamlLogouts,
+    SamlRead,
+    SamlSignOns,
+    SamlSignOnsRead,
+)
+from ports.storage.kernel import Rates
+from ports.storage.maintenance import Housekeeping, Leases, Sealed
 from ports.storage.privacy import Privacy, PrivacyRead
-from ports.storage.saml import Saml, SamlRead
-from ports.storage.saml_logout import SamlLogouts
-from ports.storage.saml_sign_on import SamlSignOns, SamlSignOnsRead
-from ports.storage.scim_tokens import ScimTokens, ScimTokensRead
-from ports.storage.scim_users import ScimUsers, ScimUsersRead
-from ports.storage.sealed import Sealed
-from ports.storage.service_users import ServiceUsers, ServiceUsersRead
-from ports.storage.services import Services, ServicesRead
-from ports.storage.sessions import Rotation, Sessions, SessionsRead
-from ports.storage.siem import Siem, SiemRead
-from ports.storage.signing_keys import SigningKeys, SigningKeysRead
-from ports.storage.smtp import Smtp, SmtpRead
-from ports.storage.social import ProviderStates, Returns
-from ports.storage.subscriptions import Subscriptions, SubscriptionsRead
-from ports.storage.tiers import Tiers, TiersRead
-from ports.storage.webhooks import Webhooks, WebhooksRead
+from ports.storage.provisioning import ScimTokens, ScimTokensRead, ScimUsers, ScimUsersRead
+from ports.storage.tenancy import (
+    Branding,
+    BrandingRead,
+    Confirmations,
+    Domains,
+    DomainsRead,
+    HomeRealm,
+    HomeRealmRead,
+    Invitations,
+    InvitationsRead,
+    Members,
+    MembersRead,
+    Organizations,
+    OrganizationsRead,
+    Smtp,
+    SmtpRead,
+    Tiers,
+    TiersRead,
+)
 
 
 class Reading(Protocol):

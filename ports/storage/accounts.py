@@ -1,14 +1,25 @@
-"""What is asked of storage about accounts."""
+"""Storage of the area accounts."""
 
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.accounts import Account
-from core.one_time_tokens import Purpose
-from core.origins import Ties
-from core.values import Email
-from ports.storage.soon import Soon
+from core.accounts.accounts_rules import Account
+from core.accounts.attempt_limits_rules import Allowance, Secret
+from core.accounts.devices_rules import Device, Look, Recognised, Seen
+from core.accounts.email_queue_rules import NOTHING_HELD_BACK, HeldBack, Mail, MailKind, Outcome
+from core.accounts.mfa_rules import Enrolment, MfaEvent, Redeemed, Status
+from core.accounts.one_time_tokens import Purpose
+from core.accounts.platform_rules import Figures
+from core.accounts.platform_users_rules import Alert, FoundPerson, MfaFigures, MfaStanding
+from core.authentication.login_rules import Guess
+from core.kernel.principals import Caller
+from core.kernel.values import Email
+from core.tenancy.account_control import Ties
+from ports.storage.kernel import Soon
+
+# accounts: What is asked of storage about accounts.
 
 
 class AccountsRead(Protocol):
@@ -102,4 +113,261 @@ class Accounts(AccountsRead, Protocol):
 
     async def remove(self, user_id: UUID) -> None:
         """Remove a locked account, with its one-time tokens, identities, sessions and logins; what is counted is removed before."""
+        ...
+
+
+# mfa: What is asked of storage about second factors.
+
+
+class MfaRead(Protocol):
+    """Second factors, looked at. The secrets are sealed."""
+
+    async def status(self, user_id: UUID) -> Status | None:
+        """None if there is no such account."""
+        ...
+
+    async def enrolment(self, user_id: UUID) -> Enrolment | None:
+        """What was set up, confirmed or not, expired or not. Raises SealBroken."""
+        ...
+
+    async def has_code(self, user_id: UUID, code_hash: bytes) -> bool:
+        """Whether there is an unused backup code with this hash."""
+        ...
+
+
+class MfaLog(Protocol):
+    """The log of the second factor, apart from those of organizations (organizations.md section 6.3)."""
+
+    async def log(self, user_id: UUID, events: Sequence[MfaEvent], caller: Caller, now: datetime, *, reason: str | None = None) -> None:
+        """Write these, of one and the same doing, in this order: all of them successful unless there is a failure among them."""
+        ...
+
+
+class Mfa(MfaRead, MfaLog, Protocol):
+    """Second factors, changed. The account is locked before any of these."""
+
+    async def begin(self, user_id: UUID, secret: str, now: datetime) -> None:
+        """Have this secret wait for being confirmed, in place of whatever there was."""
+        ...
+
+    async def take_step(self, user_id: UUID, setup_at: datetime, step: int) -> bool:
+        """Take the code of this step, of the secret that was set up then; whether no code of this or a later step was taken before."""
+        ...
+
+    async def replace_codes(self, user_id: UUID, salt: bytes, hashes: Sequence[bytes]) -> None:
+        """Have these backup codes and no others."""
+        ...
+
+    def accept_step(self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, now: datetime) -> Soon[Redeemed]:
+        """Before the next statement, lock an account and end a sign-in to it that waits, by `take_step`: the account, and whether the code
+        was there; nothing where the sign-in does not wait any more.
+
+        Exactly one caller has both, and whoever has not must roll back.
+        """
+        ...
+
+    def accept_code(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, now: datetime) -> Soon[Redeemed]:
+        """The same by using up the backup code with this hash."""
+        ...
+
+    async def remove(self, user_id: UUID) -> None:
+        """Forget secret and backup codes, if there are any. The log stays."""
+        ...
+
+
+# devices: What is asked of storage about devices.
+
+
+class DevicesRead(Protocol):
+    """From where people sign in, looked at. `org_id` is the organization of the service that it is about, None without one: its trust
+    period counts beside those of the organizations in which the person takes part (decisions, point 81)."""
+
+    async def of_person(
+        self, user_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime, after: Device | None, limit: int
+    ) -> list[Seen]:
+        """Those that are not revoked, as they are seen in this session, the one that was used last first, or those that follow `after`."""
+        ...
+
+    async def by_id(self, device_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime) -> Seen | None:
+        """This one, whosever it is, revoked or not."""
+        ...
+
+
+class Devices(DevicesRead, Protocol):
+    """The same, changed. The account is locked before any of these."""
+
+    async def recognise(self, user_id: UUID, look: Look, org_id: UUID | None, now: datetime) -> Recognised:
+        """The device, not revoked, that has this trust token; else this id of the client's; else, if the client keeps none, one without an
+        id that says the same of itself, of several the one that was used last. And what is known of earlier logins, as it concerns one
+        from this place."""
+        ...
+
+    async def of_client(self, user_id: UUID, client_hash: bytes) -> Device | None:
+        """The device, not revoked, whose client's id has this hash."""
+        ...
+
+    async def keep(self, device: Device) -> None:
+        """Add it, or write all but its owner, the id of its client and when it was first seen; a revoked one stays as it is."""
+        ...
+
+    async def rename(self, user_id: UUID, device_id: UUID, name: str, now: datetime) -> None: ...
+
+    async def revoke(self, user_id: UUID, device_id: UUID, now: datetime) -> None:
+        """Its trust ends as well."""
+        ...
+
+    async def distrust(self, user_id: UUID, now: datetime) -> None:
+        """All device trust of the person ends."""
+        ...
+
+
+# mails: What is asked of storage about the queue of mails.
+
+
+class Mails(Protocol):
+    """The queue of mails. Tokens in it are sealed."""
+
+    async def queue(self, mail: Mail) -> None:
+        """Also wakes the mailers of all processes, when the transaction commits."""
+        ...
+
+    async def queue_within(self, mail: Mail, per_day: int) -> None:
+        """The same for one that the directory of its organization causes: it is due as soon as there are no more than so many of those in
+        the 24 hours before. The organization is locked."""
+        ...
+
+    async def is_waiting(self, kind: MailKind, address: Email, org_id: UUID) -> bool:
+        """Whether one of this kind to this address, of this organization, has not gone out yet."""
+        ...
+
+    async def withdraw(self, kind: MailKind, address: Email, org_id: UUID, now: datetime) -> None:
+        """Drop those of this kind to this address, of this organization, that have not gone out yet."""
+        ...
+
+    async def claim(self, now: datetime, lease_until: datetime, limit: int, held_back: HeldBack = NOTHING_HELD_BACK) -> list[Mail]:
+        """Due mails, oldest first, that nobody else holds and that are not held back; they fall due again at `lease_until`.
+
+        A token whose seal is broken counts as not made yet, so that one bad row does not hold up all others.
+        """
+        ...
+
+    async def keep_token(self, mail: Mail, token: str | None, now: datetime) -> bool:
+        """Keep the token, if the mail has one, for further attempts, and that it was let through. False, and nothing kept, when the mail
+        has been claimed again since, or withdrawn."""
+        ...
+
+    async def token_mails_since(self, address: Email, kinds: Collection[MailKind], since: datetime) -> int:
+        """How many mails of these kinds to this address have had their token prepared, or were let through, since then."""
+        ...
+
+    async def lock_recipient(self, address: Email) -> None:
+        """Make others who would count what this address gets wait; for mails to whom there may be no account to lock."""
+        ...
+
+    async def finish(self, mail: Mail, outcome: Outcome, now: datetime, *, reason: str | None = None) -> None:
+        """The mail is done with; its token is forgotten.
+
+        Without effect when it has been claimed again since, unless it was sent: that is true whoever holds it now.
+        """
+        ...
+
+    async def postpone(self, mail: Mail, due_at: datetime, reason: str) -> None:
+        """An attempt failed. Without effect when the mail has been claimed again since: its lease ended, and it is another's now."""
+        ...
+
+
+# guesses: What is asked of storage about wrong guesses.
+
+
+class RightAnswers(Protocol):
+    async def clear(self, secret: Secret, subject: bytes) -> None:
+        """Forget the guesses that were counted."""
+        ...
+
+
+class Guesses(RightAnswers, Protocol):
+    """Counters of wrong guesses (core/guesses.py)."""
+
+    async def charge(self, secret: Secret, subject: bytes, allowance: Allowance, now: datetime) -> datetime | None:
+        """Count one guess; or, when it must wait, count nothing and return until when. Atomic."""
+        ...
+
+    async def charge_password(self, email: Email, trust_hash: bytes | None, allowance: Allowance, now: datetime) -> Guess:
+        """The same of a guess at the password of whoever has this address, which nobody need have.
+
+        Where the account trusts the device with the trust token of this SHA-256, and the token is live, it is counted at the device.
+        """
+        ...
+
+    async def take_back(self, secret: Secret, subject: bytes, allowance: Allowance) -> None:
+        """Have a guess that was counted not count: it was right. Atomic."""
+        ...
+
+
+# one_time_tokens: What is asked of storage about tokens of mails.
+
+
+class OneTimeTokensRead(Protocol):
+    async def is_live(self, token_hash: bytes, purpose: Purpose, now: datetime) -> bool: ...
+
+
+class OneTimeTokens(OneTimeTokensRead, Protocol):
+    """Tokens of mails: kept as SHA-256, looked up by purpose and hash, good once (security.md A-5)."""
+
+    async def add(
+        self,
+        token_hash: bytes,
+        purpose: Purpose,
+        user_id: UUID,
+        email: Email,
+        *,
+        created_at: datetime,
+        expires_at: datetime,
+        org_id: UUID | None = None,
+    ) -> None:
+        """`org_id` is the organization whose design the page has that the token leads to."""
+        ...
+
+    async def newer_exists(self, user_id: UUID, purpose: Purpose, created_at: datetime) -> bool:
+        """Whether there is an unused token that was asked for later than that."""
+        ...
+
+    async def redeem(self, token_hash: bytes, purpose: Purpose, now: datetime) -> Email | None:
+        """Use the token up: the address it was sent to, or None when it is unknown, expired or used. Exactly one caller wins."""
+        ...
+
+    async def void(self, user_id: UUID, purpose: Purpose) -> None:
+        """Remove every token of this purpose."""
+        ...
+
+
+# platform: What is asked of storage about the whole platform.
+
+
+class PlatformRead(Protocol):
+    async def figures(self) -> Figures: ...
+
+    async def due_jobs(self, now: datetime) -> int:
+        """How many pieces of background work are due."""
+        ...
+
+
+# platform_users: What is asked of storage about people, for platform owners.
+
+
+class PlatformUsersRead(Protocol):
+    """People of every organization and of none, as platform owners see them."""
+
+    async def search(self, limit: int, *, email: str | None = None, user_id: UUID | None = None) -> list[FoundPerson]:
+        """Those whose address has `email` in it, which is in lower case, and who have this id, where these are given; the newest first."""
+        ...
+
+    async def mfa_status(self, user_id: UUID) -> MfaStanding | None: ...
+
+    async def mfa_figures(self, since: datetime) -> MfaFigures:
+        """What happened is counted since then."""
+        ...
+
+    async def alerts(self, since: datetime, limit: int) -> list[Alert]:
+        """What is suspicious in the log of the second factor since then, the newest first."""
         ...

@@ -1,15 +1,17 @@
-"""What is asked of storage about all that is kept about a person."""
+"""Storage of the area privacy."""
 
 from collections.abc import Collection
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.access import Person
-from core.blanking import Log
-from core.invitations import Invitation
-from core.privacy import Belonging, KeptIdentity, KeptLogin, KeptMembership, KeptMfaEvent, KeptPasskey
-from core.values import Email
+from core.kernel.principals import Person
+from core.kernel.values import Email
+from core.maintenance.log_redaction_rules import Log
+from core.privacy_rules import Belonging, KeptIdentity, KeptLogin, KeptMembership, KeptMfaEvent, KeptPasskey
+from core.tenancy.invitations_rules import Invitation
+
+# privacy: What is asked of storage about all that is kept about a person.
 
 
 class PrivacyRead(Protocol):

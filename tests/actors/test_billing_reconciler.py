@@ -10,21 +10,22 @@ import structlog
 import trio
 
 from actors import billing_reconciler as actor
-from adapters.payments import HttpPayments
-from adapters.postgres.pool import Pool
-from core import billing, cancellations, reconciliation, subscriptions
-from core.access import SYSTEM, Role
-from core.payments import AFTER_PERIOD, EVERY, SOON, UNHEARD, read_subscription
-from core.values import new_id, rfc3339
+from adapters.http.payments import HttpPayments
+from adapters.postgres.engine.pool import Pool
+from core.applications import cancellations_rules
+from core.billing import provider_events, provider_events_rules, reconciliation, reconciliation_rules, subscriptions
+from core.billing.payments import AFTER_PERIOD, EVERY, SOON, UNHEARD, read_subscription
+from core.kernel.principals import SYSTEM, Role
+from core.kernel.values import new_id, rfc3339
 from entrypoints.http.app import create_app
 from ports import Ports
-from tests.builders import Api, everyone, make_edge, make_ports, run_sql
+from tests.billing.api.billing import Till, open_till
 from tests.fakes.http_server import Answer
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.payments import MONTH, SECRET, FakePayments, Object, event, invoice
-from tests.http.billing import Till, open_till
-from tests.services import add_subscription
-from tests.tenants import Tenants
+from tests.support.builders import Api, everyone, make_edge, make_ports, run_sql
+from tests.support.services import add_subscription
+from tests.support.tenants import Tenants
 
 if TYPE_CHECKING:
     from quart_trio.testing import TrioClient
@@ -305,7 +306,7 @@ async def test_what_is_found_and_does_not_agree_is_told_of_once_a_day(till: Till
 async def test_one_process_does_it(till: Till, provider: FakePayments, ports: Ports) -> None:
     await reconcile(ports)
     assert await reconciliation.reconcile(ports, new_id()) is None
-    till.clock.advance(reconciliation.LEASE)
+    till.clock.advance(reconciliation_rules.LEASE)
     assert await reconciliation.reconcile(ports, new_id()) == {}
 
 
@@ -317,7 +318,7 @@ async def test_what_fails_holds_back_nothing_else(till: Till, provider: FakePaym
     till.clock.advance(EVERY)
     assert await reconcile(ports) == {"subscriptions": 3, "changed": 1, "failed": 2}
     assert await reconcile(ports) == {}
-    till.clock.advance(reconciliation.PUT_BACK)
+    till.clock.advance(reconciliation_rules.PUT_BACK)
     assert await reconcile(ports) == {"subscriptions": 2, "failed": 2}
 
 
@@ -333,7 +334,7 @@ async def test_one_that_cannot_be_read_holds_up_nobody(till: Till, provider: Fak
     assert len(provider.asked) == 12
     assert {line["subscription"] for line in log if line["event"] == "billing_learnt" and line["effect"] == "failed"} == {made["id"]}
     provider.answers.clear()
-    till.clock.advance(reconciliation.PUT_BACK)
+    till.clock.advance(reconciliation_rules.PUT_BACK)
     assert await reconcile(ports) == {"subscriptions": 1}
 
 
@@ -478,9 +479,9 @@ async def test_one_of_which_something_is_heard_in_the_moment_when_the_other_ends
     await run_sql(pool, "update billing_checkouts set check_at = null")  # as after some days
     till.clock.advance(SOON)
     await reconcile(ports)
-    bill = billing.read_event(event("invoice.paid", invoice(second["id"], till.ends, customer=second["customer"]), till.now))
+    bill = provider_events_rules.read_event(event("invoice.paid", invoice(second["id"], till.ends, customer=second["customer"]), till.now))
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await billing.HANDLED[bill.type](tx, bill, till.clock.now())
+        await provider_events.HANDLED[bill.type](tx, bill, till.clock.now())
         with trio.fail_after(5):
             await everyone(1, lambda _: till.by_key("DELETE"))
     till.clock.advance(SOON)
@@ -514,7 +515,7 @@ async def test_what_a_key_has_ended_stays_so_while_the_provider_is_away(till: Ti
     await till.tell("customer.subscription.updated", {**made, "status": "past_due"})
     assert await till.status() == "expired", "that is no reason to let it live, and somebody pay for it"
     provider.answers.clear()
-    till.clock.advance(cancellations.LEASE)
+    till.clock.advance(cancellations_rules.LEASE)
     await reconcile(ports)
     assert provider.subscriptions[made["id"]]["status"] == "canceled"
     await provider.deliver(till.sent)
@@ -539,7 +540,7 @@ async def test_what_a_key_makes_live_again_before_it_was_cancelled_there_goes_on
     for status in ("cancelled", "active", "expired", "active"):
         assert (await till.by_key(status=status)).status == 200
     provider.answers.clear()
-    till.clock.advance(cancellations.LEASE + cancellations.TRIED_AGAIN)
+    till.clock.advance(cancellations_rules.LEASE + cancellations_rules.TRIED_AGAIN)
     await reconcile(ports)
     assert provider.subscriptions[made["id"]]["status"] == "active"
     provider.change(made["id"], status="past_due")
@@ -586,7 +587,7 @@ async def test_all_that_somebody_pays_for_ends_there_with_what_it_was_for(
         await reconcile(ports)
     assert [provider.subscriptions[one["id"]]["status"] for one in made] == ["canceled"] * 2
     for _ in range(2):
-        till.clock.advance(reconciliation.CHECKOUTS_ASKED_FOR)
+        till.clock.advance(reconciliation_rules.CHECKOUTS_ASKED_FOR)
         done = await reconcile(ports)
     assert done == {}, "nobody asks for ever"
 
@@ -611,7 +612,7 @@ async def test_what_waited_ends_there_with_what_it_was_for_though_no_checkout_te
     await till.tell("customer.subscription.created", provider.subscriptions["sub_else"])
     done = await reconcile(ports)
     assert (done["orphaned"], done.get("disagreed")) == (1, None)
-    till.clock.advance(cancellations.TRIED_AGAIN)
+    till.clock.advance(cancellations_rules.TRIED_AGAIN)
     await reconcile(ports)
     assert [provider.subscriptions[name]["status"] for name in (made["id"], *names)] == ["canceled", "canceled", "active"]
     with structlog.testing.capture_logs() as log:
@@ -626,7 +627,7 @@ async def test_what_was_never_paid_for_needs_no_end_there_with_what_it_was_for(
     provider.change(made["id"], status="incomplete_expired")
     await provider.deliver(till.sent)
     assert (await till.tenant.api.delete(f"{till.tenant.path}/services/shop", token=till.tenant.token("owner"))).status == 204
-    till.clock.advance(cancellations.LEASE)
+    till.clock.advance(cancellations_rules.LEASE)
     assert "failed" not in await reconcile(ports)
     assert await run_sql(pool, "select 1 from billing_cancellations") == []
 
@@ -637,7 +638,7 @@ async def test_an_event_of_the_same_second_counts_more_than_what_was_asked(till:
     await till.tell("customer.subscription.updated", {**made, "status": "past_due"})
     async with ports.storage.transaction(by=SYSTEM) as tx:
         seen = read_subscription(made)
-        await billing.learn(tx, seen, till.clock.now().replace(microsecond=0), till.clock.now(), at_creation=True)
+        await provider_events.learn(tx, seen, till.clock.now().replace(microsecond=0), till.clock.now(), at_creation=True)
     assert await till.status() == "past_due"
 
 
@@ -673,11 +674,11 @@ async def test_what_the_provider_does_not_know_is_not_taken_for_cancelled(
     hidden = provider.subscriptions.pop(made["id"])
     assert (await till.tenant.api.delete(f"{till.tenant.path}/services/shop", token=till.tenant.token("owner"))).status == 204
     recorded = "select 1 from audit_log where action = 'subscription.canceled'"
-    till.clock.advance(cancellations.LEASE)
+    till.clock.advance(cancellations_rules.LEASE)
     await reconcile(ports)
     assert await run_sql(pool, recorded) == []
     provider.subscriptions[made["id"]] = hidden
-    till.clock.advance(cancellations.TRIED_AGAIN)
+    till.clock.advance(cancellations_rules.TRIED_AGAIN)
     await reconcile(ports)
     assert hidden["id"] == made["id"]
     assert provider.subscriptions[made["id"]]["status"] == "canceled"
@@ -689,7 +690,7 @@ async def test_what_the_provider_goes_on_not_to_know_is_given_up(till: Till, pro
     provider.subscriptions.pop(made["id"])
     assert (await till.tenant.api.delete(f"{till.tenant.path}/services/shop", token=till.tenant.token("owner"))).status == 204
     await run_sql(pool, "update billing_cancellations set asked_at = %s", till.clock.now())
-    till.clock.advance(cancellations.UNKNOWN_FOR + timedelta(hours=1))
+    till.clock.advance(cancellations_rules.UNKNOWN_FOR + timedelta(hours=1))
     await reconcile(ports)
     assert await run_sql(pool, "select 1 from billing_cancellations") == []
 
@@ -708,7 +709,7 @@ async def test_while_the_provider_is_away_it_is_waited_for(till: Till, provider:
     provider.answers.clear()
     assert await reconcile(ports) == {"subscriptions": 2}
     assert [path for _, path, _ in provider.asked] == [f"subscriptions/{name}" for name in names]
-    till.clock.advance(reconciliation.PUT_BACK)
+    till.clock.advance(reconciliation_rules.PUT_BACK)
     assert await reconcile(ports) == {"subscriptions": 6}
 
 
@@ -716,13 +717,13 @@ async def test_what_always_fails_does_not_stand_before_everything_else(
     till: Till, provider: FakePayments, ports: Ports, pool: Pool
 ) -> None:
     made = await paid(till, provider, heard=True)
-    for number in range(reconciliation.AWAY):
+    for number in range(reconciliation_rules.AWAY):
         await fails_for(till, provider, f"sub_bad_{number}", till.clock.now())
     await run_sql(pool, "update billing_facts set check_at = %s where provider_subscription_id = %s", till.clock.now() + SOON, made["id"])
     till.clock.advance(SOON)
     assert await reconcile(ports) == {"subscriptions": 3, "failed": 3, "held_up": 1}
     assert await reconcile(ports) == {"subscriptions": 1}
-    till.clock.advance(reconciliation.PUT_BACK)
+    till.clock.advance(reconciliation_rules.PUT_BACK)
     assert await reconcile(ports) == {"subscriptions": 3, "failed": 3, "held_up": 1}
 
 
@@ -732,7 +733,7 @@ async def test_an_event_that_comes_while_the_provider_fails_says_when_to_ask(
     made = await paid(till, provider, heard=True)
     till.clock.advance(EVERY)
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        until = till.clock.now() + reconciliation.ASKED_AGAIN
+        until = till.clock.now() + reconciliation_rules.ASKED_AGAIN
         assert await tx.billing.claim_check(till.clock.now(), until) == made["id"]
     await till.tell("customer.subscription.updated", made)
     said = await run_sql(pool, "select check_at from billing_facts")
@@ -745,15 +746,15 @@ async def test_checkouts_are_asked_about_as_soon_as_the_provider_is_back(till: T
     """Also those that are so old by then that they are asked about for the last time."""
     for _ in range(2):
         provider.complete((await till.begin()).json["session_id"])
-    till.clock.advance(reconciliation.CHECKOUTS_ASKED_FOR + SOON)
+    till.clock.advance(reconciliation_rules.CHECKOUTS_ASKED_FOR + SOON)
     provider.answers["subscriptions"] = Answer(500)
     assert await reconcile(ports) == {"checkouts": 2, "failed": 1}
     assert await reconcile(ports) == {}
     provider.answers.clear()
-    till.clock.advance(reconciliation.PUT_BACK)
+    till.clock.advance(reconciliation_rules.PUT_BACK)
     assert (await reconcile(ports))["checkouts"] == 2
     assert await till.status() == "active"
-    till.clock.advance(reconciliation.ASKED_AGAIN)
+    till.clock.advance(reconciliation_rules.ASKED_AGAIN)
     assert "checkouts" not in await reconcile(ports)
 
 
@@ -763,7 +764,7 @@ async def test_a_checkout_that_is_heard_of_while_the_provider_fails_is_not_asked
     await paid(till, provider, heard=True)
     ids = [id_ for (id_,) in await run_sql(pool, "select id from billing_checkouts")]
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.billing.put_back_checkouts(ids, till.clock.now(), till.clock.now() - reconciliation.CHECKOUTS_ASKED_FOR)
+        await tx.billing.put_back_checkouts(ids, till.clock.now(), till.clock.now() - reconciliation_rules.CHECKOUTS_ASKED_FOR)
     assert await run_sql(pool, "select 1 from billing_checkouts where check_at is not null") == []
 
 

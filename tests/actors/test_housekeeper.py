@@ -9,16 +9,17 @@ import trio
 import trio.testing
 
 from actors.sweeper import sweeper
-from adapters.postgres.pool import Pool
-from core import accounts, housekeeping, mails
-from core.access import SYSTEM, Anonymous
-from core.mails import MailKind, Outcome
-from core.one_time_tokens import Purpose
-from core.values import Email, digest, new_id
+from adapters.postgres.engine.pool import Pool
+from core.accounts import accounts, email_queue_rules
+from core.accounts.email_queue_rules import MailKind, Outcome
+from core.accounts.one_time_tokens import Purpose
+from core.kernel.principals import SYSTEM, Anonymous
+from core.kernel.values import Email, digest, new_id
+from core.maintenance import housekeeping, housekeeping_rules
 from ports import Ports
-from tests.builders import EMAIL, PASSWORD, add_account, add_organization, log_in, run_sql
 from tests.fakes.outside import FakeClock, FakeMetrics
-from tests.waiting import eventually
+from tests.support.builders import EMAIL, PASSWORD, add_account, add_organization, log_in, run_sql
+from tests.support.waiting import eventually
 
 OTHER = Email("grace@example.com")
 
@@ -39,7 +40,7 @@ async def test_expired_tokens_and_sessions_go(ports: Ports, pool: Pool, clock: F
                 digest(token), Purpose.VERIFY_EMAIL, account.id, account.email, created_at=clock.now(), expires_at=expires_at
             )
     assert await housekeeping.sweep(ports, new_id()) == {}
-    clock.advance(ports.policy.refresh_token_ttl + housekeeping.ENDED_SESSIONS_KEPT)
+    clock.advance(ports.policy.refresh_token_ttl + housekeeping_rules.ENDED_SESSIONS_KEPT)
     holder = new_id()
     removed = await housekeeping.sweep(ports, holder)
     assert removed is not None
@@ -54,12 +55,12 @@ async def test_expired_tokens_and_sessions_go(ports: Ports, pool: Pool, clock: F
 
 
 async def test_finished_mails_go_and_others_stay(ports: Ports, pool: Pool, clock: FakeClock) -> None:
-    done, waiting = (mails.new_mail(MailKind.PASSWORD_CHANGED, Email(EMAIL), clock.now()) for _ in range(2))
+    done, waiting = (email_queue_rules.new_mail(MailKind.PASSWORD_CHANGED, Email(EMAIL), clock.now()) for _ in range(2))
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.mails.queue(done)
         await tx.mails.queue(waiting)
         await tx.mails.finish(done, Outcome.GIVEN_UP, clock.now())
-    clock.advance(housekeeping.FINISHED_MAILS_KEPT + timedelta(seconds=1))
+    clock.advance(housekeeping_rules.FINISHED_MAILS_KEPT + timedelta(seconds=1))
     assert await housekeeping.sweep(ports, new_id()) == {"mails": 1}
     async with pool.connection() as connection:
         assert await connection.rows("select id from mails") == [(waiting.id,)]
@@ -108,11 +109,11 @@ async def test_one_process_at_a_time_sweeps(ports: Ports, clock: FakeClock) -> N
     one, other = new_id(), new_id()
     assert await housekeeping.sweep(ports, one) == {}
     assert await housekeeping.sweep(ports, other) is None
-    clock.advance(housekeeping.LEASE - timedelta(seconds=1))
+    clock.advance(housekeeping_rules.LEASE - timedelta(seconds=1))
     assert await housekeeping.sweep(ports, one) == {}  # goes on as long as it lives
     clock.advance(timedelta(seconds=1))
     assert await housekeeping.sweep(ports, other) is None
-    clock.advance(housekeeping.LEASE)
+    clock.advance(housekeeping_rules.LEASE)
     assert await housekeeping.sweep(ports, other) == {}
 
 

@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 
-from adapters.postgres.pool import Pool
-from core import accounts, invitations, mails
-from core.access import SYSTEM, Anonymous, Member, OrganizationContext, OrganizationStatus, Role
-from core.mails import Ended, Mail, Outcome
-from core.organizations import Membership
-from core.values import Email, new_id
+from adapters.postgres.engine.pool import Pool
+from core.accounts import accounts, email_queue, email_queue_rules
+from core.accounts.email_queue_rules import Ended, Mail, Outcome
+from core.kernel.principals import SYSTEM, Anonymous, Member, OrganizationContext, OrganizationStatus, Role
+from core.kernel.values import Email, new_id
+from core.tenancy import invitations, invitations_rules
+from core.tenancy.organizations_rules import Membership
 from ports import Ports
 from ports.outside import Letter
-from tests.builders import BASE_URL, EMAIL, add_account, add_organization, deliver, everyone, link, run_sql, sign_in
 from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.support.builders import BASE_URL, EMAIL, add_account, add_organization, deliver, everyone, link, run_sql, sign_in
 
 ADA = Email(EMAIL)
 HOUR, WEEK = timedelta(hours=1), timedelta(days=7)
@@ -44,13 +45,13 @@ async def invite(ports: Ports, owner: Member, email: Email = ADA) -> str:
 
 
 async def claim(ports: Ports) -> Mail:
-    [mail] = await mails.claim_due(ports, 10)
+    [mail] = await email_queue.claim_due(ports, 10)
     return mail
 
 
 async def prepared(ports: Ports, mail: Mail) -> tuple[Mail, Letter]:
     """`mail` ready to be sent."""
-    found = await mails.prepare(ports, mail)
+    found = await email_queue.prepare(ports, mail)
     assert not isinstance(found, Ended)
     return found
 
@@ -82,7 +83,7 @@ async def test_the_token_is_kept_sealed_until_the_mail_is_out(ports: Ports, owne
 
 async def test_a_refused_invitation_sends_nothing(ports: Ports, owner: Member, pool: Pool) -> None:
     await invite(ports, owner)
-    with pytest.raises(invitations.InvitationAlreadySent):
+    with pytest.raises(invitations_rules.InvitationAlreadySent):
         await invite(ports, owner)
     assert await run_sql(pool, "select count(*) from mails") == [(1,)]
 
@@ -115,7 +116,7 @@ async def test_an_invitation_that_expired_on_the_way_is_given_up(
         await invitations.sweep(ports, new_id())
     await deliver(ports)
     assert sent.letters == []
-    assert await row(pool) == (Outcome.GIVEN_UP, mails.TOO_LATE, None)
+    assert await row(pool) == (Outcome.GIVEN_UP, email_queue_rules.TOO_LATE, None)
 
 
 async def test_a_token_whose_seal_is_broken_cannot_be_mailed(ports: Ports, owner: Member, sent: FakeMailTransport, pool: Pool) -> None:
@@ -132,7 +133,7 @@ async def test_a_second_attempt_says_what_the_first_said(ports: Ports, owner: Me
     token = await invite(ports, owner)
     first, letter = await prepared(ports, await claim(ports))
     clock.advance(HOUR)
-    assert await mails.failed(ports, first, "421 try later", 0.5)
+    assert await email_queue.failed(ports, first, "421 try later", 0.5)
     clock.advance(HOUR)
     _, again = await prepared(ports, await claim(ports))
     assert link(letter) == link(again) == token
@@ -189,10 +190,10 @@ async def test_a_mail_that_was_let_through_is_counted_once_and_stays_so(ports: P
     owners = [await add_owner(ports, pool, f"org-{number}") for number in range(6)]
     await invite(ports, owners[0])
     first, _ = await prepared(ports, await claim(ports))
-    await mails.failed(ports, first, "421 try later", 0.5)
+    await email_queue.failed(ports, first, "421 try later", 0.5)
     for owner in owners[1:]:
         await invite(ports, owner)
-    others = [await mails.prepare(ports, mail) for mail in await mails.claim_due(ports, 10)]
+    others = [await email_queue.prepare(ports, mail) for mail in await email_queue.claim_due(ports, 10)]
     assert [isinstance(found, Ended) for found in others].count(True) == 1
     clock.advance(timedelta(seconds=10))
     await prepared(ports, await claim(ports))
@@ -202,6 +203,6 @@ async def test_a_mail_that_was_let_through_is_counted_once_and_stays_so(ports: P
 async def test_mailers_that_prepare_at_once_keep_to_the_limit(ports: Ports, pool: Pool) -> None:
     for number in range(12):
         await invite(ports, await add_owner(ports, pool, f"org-{number}"))
-    claimed = await mails.claim_due(ports, 12)
-    found = await everyone(12, lambda number: mails.prepare(ports, claimed[number]))
+    claimed = await email_queue.claim_due(ports, 12)
+    found = await everyone(12, lambda number: email_queue.prepare(ports, claimed[number]))
     assert sum(not isinstance(one, Ended) for one in found) == 5

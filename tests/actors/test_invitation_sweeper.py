@@ -11,15 +11,15 @@ import structlog
 import trio
 
 from actors.sweeper import sweeper
-from adapters.postgres.pool import Pool
-from core import invitations
-from core.access import SYSTEM, Role
-from core.invitations import Invitation, InvitationStatus
-from core.values import Email, digest, new_id
+from adapters.postgres.engine.pool import Pool
+from core.kernel.principals import SYSTEM, Role
+from core.kernel.values import Email, digest, new_id
+from core.tenancy import invitations, invitations_rules
+from core.tenancy.invitations_rules import Invitation, InvitationStatus
 from ports import Ports
-from tests.builders import add_organization, everyone, run_sql
 from tests.fakes.outside import FakeClock, FakeMetrics
-from tests.waiting import PATIENCE, eventually
+from tests.support.builders import add_organization, everyone, run_sql
+from tests.support.waiting import PATIENCE, eventually
 
 
 async def invite(ports: Ports, org: UUID, count: int, expires_at: datetime, name: str = "late") -> list[UUID]:
@@ -97,11 +97,11 @@ async def test_one_process_at_a_time_sweeps(ports: Ports, pool: Pool, clock: Fak
     await invite(ports, await add_organization(pool, "acme"), 1, clock.now())
     assert await invitations.sweep(ports, other) is None
     assert await expired(pool) == set()
-    clock.advance(invitations.LEASE - timedelta(seconds=1))
+    clock.advance(invitations_rules.LEASE - timedelta(seconds=1))
     assert await invitations.sweep(ports, one) == {"invitations": 1}  # goes on as long as it lives
     clock.advance(timedelta(seconds=1))
     assert await invitations.sweep(ports, other) is None
-    clock.advance(invitations.LEASE)
+    clock.advance(invitations_rules.LEASE)
     assert await invitations.sweep(ports, other) == {}
 
 

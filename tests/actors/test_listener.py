@@ -11,9 +11,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from actors.listener import listener
 from actors.mailbox import Mailbox
 from actors.supervisor import supervise
-from adapters.postgres.listen import listen
-from core.errors import StorageDown
-from tests.waiting import PATIENCE
+from adapters.postgres.engine.listen import listen
+from core.kernel.errors import StorageDown
+from tests.support.waiting import PATIENCE
 
 
 async def execute(conninfo: str, statement: str) -> None:

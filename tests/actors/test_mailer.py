@@ -14,23 +14,23 @@ import actors.mailer
 from actors.mailbox import Mailbox
 from actors.mailer import mailer
 from adapters.clock import SystemClock
-from adapters.egress import Guard
-from adapters.postgres.pool import Pool
-from adapters.smtp import Dispatch, OwnServers, SmtpTransport
-from core import mails
-from core.access import SYSTEM, Caller
-from core.errors import StorageDown
-from core.mails import Ended, Mail, MailKind, Outcome
-from core.one_time_tokens import Purpose
-from core.smtp import MailServer
-from core.values import Email, digest
+from adapters.email.smtp import Dispatch, OwnServers, SmtpTransport
+from adapters.http.guard import Guard
+from adapters.postgres.engine.pool import Pool
+from core.accounts import email_queue, email_queue_rules
+from core.accounts.email_queue_rules import Ended, Mail, MailKind, Outcome
+from core.accounts.one_time_tokens import Purpose
+from core.kernel.errors import StorageDown
+from core.kernel.principals import SYSTEM, Caller
+from core.kernel.values import Email, digest
+from core.tenancy.mail_server_rules import MailServer
 from ports import Ports
 from ports.outside import Letter, MailRefused
 from ports.storage import Reading, Storage, Transaction
-from tests.builders import add_account, link, run_sql
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.smtp_sink import SmtpSink
-from tests.waiting import PATIENCE, eventually
+from tests.support.builders import add_account, link, run_sql
+from tests.support.waiting import PATIENCE, eventually
 
 ADA, BOB = Email("ada@example.com"), Email("bob@example.com")
 MIDDLE = 0.5  # of the spread, so that delays are exact
@@ -43,7 +43,7 @@ def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def queue(ports: Ports, kind: MailKind, *addresses: Email) -> list[Mail]:
-    queued = [mails.new_mail(kind, address, ports.clock.now()) for address in addresses]
+    queued = [email_queue_rules.new_mail(kind, address, ports.clock.now()) for address in addresses]
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for mail in queued:
             await tx.mails.queue(mail)
@@ -51,12 +51,12 @@ async def queue(ports: Ports, kind: MailKind, *addresses: Email) -> list[Mail]:
 
 
 async def claim_one(ports: Ports) -> Mail:
-    [mail] = await mails.claim_due(ports, 10)
+    [mail] = await email_queue.claim_due(ports, 10)
     return mail
 
 
 async def prepared_one(ports: Ports) -> tuple[Mail, Letter]:
-    prepared = await mails.prepare(ports, await claim_one(ports))
+    prepared = await email_queue.prepare(ports, await claim_one(ports))
     assert not isinstance(prepared, Ended)
     return prepared
 
@@ -263,7 +263,7 @@ async def test_a_retry_that_is_soon_due_wakes_the_mailer_itself(
                 raise MailRefused("not now")
             await sent.send(letter)
 
-    monkeypatch.setattr(mails, "backoff", lambda attempts, spread: timedelta(milliseconds=20))
+    monkeypatch.setattr(email_queue, "backoff", lambda attempts, spread: timedelta(milliseconds=20))
     # On the machine's clock, because the mailer sleeps by one that runs as well.
     running = replace(ports, mail=RefusesOnce(), clock=SystemClock())
     await queue(running, MailKind.PASSWORD_CHANGED, ADA)
@@ -276,9 +276,9 @@ async def test_a_retry_that_is_soon_due_wakes_the_mailer_itself(
 async def test_a_mail_is_given_up_visibly(ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock) -> None:
     await add_account(ports, ADA, verified=False)
     [mail] = await queue(ports, MailKind.VERIFY_EMAIL, ADA)
-    for _ in range(mails.MAX_ATTEMPTS - 1):
+    for _ in range(email_queue_rules.MAX_ATTEMPTS - 1):
         claimed, _ = await prepared_one(ports)
-        due_at = await mails.failed(ports, claimed, "refused", MIDDLE)
+        due_at = await email_queue.failed(ports, claimed, "refused", MIDDLE)
         assert due_at is not None
         clock.advance(due_at - clock.now())
     assert timedelta(hours=12) < clock.now() - mail.created_at < timedelta(hours=20)
@@ -289,7 +289,7 @@ async def test_a_mail_is_given_up_visibly(ports: Ports, pool: Pool, sent: FakeMa
     [row] = await rows(pool)
     assert (row["outcome"], row["attempts"], row["token"], row["last_failure"]) == (
         "given_up",
-        mails.MAX_ATTEMPTS,
+        email_queue_rules.MAX_ATTEMPTS,
         None,
         "refused for good",
     )
@@ -396,7 +396,7 @@ async def test_a_crash_between_sending_and_recording_gives_one_duplicate(
     async with mailing(ports) as [inbox]:
         await settled(inbox)
         assert len(sent.letters) == 1  # while the lease lasts
-        clock.advance(mails.LEASE)
+        clock.advance(email_queue_rules.LEASE)
         inbox.post()
         await all_finished(pool)
         clock.advance(timedelta(days=1))
@@ -412,9 +412,9 @@ async def test_a_crash_before_sending_loses_nothing(ports: Ports, pool: Pool, se
     await queue(ports, MailKind.VERIFY_EMAIL, ADA)
     mail = await claim_one(ports)
     if step == "prepared":
-        await mails.prepare(ports, mail)
-    assert await mails.claim_due(ports, 10) == []
-    clock.advance(mails.LEASE)
+        await email_queue.prepare(ports, mail)
+    assert await email_queue.claim_due(ports, 10) == []
+    clock.advance(email_queue_rules.LEASE)
     async with mailing(ports):
         await all_finished(pool)
     assert [letter.to for letter in sent.letters] == [ADA]
@@ -424,9 +424,9 @@ async def test_a_crash_before_sending_loses_nothing(ports: Ports, pool: Pool, se
 
 async def test_a_mail_that_takes_every_process_down_is_given_up(ports: Ports, pool: Pool, clock: FakeClock) -> None:
     await queue(ports, MailKind.PASSWORD_CHANGED, ADA)
-    for _ in range(mails.MAX_LOST_CLAIMS):
+    for _ in range(email_queue_rules.MAX_LOST_CLAIMS):
         await prepared_one(ports)
-        clock.advance(mails.LEASE)
+        clock.advance(email_queue_rules.LEASE)
     with logged() as log:
         async with mailing(ports):
             await all_finished(pool)
@@ -442,7 +442,7 @@ async def test_attempts_say_the_same(ports: Ports, pool: Pool, clock: FakeClock)
     await add_account(ports, ADA, verified=False)
     await queue(ports, MailKind.VERIFY_EMAIL, ADA)
     mail, first = await prepared_one(ports)
-    due_at = await mails.failed(ports, mail, "refused", MIDDLE)
+    due_at = await email_queue.failed(ports, mail, "refused", MIDDLE)
     assert due_at == clock.now() + timedelta(seconds=5)
     clock.advance(timedelta(seconds=5))
     _, second = await prepared_one(ports)
@@ -457,7 +457,7 @@ async def test_a_token_lies_sealed_in_the_queue(ports: Ports, pool: Pool) -> Non
     assert mail.token == link(letter)
     assert row["token"] is not None
     assert mail.token.encode() not in row["token"]
-    await mails.sent(ports, mail)
+    await email_queue.sent(ports, mail)
     [row] = await rows(pool)
     assert row["token"] is None
 
@@ -477,13 +477,13 @@ async def test_nothing_goes_to_an_address_without_account(ports: Ports, pool: Po
 async def test_nothing_goes_to_a_deactivated_account(ports: Ports) -> None:
     await add_account(ports, ADA, deactivated_at=ports.clock.now())
     await queue(ports, MailKind.RESET_PASSWORD, ADA)
-    assert await mails.prepare(ports, await claim_one(ports)) == Ended(Outcome.DROPPED)
+    assert await email_queue.prepare(ports, await claim_one(ports)) == Ended(Outcome.DROPPED)
 
 
 async def test_a_verified_account_is_not_asked_to_verify(ports: Ports) -> None:
     await add_account(ports, ADA)
     await queue(ports, MailKind.VERIFY_EMAIL, ADA)
-    assert await mails.prepare(ports, await claim_one(ports)) == Ended(Outcome.DROPPED)
+    assert await email_queue.prepare(ports, await claim_one(ports)) == Ended(Outcome.DROPPED)
 
 
 async def test_a_recipient_gets_five_token_mails_an_hour(ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock) -> None:
@@ -510,29 +510,36 @@ async def test_a_reset_link_cancels_the_one_before(ports: Ports, clock: FakeCloc
     await add_account(ports, ADA)
     await queue(ports, MailKind.RESET_PASSWORD, ADA)
     mail, first = await prepared_one(ports)
-    await mails.failed(ports, mail, "refused", MIDDLE)
+    await email_queue.failed(ports, mail, "refused", MIDDLE)
     await queue(ports, MailKind.RESET_PASSWORD, ADA)
     mail, second = await prepared_one(ports)
-    await mails.sent(ports, mail)
+    await email_queue.sent(ports, mail)
     async with ports.storage.reading() as read:
         assert not await read.one_time_tokens.is_live(digest(link(first)), Purpose.RESET_PASSWORD, clock.now())
         assert await read.one_time_tokens.is_live(digest(link(second)), Purpose.RESET_PASSWORD, clock.now())
     clock.advance(timedelta(seconds=5))
-    assert await mails.prepare(ports, await claim_one(ports)) == Ended(Outcome.DROPPED)  # its link would open nothing
+    assert await email_queue.prepare(ports, await claim_one(ports)) == Ended(Outcome.DROPPED)  # its link would open nothing
 
 
 async def test_a_link_that_expired_on_the_way_is_given_up(ports: Ports, pool: Pool, clock: FakeClock) -> None:
     await add_account(ports, ADA)
     await queue(ports, MailKind.RESET_PASSWORD, ADA)
     mail, _ = await prepared_one(ports)
-    await mails.failed(ports, mail, "refused", MIDDLE)
+    await email_queue.failed(ports, mail, "refused", MIDDLE)
     clock.advance(ports.policy.reset_ttl)
-    ended = await mails.prepare(ports, await claim_one(ports))
+    ended = await email_queue.prepare(ports, await claim_one(ports))
     assert ended == Ended(Outcome.GIVEN_UP, "its link expired before it could be sent")
     [row] = await rows(pool)
     assert (row["outcome"], row["token"], row["last_failure"]) == ("given_up", None, "its link expired before it could be sent")
 
 
 def test_waits_double_up_to_an_hour() -> None:
-    assert [mails.backoff(attempts, MIDDLE).total_seconds() for attempts in (1, 2, 3, 10, 11, 23)] == [5, 10, 20, 2560, 3600, 3600]
-    assert [mails.backoff(1, spread).total_seconds() for spread in (0, 1)] == [3.75, 6.25]
+    assert [email_queue_rules.backoff(attempts, MIDDLE).total_seconds() for attempts in (1, 2, 3, 10, 11, 23)] == [
+        5,
+        10,
+        20,
+        2560,
+        3600,
+        3600,
+    ]
+    assert [email_queue_rules.backoff(1, spread).total_seconds() for spread in (0, 1)] == [3.75, 6.25]

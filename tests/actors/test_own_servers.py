@@ -11,15 +11,15 @@ import trio
 import actors.mailer
 from actors.mailbox import Mailbox
 from actors.mailer import OWN_SERVER_SLOTS, SLOTS_OF_ONE, mailer
-from adapters.postgres.pool import Pool
-from core import mails
-from core.access import SYSTEM
-from core.mails import Ended, Mail, MailKind, new_mail
-from core.values import Email, digest, new_id
+from adapters.postgres.engine.pool import Pool
+from core.accounts import email_queue, email_queue_rules
+from core.accounts.email_queue_rules import Ended, Mail, MailKind, new_mail
+from core.kernel.principals import SYSTEM
+from core.kernel.values import Email, digest, new_id
 from ports import Ports
-from tests.builders import add_account, add_invitation, add_organization, deliver, mail_server, run_sql
 from tests.fakes.outside import FakeClock, FakeMailTransport
-from tests.waiting import PATIENCE, eventually
+from tests.support.builders import add_account, add_invitation, add_organization, deliver, mail_server, run_sql
+from tests.support.waiting import PATIENCE, eventually
 
 ADA = Email("ada@example.com")
 
@@ -126,11 +126,11 @@ async def test_each_attempt_goes_through_the_server_that_there_is_then(
     for change in (None, remove_server, put_server, remove_server):
         if change is not None:
             await change(ports, acme)
-        [mail] = await mails.claim_due(ports, 1)
-        prepared = await mails.prepare(ports, mail)
+        [mail] = await email_queue.claim_due(ports, 1)
+        prepared = await email_queue.prepare(ports, mail)
         assert not isinstance(prepared, Ended)
         there.append(prepared[0].server is not None)
-        due_at = await mails.failed(ports, mail, "refused", 0.5)
+        due_at = await email_queue.failed(ports, mail, "refused", 0.5)
         assert due_at is not None
         clock.advance(due_at - clock.now())
     assert there == [True, False, True, False]
@@ -205,7 +205,7 @@ async def test_organizations_take_turns_however_long_the_backlog_of_one_is(
 ) -> None:
     for slug, count in (("acme", 5), ("twin", 2), ("third", 1)):
         await invite(ports, await add(ports, pool, slug), *people(slug, count))
-        clock.advance(mails.LEASE)
+        clock.advance(email_queue_rules.LEASE)
     async with mailing(ports, slots=1):
         letters = await sent.arrived(8)
     order = [letter.to.domain.removesuffix(".example") for letter in letters]
@@ -222,7 +222,7 @@ async def test_who_comes_late_goes_before_the_second_mails_of_those_that_are_slo
         await invite(ports, await add(ports, pool, slug), *addresses)
     async with mailing(ports) as inbox:
         await eventually(lambda: all(begun(sent, addresses) == 1 for addresses in backlog.values()), "each has one turn")
-        clock.advance(mails.LEASE / 4)
+        clock.advance(email_queue_rules.LEASE / 4)
         await invite(ports, await add(ports, pool, "late"), "new@late.example")
         inbox.post()
         await settled(inbox)

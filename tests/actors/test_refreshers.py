@@ -11,17 +11,18 @@ import trio
 from actors.key_reader import key_reader
 from actors.mailbox import Mailbox
 from actors.metrics_refresher import metrics_refresher, refresh
-from adapters.postgres.pool import Pool
-from core import mails, signing_keys
-from core.access import SYSTEM
-from core.errors import StorageDown
-from core.mails import MailKind
-from core.policy import Policy
-from core.values import Email
+from adapters.postgres.engine.pool import Pool
+from core.accounts import email_queue_rules
+from core.accounts.email_queue_rules import MailKind
+from core.authentication import signing_keys
+from core.kernel.errors import StorageDown
+from core.kernel.policy import Policy
+from core.kernel.principals import SYSTEM
+from core.kernel.values import Email
 from ports import Ports
-from tests.builders import add_account
 from tests.fakes.outside import FakeClock, FakeMetrics
-from tests.waiting import eventually
+from tests.support.builders import add_account
+from tests.support.waiting import eventually
 
 
 @dataclass
@@ -43,9 +44,9 @@ async def test_gauges_are_set_at_start(ports: Ports, pool: Pool, metrics: FakeMe
     await add_account(ports, "safe@example.com", mfa_enabled_at=ports.clock.now())
     await add_account(ports, "gone@example.com", mfa_enabled_at=ports.clock.now(), deactivated_at=ports.clock.now())
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.mails.queue(mails.new_mail(MailKind.PASSWORD_CHANGED, Email("ada@example.com"), ports.clock.now()))
+        await tx.mails.queue(email_queue_rules.new_mail(MailKind.PASSWORD_CHANGED, Email("ada@example.com"), ports.clock.now()))
         later = ports.clock.now() + timedelta(seconds=1)
-        await tx.mails.queue(mails.new_mail(MailKind.PASSWORD_CHANGED, Email("ada@example.com"), later))
+        await tx.mails.queue(email_queue_rules.new_mail(MailKind.PASSWORD_CHANGED, Email("ada@example.com"), later))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(metrics_refresher, ports, pool)
         await eventually(lambda: metrics.due is not None)

@@ -15,16 +15,16 @@ import actors.siem_forwarder
 from actors.mailbox import Mailbox
 from actors.siem_forwarder import siem_forwarder
 from adapters.clock import SystemClock
-from adapters.postgres.pool import Pool
-from core import siem
-from core.siem import ClaimedBatch
+from adapters.postgres.engine.pool import Pool
+from core.eventing import siem, siem_rules
+from core.eventing.siem_rules import ClaimedBatch
 from ports import Ports
 from tests.actors.test_mailer import ShakyStorage
-from tests.builders import add_organization, at_home, run_sql
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.fakes.siem_sink import SiemSink, siem_sink
-from tests.siem import TOKEN, configure, forward, make_sink, queued, record
-from tests.waiting import PATIENCE, eventually
+from tests.support.builders import add_organization, at_home, run_sql
+from tests.support.siem import TOKEN, configure, forward, make_sink, queued, record
+from tests.support.waiting import PATIENCE, eventually
 
 
 @pytest.fixture(autouse=True)
@@ -193,13 +193,13 @@ async def test_an_entry_that_a_sink_does_not_like_holds_back_only_what_comes_aft
     await record(reaching, acme, "1", "2", "bad", "4")
     judge = siem.post
 
-    async def picky(ports: Ports, to: siem.Sink, content: bytes) -> siem.Result:
-        return siem.Result.REFUSED if b'"bad"' in content else await judge(ports, to, content)
+    async def picky(ports: Ports, to: siem_rules.Sink, content: bytes) -> siem_rules.Result:
+        return siem_rules.Result.REFUSED if b'"bad"' in content else await judge(ports, to, content)
 
     monkeypatch.setattr(siem, "post", picky)
     for _ in range(6):
         await forward(reaching)
-        clock.advance(siem.LONGEST_BACKOFF)
+        clock.advance(siem_rules.LONGEST_BACKOFF)
     assert targets(sink) == ["1", "2"]
     assert await queued(pool, acme) == ["bad", "4"]
 
@@ -244,9 +244,9 @@ async def test_a_sink_that_never_answers_is_given_up_after_a_while(
 async def test_a_defect_is_a_failure_and_stops_nobody_else(
     reaching: Ports, pool: Pool, acme: UUID, twin: UUID, sink: SiemSink, metrics: FakeMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    headers = siem.headers
+    headers = siem_rules.headers
 
-    def defective(to: siem.Sink) -> dict[str, str]:
+    def defective(to: siem_rules.Sink) -> dict[str, str]:
         assert to.org_id == twin, "a defect"
         return headers(to)
 
@@ -319,7 +319,7 @@ async def test_what_a_process_left_that_was_killed_is_sent_again_after_its_lease
     async with forwarding(reaching) as [inbox]:
         await settled(inbox)
         assert len(sink.posts) == 1
-        clock.advance(siem.LEASE)
+        clock.advance(siem_rules.LEASE)
         inbox.post()
         await empty(pool, acme)
     assert targets(sink) == ["x", "y", "x", "y"]
@@ -332,6 +332,6 @@ async def test_whoever_has_no_time_left_to_post_leaves_it_to_the_next_one(
     await record(reaching, acme, "x")
     claimed = await siem.claim_next(reaching, struggling=True)
     assert isinstance(claimed, ClaimedBatch)
-    clock.advance(siem.LEASE - timedelta(seconds=siem.WITHIN - 1))
+    clock.advance(siem_rules.LEASE - timedelta(seconds=siem_rules.WITHIN - 1))
     assert await siem.attempt(reaching, claimed) is None
     assert sink.posts == []

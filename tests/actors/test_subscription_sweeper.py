@@ -11,14 +11,14 @@ import structlog
 import trio
 
 from actors.sweeper import sweeper
-from adapters.postgres.pool import Pool
-from core import subscriptions
-from core.values import new_id
+from adapters.postgres.engine.pool import Pool
+from core.billing import subscriptions, subscriptions_rules
+from core.kernel.values import new_id
 from ports import Ports
-from tests.builders import add_account, add_organization, everyone, meanwhile, run_sql
 from tests.fakes.outside import FakeClock, FakeMetrics
-from tests.services import add_plan, add_service, add_service_user, add_subscription
-from tests.waiting import PATIENCE, eventually
+from tests.support.builders import add_account, add_organization, everyone, meanwhile, run_sql
+from tests.support.services import add_plan, add_service, add_service_user, add_subscription
+from tests.support.waiting import PATIENCE, eventually
 
 
 async def add_plan_of_a_service(pool: Pool, slug: str = "acme", status: str = "active") -> tuple[UUID, UUID]:
@@ -100,11 +100,11 @@ async def test_one_process_at_a_time_sweeps(ports: Ports, pool: Pool, clock: Fak
     await subscribe(ports, pool, await add_plan_of_a_service(pool), 1, clock.now())
     assert await subscriptions.sweep(ports, other) is None
     assert await expired(pool) == set()
-    clock.advance(subscriptions.LEASE - timedelta(seconds=1))
+    clock.advance(subscriptions_rules.LEASE - timedelta(seconds=1))
     assert await subscriptions.sweep(ports, one) == {"subscriptions": 1}  # goes on as long as it lives
     clock.advance(timedelta(seconds=1))
     assert await subscriptions.sweep(ports, other) is None
-    clock.advance(subscriptions.LEASE)
+    clock.advance(subscriptions_rules.LEASE)
     assert await subscriptions.sweep(ports, other) == {}
 
 

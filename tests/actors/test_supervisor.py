@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from actors.supervisor import ActorEnded, Patience, said, supervise
-from core.errors import PaymentsFailed, StorageDown
+from core.kernel.errors import PaymentsFailed, StorageDown
 
 PATIENCE = Patience(first_delay=1, longest_delay=8, longest_outage_delay=4, healthy_after=60, restarts=5)
 

@@ -12,8 +12,8 @@ import trio.testing
 
 from actors.supervisor import supervise
 from actors.sweeper import sweeper
-from core.errors import StorageDown
-from core.values import new_id
+from core.kernel.errors import StorageDown
+from core.kernel.values import new_id
 from ports import Ports
 from tests.fakes.outside import FakeMetrics
 

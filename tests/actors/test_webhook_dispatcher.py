@@ -18,19 +18,19 @@ import actors.webhook_dispatcher
 from actors.mailbox import Mailbox
 from actors.webhook_dispatcher import webhook_dispatcher
 from adapters.clock import SystemClock
-from adapters.postgres.pool import Pool
-from core import deliveries
-from core.access import SYSTEM
-from core.deliveries import LEASE_MARGIN, MAX_LOST_CLAIMS, Failure, Room
-from core.outbound import Reply, Trouble
-from core.webhooks import OVERLAP, new_signing_secret
+from adapters.postgres.engine.pool import Pool
+from core.eventing import deliveries, deliveries_rules
+from core.eventing.deliveries_rules import LEASE_MARGIN, MAX_LOST_CLAIMS, Failure, Room
+from core.eventing.webhooks_rules import OVERLAP, new_signing_secret
+from core.kernel.outbound import Reply, Trouble
+from core.kernel.principals import SYSTEM
 from ports import Ports
 from tests.actors.test_mailer import ShakyStorage
-from tests.builders import add_organization, at_home, run_sql
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.fakes.receiver import Receiver, answer, drip, hang, receiving
-from tests.waiting import PATIENCE, eventually
-from tests.webhooks import SECRET, add_webhook, happen, queue
+from tests.support.builders import add_organization, at_home, run_sql
+from tests.support.waiting import PATIENCE, eventually
+from tests.support.webhooks import SECRET, add_webhook, happen, queue
 
 
 @pytest.fixture(autouse=True)
@@ -461,7 +461,7 @@ async def test_an_outcome_that_is_recorded_twice_counts_once(ports: Ports, pool:
     await add_webhook(ports, acme, receiver.url())
     await happen(ports, acme)
     [delivery] = (await deliveries.take_turn(ports, [], Room.beside(10, []))).claimed
-    failed = deliveries.failed(ports.policy, delivery, Trouble.BROKEN, ports.clock.now(), 0)
+    failed = deliveries_rules.failed(ports.policy, delivery, Trouble.BROKEN, ports.clock.now(), 0)
     for _ in range(2):
         await deliveries.record(ports, [failed])
     [row] = await queue(pool)
@@ -478,9 +478,9 @@ async def test_what_failed_after_its_lease_has_ended_is_anothers_to_tell(
     clock.advance(timedelta(minutes=1))
     [second] = (await deliveries.take_turn(ports, [], Room.beside(10, []))).claimed
     assert (first.id, second.claims) == (second.id, 2)
-    await deliveries.record(ports, [deliveries.failed(ports.policy, first, Trouble.BROKEN, clock.now(), 0)])
+    await deliveries.record(ports, [deliveries_rules.failed(ports.policy, first, Trouble.BROKEN, clock.now(), 0)])
     assert [row["attempt_count"] for row in await queue(pool)] == [0]
-    await deliveries.record(ports, [deliveries.answered(ports.policy, first, Reply(200, b""), clock.now(), 0)])
+    await deliveries.record(ports, [deliveries_rules.answered(ports.policy, first, Reply(200, b""), clock.now(), 0)])
     assert [row["delivered"] for row in await queue(pool)] == [True]
 
 

@@ -8,9 +8,9 @@ import trio
 import trio.testing
 
 from adapters.dns import Resolver
-from core.domains import DnsFailed
+from core.tenancy.domains_rules import DnsFailed
 from tests.fakes.dns_server import DnsServer
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 NAME = "_gatehouse-challenge.acme.example"
 

@@ -5,13 +5,13 @@ from uuid import UUID
 
 import pytest
 
-from adapters.postgres.pool import Pool
-from adapters.postgres.storage import Postgres
-from core.smtp import MailServer, SmtpSettings
-from core.values import Email, new_id
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from core.kernel.values import Email, new_id
+from core.tenancy.mail_server_rules import MailServer, SmtpSettings
 from ports.crypto import SealBroken
-from tests.adapters.rows import HOUR, NOW, within
-from tests.builders import mail_server, run_sql
+from tests.support.builders import mail_server, run_sql
+from tests.support.rows import HOUR, NOW, within
 
 PASSWORD = "s3cr3t-pa55word"
 

@@ -11,7 +11,7 @@ import pyotp
 import pytest
 
 from adapters.crypto import TimedCodes
-from core.values import Email
+from core.kernel.values import Email
 
 if TYPE_CHECKING:
     from ports.crypto import OneTimeCodes

@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 import trio
 
-import adapters.smtp
-from adapters.egress import Guard, parse_openings
-from adapters.smtp import LONGEST_ANSWERS, OwnServers
-from core.smtp import MailServer, Trial
-from core.values import Email, new_id
+import adapters.email.smtp
+from adapters.email.smtp import LONGEST_ANSWERS, OwnServers
+from adapters.http.guard import Guard, parse_openings
+from core.kernel.values import Email, new_id
+from core.tenancy.mail_server_rules import MailServer, Trial
 from ports.outside import MailRefused
-from tests.adapters.test_egress import names
+from tests.adapters.test_guard import names
 from tests.adapters.test_smtp import LETTER, PASSWORD
-from tests.builders import mail_server
 from tests.fakes.certificates import client_context, make_certificate, server_context
 from tests.fakes.manners import converse, server_that
 from tests.fakes.smtp_sink import SmtpSink
-from tests.waiting import eventually
+from tests.support.builders import mail_server
+from tests.support.waiting import eventually
 
 ACME = new_id()
 HOST = "mail.acme.example"
@@ -177,7 +177,7 @@ def encrypting(how: str, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> 
     sink = SmtpSink(starttls=context, login=("acme", PASSWORD)) if how == "STARTTLS" else SmtpSink(tls=context)
     with sink:
         if how == "implicit":
-            monkeypatch.setattr(adapters.smtp, "IMPLICIT_TLS", sink.port)  # since no test can have port 465
+            monkeypatch.setattr(adapters.email.smtp, "IMPLICIT_TLS", sink.port)  # since no test can have port 465
         yield sink, at(sink.port, tls=True, password=PASSWORD if how == "STARTTLS" else None), asked
 
 

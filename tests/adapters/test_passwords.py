@@ -12,8 +12,8 @@ from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatc
 from argon2.low_level import Type, hash_secret_raw
 
 from adapters.crypto import Argon2Passwords
-from core.errors import Limited
-from tests.waiting import PATIENCE, eventually
+from core.kernel.errors import Limited
+from tests.support.waiting import PATIENCE, eventually
 
 if TYPE_CHECKING:
     from ports.crypto import Passwords

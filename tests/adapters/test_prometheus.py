@@ -11,12 +11,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from adapters.prometheus import CONTENT_TYPE, DIRECTORY_VARIABLE, PrometheusMetrics, mark_dead, shared_directory
-from core.login_failures import LoginFailure
+from core.authentication.login_failures import LoginFailure
+from tests import ROOT
 
 if TYPE_CHECKING:
     from ports.observe import Metrics
 
-ROOT = Path(__file__).parents[2]
 
 # organizations.md section 4.11
 DOCUMENTED = {

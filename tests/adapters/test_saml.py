@@ -7,17 +7,17 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from adapters.postgres.pool import Pool
-from adapters.postgres.storage import Postgres, Transaction
-from core.access import SYSTEM, ServiceContext
-from core.saml import Configuration, NameIdFormat
-from core.saml_logout import LOGOUT_TTL, Asker, Logout, Participation
-from core.saml_messages import NameId, Status
-from core.saml_sign_on import STATE_TTL, SignOn
-from core.values import digest
-from tests.adapters.rows import ADA, EVE, MICROSECOND, NOW, SECOND, account, add, session, within
-from tests.builders import run_sql
-from tests.saml import new_certificate
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres, Transaction
+from core.federation.saml.configuration_rules import Configuration, NameIdFormat
+from core.federation.saml.logout_rules import LOGOUT_TTL, Asker, Logout, Participation
+from core.federation.saml.messages_rules import NameId, Status
+from core.federation.saml.sign_on_rules import STATE_TTL, SignOn
+from core.kernel.principals import SYSTEM, ServiceContext
+from core.kernel.values import digest
+from tests.support.builders import run_sql
+from tests.support.rows import ADA, EVE, MICROSECOND, NOW, SECOND, account, add, session, within
+from tests.support.saml import new_certificate
 
 STATE, BROWSER, LEAVING = digest("state"), digest("cookie"), digest("cookie of the logout")
 TABLES: Final = (

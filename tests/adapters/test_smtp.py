@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from adapters.smtp import FolderTransport, SmtpServer, SmtpTransport, parse_sender, to_message
-from core.values import Email
+from adapters.email.smtp import FolderTransport, SmtpServer, SmtpTransport, parse_sender, to_message
+from core.kernel.values import Email
 from ports.outside import Letter, MailRefused
 from tests.fakes.certificates import client_context, make_certificate, server_context
 from tests.fakes.manners import converse, server_that
 from tests.fakes.smtp_sink import SmtpSink
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 SENDER = "Gatehouse <gatehouse@example.com>"
 PASSWORD = "s3cr3t-pa55word"

@@ -19,11 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.crypto import JwtTokens
-from core import plans
-from core.access import Claims
-from core.errors import TokenExpired, TokenInvalid
-from core.signing_keys import SigningKey, UnknownKey
-from core.values import Email
+from core.applications import plans
+from core.authentication.signing_keys_rules import SigningKey, UnknownKey
+from core.kernel.errors import TokenExpired, TokenInvalid
+from core.kernel.principals import Claims
+from core.kernel.values import Email
 
 if TYPE_CHECKING:
     from ports.crypto import Tokens

@@ -15,14 +15,14 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from joserfc import jws
 
-from adapters.providers import HttpProviders, ProviderSettings
-from core.errors import ProviderFailed
-from core.providers import AuthenticationRequest, FederatedIdentity, NotAfresh, Provider, ProviderClient, ProviderTokens
-from core.values import new_secret
-from tests.builders import everyone
+from adapters.http.providers import HttpProviders, ProviderSettings
+from core.authentication.providers import AuthenticationRequest, FederatedIdentity, NotAfresh, Provider, ProviderClient, ProviderTokens
+from core.kernel.errors import ProviderFailed
+from core.kernel.values import new_secret
 from tests.fakes.http_server import TRAP, Answer, in_form, in_json
 from tests.fakes.outside import FakeClock
 from tests.fakes.provider import CLIENT, FakeProvider, Person, key, sign
+from tests.support.builders import everyone
 
 BACK = "https://id.example.com/auth/somewhere/callback"
 OPENID = (Provider.WEBSUITE, Provider.OFFICESUITE)

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from adapters.egress import Guard, parse_openings
-from adapters.smtp import Dispatch, FolderTransport, OwnServers, SmtpTransport
-from core.smtp import MailServer
-from core.values import Email, new_id
+from adapters.email.smtp import Dispatch, FolderTransport, OwnServers, SmtpTransport
+from adapters.http.guard import Guard, parse_openings
+from core.kernel.values import Email, new_id
+from core.tenancy.mail_server_rules import MailServer
 from ports.outside import Letter, MailRefused, MailTransport
-from tests.builders import mail_server
 from tests.fakes.outside import FakeMailTransport
 from tests.fakes.smtp_sink import SmtpSink
+from tests.support.builders import mail_server
 
 LETTER = Letter(
     message_id="<6f1c1f2e-64a5-4a2a-9a42-5a8f3f9b7c11@id.example.com>",

@@ -7,15 +7,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import structlog
 
-from adapters.payments import PAGE, PAGES, HttpPayments, PaymentSettings
-from core.checkout import Checkout
-from core.errors import PaymentsFailed
-from core.payments import Begun, CustomerGone, Meant, ProviderSubscription, Seen
-from core.values import new_id
-from tests.builders import everyone
+from adapters.http.payments import PAGE, PAGES, HttpPayments, PaymentSettings
+from core.billing.checkout_rules import Checkout
+from core.billing.payments import Begun, CustomerGone, Meant, ProviderSubscription, Seen
+from core.kernel.errors import PaymentsFailed
+from core.kernel.values import new_id
 from tests.fakes.http_server import TRAP, Answer, in_json
 from tests.fakes.outside import FakeClock
 from tests.fakes.payments import API_KEY, FakePayments, subscription
+from tests.support.builders import everyone
 
 
 @pytest.fixture

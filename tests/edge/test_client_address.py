@@ -4,7 +4,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from entrypoints.http.client_address import NOWHERE, client_address, limit_key
+from entrypoints.http.edge.client_address import NOWHERE, client_address, limit_key
 
 PROXIES = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
 

@@ -1,12 +1,14 @@
 """A name server to ask: dnslib on one port of its own by UDP and TCP, in threads of its own."""
 
-from collections.abc import Sequence
 from threading import Event, Thread
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from dnslib import CNAME, QTYPE, RCODE, RR, TXT, DNSError, DNSRecord
 from dnslib.server import BaseResolver, DNSHandler, DNSLogger, TCPServer, UDPServer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 HOST: Final = "127.0.0.1"
 LONGEST_BY_UDP: Final = 512  # RFC 1035 section 4.2.1; what is longer has to be asked for by TCP

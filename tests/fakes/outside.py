@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import trio
 
-from core.devices import Place
-from core.domains import DnsFailed
-from core.login_failures import LoginFailure
-from core.smtp import MailServer, Trial
-from core.values import is_plain
+from core.accounts.devices_rules import Place
+from core.authentication.login_failures import LoginFailure
+from core.kernel.values import is_plain
+from core.tenancy.domains_rules import DnsFailed
+from core.tenancy.mail_server_rules import MailServer, Trial
 from ports.outside import Letter, MailRefused
 
 

@@ -17,9 +17,9 @@ from uuid import UUID
 
 import stripe
 
-from adapters.payments import PaymentSettings
-from core.checkout import Checkout
-from core.payments import Begun, Seen
+from adapters.http.payments import PaymentSettings
+from core.billing.checkout_rules import Checkout
+from core.billing.payments import Begun, Seen
 from tests.fakes.http_server import TRAP, Answer, Asked, FakeServer, in_json
 
 API_KEY: Final = "sk_test_of_the_provider"

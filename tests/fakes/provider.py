@@ -17,8 +17,8 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 from joserfc import jwk, jws
 
-from adapters.providers import ProviderSettings
-from core.providers import Provider, ProviderClient
+from adapters.http.providers import ProviderSettings
+from core.authentication.providers import Provider, ProviderClient
 from tests.fakes.http_server import TRAP, Answer, Asked, FakeServer, in_form, in_json
 
 CLIENT: Final = ProviderClient("gatehouse-at-the-provider", "a secret of the provider's")

@@ -10,7 +10,7 @@ import h11
 import trio
 
 from tests.fakes.requests import Request
-from tests.waiting import PATIENCE, eventually
+from tests.support.waiting import PATIENCE, eventually
 
 
 class Post(Request):

@@ -26,7 +26,7 @@ from ops.bench.rows import ROWS, Run
 from ops.bench.table import Goal, Result, Sample, Verdict, details, number, plans, table
 from ops.bench.tenants import FULL, PER_TARGET, QUICK, SMALL_ENTRIES, SMALL_MEMBERS, Tenant, fill
 from ops.bench.wrk import Request, load_from
-from tests import database
+from tests.support import database
 
 FASTER = Goal(bar=0.33, aim=0.45)
 SLOWER = Goal(bar=3, aim=2)

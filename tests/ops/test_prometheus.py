@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from adapters.prometheus import PrometheusMetrics
+from tests import ROOT
 
-OPS = Path(__file__).parents[2] / "ops"
+OPS = ROOT / "ops"
 RULES = OPS / "prometheus" / "gatehouse.rules.yml"
 DASHBOARD = json.loads((OPS / "grafana" / "gatehouse.json").read_text("utf-8"))
 PANELS: list[Any] = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]

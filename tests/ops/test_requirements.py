@@ -3,14 +3,13 @@
 import re
 import tomllib
 from importlib.metadata import version
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
 from entrypoints.version import VERSION
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCKS = {path.stem: path.read_text() for path in sorted((ROOT / "ops/requirements").glob("*.lock"))}
 

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-RUN = Path(__file__).parents[2] / "run"
+from tests import ROOT
+
+RUN = ROOT / "run"
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 

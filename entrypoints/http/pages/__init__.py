@@ -14,8 +14,8 @@ from types import MappingProxyType
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from core.branding import Design
-from core.colors import palette
+from core.tenancy.branding_rules import Design
+from core.tenancy.colors import palette
 
 PRODUCT = "Gatehouse"
 _HERE = Path(__file__).parent

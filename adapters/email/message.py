@@ -1,0 +1,146 @@
+"""Wording and design of mails: two templates for each kind, text and HTML, around one layout."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, select_autoescape
+
+from core.accounts.email_queue_rules import Mail, MailKind
+from core.kernel.display import PRODUCT, ROLES, moment
+from core.kernel.policy import Policy
+from core.tenancy.branding_rules import Design
+from core.tenancy.colors import Color, Palette, Scheme, palette
+from core.tenancy.invitations_rules import Offer
+from ports.outside import Letter
+
+# Where the link of a mail leads, below the base URL, and what a mail is about.
+PATHS: Final = MappingProxyType(
+    {
+        MailKind.VERIFY_EMAIL: "/auth/verify-email",
+        MailKind.RESET_PASSWORD: "/auth/reset-password",
+        MailKind.INVITATION: "/invitations/accept",
+        MailKind.WELCOME: "/auth/reset-password",
+    }
+)
+SIGN_IN: Final = "/app/sign-in"
+SUBJECTS: Final = MappingProxyType(
+    {
+        MailKind.VERIFY_EMAIL: "Confirm your e-mail address",
+        MailKind.RESET_PASSWORD: "Choose a new password",
+        MailKind.PASSWORD_CHANGED: "Your password was changed",
+        MailKind.EMAIL_CHANGED: "Your e-mail address was changed",
+        MailKind.UNUSUAL_SIGN_IN: "An unusual sign-in to your account",
+        MailKind.MFA_ENABLED: "Two-factor authentication is on",
+        MailKind.MFA_DISABLED: "Two-factor authentication is off",
+        MailKind.MFA_REMOVED: "An administrator removed your two-factor authentication",
+        MailKind.BACKUP_CODES_REGENERATED: "You have new backup codes",
+        MailKind.BACKUP_CODE_USED: "A backup code was used",
+        MailKind.INVITATION: "You are invited to {organization}",
+        MailKind.WELCOME: "Your new account",
+        MailKind.TRIAL_ENDS: "Your trial ends soon",
+        MailKind.PAYMENT_ACTION: "A payment needs your confirmation",
+    }
+)
+
+
+def _scheme(button: str, label: str, hover: str) -> Scheme:
+    color, over = Color.parse(button), Color.parse(hover)
+    return Scheme(accent=color, accent_hover=over, button=color, button_hover=over, label=Color.parse(label), edge=color)
+
+
+# As in `pages.css`.
+COLORS: Final = Palette(light=_scheme("#0b5d66", "#ffffff", "#084850"), dark=_scheme("#6cc9d2", "#06262a", "#8fdae1"))
+
+
+class Letters:
+    """ports.outside.Letters. Links begin with the configured base URL and with nothing else (security.md E-1, E-2), but for that to an
+    invoice at the payment provider, which its signed event told.
+
+    An organization adds its name to the head, the subject and the foot, and its logo and colours. What a mail says stays what the platform
+    says, and the foot says that it is the platform who sends it.
+    """
+
+    def __init__(self, base_url: str, policy: Policy) -> None:
+        """`policy` is whose lifetimes the mails tell. All templates are read now, so that a missing or broken one shows at start."""
+        self._base_url = base_url.rstrip("/")
+        self._lifetimes = {
+            MailKind.VERIFY_EMAIL: policy.verification_ttl,
+            MailKind.RESET_PASSWORD: policy.reset_ttl,
+            MailKind.WELCOME: policy.reset_ttl,
+        }
+        host = urlsplit(self._base_url).hostname or "localhost"
+        self._message_id_host = f"[{host}]" if ":" in host else host.encode("idna").decode("ascii")
+        self._templates = _templates()
+
+    def compose(self, mail: Mail) -> Letter:
+        words: dict[str, Any] = {"product": PRODUCT, "address": mail.address, "moment": moment(mail.created_at)}
+        words |= _design(mail.design)
+        if mail.kind in PATHS:
+            words["link"] = self._link(mail)
+        if mail.kind is MailKind.PAYMENT_ACTION:
+            words["link"] = mail.token
+        if mail.kind in (MailKind.TRIAL_ENDS, MailKind.PAYMENT_ACTION):
+            words["purchase"] = mail.purchase
+        if mail.kind in self._lifetimes:
+            words["lifetime"] = spoken(self._lifetimes[mail.kind])
+        if mail.kind is MailKind.WELCOME:
+            words["sign_in"] = f"{self._base_url}{SIGN_IN}"
+        if mail.offer is not None:
+            words |= _invitation(mail.offer)
+        about = SUBJECTS[mail.kind].format_map(words)
+        # The name of an organization is not said twice.
+        subject = words["subject"] = f"{about} - {PRODUCT if words['brand'] in (None, words.get('organization')) else words['brand']}"
+        return Letter(
+            message_id=f"<{mail.id}@{self._message_id_host}>",
+            date=mail.created_at,
+            to=mail.address,
+            subject=subject,
+            text=self._templates[mail.kind, "txt"].render(words),
+            html=self._templates[mail.kind, "html"].render(words),
+        )
+
+    def _link(self, mail: Mail) -> str:
+        assert mail.token is not None, "a mail with a link is prepared before it is composed"
+        return f"{self._base_url}{PATHS[mail.kind]}?{urlencode({'token': mail.token})}"
+
+
+@cache
+def _templates() -> Mapping[tuple[MailKind, str], Template]:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        autoescape=select_autoescape(["html"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return {(kind, form): environment.get_template(f"{kind.value}.{form}") for kind in MailKind for form in ("txt", "html")}
+
+
+def _design(design: Design | None) -> dict[str, Any]:
+    if design is None:
+        return {"brand": None, "logo": None, "colors": COLORS}
+    colors = COLORS if design.color is None else palette(design.color)
+    return {"brand": design.name, "logo": design.branding.logo_url, "colors": colors}
+
+
+def _invitation(offer: Offer) -> dict[str, str | None]:
+    return {
+        "organization": offer.organization_name,
+        "inviter": offer.inviter_email,
+        "role": ROLES[offer.invitation.role],
+        "until": moment(offer.invitation.expires_at),
+    }
+
+
+def spoken(time: timedelta) -> str:
+    """A span in the largest unit that says it exactly: 1 hour, 24 hours, 90 minutes."""
+    seconds = round(time.total_seconds())
+    count, unit = next(
+        (seconds // length, unit) for length, unit in ((3600, "hour"), (60, "minute"), (1, "second")) if seconds % length == 0
+    )
+    return f"{count} {unit}{'' if count == 1 else 's'}"

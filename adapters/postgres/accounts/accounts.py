@@ -1,0 +1,271 @@
+"""Accounts, and the one-time tokens that prove their mailboxes."""
+
+from datetime import datetime
+from typing import ClassVar, Final
+from uuid import UUID
+
+from adapters.postgres.engine.locks import NAMESPACE, PLATFORM_OWNERS
+from adapters.postgres.engine.statements import Repository, Row, Soon
+from adapters.postgres.tenancy.domains import proved_by
+from core.accounts.accounts_rules import Account, EmailTaken, Origin
+from core.accounts.one_time_tokens import Purpose
+from core.kernel.principals import Role
+from core.kernel.values import Email
+from core.tenancy.account_control import Ties
+
+# In the order in which `to_account` reads them.
+COLUMNS: Final = """
+    u.id, u.email, u.email_verified_at, u.password_hash, u.is_platform_owner, u.origin, u.origin_org_id, u.deactivated_at,
+    u.anonymized_at, u.created_at, u.first_verified_at, u.mfa_enabled_at"""
+WIDTH: Final = 12
+SELECT: Final = f"select {COLUMNS} from users u "
+
+INSERT: Final = """
+    insert into users (id, email, email_verified_at, password_hash, is_platform_owner, origin, origin_org_id, deactivated_at, anonymized_at,
+                       created_at, updated_at, first_verified_at, mfa_enabled_at)
+    values (%(id)s, %(email)s, %(email_verified_at)s, %(password_hash)s, %(is_platform_owner)s, %(origin)s, %(origin_org_id)s,
+            %(deactivated_at)s, %(anonymized_at)s, %(created_at)s, %(created_at)s, %(first_verified_at)s, %(mfa_enabled_at)s) """
+WHOSE_LINK: Final = """
+    where id = (select user_id from one_time_tokens where purpose = %(purpose)s and token_hash = %(token_hash)s) for no key update"""
+
+
+def to_account(row: Row) -> Account:
+    return Account(
+        id=row[0],
+        email=Email(row[1]),
+        email_verified_at=row[2],
+        password_hash=row[3],
+        is_platform_owner=row[4],
+        origin=Origin(row[5]),
+        origin_org_id=row[6],
+        deactivated_at=row[7],
+        anonymized_at=row[8],
+        created_at=row[9],
+        first_verified_at=row[10],
+        mfa_enabled_at=row[11],
+    )
+
+
+def to_ties(row: Row) -> Ties:
+    return Ties(
+        org_id=row[0],
+        origin=Origin(row[1]),
+        origin_org_id=row[2],
+        is_platform_owner=row[3],
+        has_password=row[4],
+        has_identity=row[5],
+        at_verified_domain=row[6],
+        role=None if row[7] is None else Role(row[7]),
+        confirmed=row[8],
+        member_elsewhere=row[9],
+        end_user_elsewhere=row[10],
+    )
+
+
+def columns(account: Account) -> dict[str, object]:
+    return {
+        "id": account.id,
+        "email": account.email,
+        "email_verified_at": account.email_verified_at,
+        "password_hash": account.password_hash,
+        "is_platform_owner": account.is_platform_owner,
+        "origin": account.origin,
+        "origin_org_id": account.origin_org_id,
+        "deactivated_at": account.deactivated_at,
+        "anonymized_at": account.anonymized_at,
+        "created_at": account.created_at,
+        "first_verified_at": account.first_verified_at,
+        "mfa_enabled_at": account.mfa_enabled_at,
+    }
+
+
+class Accounts(Repository):
+    """ports.storage.Accounts."""
+
+    constraints: ClassVar = {"users_email_key": EmailTaken}
+
+    async def by_email(self, email: Email) -> Account | None:
+        return await self._one(
+            to_account,
+            SELECT + "where email = %(email)s",
+            email=email,
+        )
+
+    async def by_id(self, user_id: UUID) -> Account | None:
+        return await self._one(
+            to_account,
+            SELECT + "where id = %(user_id)s",
+            user_id=user_id,
+        )
+
+    async def platform_owner_exists(self) -> bool:
+        return await self._exists("select 1 from users where is_platform_owner limit 1")
+
+    async def add(self, account: Account) -> None:
+        await self._run(INSERT, **columns(account))
+
+    async def add_if_free(self, account: Account) -> bool:
+        # Waits for whoever is about to take the address, and for the outcome of that.
+        return await self._run(INSERT + "on conflict (email) do nothing", **columns(account)) == 1
+
+    # "for no key update": the account's own writers wait, while rows that merely point to it (sessions, logins) still come in.
+    async def lock(self, user_id: UUID) -> Account | None:
+        return await self._one(
+            to_account,
+            SELECT + "where id = %(user_id)s for no key update",
+            user_id=user_id,
+        )
+
+    async def lock_by_email(self, email: Email) -> Account | None:
+        return await self._one(
+            to_account,
+            SELECT + "where email = %(email)s for no key update",
+            email=email,
+        )
+
+    async def lock_by_token(self, token_hash: bytes, purpose: Purpose) -> Account | None:
+        return await self._one(
+            to_account,
+            SELECT + WHOSE_LINK,
+            token_hash=token_hash,
+            purpose=purpose,
+        )
+
+    def lock_usable(self, user_id: UUID) -> Soon[Account]:
+        return self._one_soon(
+            to_account,
+            SELECT + "where id = %(user_id)s and deactivated_at is null and anonymized_at is null for no key update",
+            user_id=user_id,
+        )
+
+    def lock_for_login(self, user_id: UUID, password_hash: str) -> Soon[Account]:
+        return self._one_soon(
+            to_account,
+            SELECT
+            + """
+            where id = %(user_id)s and password_hash = %(password_hash)s and email_verified_at is not null
+              and deactivated_at is null and anonymized_at is null
+            for no key update""",
+            user_id=user_id,
+            password_hash=password_hash,
+        )
+
+    async def lock_platform_owners(self) -> None:
+        await self._run(f"select pg_advisory_xact_lock({NAMESPACE}, {PLATFORM_OWNERS})")
+
+    async def mark_verified(self, user_id: UUID, now: datetime) -> None:
+        await self._run(
+            """
+            update users set email_verified_at = coalesce(email_verified_at, %(now)s),
+                             first_verified_at = coalesce(first_verified_at, %(now)s), updated_at = %(now)s
+            where id = %(user_id)s""",
+            user_id=user_id,
+            now=now,
+        )
+
+    async def set_password(self, user_id: UUID, password_hash: str, now: datetime) -> None:
+        await self._run(
+            "update users set password_hash = %(password_hash)s, updated_at = %(now)s where id = %(user_id)s",
+            user_id=user_id,
+            password_hash=password_hash,
+            now=now,
+        )
+
+    async def drop_password(self, user_id: UUID, now: datetime) -> None:
+        await self._run("update users set password_hash = null, updated_at = %(now)s where id = %(user_id)s", user_id=user_id, now=now)
+
+    async def set_mfa(self, user_id: UUID, enabled_at: datetime | None, now: datetime) -> None:
+        await self._run(
+            "update users set mfa_enabled_at = %(enabled_at)s, updated_at = %(now)s where id = %(user_id)s",
+            user_id=user_id,
+            enabled_at=enabled_at,
+            now=now,
+        )
+
+    async def change_email(self, user_id: UUID, email: Email, now: datetime) -> None:
+        # The address goes on to the two relations by their foreign keys, in whatever order these were made. Whoever deletes a service locks
+        # its users before end users, so this does, too.
+        await self._run(
+            """
+            with held as materialized (
+                select 1 from service_users where user_id = %(user_id)s order by service_id for no key update),
+            kept as (
+                insert into former_addresses (user_id, email, until)
+                select id, email, %(now)s from users where id = %(user_id)s and email <> %(email)s
+                on conflict (user_id, email) do update set until = excluded.until)
+            update users set email = %(email)s, email_verified_at = null, email_changed_at = %(now)s, updated_at = %(now)s
+            from (select count(*) from held) before where id = %(user_id)s""",
+            user_id=user_id,
+            email=email,
+            now=now,
+        )
+
+    async def deactivate(self, user_id: UUID, now: datetime) -> None:
+        # This goes on to the two relations by their foreign keys, as an address does.
+        await self._run(
+            """
+            with held as materialized (
+                select 1 from service_users where user_id = %(user_id)s order by service_id for no key update)
+            update users set deactivated_at = %(now)s, updated_at = %(now)s
+            from (select count(*) from held) before where id = %(user_id)s""",
+            user_id=user_id,
+            now=now,
+        )
+
+    async def reactivate(self, user_id: UUID, now: datetime) -> None:
+        await self._run(
+            """
+            with held as materialized (
+                select 1 from service_users where user_id = %(user_id)s order by service_id for no key update)
+            update users set deactivated_at = null, updated_at = %(now)s
+            from (select count(*) from held) before where id = %(user_id)s""",
+            user_id=user_id,
+            now=now,
+        )
+
+    async def promote(self, user_id: UUID, now: datetime) -> None:
+        await self._run("update users set is_platform_owner = true, updated_at = %(now)s where id = %(user_id)s", user_id=user_id, now=now)
+
+    async def demote(self, user_id: UUID, now: datetime) -> None:
+        await self._run("update users set is_platform_owner = false, updated_at = %(now)s where id = %(user_id)s", user_id=user_id, now=now)
+
+    async def other_platform_owner_exists(self, user_id: UUID) -> bool:
+        return await self._exists(
+            """
+            select 1 from users
+            where is_platform_owner and deactivated_at is null and anonymized_at is null and id <> %(user_id)s limit 1""",
+            user_id=user_id,
+        )
+
+    async def ties(self, user_id: UUID, org_id: UUID) -> Ties:
+        found = await self._one(
+            to_ties,
+            f"""
+            select %(org_id)s::uuid, u.origin, u.origin_org_id, u.is_platform_owner, u.password_hash is not null,
+                   exists (select 1 from identities i where i.user_id = u.id),
+                   coalesce({proved_by("split_part(u.email, '@', 2)")} = %(org_id)s, false),
+                   coalesce(m.role, s.role), coalesce(m.confirmed_at, s.confirmed_at) is not null,
+                   exists (select 1 from memberships o where o.user_id = u.id and o.org_id <> %(org_id)s)
+                   or exists (select 1 from scim_users o
+                              where o.user_id = u.id and o.org_id <> %(org_id)s and o.membership_id is not null),
+                   exists (select 1 from end_users e join organizations o on o.id = e.org_id
+                           where e.user_id = u.id and e.org_id <> %(org_id)s)
+            from users u left join memberships m on m.org_id = %(org_id)s and m.user_id = u.id
+            left join scim_users s on s.org_id = %(org_id)s and s.user_id = u.id
+            where u.id = %(user_id)s""",
+            user_id=user_id,
+            org_id=org_id,
+        )
+        assert found is not None, "the account is locked, so it is there"
+        return found
+
+    async def remove(self, user_id: UUID) -> None:
+        await self._run("delete from users where id = %(user_id)s", user_id=user_id)
+
+    async def lock_platform_owner(self, user_id: UUID) -> bool:
+        return await self._exists(
+            """
+            select 1 from users
+            where id = %(user_id)s and is_platform_owner and deactivated_at is null and anonymized_at is null for share""",
+            user_id=user_id,
+        )

@@ -1,0 +1,220 @@
+"""Devices, and what earlier logins say about one that comes now."""
+
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from adapters.postgres.engine.statements import Repository, Row
+from core.accounts.devices_rules import TRUST_DAYS, Device, DeviceType, Look, Place, Recognised, Seen
+from core.accounts.risk import FAILURES_THAT_COUNT, FAILURES_WITHIN, HABITS_OF, LOGINS_OF_A_HABIT, History, Risk
+
+COLUMNS: Final = """
+    d.id, d.user_id, d.client_hash, d.name, d.device_type, d.browser, d.browser_version, d.os, d.os_version, d.last_used_at, d.last_ip,
+    d.city, d.country, d.risk_score, d.risk_factors, d.mfa_at, d.trust_hash, d.trust_expires_at, d.created_at, d.updated_at, d.revoked_at"""
+# The shortest of those that have a say: the organizations in which the person takes part, and the one whose service it is about. A
+# membership that is not confirmed gives its organization no power over the account (security.md R-5).
+TRUST_PERIOD: Final = f"""
+    select coalesce(min(t.days), {TRUST_DAYS}) as days from (
+        select o.device_trust_days as days from memberships m join organizations o on o.id = m.org_id
+        where m.user_id = whose.user_id and m.confirmed_at is not null
+        union all select o.device_trust_days from organizations o where o.id = %(org_id)s) t"""
+# For whoever asks in this session.
+SEEN: Final = f"{COLUMNS}, d.id is not distinct from (select s.device_id from sessions s where s.id = %(session_id)s), period.days"
+IN_ORDER: Final = "order by d.last_used_at desc, d.id desc"
+
+# Each part stops as soon as it knows enough. Only where the person has been before is asked of all times, and that has an index.
+HISTORY: Final = """
+    (select count(*) from (
+        select 1 from login_events e
+        where e.user_id = %(user_id)s and not e.success and e.created_at > greatest(%(failing_since)s, (
+            select s.created_at from login_events s
+            where s.user_id = %(user_id)s and s.success and s.created_at > %(failing_since)s
+            order by s.created_at desc limit 1))
+        limit %(failures)s) failed),
+    (select count(*) from (
+        select 1 from login_events e
+        where e.user_id = %(user_id)s and e.success and e.created_at > %(since)s limit %(habit)s) used),
+    exists (
+        select 1 from login_events e
+        where e.user_id = %(user_id)s and e.success and e.created_at > %(since)s
+          and extract(hour from e.created_at at time zone 'UTC') = extract(hour from %(now)s at time zone 'UTC')),
+    exists (
+        select 1 from login_events e
+        where e.user_id = %(user_id)s and e.success and e.country = %(country)s
+          and coalesce(e.city, '') = coalesce(%(city)s, ''))"""
+# A device whose client keeps an id is never taken for one that only says the same of itself: anybody can say that.
+RECOGNISED: Final = f"""
+    select {COLUMNS}, period.days, {HISTORY}
+    from (select %(user_id)s::uuid as user_id) whose
+    cross join lateral ({TRUST_PERIOD}) period
+    left join lateral (
+        select {COLUMNS} from devices d
+        where d.user_id = whose.user_id and d.revoked_at is null
+          and (d.trust_hash = %(trust_hash)s or d.client_hash = %(client_hash)s
+               or %(client_hash)s::bytea is null and d.client_hash is null
+                  and d.browser = %(browser)s and d.os = %(os)s and d.device_type = %(device_type)s)
+        order by (d.trust_hash = %(trust_hash)s) is true desc, d.last_used_at desc, d.id desc limit 1) d on true"""
+
+
+def to_device(row: Row) -> Device:
+    return Device(
+        id=row[0],
+        user_id=row[1],
+        client_hash=row[2],
+        name=row[3],
+        device_type=DeviceType(row[4]),
+        browser=row[5],
+        browser_version=row[6],
+        os=row[7],
+        os_version=row[8],
+        last_used_at=row[9],
+        last_ip=row[10],
+        place=None if row[12] is None else Place(row[11], row[12]),
+        risk=Risk(row[13], tuple(row[14])),
+        mfa_at=row[15],
+        trust_hash=row[16],
+        trust_expires_at=row[17],
+        created_at=row[18],
+        updated_at=row[19],
+        revoked_at=row[20],
+    )
+
+
+def to_seen(row: Row, now: datetime) -> Seen:
+    device = to_device(row)
+    return Seen(device, row[21], device.remembers(row[22], now))
+
+
+class Devices(Repository):
+    """ports.storage.Devices."""
+
+    async def of_person(
+        self, user_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime, after: Device | None, limit: int
+    ) -> list[Seen]:
+        beyond = "" if after is None else "and (d.last_used_at, d.id) < (%(after_at)s, %(after_id)s)"
+        return await self._all(
+            lambda row: to_seen(row, now),
+            f"""
+            with whose as (select %(user_id)s::uuid as user_id),
+            period as materialized (select p.days from whose cross join lateral ({TRUST_PERIOD}) p)
+            select {SEEN} from devices d cross join period
+            where d.user_id = %(user_id)s and d.revoked_at is null {beyond} {IN_ORDER} limit %(limit)s""",
+            user_id=user_id,
+            session_id=session_id,
+            org_id=org_id,
+            after_at=after.last_used_at if after else None,
+            after_id=after.id if after else None,
+            limit=limit,
+        )
+
+    async def by_id(self, device_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime) -> Seen | None:
+        return await self._one(
+            lambda row: to_seen(row, now),
+            f"""
+            select {SEEN} from devices d
+            cross join lateral (select d.user_id) whose
+            cross join lateral ({TRUST_PERIOD}) period
+            where d.id = %(device_id)s""",
+            device_id=device_id,
+            session_id=session_id,
+            org_id=org_id,
+        )
+
+    async def recognise(self, user_id: UUID, look: Look, org_id: UUID | None, now: datetime) -> Recognised:
+        found = await self._one(
+            lambda row: Recognised(None if row[0] is None else to_device(row), row[21], History(*row[22:])),
+            RECOGNISED,
+            user_id=user_id,
+            trust_hash=look.trust_hash,
+            client_hash=look.client_hash,
+            browser=look.agent.browser,
+            os=look.agent.os,
+            device_type=look.device_type.value,
+            org_id=org_id,
+            failing_since=now - FAILURES_WITHIN,
+            failures=FAILURES_THAT_COUNT,
+            since=now - HABITS_OF,
+            habit=LOGINS_OF_A_HABIT,
+            now=now,
+            city=look.place.city if look.place else None,
+            country=look.place.country if look.place else None,
+        )
+        assert found is not None, "there is always a period"
+        return found
+
+    async def of_client(self, user_id: UUID, client_hash: bytes) -> Device | None:
+        return await self._one(
+            to_device,
+            f"select {COLUMNS} from devices d where d.user_id = %(user_id)s and d.client_hash = %(client_hash)s and d.revoked_at is null",
+            user_id=user_id,
+            client_hash=client_hash,
+        )
+
+    async def keep(self, device: Device) -> None:
+        await self._write(
+            """
+            insert into devices as d (
+                id, user_id, client_hash, name, device_type, browser, browser_version, os, os_version, last_used_at, last_ip, city, country,
+                risk_score, risk_factors, mfa_at, trust_hash, trust_expires_at, created_at, updated_at)
+            values (
+                %(id)s, %(user_id)s, %(client_hash)s, %(name)s, %(device_type)s, %(browser)s, %(browser_version)s, %(os)s, %(os_version)s,
+                %(last_used_at)s, %(last_ip)s, %(city)s, %(country)s, %(risk_score)s, %(risk_factors)s, %(mfa_at)s, %(trust_hash)s,
+                %(trust_expires_at)s, %(created_at)s, %(updated_at)s)
+            on conflict (id) do update set
+                name = excluded.name, device_type = excluded.device_type, browser = excluded.browser,
+                browser_version = excluded.browser_version, os = excluded.os, os_version = excluded.os_version,
+                last_used_at = excluded.last_used_at, last_ip = excluded.last_ip, city = excluded.city, country = excluded.country,
+                risk_score = excluded.risk_score, risk_factors = excluded.risk_factors, mfa_at = excluded.mfa_at,
+                trust_hash = excluded.trust_hash, trust_expires_at = excluded.trust_expires_at, updated_at = excluded.updated_at
+            where d.user_id = excluded.user_id and d.revoked_at is null""",
+            id=device.id,
+            user_id=device.user_id,
+            client_hash=device.client_hash,
+            name=device.name,
+            device_type=device.device_type.value,
+            browser=device.browser,
+            browser_version=device.browser_version,
+            os=device.os,
+            os_version=device.os_version,
+            last_used_at=device.last_used_at,
+            last_ip=device.last_ip,
+            city=device.place.city if device.place else None,
+            country=device.place.country if device.place else None,
+            risk_score=device.risk.score,
+            risk_factors=list(device.risk.factors),
+            mfa_at=device.mfa_at,
+            trust_hash=device.trust_hash,
+            trust_expires_at=device.trust_expires_at,
+            created_at=device.created_at,
+            updated_at=device.updated_at,
+        )
+
+    async def rename(self, user_id: UUID, device_id: UUID, name: str, now: datetime) -> None:
+        await self._run(
+            """
+            update devices set name = %(name)s, updated_at = %(now)s
+            where user_id = %(user_id)s and id = %(device_id)s and revoked_at is null""",
+            user_id=user_id,
+            device_id=device_id,
+            name=name,
+            now=now,
+        )
+
+    async def revoke(self, user_id: UUID, device_id: UUID, now: datetime) -> None:
+        await self._run(
+            """
+            update devices set revoked_at = %(now)s, updated_at = %(now)s, trust_hash = null, trust_expires_at = null, mfa_at = null
+            where user_id = %(user_id)s and id = %(device_id)s and revoked_at is null""",
+            user_id=user_id,
+            device_id=device_id,
+            now=now,
+        )
+
+    async def distrust(self, user_id: UUID, now: datetime) -> None:
+        await self._run(
+            """
+            update devices set trust_hash = null, trust_expires_at = null, mfa_at = null, updated_at = %(now)s
+            where user_id = %(user_id)s and (trust_hash is not null or mfa_at is not null)""",
+            user_id=user_id,
+            now=now,
+        )

@@ -1,0 +1,141 @@
+"""Second factors and their log; the secrets are sealed."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final, LiteralString
+from uuid import UUID
+
+from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
+from adapters.postgres.accounts.accounts import WIDTH as ACCOUNT_WIDTH
+from adapters.postgres.accounts.accounts import to_account
+from adapters.postgres.engine.statements import Repository, Row, SealingRepository, Soon
+from core.accounts.mfa_rules import FAILURES, Enrolment, MfaEvent, Redeemed, Status
+from core.kernel.principals import Caller, Person
+from ports.crypto import Place, Vault
+
+TAKE_STEP: Final = """
+    update mfa set last_step = %(step)s
+    where user_id = %(user_id)s and setup_at = %(setup_at)s and (last_step is null or last_step < %(step)s)"""
+USE_CODE: Final = """
+    update backup_codes set used_at = %(now)s where user_id = %(user_id)s and code_hash = %(code_hash)s and used_at is null"""
+ENROLMENT: Final = "m.secret, m.setup_at, u.mfa_enabled_at, m.last_step, m.codes_salt"
+ENROLMENT_WIDTH: Final = 5
+
+
+def place(user_id: UUID) -> Place:
+    return Place("mfa", str(user_id), "secret")
+
+
+def to_enrolment(vault: Vault, user_id: UUID, row: Row) -> Enrolment:
+    """Of ENROLMENT's columns. Raises SealBroken."""
+    return Enrolment(vault.open(row[0], place(user_id)).decode(), *row[1:])
+
+
+class MfaLog(Repository):
+    """ports.storage.MfaLog."""
+
+    __slots__ = ()
+
+    async def log(self, user_id: UUID, events: Sequence[MfaEvent], caller: Caller, now: datetime, *, reason: str | None = None) -> None:
+        # A microsecond apart, so that the log has them in their order.
+        person = caller if isinstance(caller, Person) else None
+        await self._write(
+            """
+            insert into mfa_events (id, user_id, event_type, success, actor_id, impersonator_id, reason, address, agent, created_at)
+            select gen_random_uuid(), %(user_id)s, event_type, %(success)s, %(actor_id)s, %(impersonator_id)s, %(reason)s, %(address)s,
+                   %(agent)s, %(now)s::timestamptz + (number - 1) * interval '1 microsecond'
+            from unnest(%(events)s::text[]) with ordinality as happened (event_type, number)
+            cross join (select from users where id = %(user_id)s and anonymized_at is null for key share) as there""",
+            user_id=user_id,
+            events=[event.value for event in events],
+            success=FAILURES.isdisjoint(events),
+            actor_id=person.user_id if person and person.user_id != user_id else None,
+            impersonator_id=person.impersonator_id if person else None,
+            reason=reason,
+            address=caller.address,
+            agent=caller.agent,
+            now=now,
+        )
+
+
+class Mfa(MfaLog, SealingRepository):
+    """ports.storage.Mfa."""
+
+    __slots__ = ()
+
+    async def status(self, user_id: UUID) -> Status | None:
+        return await self._one(
+            lambda row: Status(*row),
+            """
+            select mfa_enabled_at, (select count(*) from backup_codes where user_id = %(user_id)s and used_at is null)
+            from users where id = %(user_id)s""",
+            user_id=user_id,
+        )
+
+    async def enrolment(self, user_id: UUID) -> Enrolment | None:
+        return await self._one(
+            lambda row: to_enrolment(self._vault, user_id, row),
+            f"select {ENROLMENT} from mfa m join users u on u.id = m.user_id where m.user_id = %(user_id)s",
+            user_id=user_id,
+        )
+
+    async def has_code(self, user_id: UUID, code_hash: bytes) -> bool:
+        return await self._exists(
+            "select 1 from backup_codes where user_id = %(user_id)s and code_hash = %(code_hash)s and used_at is null",
+            user_id=user_id,
+            code_hash=code_hash,
+        )
+
+    async def begin(self, user_id: UUID, secret: str, now: datetime) -> None:
+        await self._run(
+            """
+            insert into mfa (user_id, secret, setup_at) values (%(user_id)s, %(secret)s, %(now)s)
+            on conflict (user_id) do update set
+                secret = excluded.secret, setup_at = excluded.setup_at, last_step = null, codes_salt = null""",
+            user_id=user_id,
+            secret=self._vault.seal(secret.encode(), place(user_id)),
+            now=now,
+        )
+
+    async def take_step(self, user_id: UUID, setup_at: datetime, step: int) -> bool:
+        return await self._run(TAKE_STEP, user_id=user_id, setup_at=setup_at, step=step) == 1
+
+    def accept_step(self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, now: datetime) -> Soon[Redeemed]:
+        return self._accept(TAKE_STEP, pre_auth_id=pre_auth_id, user_id=user_id, setup_at=setup_at, step=step, now=now)
+
+    def accept_code(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, now: datetime) -> Soon[Redeemed]:
+        return self._accept(USE_CODE, pre_auth_id=pre_auth_id, user_id=user_id, code_hash=code_hash, now=now)
+
+    def _accept(self, take: LiteralString, **parameters: object) -> Soon[Redeemed]:
+        # Each part needs the one before. What was changed while this waited for the account is seen as it is then: rows that are changed
+        # or removed are looked at again, and of those that came the sign-in knows nothing.
+        return self._one_soon(
+            lambda row: Redeemed(to_account(row), row[ACCOUNT_WIDTH]),
+            f"""
+            with locked as (select {ACCOUNT} from users u where u.id = %(user_id)s for no key update),
+            redeemed as (
+                delete from pre_auths p using locked
+                where p.id = %(pre_auth_id)s and p.user_id = locked.id and p.expires_at > %(now)s returning 1),
+            taken as ({take} and exists (select 1 from redeemed) returning 1)
+            select {ACCOUNT}, exists (select 1 from taken) from locked u cross join redeemed""",
+            **parameters,
+        )
+
+    async def replace_codes(self, user_id: UUID, salt: bytes, hashes: Sequence[bytes]) -> None:
+        await self._run(
+            """
+            with salted as (update mfa set codes_salt = %(salt)s where user_id = %(user_id)s),
+            gone as (delete from backup_codes where user_id = %(user_id)s)
+            insert into backup_codes (user_id, code_hash) select %(user_id)s, unnest(%(hashes)s::bytea[])""",
+            user_id=user_id,
+            salt=salt,
+            hashes=list(hashes),
+        )
+
+    async def remove(self, user_id: UUID) -> None:
+        await self._run(
+            """
+            with codes as (delete from backup_codes where user_id = %(user_id)s)
+            delete from mfa where user_id = %(user_id)s""",
+            user_id=user_id,
+        )

@@ -1,0 +1,73 @@
+"""The one-time tokens that prove mailboxes."""
+
+from datetime import datetime
+from uuid import UUID
+
+from adapters.postgres.engine.statements import Repository
+from core.accounts.one_time_tokens import Purpose
+from core.kernel.values import Email
+
+
+class OneTimeTokens(Repository):
+    """ports.storage.OneTimeTokens."""
+
+    async def is_live(self, token_hash: bytes, purpose: Purpose, now: datetime) -> bool:
+        return await self._exists(
+            """
+            select 1 from one_time_tokens
+            where purpose = %(purpose)s and token_hash = %(token_hash)s and used_at is null and expires_at > %(now)s""",
+            token_hash=token_hash,
+            purpose=purpose,
+            now=now,
+        )
+
+    async def add(
+        self,
+        token_hash: bytes,
+        purpose: Purpose,
+        user_id: UUID,
+        email: Email,
+        *,
+        created_at: datetime,
+        expires_at: datetime,
+        org_id: UUID | None = None,
+    ) -> None:
+        await self._run(
+            """
+            insert into one_time_tokens (purpose, token_hash, user_id, email, created_at, expires_at, org_id)
+            values (%(purpose)s, %(token_hash)s, %(user_id)s, %(email)s, %(created_at)s, %(expires_at)s, %(org_id)s)""",
+            purpose=purpose,
+            token_hash=token_hash,
+            user_id=user_id,
+            email=email,
+            created_at=created_at,
+            expires_at=expires_at,
+            org_id=org_id,
+        )
+
+    async def newer_exists(self, user_id: UUID, purpose: Purpose, created_at: datetime) -> bool:
+        return await self._exists(
+            """
+            select 1 from one_time_tokens
+            where user_id = %(user_id)s and purpose = %(purpose)s and created_at > %(created_at)s and used_at is null""",
+            user_id=user_id,
+            purpose=purpose,
+            created_at=created_at,
+        )
+
+    async def redeem(self, token_hash: bytes, purpose: Purpose, now: datetime) -> Email | None:
+        return await self._one(
+            lambda row: Email(row[0]),
+            """
+            update one_time_tokens set used_at = %(now)s
+            where purpose = %(purpose)s and token_hash = %(token_hash)s and used_at is null and expires_at > %(now)s
+            returning email""",
+            token_hash=token_hash,
+            purpose=purpose,
+            now=now,
+        )
+
+    async def void(self, user_id: UUID, purpose: Purpose) -> None:
+        await self._run(
+            "delete from one_time_tokens where user_id = %(user_id)s and purpose = %(purpose)s", user_id=user_id, purpose=purpose
+        )

@@ -1,0 +1,44 @@
+"""Figures of the whole installation."""
+
+from datetime import datetime
+
+from adapters.postgres.engine.statements import Repository
+from core.accounts.platform_rules import Figures
+
+
+class Platform(Repository):
+    """ports.storage.PlatformRead."""
+
+    async def figures(self) -> Figures:
+        figures = await self._one(
+            lambda row: Figures(active_users=row[0], organizations=row[1], mfa_enabled_users=row[2]),
+            """
+            select count(*), (select count(*) from organizations), count(mfa_enabled_at)
+            from users where deactivated_at is null and anonymized_at is null""",
+        )
+        assert figures is not None, "an aggregate always has one row"
+        return figures
+
+    async def due_jobs(self, now: datetime) -> int:
+        return (
+            await self._one(
+                lambda row: int(row[0]),
+                # What waits for a webhook or an organization to be active is not due. What waits for one that hangs may be very much: it is
+                # not counted to its end.
+                """
+                select (select count(*) from mails where finished_at is null and due_at <= %(now)s)
+                     + (select count(*) from (select from (
+                            select webhook_id from webhook_deliveries where status = 'due'
+                            union all
+                            select webhook_id from webhook_deliveries where status = 'waiting' and due_at <= %(now)s) d
+                        join webhooks w on w.id = d.webhook_id and w.is_active
+                        join organizations o on o.id = w.org_id and o.status = 'active' limit 100000) d)
+                     + (select count(*) from (
+                            select from siem_configurations s join organizations o on o.id = s.org_id and o.status = 'active'
+                            cross join lateral (
+                                select from siem_queue q where q.org_id = s.org_id and q.siem_id = s.id order by q.position limit 10000) q
+                            where s.enabled and s.due_at <= %(now)s limit 100000) e)""",
+                now=now,
+            )
+            or 0
+        )

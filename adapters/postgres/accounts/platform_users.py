@@ -1,0 +1,141 @@
+"""People and their second factor, as platform owners see them."""
+
+from datetime import datetime
+from typing import Any, Final, LiteralString
+from uuid import UUID
+
+from adapters.postgres.engine.statements import Repository, Row
+from core.accounts.mfa_rules import MfaEvent
+from core.accounts.platform_users_rules import (
+    MANY_BACKUP_CODES,
+    MANY_FAILURES,
+    SOON_AFTER_LOGIN,
+    Alert,
+    AlertType,
+    FoundPerson,
+    MfaFigures,
+    MfaStanding,
+    OrganizationOfPerson,
+)
+from core.kernel.principals import Role
+from core.kernel.values import Email, rfc3339
+
+
+def _search(which: LiteralString) -> LiteralString:
+    # A search for a part of an address looks at every account, the newest first, until there are enough: in an index that has the address,
+    # too. Nothing is joined before the page is cut out, and then each of its rows is looked up by itself: with a plain join, a plan might
+    # read all accounts there are for a few of them.
+    return f"""
+        with page as (
+            select id, created_at from users {which} order by created_at desc, id desc limit %(limit)s)
+        select u.id, u.email, u.is_platform_owner, u.mfa_enabled_at is not null, u.created_at, o.ids, o.slugs, o.names, o.roles
+        from page p
+        cross join lateral (
+            select id, email, is_platform_owner, mfa_enabled_at, created_at from users where id = p.id limit 1) u
+        cross join lateral (
+            select array_agg(o.id order by o.slug) as ids, array_agg(o.slug order by o.slug) as slugs,
+                   array_agg(o.name order by o.slug) as names, array_agg(m.role order by o.slug) as roles
+            from memberships m cross join lateral (select id, slug, name from organizations where id = m.org_id limit 1) o
+            where m.user_id = p.id) o
+        order by p.created_at desc, p.id desc"""
+
+
+# Addresses are stored in lower case, and a part of one is found without the wildcards of a pattern.
+NEWEST: Final = _search("")
+WITH_ADDRESS: Final = _search("where strpos(email, %(email)s) > 0")
+WITH_ID: Final = _search("where id = %(user_id)s and (%(email)s::text is null or strpos(email, %(email)s) > 0)")
+
+MFA_STATUS: Final = f"""
+    select u.mfa_enabled_at, (select count(*) from backup_codes c where c.user_id = u.id and c.used_at is null), u.id, u.email,
+           (select e.created_at from mfa_events e where e.user_id = u.id and e.event_type = '{MfaEvent.VERIFY_ATTEMPT}'
+            order by e.created_at desc, e.id desc limit 1)
+    from users u where u.id = %(user_id)s"""
+
+MFA_FIGURES: Final = f"""
+    select count(*), count(mfa_enabled_at),
+           (select count(*) from mfa_events where event_type = '{MfaEvent.BACKUP_CODE_USED}' and created_at >= %(since)s),
+           (select count(*) from mfa_events where event_type = '{MfaEvent.VERIFY_FAILED}' and created_at >= %(since)s)
+    from users where deactivated_at is null and anonymized_at is null"""
+
+# The newest of each type are as many as may be shown, so the newest of all are among them.
+ALERTS: Final = f"""
+    with found as (
+        (select user_id, %(repeated_failures)s as type, max(created_at) as detected_at, count(*) as count, min(created_at) as since,
+                null as address
+         from mfa_events where event_type = '{MfaEvent.VERIFY_FAILED}' and created_at >= %(since)s
+         group by user_id having count(*) >= %(many_failures)s order by detected_at desc, user_id limit %(limit)s)
+        union all
+        (select user_id, %(backup_code_burst)s, max(created_at) as detected_at, count(*), min(created_at), null
+         from mfa_events where event_type = '{MfaEvent.BACKUP_CODE_USED}' and created_at >= %(since)s
+         group by user_id having count(*) >= %(many_backup_codes)s order by detected_at desc, user_id limit %(limit)s)
+        union all
+        (select e.user_id, %(disabled_after_login)s, e.created_at, null, l.created_at, l.address
+         from mfa_events e
+         cross join lateral (
+             select created_at, address from login_events
+             where user_id = e.user_id and success and created_at between e.created_at - %(soon)s::interval and e.created_at
+             order by created_at desc limit 1) l
+         where e.event_type = '{MfaEvent.DISABLED}' and e.created_at >= %(since)s
+         order by e.created_at desc limit %(limit)s))
+    select f.user_id, u.email, f.type, f.detected_at, f.count, f.since, f.address
+    from (select * from found order by detected_at desc, user_id, type limit %(limit)s) f
+    cross join lateral (select email from users where id = f.user_id limit 1) u
+    order by f.detected_at desc, f.user_id, f.type"""
+
+
+def to_found(row: Row) -> FoundPerson:
+    organizations = zip(*(column or () for column in row[5:]), strict=True)
+    return FoundPerson(
+        id=row[0],
+        email=Email(row[1]),
+        is_platform_owner=row[2],
+        mfa_enabled=row[3],
+        created_at=row[4],
+        organizations=tuple(OrganizationOfPerson(id_, slug, name, Role(role)) for id_, slug, name, role in organizations),
+    )
+
+
+def to_status(row: Row) -> MfaStanding:
+    enabled_at, backup_codes, user_id, email, last_challenge_at = row
+    return MfaStanding(enabled_at, backup_codes, user_id, Email(email), last_challenge_at)
+
+
+def to_alert(row: Row) -> Alert:
+    user_id, email, type_, detected_at, count, since, address = row
+    alert_type = AlertType(type_)
+    details: dict[str, Any]
+    if alert_type is AlertType.DISABLED_AFTER_LOGIN:
+        details = {"login_at": rfc3339(since), "ip_address": address}
+    else:
+        details = {"count": count, "first_at": rfc3339(since)}
+    return Alert(user_id, Email(email), alert_type, details, detected_at)
+
+
+class PlatformUsers(Repository):
+    """ports.storage.PlatformUsersRead."""
+
+    async def search(self, limit: int, *, email: str | None = None, user_id: UUID | None = None) -> list[FoundPerson]:
+        statement = WITH_ID if user_id is not None else WITH_ADDRESS if email is not None else NEWEST
+        return await self._all(to_found, statement, email=email, user_id=user_id, limit=limit)
+
+    async def mfa_status(self, user_id: UUID) -> MfaStanding | None:
+        return await self._one(to_status, MFA_STATUS, user_id=user_id)
+
+    async def mfa_figures(self, since: datetime) -> MfaFigures:
+        figures = await self._one(lambda row: MfaFigures(*row), MFA_FIGURES, since=since)
+        assert figures is not None, "an aggregate always has one row"
+        return figures
+
+    async def alerts(self, since: datetime, limit: int) -> list[Alert]:
+        return await self._all(
+            to_alert,
+            ALERTS,
+            since=since,
+            limit=limit,
+            repeated_failures=AlertType.REPEATED_FAILURES,
+            backup_code_burst=AlertType.BACKUP_CODE_BURST,
+            disabled_after_login=AlertType.DISABLED_AFTER_LOGIN,
+            many_failures=MANY_FAILURES,
+            many_backup_codes=MANY_BACKUP_CODES,
+            soon=SOON_AFTER_LOGIN,
+        )

@@ -1,0 +1,120 @@
+"""Who uses a service, as its API keys see them; and the end of that."""
+
+from collections.abc import Collection
+from typing import LiteralString
+from uuid import UUID
+
+from adapters.postgres.engine.statements import Repository, Row
+from core.applications.service_users_rules import ServiceUser
+from core.kernel.values import Email, Listed
+
+
+def to_service_user(row: Row) -> ServiceUser:
+    return ServiceUser(row[0], Email(row[1]), row[2])
+
+
+class ServiceUsers(Repository):
+    """ports.storage.ServiceUsers."""
+
+    async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> Listed[ServiceUser]:
+        # The page comes before the join, so that only its own users are looked up. One row has the total where the page is empty.
+        rows = await self._all(
+            lambda row: row,
+            """
+            select v.user_count, u.id, u.email, u.created_at
+            from services v left join (
+                (select user_id, created_at from service_users where service_id = %(service_id)s
+                 order by created_at, user_id limit %(limit)s offset %(offset)s) r
+                join users u on u.id = r.user_id) on true
+            where v.org_id = %(org_id)s and v.id = %(service_id)s
+            order by r.created_at, r.user_id""",
+            org_id=org_id,
+            service_id=service_id,
+            limit=limit,
+            offset=offset,
+        )
+        return Listed([to_service_user(row[1:]) for row in rows if row[1] is not None], rows[0][0] if rows else 0)
+
+    async def by_id(self, org_id: UUID, service_id: UUID, user_id: UUID) -> ServiceUser | None:
+        return await self._one(
+            to_service_user,
+            """
+            select u.id, u.email, u.created_at from service_users r join users u on u.id = r.user_id
+            where r.org_id = %(org_id)s and r.service_id = %(service_id)s and r.user_id = %(user_id)s""",
+            org_id=org_id,
+            service_id=service_id,
+            user_id=user_id,
+        )
+
+    async def remove(self, org_id: UUID, service_id: UUID, user_id: UUID) -> None:
+        # All parts of a statement see the relations as they were, so those that stay are told by their services.
+        uses_no_other = """
+            and not exists (
+                select 1 from service_users r where r.org_id = e.org_id and r.user_id = e.user_id
+                and not exists (select 1 from parted where parted.service_id = r.service_id))"""
+        await self._run(
+            _removing("and org_id = %(org_id)s", "and service_id = %(service_id)s", uses_no_other),
+            org_id=org_id,
+            service_id=service_id,
+            user_id=user_id,
+        )
+
+    async def remove_former_members(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
+        # In the order of `_removing`. An identity at a service comes with a sign-in there, so these have none.
+        await self._run(
+            """
+            with parted as (
+                delete from service_users r
+                where org_id = %(org_id)s and user_id = any(%(user_ids)s) and by_membership and not exists (
+                    select 1 from subscriptions b where b.service_id = r.service_id and b.user_id = r.user_id)
+                returning service_id, user_id),
+            counted as (
+                update services v set user_count = user_count - fewer.users
+                from (select service_id, count(*) as users from parted group by service_id) fewer
+                where v.id = fewer.service_id
+                returning v.id),
+            gone as (
+                delete from end_users e
+                where e.org_id = %(org_id)s and e.user_id in (select user_id from parted) and not exists (
+                    select 1 from service_users r where r.org_id = e.org_id and r.user_id = e.user_id
+                    and not exists (select 1 from parted p where p.service_id = r.service_id and p.user_id = r.user_id))
+                returning 1)
+            update end_user_totals set total = total - fewer.people
+            from (select count(*) as people from gone) fewer cross join (select count(*) from counted) before
+            where org_id = %(org_id)s and fewer.people > 0""",
+            org_id=org_id,
+            user_ids=list(user_ids),
+        )
+
+    async def remove_everywhere(self, user_id: UUID) -> None:
+        # Nothing stays, whatever the housekeeper removes of deleted organizations meanwhile.
+        await self._run(_removing("", "", ""), user_id=user_id)
+
+
+def _removing(of_organization: LiteralString, of_service: LiteralString, further: LiteralString) -> LiteralString:
+    # The two relations, in this order; then counters as in `EndUsers.add`: those of services first, then those of organizations, each once
+    # all rows that it counts are gone. `further` says which end users `e` are none any more.
+    return f"""
+        with parted as (
+            delete from service_users where user_id = %(user_id)s {of_organization} {of_service} returning org_id, service_id),
+        unsubscribed as (
+            delete from subscriptions where user_id = %(user_id)s {of_organization} {of_service} returning service_id),
+        unlinked as (
+            delete from identities where user_id = %(user_id)s and service_id is not null {of_service}),
+        counted as (
+            update services v set user_count = user_count - fewer.users, subscription_count = subscription_count - fewer.subscriptions
+            from (
+                select service_id, sum(users) as users, sum(subscriptions) as subscriptions from (
+                    select service_id, 1 as users, 0 as subscriptions from parted
+                    union all select service_id, 0, 1 from unsubscribed) one
+                group by service_id) fewer
+            where v.id = fewer.service_id
+            returning v.id),
+        gone as (
+            delete from end_users e using (select count(*) from parted) before where user_id = %(user_id)s {of_organization} {further}
+            returning org_id)
+        update end_user_totals t set total = total - fewer.people
+        from (
+            select gone.org_id, count(*) as people from gone cross join (select count(*) from counted) before
+            group by gone.org_id) fewer
+        where t.org_id = fewer.org_id"""

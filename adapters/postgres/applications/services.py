@@ -1,0 +1,260 @@
+"""Services."""
+
+from datetime import datetime
+from typing import ClassVar, Final
+from uuid import UUID
+
+from adapters.postgres.billing.subscriptions import entitlement, to_entitlement
+from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.maintenance.deferred_deletion import removing_logins
+from core.applications.services_rules import ListedService, Service, ServiceSlugTaken, ServiceType
+from core.authentication.sessions_rules import NOTHING
+from core.billing.subscriptions_rules import Entitlement
+from core.kernel.principals import OrganizationStatus, ServiceContext
+from core.kernel.values import Slug
+
+# Of `services v` and `organizations vo`, in the order in which `to_context` reads them.
+CONTEXT: Final = "v.id, v.slug, v.client_id, v.service_type, vo.id, vo.slug, vo.status"
+CONTEXT_WIDTH: Final = 7
+# In the order in which `to_service` reads them.
+COLUMNS: Final = (
+    "v.id, v.org_id, v.slug, v.name, v.service_type, v.client_id, v.client_secret_hash, v.codehost_scopes, v.websuite_scopes, "
+    "v.officesuite_scopes, v.redirect_uris, v.device_activation_uri, v.subscription_count, v.created_at, v.updated_at, "
+    "v.pkce_without_secret"
+)
+WIDTH: Final = 16
+CLIENT: Final = f"select {COLUMNS}, {CONTEXT} from organizations vo join services v on v.org_id = vo.id"
+# Of users `r` of a service those who use no other one of its organization. With a limit, since each of these few is looked up by itself
+# then; as a plain join, all users of the organization might be read to find them.
+NO_OTHER: Final = """
+    (select o.user_id from service_users o
+     where o.org_id = %(org_id)s and o.user_id = r.user_id and o.service_id <> %(service_id)s limit 1) is null"""
+
+BEFORE_ALL: Final = UUID(int=0)  # the id of nobody, and less than any other
+
+
+def to_context(row: Row) -> ServiceContext:
+    return ServiceContext(
+        id=row[0],
+        slug=row[1],
+        client_id=row[2],
+        is_public=ServiceType(row[3]).is_public,
+        org_id=row[4],
+        org_slug=row[5],
+        status=OrganizationStatus(row[6]),
+    )
+
+
+def to_service(row: Row) -> Service:
+    return Service(
+        id=row[0],
+        org_id=row[1],
+        slug=Slug(row[2]),
+        name=row[3],
+        service_type=ServiceType(row[4]),
+        client_id=row[5],
+        client_secret_hash=row[6],
+        codehost_scopes=_scopes(row[7]),
+        websuite_scopes=_scopes(row[8]),
+        officesuite_scopes=_scopes(row[9]),
+        redirect_uris=tuple(row[10]),
+        device_activation_uri=row[11],
+        subscription_count=row[12],
+        created_at=row[13],
+        updated_at=row[14],
+        pkce_without_secret=row[15],
+    )
+
+
+def _scopes(value: list[str] | None) -> tuple[str, ...] | None:
+    return None if value is None else tuple(value)
+
+
+def to_listed(row: Row) -> ListedService:
+    return ListedService(to_service(row), row[WIDTH])
+
+
+def to_client(row: Row) -> tuple[Service, ServiceContext]:
+    return to_service(row), to_context(row[WIDTH:])
+
+
+class Services(Repository):
+    """ports.storage.Services."""
+
+    constraints: ClassVar = {"services_org_slug_key": ServiceSlugTaken}
+
+    async def by_slug(self, org_id: UUID, slug: str) -> Service | None:
+        return await self._one(
+            to_service, f"select {COLUMNS} from services v where v.org_id = %(org_id)s and v.slug = %(slug)s", org_id=org_id, slug=slug
+        )
+
+    async def by_id(self, org_id: UUID, service_id: UUID) -> Service | None:
+        return await self._one(
+            to_service,
+            f"select {COLUMNS} from services v where v.org_id = %(org_id)s and v.id = %(service_id)s",
+            org_id=org_id,
+            service_id=service_id,
+        )
+
+    async def context(self, org_slug: str, slug: str) -> ServiceContext | None:
+        return await self._one(
+            to_context,
+            f"""
+            select {CONTEXT} from organizations vo join services v on v.org_id = vo.id
+            where vo.slug = %(org_slug)s and v.slug = %(slug)s""",
+            org_slug=org_slug,
+            slug=slug,
+        )
+
+    async def context_of(self, service_id: UUID) -> ServiceContext | None:
+        return await self._one(
+            to_context,
+            f"select {CONTEXT} from services v join organizations vo on vo.id = v.org_id where v.id = %(service_id)s",
+            service_id=service_id,
+        )
+
+    async def taken_in(self, service_id: UUID, user_id: UUID, now: datetime) -> tuple[ServiceContext, Entitlement] | None:
+        return await self._one(
+            lambda row: (to_context(row), NOTHING if row[CONTEXT_WIDTH] is None else to_entitlement(row[CONTEXT_WIDTH:])),
+            f"""
+            select {CONTEXT}, n.name, n.status, n.features from services v join organizations vo on vo.id = v.org_id
+            left join lateral ({entitlement("v.id", "%(user_id)s")}) n on true where v.id = %(service_id)s""",
+            service_id=service_id,
+            user_id=user_id,
+            now=now,
+        )
+
+    async def named(self, org_slug: str, slug: str) -> tuple[Service, ServiceContext] | None:
+        return await self._one(to_client, f"{CLIENT} where vo.slug = %(org_slug)s and v.slug = %(slug)s", org_slug=org_slug, slug=slug)
+
+    async def of_client(self, client_id: UUID) -> tuple[Service, ServiceContext] | None:
+        return await self._one(to_client, f"{CLIENT} where v.client_id = %(client_id)s", client_id=client_id)
+
+    async def listed(
+        self, org_id: UUID, service_type: ServiceType | None, after: Service | None, limit: int, offset: int
+    ) -> list[ListedService]:
+        of_type = "and v.service_type = %(service_type)s" if service_type is not None else ""
+        newer = "and (v.created_at, v.id) > (%(created_at)s, %(id)s)" if after is not None else ""
+        return await self._all(
+            to_listed,
+            f"""
+            select {COLUMNS}, (select count(*) from plans p where p.service_id = v.id and p.removed_at is null)
+            from services v where v.org_id = %(org_id)s {of_type} {newer}
+            order by v.created_at, v.id limit %(limit)s offset %(offset)s""",
+            org_id=org_id,
+            service_type=service_type,
+            created_at=after.created_at if after else None,
+            id=after.id if after else None,
+            limit=limit,
+            offset=offset,
+        )
+
+    async def count(self, org_id: UUID) -> int:
+        return await self._one(lambda row: int(row[0]), "select count(*) from services where org_id = %(org_id)s", org_id=org_id) or 0
+
+    async def add(self, service: Service) -> None:
+        await self._run(
+            """
+            insert into services (id, org_id, slug, client_id, created_at, name, service_type, client_secret_hash, codehost_scopes,
+                                  websuite_scopes, officesuite_scopes, redirect_uris, device_activation_uri, updated_at,
+                                  pkce_without_secret)
+            values (%(id)s, %(org_id)s, %(slug)s, %(client_id)s, %(created_at)s, %(name)s, %(service_type)s, %(client_secret_hash)s,
+                    %(codehost_scopes)s, %(websuite_scopes)s, %(officesuite_scopes)s, %(redirect_uris)s, %(device_activation_uri)s,
+                    %(updated_at)s, %(pkce_without_secret)s)""",
+            slug=service.slug,
+            client_id=service.client_id,
+            created_at=service.created_at,
+            **_changeable(service),
+        )
+
+    async def save(self, service: Service) -> None:
+        await self._run(
+            """
+            update services set
+                name = %(name)s, service_type = %(service_type)s, client_secret_hash = %(client_secret_hash)s,
+                codehost_scopes = %(codehost_scopes)s, websuite_scopes = %(websuite_scopes)s, officesuite_scopes = %(officesuite_scopes)s,
+                redirect_uris = %(redirect_uris)s, device_activation_uri = %(device_activation_uri)s, updated_at = %(updated_at)s,
+                pkce_without_secret = %(pkce_without_secret)s
+            where org_id = %(org_id)s and id = %(id)s""",
+            **_changeable(service),
+        )
+
+    async def delete(self, org_id: UUID, service_id: UUID, now: datetime) -> None:
+        await self._run(
+            """
+            with gone as (delete from services where org_id = %(org_id)s and id = %(service_id)s returning id)
+            insert into deleted_services (id, deleted_at) select id, %(now)s from gone""",
+            org_id=org_id,
+            service_id=service_id,
+            now=now,
+        )
+
+    async def lock_users(self, org_id: UUID, service_id: UUID, after: UUID | None, limit: int) -> UUID | None:
+        # In the order in which a new address of an account goes through the two relations.
+        return await self._one(
+            lambda row: row[0],
+            f"""
+            with r as materialized (
+                select user_id from service_users
+                where org_id = %(org_id)s and service_id = %(service_id)s and user_id > %(after)s
+                order by user_id limit %(limit)s for update),
+            held as materialized (
+                select 1 from r join end_users e on e.org_id = %(org_id)s and e.user_id = r.user_id where {NO_OTHER} for update of e)
+            select user_id from r cross join (select count(*) from held) h order by user_id desc limit 1""",
+            org_id=org_id,
+            service_id=service_id,
+            after=after or BEFORE_ALL,
+            limit=limit,
+        )
+
+    async def remove_users(self, org_id: UUID, service_id: UUID, after: UUID | None, until: UUID) -> int:
+        forgotten = await self._one(
+            lambda row: int(row[0]),
+            f"""
+            with r as (
+                delete from service_users
+                where org_id = %(org_id)s and service_id = %(service_id)s and user_id > %(after)s and user_id <= %(until)s
+                returning user_id),
+            forgotten as (
+                delete from end_users e using r where e.org_id = %(org_id)s and e.user_id = r.user_id and {NO_OTHER} returning 1)
+            select count(*) from forgotten""",
+            org_id=org_id,
+            service_id=service_id,
+            after=after or BEFORE_ALL,
+            until=until,
+        )
+        return forgotten or 0
+
+    async def remove_totals(self, org_id: UUID, service_id: UUID, forgotten: int) -> None:
+        await self._run(
+            """
+            with counted as (update end_user_totals set total = total - %(forgotten)s where org_id = %(org_id)s)
+            delete from login_totals where org_id = %(org_id)s and service_id = %(service_id)s""",
+            org_id=org_id,
+            service_id=service_id,
+            forgotten=forgotten,
+        )
+
+    async def purge(self, service_id: UUID, limit: int) -> None:
+        await self._run(f"{removing_logins('select %(service_id)s::uuid as id')} select 1 from records", service_id=service_id, limit=limit)
+
+
+def _changeable(service: Service) -> dict[str, object]:
+    return {
+        "id": service.id,
+        "org_id": service.org_id,
+        "name": service.name,
+        "service_type": service.service_type,
+        "client_secret_hash": service.client_secret_hash,
+        "codehost_scopes": _array(service.codehost_scopes),
+        "websuite_scopes": _array(service.websuite_scopes),
+        "officesuite_scopes": _array(service.officesuite_scopes),
+        "redirect_uris": _array(service.redirect_uris),
+        "device_activation_uri": service.device_activation_uri,
+        "updated_at": service.updated_at,
+        "pkce_without_secret": service.pkce_without_secret,
+    }
+
+
+def _array(values: tuple[str, ...] | None) -> list[str] | None:
+    return None if values is None else list(values)

@@ -1,0 +1,207 @@
+"""Accounts at external identity providers that people have linked; what the providers gave is sealed."""
+
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from adapters.postgres.applications.end_users import to_identity
+from adapters.postgres.engine.locks import SUBJECTS
+from adapters.postgres.engine.statements import Row, SealingRepository
+from core.applications.end_users_rules import LinkedIdentity
+from core.authentication.identities_rules import Identity, Known, LinkTicket, ProviderToken, Renewal
+from core.authentication.providers import Provider, ProviderTokens
+from core.kernel.values import Email
+from ports.crypto import Place, Vault
+
+# Whose, and in which context: %(service_id)s is null for the account itself.
+OF_CONTEXT: Final = "user_id = %(user_id)s and service_id is not distinct from %(service_id)s"
+
+
+def access_place(row: str) -> Place:
+    return Place("identities", row, "access_token")
+
+
+def refresh_place(row: str) -> Place:
+    return Place("identities", row, "refresh_token")
+
+
+def sealed(vault: Vault, tokens: ProviderTokens, access: Place, refresh: Place) -> dict[str, object]:
+    """What columns have of tokens that are kept in these places."""
+    return {
+        "access_token": vault.seal(tokens.access_token.encode(), access),
+        "refresh_token": None if tokens.refresh_token is None else vault.seal(tokens.refresh_token.encode(), refresh),
+        "token_expires_at": tokens.expires_at,
+        "scopes": list(tokens.scopes),
+    }
+
+
+class Identities(SealingRepository):
+    """ports.storage.Identities."""
+
+    def _to_token(self, row: Row) -> ProviderToken:
+        name, sealed, expires_at, scopes, can_be_renewed = row
+        access_token = self._vault.open(sealed, access_place(str(name))).decode()
+        return ProviderToken(access_token, expires_at, tuple(scopes or ()), can_be_renewed=can_be_renewed)
+
+    async def of_person(self, user_id: UUID, service_id: UUID | None) -> list[LinkedIdentity]:
+        return await self._all(
+            to_identity,
+            f"select provider, provider_user_id, email, linked_at from identities where {OF_CONTEXT} order by linked_at, id",
+            user_id=user_id,
+            service_id=service_id,
+        )
+
+    async def providers(self, user_id: UUID) -> list[Provider]:
+        return await self._all(
+            lambda row: Provider(row[0]),
+            "select distinct provider from identities where user_id = %(user_id)s order by provider",
+            user_id=user_id,
+        )
+
+    async def token(self, user_id: UUID, service_id: UUID | None, provider: Provider) -> ProviderToken | None:
+        return await self._one(
+            self._to_token,
+            f"""
+            select id, access_token, token_expires_at, scopes, refresh_token is not null from identities
+            where {OF_CONTEXT} and provider = %(provider)s and access_token is not null""",
+            user_id=user_id,
+            service_id=service_id,
+            provider=provider,
+        )
+
+    async def lock_subject(self, provider: Provider, issuer: str, subject: str) -> None:
+        # Two of one number only wait for each other.
+        await self._run(f"select pg_advisory_xact_lock({SUBJECTS}, hashtext(%(name)s))", name=f"{provider.value} {issuer} {subject}")
+
+    async def known(self, provider: Provider, issuer: str, subject: str, service_id: UUID | None) -> Known | None:
+        return await self._one(
+            lambda row: Known(*row),
+            """
+            select id, user_id, service_id is not distinct from %(service_id)s as here from identities
+            where provider = %(provider)s and issuer = %(issuer)s and provider_user_id = %(subject)s
+            order by here desc, linked_at, id limit 1""",
+            provider=provider,
+            issuer=issuer,
+            subject=subject,
+            service_id=service_id,
+        )
+
+    async def add(self, identity: Identity) -> bool:
+        # The service stays until the transaction ends, since the row refers to it.
+        return await self._exists(
+            """
+            insert into identities (id, user_id, service_id, provider, issuer, provider_user_id, email, linked_at, access_token,
+                                    refresh_token, token_expires_at, scopes)
+            select %(id)s, %(user_id)s, %(service_id)s, %(provider)s, %(issuer)s, %(subject)s, %(email)s, %(linked_at)s, %(access_token)s,
+                   %(refresh_token)s, %(token_expires_at)s, %(scopes)s
+            where %(service_id)s::uuid is null or exists (select 1 from services where id = %(service_id)s for key share)
+            on conflict do nothing returning 1""",
+            id=identity.id,
+            user_id=identity.user_id,
+            service_id=identity.service_id,
+            provider=identity.provider,
+            issuer=identity.issuer,
+            subject=identity.subject,
+            email=identity.email,
+            linked_at=identity.linked_at,
+            **self._sealed(identity.id, identity.tokens),
+        )
+
+    async def renew(self, identity_id: UUID, email: Email | None, tokens: ProviderTokens) -> None:
+        await self._run(
+            """
+            update identities set email = coalesce(%(email)s, email), access_token = %(access_token)s,
+                                  refresh_token = coalesce(%(refresh_token)s, refresh_token), token_expires_at = %(token_expires_at)s,
+                                  scopes = %(scopes)s, renewing_until = null
+            where id = %(id)s""",
+            id=identity_id,
+            email=email,
+            **self._sealed(identity_id, tokens),
+        )
+
+    async def claim(self, user_id: UUID, service_id: UUID | None, provider: Provider, now: datetime, until: datetime) -> Renewal | None:
+        return await self._one(
+            lambda row: Renewal(row[0], self._vault.open(row[1], refresh_place(str(row[0]))).decode(), until),
+            f"""
+            update identities set renewing_until = %(until)s
+            where {OF_CONTEXT} and provider = %(provider)s and token_expires_at <= %(now)s and refresh_token is not null
+              and (renewing_until is null or renewing_until <= %(now)s)
+            returning id, refresh_token""",
+            user_id=user_id,
+            service_id=service_id,
+            provider=provider,
+            now=now,
+            until=until,
+        )
+
+    async def fulfil(self, claim: Renewal, tokens: ProviderTokens) -> bool:
+        return await self._exists(
+            """
+            update identities set access_token = %(access_token)s, refresh_token = %(refresh_token)s,
+                                  token_expires_at = %(token_expires_at)s, renewing_until = null,
+                                  scopes = case when cardinality(%(scopes)s::text[]) = 0 then scopes else %(scopes)s end
+            where id = %(id)s and renewing_until = %(until)s returning 1""",
+            id=claim.identity_id,
+            until=claim.until,
+            **self._sealed(claim.identity_id, tokens),
+        )
+
+    async def give_up(self, claim: Renewal) -> None:
+        await self._run(
+            "update identities set renewing_until = null where id = %(id)s and renewing_until = %(until)s",
+            id=claim.identity_id,
+            until=claim.until,
+        )
+
+    def _sealed(self, identity_id: UUID, tokens: ProviderTokens) -> dict[str, object]:
+        return sealed(self._vault, tokens, access_place(str(identity_id)), refresh_place(str(identity_id)))
+
+    async def take_ticket(self, token_hash: bytes, provider: Provider, now: datetime) -> LinkTicket | None:
+        return await self._one(
+            lambda row: LinkTicket(row[0], row[1], row[2], row[3], Provider(row[4]), row[5], row[6]),
+            """
+            delete from link_tickets where token_hash = %(token_hash)s and provider = %(provider)s and expires_at > %(now)s
+            returning token_hash, user_id, session_id, service_id, provider, created_at, expires_at""",
+            token_hash=token_hash,
+            provider=provider,
+            now=now,
+        )
+
+    async def add_ticket(self, ticket: LinkTicket) -> bool:
+        # The session stays until the transaction ends, since the ticket refers to it.
+        return await self._exists(
+            """
+            insert into link_tickets (token_hash, user_id, session_id, service_id, provider, created_at, expires_at)
+            select %(token_hash)s, user_id, id, %(service_id)s, %(provider)s, %(now)s, %(expires_at)s from sessions
+            where id = %(session_id)s and user_id = %(user_id)s and ended_at is null and expires_at > %(now)s for key share
+            returning 1""",
+            token_hash=ticket.token_hash,
+            user_id=ticket.user_id,
+            session_id=ticket.session_id,
+            service_id=ticket.service_id,
+            provider=ticket.provider,
+            now=ticket.created_at,
+            expires_at=ticket.expires_at,
+        )
+
+    async def remove_all(self, user_id: UUID) -> None:
+        await self._run("delete from identities where user_id = %(user_id)s", user_id=user_id)
+
+    async def remove(self, user_id: UUID, service_id: UUID, provider: Provider) -> bool:
+        return (
+            await self._run(
+                f"delete from identities where {OF_CONTEXT} and provider = %(provider)s",
+                user_id=user_id,
+                service_id=service_id,
+                provider=provider,
+            )
+            == 1
+        )
+
+    async def remove_everywhere(self, user_id: UUID, provider: Provider) -> list[UUID | None]:
+        return await self._all(
+            lambda row: row[0],
+            "delete from identities where user_id = %(user_id)s and provider = %(provider)s returning service_id",
+            user_id=user_id,
+            provider=provider,
+        )

@@ -1,0 +1,83 @@
+"""The lasting record of logins, and how many there were to each service on each day."""
+
+from datetime import datetime
+from typing import Final
+from uuid import UUID, uuid4
+
+from adapters.postgres.engine.statements import Repository
+from core.accounts.devices_rules import Device, Place
+from core.authentication.sessions_rules import Session
+
+# Of what is counted together, so that logins to one service at one time seldom wait for each other's commit.
+SHARDS: Final = 8
+
+
+class Logins(Repository):
+    """ports.storage.Logins and FailedLogins."""
+
+    async def succeeded(self, session: Session, provider: str, device: Device | None = None) -> None:
+        # The total comes with the same statement; its day is that of the row, in UTC, whatever the connection's time zone is.
+        await self._write(
+            f"""
+            with login as (
+                insert into login_events (id, user_id, session_id, org_id, service_id, provider, success, address, agent, risk_score,
+                                          risk_factors, city, country, created_at)
+                values (%(id)s, %(user_id)s, %(session_id)s, %(org_id)s, %(service_id)s, %(provider)s, true, %(address)s, %(agent)s,
+                        %(risk_score)s, %(risk_factors)s, %(city)s, %(country)s, %(now)s)
+                returning org_id, service_id, provider, created_at)
+            insert into login_totals as t (org_id, service_id, day, provider, shard, total)
+            select org_id, service_id, (created_at at time zone 'UTC')::date, provider, floor(random() * {SHARDS}), 1
+            from login where service_id is not null
+            on conflict (org_id, service_id, day, provider, shard) do update set total = t.total + 1""",
+            id=uuid4(),
+            user_id=session.user_id,
+            session_id=session.id,
+            org_id=session.service.org_id if session.service else None,
+            service_id=session.service.id if session.service else None,
+            provider=provider,
+            address=session.address,
+            agent=session.agent,
+            risk_score=device.risk.score if device else 0,
+            risk_factors=list(device.risk.factors) if device else [],
+            city=device.place.city if device and device.place else None,
+            country=device.place.country if device and device.place else None,
+            now=session.created_at,
+        )
+
+    async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:
+        # From the first shard, in which there may come to be fewer than none: the sum over the shards is what counts. The order is that of
+        # the housekeeper, who puts the shards together. What is recorded of a service that is gone is the housekeeper's.
+        of_service = "" if service_id is None else "and service_id = %(service_id)s"
+        await self._run(
+            f"""
+            with removed as (
+                delete from login_events where user_id = %(user_id)s {of_service}
+                returning org_id, service_id, (created_at at time zone 'UTC')::date as day, provider, success)
+            insert into login_totals as t (org_id, service_id, day, provider, shard, total)
+            select r.org_id, r.service_id, r.day, r.provider, 0, -count(*)
+            from removed r join services v on v.id = r.service_id
+            where r.success group by r.org_id, r.service_id, r.day, r.provider order by r.org_id, r.service_id, r.day, r.provider
+            on conflict (org_id, service_id, day, provider, shard) do update set total = t.total + excluded.total""",
+            user_id=user_id,
+            service_id=service_id,
+        )
+
+    async def failed(
+        self, user_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None, place: Place | None = None
+    ) -> None:
+        await self._run(
+            """
+            with hurry as (select set_config('synchronous_commit', 'off', true))
+            insert into login_events (id, user_id, provider, success, address, agent, city, country, created_at)
+            select %(id)s, there.id, %(provider)s, false, %(address)s, %(agent)s, %(city)s, %(country)s, %(now)s
+            from hurry cross join (
+                select id from users where id = %(user_id)s and anonymized_at is null for key share) there""",
+            id=uuid4(),
+            user_id=user_id,
+            provider=provider,
+            address=address,
+            agent=agent,
+            city=place.city if place else None,
+            country=place.country if place else None,
+            now=now,
+        )

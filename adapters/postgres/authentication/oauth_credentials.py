@@ -1,0 +1,83 @@
+"""What services are known by at identity providers."""
+
+from uuid import UUID
+
+from adapters.postgres.engine.statements import Row, SealingRepository
+from core.authentication.oauth_credentials_rules import Credentials
+from core.authentication.providers import Provider, ProviderClient
+from ports.crypto import Place
+
+
+def place(row: str) -> Place:
+    return Place("oauth_credentials", row, "client_secret")
+
+
+def name_of(service_id: UUID, provider: Provider) -> str:
+    """What the row is called where its secret is sealed."""
+    return f"{service_id}/{provider.value}"
+
+
+def to_credentials(row: Row) -> Credentials:
+    return Credentials(Provider(row[0]), row[1], row[2])
+
+
+class OAuthCredentials(SealingRepository):
+    """ports.storage.OAuthCredentials."""
+
+    async def of(self, org_id: UUID, service_id: UUID, provider: Provider) -> Credentials | None:
+        return await self._one(
+            to_credentials,
+            """
+            select provider, client_id, updated_at from oauth_credentials
+            where org_id = %(org_id)s and service_id = %(service_id)s and provider = %(provider)s""",
+            org_id=org_id,
+            service_id=service_id,
+            provider=provider,
+        )
+
+    async def client(self, org_id: UUID, service_id: UUID, provider: Provider) -> ProviderClient | None:
+        return await self._one(
+            lambda row: ProviderClient(row[0], self._vault.open(row[1], place(name_of(service_id, provider))).decode()),
+            """
+            select client_id, client_secret from oauth_credentials
+            where org_id = %(org_id)s and service_id = %(service_id)s and provider = %(provider)s""",
+            org_id=org_id,
+            service_id=service_id,
+            provider=provider,
+        )
+
+    async def providers(self, org_id: UUID, service_id: UUID) -> list[Provider]:
+        return await self._all(
+            lambda row: Provider(row[0]),
+            "select provider from oauth_credentials where org_id = %(org_id)s and service_id = %(service_id)s order by provider",
+            org_id=org_id,
+            service_id=service_id,
+        )
+
+    async def put(self, org_id: UUID, service_id: UUID, credentials: Credentials, client_secret: str) -> None:
+        await self._run(
+            """
+            insert into oauth_credentials (service_id, provider, org_id, client_id, client_secret, updated_at)
+            values (%(service_id)s, %(provider)s, %(org_id)s, %(client_id)s, %(client_secret)s, %(updated_at)s)
+            on conflict (service_id, provider) do update set
+                client_id = excluded.client_id, client_secret = excluded.client_secret, updated_at = excluded.updated_at""",
+            service_id=service_id,
+            provider=credentials.provider,
+            org_id=org_id,
+            client_id=credentials.client_id,
+            client_secret=self._vault.seal(client_secret.encode(), place(name_of(service_id, credentials.provider))),
+            updated_at=credentials.updated_at,
+        )
+
+    async def remove(self, org_id: UUID, service_id: UUID, provider: Provider) -> bool:
+        return (
+            await self._run(
+                """
+                delete from oauth_credentials
+                where org_id = %(org_id)s and service_id = %(service_id)s and provider = %(provider)s""",
+                org_id=org_id,
+                service_id=service_id,
+                provider=provider,
+            )
+            == 1
+        )

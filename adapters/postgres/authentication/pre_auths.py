@@ -1,0 +1,116 @@
+"""Sign-ins that wait for the second factor."""
+
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
+from adapters.postgres.accounts.accounts import to_account
+from adapters.postgres.accounts.attempt_limits import charge, terms
+from adapters.postgres.accounts.mfa import ENROLMENT, ENROLMENT_WIDTH, to_enrolment
+from adapters.postgres.authentication.identities import sealed
+from adapters.postgres.engine.statements import Row, SealingRepository
+from core.accounts.attempt_limits_rules import Allowance, Secret
+from core.authentication.identities_rules import Unlinked
+from core.authentication.login_rules import Pending, Try
+from core.authentication.providers import Provider, ProviderTokens
+from ports.crypto import Place, Vault
+
+COLUMNS: Final = "id, user_id, service_id, provider, created_at, expires_at"
+VALUES: Final = "%(id)s, %(user_id)s, %(service_id)s, %(provider)s, %(created_at)s, %(expires_at)s"
+# What is to be linked.
+UNLINKED: Final = """
+    issuer, provider_user_id, identity_service_id, identity_email, known_elsewhere, access_token, refresh_token, token_expires_at, scopes"""
+UNLINKED_VALUES: Final = """
+    %(issuer)s, %(subject)s, %(identity_service_id)s, %(email)s, %(known_elsewhere)s, %(access_token)s, %(refresh_token)s,
+    %(token_expires_at)s, %(scopes)s"""
+WIDTH: Final = 6 + 9
+# The row is locked first, so that of many at once none is counted at the account that is not counted here.
+TRY: Final = f"""
+    with waiting as (
+        select {COLUMNS}, {UNLINKED} from pre_auths
+        where id = %(id)s and user_id = %(user_id)s and failures < %(tries)s and expires_at > %(now)s for update),
+    charged as ({charge("%(subject)s::bytea", "from waiting")}),
+    tried as (
+        update pre_auths p set failures = failures + 1 from waiting, charged
+        where p.id = waiting.id and charged.blocked_until is null)
+    select waiting.*, charged.blocked_until, {ENROLMENT}, {ACCOUNT}
+    from waiting cross join charged join users u on u.id = waiting.user_id left join mfa m on m.user_id = u.id"""
+
+
+def access_place(row: str) -> Place:
+    return Place("pre_auths", row, "access_token")
+
+
+def refresh_place(row: str) -> Place:
+    return Place("pre_auths", row, "refresh_token")
+
+
+def to_pending(vault: Vault, row: Row) -> Pending:
+    """Of COLUMNS and UNLINKED. Raises SealBroken."""
+    unlinked = None if row[6] is None else to_unlinked(vault, str(row[0]), Provider(row[3]), row[6:])
+    return Pending(id=row[0], user_id=row[1], service_id=row[2], provider=row[3], created_at=row[4], expires_at=row[5], unlinked=unlinked)
+
+
+def to_unlinked(vault: Vault, name: str, provider: Provider, row: Row) -> Unlinked:
+    issuer, subject, service_id, email, known_elsewhere, access_token, refresh_token, expires_at, scopes = row
+    tokens = ProviderTokens(
+        access_token=vault.open(access_token, access_place(name)).decode(),
+        refresh_token=None if refresh_token is None else vault.open(refresh_token, refresh_place(name)).decode(),
+        expires_at=expires_at,
+        scopes=tuple(scopes),
+    )
+    return Unlinked(service_id, provider, issuer, subject, email, tokens, known_elsewhere)
+
+
+class PreAuths(SealingRepository):
+    """ports.storage.PreAuths and Tries."""
+
+    async def add(self, pending: Pending) -> None:
+        values: dict[str, object] = {
+            "id": pending.id,
+            "user_id": pending.user_id,
+            "service_id": pending.service_id,
+            "provider": pending.provider,
+            "created_at": pending.created_at,
+            "expires_at": pending.expires_at,
+        }
+        unlinked, name = pending.unlinked, str(pending.id)
+        if unlinked is None:
+            await self._write(f"insert into pre_auths ({COLUMNS}) values ({VALUES})", **values)
+            return
+        await self._write(
+            f"insert into pre_auths ({COLUMNS}, {UNLINKED}) values ({VALUES}, {UNLINKED_VALUES})",
+            **values,
+            issuer=unlinked.issuer,
+            subject=unlinked.subject,
+            identity_service_id=unlinked.service_id,
+            email=unlinked.email,
+            known_elsewhere=unlinked.known_elsewhere,
+            **sealed(self._vault, unlinked.tokens, access_place(name), refresh_place(name)),
+        )
+
+    async def take_try(
+        self, pre_auth_id: UUID, user_id: UUID, tries: int, subject: bytes, allowance: Allowance, now: datetime
+    ) -> Try | None:
+        return await self._one(
+            self._to_try,
+            TRY,
+            id=pre_auth_id,
+            user_id=user_id,
+            tries=tries,
+            subject=subject,
+            **terms(Secret.MFA, allowance, now),
+        )
+
+    def _to_try(self, row: Row) -> Try:
+        pending, (blocked_until, *enrolment) = to_pending(self._vault, row[:WIDTH]), row[WIDTH : WIDTH + 1 + ENROLMENT_WIDTH]
+        return Try(
+            pending=pending,
+            account=to_account(row[WIDTH + 1 + ENROLMENT_WIDTH :]),
+            enrolment=None if enrolment[0] is None else to_enrolment(self._vault, pending.user_id, tuple(enrolment)),
+            blocked_until=blocked_until,
+        )
+
+    async def remove_all(self, user_id: UUID) -> None:
+        await self._run("delete from pre_auths where user_id = %(user_id)s", user_id=user_id)

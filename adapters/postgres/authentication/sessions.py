@@ -1,0 +1,461 @@
+"""Sessions and refresh tokens."""
+
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from adapters.postgres.applications.services import CONTEXT, CONTEXT_WIDTH, to_context
+from adapters.postgres.billing.subscriptions import entitlement, to_entitlement
+from adapters.postgres.engine.statements import Repository, Row
+from core.authentication.sessions_rules import NOTHING, SOMEBODY, LiveSession, LiveSessions, Presented, Presenter, Refreshed, Session
+from core.kernel.principals import BrowserSession, OrganizationContext, OrganizationStanding, OrganizationStatus, Person, Role, Standing
+from core.kernel.values import Email, Listed
+
+STANDING: Final = """
+    select u.id, u.email, u.email_verified_at, u.is_platform_owner, s.impersonator_id, o.id, o.slug, o.status, m.role,
+           s.mfa_missing and u.mfa_enabled_at is not null"""
+# Who acts as the person, in what session of theirs; what MAY_IMPERSONATE judges.
+IMPERSONATOR: Final = """
+    left join (users i join sessions p on p.user_id = i.id) on p.id = s.impersonator_session_id and i.id = s.impersonator_id"""
+LIVE: Final = f"""
+    from sessions s
+    join users u on u.id = s.user_id
+    {IMPERSONATOR}
+    left join (organizations o join memberships m on m.org_id = o.id) on o.id = %(org_id)s and m.user_id = u.id"""
+# Somebody acts as somebody else only while that is theirs to do, and while the session lives in which they began to (security.md I-3).
+MAY_IMPERSONATE: Final = """
+    (s.impersonator_id is null
+     or i.is_platform_owner and i.deactivated_at is null and i.anonymized_at is null and not u.is_platform_owner
+        and p.ended_at is null and p.expires_at > %(now)s)"""
+IS_LIVE: Final = f"""
+    where s.id = %(session_id)s and s.user_id = %(user_id)s and s.ended_at is null and s.expires_at > %(now)s
+      and u.deactivated_at is null and u.anonymized_at is null and {MAY_IMPERSONATE}"""
+# A token is worth something in a session of its own kind only.
+OF_A_PERSON: Final = " and s.service_id is null"
+STANDING_IN: Final = f"""
+    {STANDING}, a.id, a.slug, a.status, am.role, am.confirmed_at is not null {LIVE}
+    left join organizations a on a.slug = %(slug)s
+    left join memberships am on am.org_id = a.id and am.user_id = u.id
+    {IS_LIVE} {OF_A_PERSON}"""
+# The audience of the token says which service; the session's must be that very one, and there.
+STANDING_WITH: Final = f"""
+    select u.id, u.email, u.email_verified_at, u.is_platform_owner, s.impersonator_id, r.user_id is not null, {CONTEXT}
+    from sessions s
+    join users u on u.id = s.user_id
+    join (services v join organizations vo on vo.id = v.org_id) on v.id = s.service_id and v.client_id = %(client_id)s
+    {IMPERSONATOR}
+    left join service_users r on r.service_id = v.id and r.user_id = u.id
+    {IS_LIVE}"""
+
+# One that this very transaction has ended, such as that of somebody who ends all their sessions in an organization, was there until now.
+HOLD: Final = f"""
+    select 1
+    from sessions s
+    join users u on u.id = s.user_id
+    {IMPERSONATOR}
+    where s.id = %(session_id)s and s.user_id = %(user_id)s and s.expires_at > %(now)s
+      and (s.ended_at is null or s.xmin = pg_current_xact_id()::xid)
+      and u.deactivated_at is null and u.anonymized_at is null and {MAY_IMPERSONATE}
+    for share of s"""
+
+# Those that selected it, and those of its services; with a service, its sessions are over.
+LIVES_IN_ORGANIZATION: Final = """
+    s.org_id = %(org_id)s and s.ended_at is null and s.expires_at > %(now)s
+    and (s.service_id is null or exists (select 1 from services v where v.id = s.service_id))"""
+
+# Of `device_codes d` and the sessions `a` in which they were approved; who says this says further whose.
+DENY: Final = """
+    update device_codes d set status = 'denied', session_id = null from sessions a where d.status = 'approved' and a.id = d.session_id"""
+
+# Whose token it is to use: of the application that is named, if one is; and what a code gave to one that has a client secret, only of
+# whoever has shown that.
+FITS: Final = """
+    ((not %(is_named)s or s.service_id is not distinct from %(named_service_id)s)
+     and (s.grant_type is distinct from 'authorization_code' or %(is_authenticated)s
+          or not exists (select 1 from services c where c.id = s.service_id and c.client_secret_hash is not null)))"""
+
+BEGIN: Final = """
+    insert into sessions (id, user_id, impersonator_id, impersonator_session_id, service_id, org_id, device_id, created_at, expires_at,
+                          ends_at, address, agent, provider, grant_type, browser_hash)
+    values (%(id)s, %(user_id)s, %(impersonator_id)s, %(impersonator_session_id)s, %(service_id)s, %(org_id)s, %(device_id)s,
+            %(created_at)s, %(expires_at)s, %(ends_at)s, %(address)s, %(agent)s, %(provider)s, %(grant)s, %(browser_hash)s)"""
+# A cookie names its session, so nothing else has to.
+STANDING_OF_BROWSER: Final = f"""
+    {STANDING}, s.id, s.provider, s.device_id, s.created_at {LIVE}
+    where s.browser_hash = %(browser_hash)s and s.ended_at is null and s.expires_at > %(now)s
+      and u.deactivated_at is null and u.anonymized_at is null and s.impersonator_id is null {OF_A_PERSON}"""
+# All that a request could come from.
+LIVE_OF: Final = f"""
+    select count(*) over (), s.id, s.created_at, s.expires_at, s.address, s.agent, o.name, v.name, s.impersonator_id is not null,
+           s.browser_hash is not null
+    from sessions s
+    join users u on u.id = s.user_id
+    {IMPERSONATOR}
+    left join organizations o on o.id = s.org_id
+    left join services v on v.id = s.service_id
+    where s.user_id = %(user_id)s and s.ended_at is null and s.expires_at > %(now)s and {MAY_IMPERSONATE}
+      and (s.service_id is null or v.id is not null)
+    order by s.created_at desc, s.id desc limit %(limit)s"""
+
+
+def to_standing(row: Row) -> Standing:
+    return Standing(
+        user_id=row[0],
+        email=Email(row[1]),
+        email_verified_at=row[2],
+        is_platform_owner=row[3],
+        impersonator_id=row[4],
+        organization=None if row[5] is None else OrganizationContext(row[5], row[6], OrganizationStatus(row[7]), Role(row[8])),
+        mfa_missing=row[9],
+    )
+
+
+def to_standing_in(row: Row) -> Standing:
+    id_, slug, status, role, confirmed = row[10:]
+    if id_ is None:
+        return to_standing(row)
+    acts_in = OrganizationStanding(id_, slug, OrganizationStatus(status), None if role is None else Role(role), confirmed)
+    return replace(to_standing(row), acts_in=acts_in)
+
+
+def to_standing_with(row: Row) -> Standing:
+    return Standing(
+        user_id=row[0],
+        email=Email(row[1]),
+        email_verified_at=row[2],
+        is_platform_owner=row[3],
+        organization=None,
+        impersonator_id=row[4],
+        uses_service=row[5],
+        service=to_context(row[6 : 6 + CONTEXT_WIDTH]),
+    )
+
+
+def to_refreshed(row: Row) -> Refreshed:
+    return Refreshed(
+        session_id=row[0],
+        user_id=row[1],
+        email=Email(row[2]),
+        email_verified_at=row[3],
+        ends_at=row[4],
+        impersonator_id=row[5],
+        org_id=row[6],
+        org_slug=row[7],
+        service=None if row[8] is None else to_context(row[8:]),
+        entitlement=NOTHING if row[8 + CONTEXT_WIDTH] is None else to_entitlement(row[8 + CONTEXT_WIDTH :]),
+    )
+
+
+def to_presented(row: Row) -> Presented:
+    return Presented(
+        session_id=row[0],
+        rotated_at=row[1],
+        is_previous=row[2],
+        session_is_live=row[3],
+        org_id=row[4],
+        organization_status=None if row[5] is None else OrganizationStatus(row[5]),
+        role=None if row[6] is None else Role(row[6]),
+        service_id=row[7],
+        uses_service=row[8],
+        fits=row[9],
+    )
+
+
+def _of(by: Presenter) -> dict[str, object]:
+    return {"is_named": by.is_named, "named_service_id": by.service_id, "is_authenticated": by.is_authenticated}
+
+
+def _columns(session: Session) -> dict[str, object]:
+    return {
+        "id": session.id,
+        "user_id": session.user_id,
+        "impersonator_id": session.impersonator_id,
+        "impersonator_session_id": session.impersonator_session_id,
+        "service_id": session.service.id if session.service else None,
+        "org_id": session.service.org_id if session.service else session.org_id,
+        "device_id": session.device_id,
+        "created_at": session.created_at,
+        "expires_at": session.expires_at,
+        "ends_at": session.ends_at,
+        "address": session.address,
+        "agent": session.agent,
+        "provider": session.provider,
+        "grant": session.grant,
+    }
+
+
+class Sessions(Repository):
+    """ports.storage.Sessions."""
+
+    async def standing(self, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> Standing | None:
+        return await self._one(
+            to_standing, STANDING + LIVE + IS_LIVE + OF_A_PERSON, session_id=session_id, user_id=user_id, org_id=org_id, now=now
+        )
+
+    async def standing_in(self, slug: str, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> Standing | None:
+        return await self._one(to_standing_in, STANDING_IN, slug=slug, session_id=session_id, user_id=user_id, org_id=org_id, now=now)
+
+    async def standing_with(self, client_id: UUID, session_id: UUID, user_id: UUID, now: datetime) -> Standing | None:
+        return await self._one(to_standing_with, STANDING_WITH, client_id=client_id, session_id=session_id, user_id=user_id, now=now)
+
+    async def standing_of_browser(self, browser_hash: bytes, now: datetime) -> tuple[BrowserSession, Standing] | None:
+        return await self._one(
+            lambda row: (BrowserSession(*row[10:]), to_standing(row)),
+            STANDING_OF_BROWSER,
+            browser_hash=browser_hash,
+            org_id=None,
+            now=now,
+        )
+
+    async def hold(self, person: Person, now: datetime) -> bool:
+        """Whether the person's session lives still, which it then does until the transaction ends; for ports.storage.Transaction."""
+        return await self._exists(HOLD, session_id=person.session_id, user_id=person.user_id, now=now)
+
+    async def beginning(self, session_id: UUID, user_id: UUID) -> tuple[datetime, UUID | None] | None:
+        return await self._one(
+            lambda row: (row[0], row[1]),
+            "select created_at, device_id from sessions where id = %(session_id)s and user_id = %(user_id)s",
+            session_id=session_id,
+            user_id=user_id,
+        )
+
+    async def live_of(self, user_id: UUID, limit: int, now: datetime) -> Listed[LiveSession]:
+        rows = await self._all(lambda row: row, LIVE_OF, user_id=user_id, limit=limit, now=now)
+        return Listed([LiveSession(*row[1:]) for row in rows], rows[0][0] if rows else 0)
+
+    async def live_in(self, org_id: UUID, user_id: UUID, now: datetime) -> LiveSessions:
+        found = await self._one(
+            lambda row: LiveSessions(*row),
+            f"select count(*), max(s.created_at) from sessions s where {LIVES_IN_ORGANIZATION} and s.user_id = %(user_id)s",
+            org_id=org_id,
+            user_id=user_id,
+            now=now,
+        )
+        assert found is not None, "it counts"
+        return found
+
+    async def begin(self, session: Session, refresh_hash: bytes) -> None:
+        await self._write(
+            f"""
+            with begun as ({BEGIN} returning id, created_at)
+            insert into refresh_tokens (token_hash, session_id, generation, created_at)
+            select %(refresh_hash)s, id, 1, created_at from begun""",
+            **_columns(session),
+            refresh_hash=refresh_hash,
+            browser_hash=None,
+        )
+
+    async def begin_in_browser(self, session: Session, browser_hash: bytes) -> None:
+        await self._write(BEGIN, **_columns(session), browser_hash=browser_hash)
+
+    async def rotate(
+        self, old_hash: bytes, new_hash: bytes, now: datetime, expires_at: datetime, by: Presenter = SOMEBODY
+    ) -> Refreshed | None:
+        # The token's row decides who wins. The session's row is updated too, so that an end of the session that commits first
+        # is seen here (the condition is read again after the wait), and no new token comes into being behind its back. All that the new
+        # tokens say is read with it, because the old one is used up by then.
+        return await self._one(
+            to_refreshed,
+            f"""
+            with spent as (
+                update refresh_tokens t set rotated_at = %(now)s
+                from sessions s join users u on u.id = s.user_id
+                left join organizations o on o.id = s.org_id
+                {IMPERSONATOR}
+                where t.token_hash = %(old_hash)s and t.rotated_at is null and s.id = t.session_id
+                  and s.ended_at is null and s.expires_at > %(now)s and u.deactivated_at is null and u.anonymized_at is null
+                  and {MAY_IMPERSONATE} and {FITS}
+                  and (s.org_id is null or o.status = 'active' and case when s.service_id is null
+                       then exists (select 1 from memberships m where m.org_id = s.org_id and m.user_id = s.user_id)
+                       else exists (select 1 from services v join service_users r on r.service_id = v.id
+                                    where v.id = s.service_id and r.user_id = s.user_id) end)
+                returning t.session_id, t.generation, u.email, u.email_verified_at, o.slug),
+            extended as (
+                update sessions s set expires_at = least(%(expires_at)s, s.ends_at)
+                from spent where s.id = spent.session_id and s.ended_at is null
+                returning s.id, s.user_id, spent.email, spent.email_verified_at, s.ends_at, s.impersonator_id, s.org_id, spent.slug,
+                          s.service_id, spent.generation),
+            succeeding as (
+                insert into refresh_tokens (token_hash, session_id, generation, created_at)
+                select %(new_hash)s, id, generation + 1, %(now)s from extended)
+            select e.id, e.user_id, e.email, e.email_verified_at, e.ends_at, e.impersonator_id, e.org_id, e.slug, {CONTEXT},
+                   n.name, n.status, n.features
+            from extended e left join (services v join organizations vo on vo.id = v.org_id) on v.id = e.service_id
+            left join lateral ({entitlement("v.id", "e.user_id")}) n on true""",
+            old_hash=old_hash,
+            new_hash=new_hash,
+            now=now,
+            expires_at=expires_at,
+            **_of(by),
+        )
+
+    async def ends_at(self, session_id: UUID, user_id: UUID, now: datetime) -> datetime | None:
+        return await self._one(
+            lambda row: row[0],
+            """
+            select ends_at from sessions
+            where id = %(session_id)s and user_id = %(user_id)s and ended_at is null and expires_at > %(now)s""",
+            session_id=session_id,
+            user_id=user_id,
+            now=now,
+        )
+
+    async def presented(self, token_hash: bytes, now: datetime, by: Presenter = SOMEBODY) -> Presented | None:
+        return await self._one(
+            to_presented,
+            f"""
+            select s.id, t.rotated_at,
+                   t.generation + 1 = (select max(generation) from refresh_tokens where session_id = s.id),
+                   s.ended_at is null and s.expires_at > %(now)s and u.deactivated_at is null and u.anonymized_at is null,
+                   s.org_id, o.status, m.role, s.service_id,
+                   exists (select 1 from services v join service_users r on r.service_id = v.id
+                           where v.id = s.service_id and r.user_id = s.user_id),
+                   {FITS}
+            from refresh_tokens t join sessions s on s.id = t.session_id join users u on u.id = s.user_id
+            left join organizations o on o.id = s.org_id
+            left join memberships m on m.org_id = s.org_id and m.user_id = s.user_id
+            where t.token_hash = %(token_hash)s""",
+            token_hash=token_hash,
+            now=now,
+            **_of(by),
+        )
+
+    async def revoke(self, session_id: UUID | None, refresh_hash: bytes, by: Presenter, now: datetime) -> bool | None:
+        return await self._one(
+            lambda row: bool(row[0]),
+            f"""
+            with found as (
+                select s.id, {FITS} as fits from sessions s
+                where (s.id = %(session_id)s or s.id = (select session_id from refresh_tokens where token_hash = %(refresh_hash)s))
+                  and s.ended_at is null),
+            ended as (
+                update sessions s set ended_at = %(now)s from found where s.id = found.id and found.fits and s.ended_at is null)
+            select fits from found""",
+            session_id=session_id,
+            refresh_hash=refresh_hash,
+            now=now,
+            **_of(by),
+        )
+
+    async def end(self, session_id: UUID, now: datetime) -> None:
+        await self._run(
+            "update sessions set ended_at = %(now)s where id = %(session_id)s and ended_at is null", session_id=session_id, now=now
+        )
+
+    async def end_in_browser(self, browser_hash: bytes, now: datetime) -> None:
+        await self._run(
+            "update sessions set ended_at = %(now)s where browser_hash = %(browser_hash)s and ended_at is null",
+            browser_hash=browser_hash,
+            now=now,
+        )
+
+    async def end_all(self, user_id: UUID, now: datetime) -> None:
+        await self._run("update sessions set ended_at = %(now)s where user_id = %(user_id)s and ended_at is null", user_id=user_id, now=now)
+
+    async def end_one(self, user_id: UUID, session_id: UUID, now: datetime) -> bool:
+        ended = await self._run(
+            """
+            update sessions set ended_at = %(now)s
+            where id = %(session_id)s and user_id = %(user_id)s and ended_at is null and expires_at > %(now)s""",
+            session_id=session_id,
+            user_id=user_id,
+            now=now,
+        )
+        return ended > 0
+
+    async def end_others(self, user_id: UUID, kept: UUID, now: datetime) -> None:
+        await self._run(
+            "update sessions set ended_at = %(now)s where user_id = %(user_id)s and id <> %(kept)s and ended_at is null",
+            user_id=user_id,
+            kept=kept,
+            now=now,
+        )
+
+    async def miss_mfa(self, user_id: UUID, but: UUID) -> None:
+        await self._run(
+            """
+            update sessions set mfa_missing = id <> %(but)s
+            where user_id = %(user_id)s and ended_at is null and service_id is null and mfa_missing <> (id <> %(but)s)""",
+            user_id=user_id,
+            but=but,
+        )
+
+    async def end_impersonations(self, user_id: UUID, now: datetime) -> None:
+        await self._run(
+            """
+            update sessions set ended_at = %(now)s
+            where (impersonator_id = %(user_id)s or user_id = %(user_id)s and impersonator_id is not null) and ended_at is null""",
+            user_id=user_id,
+            now=now,
+        )
+
+    async def end_of_device(self, user_id: UUID, device_id: UUID, now: datetime) -> None:
+        await self._run(
+            """
+            update sessions set ended_at = %(now)s
+            where user_id = %(user_id)s and device_id = %(device_id)s and ended_at is null and expires_at > %(now)s""",
+            user_id=user_id,
+            device_id=device_id,
+            now=now,
+        )
+
+    async def end_in(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> int:
+        # A code that was exchanged is remembered, so that whoever shows it once more ends the session (security.md O-4).
+        return await self._run(
+            f"""
+            with codes as (
+                delete from authorization_codes where org_id = %(org_id)s and user_id = any(%(user_ids)s) and session_id is null),
+            approvals as ({DENY} and d.org_id = %(org_id)s and a.user_id = any(%(user_ids)s)),
+            sign_ons as (
+                update saml_sign_ons set user_id = null, session_id = null, ticket_hash = null
+                where org_id = %(org_id)s and user_id = any(%(user_ids)s))
+            update sessions s set ended_at = %(now)s where {LIVES_IN_ORGANIZATION} and s.user_id = any(%(user_ids)s)""",
+            org_id=org_id,
+            user_ids=list(user_ids),
+            now=now,
+        )
+
+    async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:
+        # The tokens' rows first, then the sessions', as in `rotate`. What a rotation that we have waited for has put in a token's place is
+        # nothing that this statement could see, so it is asked again.
+        of_service = "" if service_id is None else "and s.service_id = %(service_id)s"
+        whose = {"user_id": user_id, "service_id": service_id}
+        while await self._run(
+            f"delete from refresh_tokens t using sessions s where s.user_id = %(user_id)s and t.session_id = s.id {of_service}", **whose
+        ):
+            pass
+        if service_id is not None:  # without, they go with the session in which they were given
+            await self._run(
+                f"""
+                with codes as (delete from authorization_codes where service_id = %(service_id)s and user_id = %(user_id)s)
+                {DENY} and d.service_id = %(service_id)s and a.user_id = %(user_id)s""",
+                **whose,
+            )
+        await self._run(f"delete from sessions s where s.user_id = %(user_id)s {of_service}", **whose)
+
+    async def select(self, session_id: UUID, org_id: UUID, new_hash: bytes, now: datetime, expires_at: datetime) -> datetime | None:
+        # The token's row first, then the session's, as in `rotate`: whoever of the two comes second finds the token spent.
+        return await self._one(
+            lambda row: row[0],
+            """
+            with spent as (
+                update refresh_tokens t set rotated_at = %(now)s from sessions s
+                where t.session_id = %(session_id)s and t.rotated_at is null and s.id = t.session_id
+                  and s.ended_at is null and s.expires_at > %(now)s
+                returning t.session_id, t.generation),
+            selected as (
+                update sessions s set org_id = %(org_id)s, expires_at = least(%(expires_at)s, s.ends_at)
+                from spent where s.id = spent.session_id and s.ended_at is null
+                returning s.id, s.ends_at, spent.generation),
+            succeeding as (
+                insert into refresh_tokens (token_hash, session_id, generation, created_at)
+                select %(new_hash)s, id, generation + 1, %(now)s from selected)
+            select ends_at from selected""",
+            session_id=session_id,
+            org_id=org_id,
+            new_hash=new_hash,
+            now=now,
+            expires_at=expires_at,
+        )

@@ -1,0 +1,49 @@
+"""The keys that sign access tokens; their private halves are sealed."""
+
+from datetime import datetime
+
+from adapters.postgres.engine.locks import NAMESPACE, ROTATION
+from adapters.postgres.engine.statements import Row, SealingRepository
+from core.authentication.signing_keys_rules import SigningKey
+from ports.crypto import Place
+
+
+def place(kid: str) -> Place:
+    return Place("signing_keys", kid, "private_key")
+
+
+class SigningKeys(SealingRepository):
+    """ports.storage.SigningKeys."""
+
+    def _to_key(self, row: Row) -> SigningKey:
+        return SigningKey(kid=row[0], private_key=self._vault.open(row[1], place(row[0])), created_at=row[2], retires_at=row[3])
+
+    async def live(self, now: datetime) -> list[SigningKey]:
+        return await self._all(
+            self._to_key,
+            """
+            select kid, private_key, created_at, retires_at from signing_keys
+            where retires_at is null or retires_at > %(now)s order by created_at desc""",
+            now=now,
+        )
+
+    async def lock(self) -> None:
+        await self._run(f"select pg_advisory_xact_lock({NAMESPACE}, {ROTATION})")
+
+    async def has_active(self) -> bool:
+        return await self._exists("select 1 from signing_keys where retires_at is null")
+
+    async def add(self, key: SigningKey) -> None:
+        await self._run(
+            """
+            with added as (
+                insert into signing_keys (kid, private_key, created_at)
+                values (%(kid)s, %(private_key)s, %(created_at)s) returning kid)
+            select pg_notify('signing_keys', '') from added""",
+            kid=key.kid,
+            private_key=self._vault.seal(key.private_key, place(key.kid)),
+            created_at=key.created_at,
+        )
+
+    async def retire_all(self, retires_at: datetime) -> None:
+        await self._run("update signing_keys set retires_at = %(retires_at)s where retires_at is null", retires_at=retires_at)

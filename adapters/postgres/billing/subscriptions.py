@@ -1,0 +1,278 @@
+"""Subscriptions."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import ClassVar, Final, LiteralString
+from uuid import UUID
+
+from adapters.postgres.engine.statements import Repository, Row
+from core.applications.services_rules import FREE
+from core.billing.subscriptions_rules import AlreadySubscribed, Entitlement, Purchase, SubscribedPlan, Subscription, SubscriptionStatus
+from core.kernel.values import Listed
+
+# What counts is the time, not whether somebody has marked it already; a payment provider says itself when one is over.
+RAN_OUT: Final = "s.provider_subscription_id is null and s.current_period_end <= %(now)s"
+STATUS: Final = f"case when s.status = 'active' and {RAN_OUT} then 'expired' else s.status end"
+PLAN: Final = "p.id, p.service_id, p.name, p.features, p.removed_at is not null, p.billing_price_id"
+
+
+def _columns(status: LiteralString) -> LiteralString:
+    """Of `subscriptions s` and `plans p`, in the order in which `to_subscription` reads them."""
+    return f"s.id, s.org_id, s.service_id, s.user_id, {status}, s.current_period_end, s.provider_subscription_id, s.created_at, {PLAN}"
+
+
+WIDTH: Final = 8  # of these, those before the plan's
+COLUMNS: Final = _columns(STATUS)
+STORED_COLUMNS: Final = _columns("s.status")  # of those that a payment provider looks after, whatever the time is
+# The one of a person that counts comes first (decisions, point 113).
+FIRST: Final = f"order by {STATUS} in ('active', 'past_due') desc, s.created_at desc, s.id desc"
+OLDEST_FIRST: Final = "order by s.created_at, s.id"
+OF_USER: Final = f"""
+    select {COLUMNS} from subscriptions s join plans p on p.id = s.plan_id
+    where s.org_id = %(org_id)s and s.service_id = %(service_id)s and s.user_id = %(user_id)s {FIRST} limit 1"""
+# What is stored of those that have a status now, in parts that an index has in the order of the page; but what has run out, which the
+# sweeper keeps few, is found by its time: "offset 0" keeps the planner from reading all that are active in the order of the page instead.
+ROWS: Final = "select s.* from subscriptions s where s.org_id = %(org_id)s and s.service_id = %(service_id)s"
+STORED: Final[Mapping[SubscriptionStatus | None, Sequence[LiteralString]]] = {
+    None: (ROWS,),
+    SubscriptionStatus.ACTIVE: (f"{ROWS} and s.status = 'active' and not ({RAN_OUT})",),
+    SubscriptionStatus.CANCELLED: (f"{ROWS} and s.status = 'cancelled'",),
+    SubscriptionStatus.EXPIRED: (
+        f"{ROWS} and s.status = 'expired'",
+        f"select s.* from ({ROWS} and s.status = 'active' and {RAN_OUT} offset 0) s",
+    ),
+    SubscriptionStatus.PAST_DUE: (f"{ROWS} and s.status = 'past_due'",),
+}
+
+
+def _count(stored: LiteralString, further: LiteralString = "true") -> LiteralString:
+    # Without the organization, which the index does not have: whoever counts looks the service up in it.
+    return f"(select count(*) from subscriptions s where s.service_id = %(service_id)s and s.status = '{stored}' and {further})"
+
+
+# How many of OF_SERVICE have a status now, as indexes alone can tell.
+COUNTS: Final[Mapping[SubscriptionStatus, LiteralString]] = {
+    SubscriptionStatus.ACTIVE: _count("active") + " - " + _count("active", RAN_OUT),
+    SubscriptionStatus.CANCELLED: _count("cancelled"),
+    SubscriptionStatus.EXPIRED: _count("expired") + " + " + _count("active", RAN_OUT),
+    SubscriptionStatus.PAST_DUE: _count("past_due"),
+}
+OF_SERVICE: Final = "from services v where v.org_id = %(org_id)s and v.id = %(service_id)s"
+# Marks those that `due` names. As an array of them, so that they are looked up by index, whatever limit the planner expects `due` to have.
+EXPIRE: Final = f"""
+    update subscriptions s set status = 'expired', updated_at = %(now)s
+    from plans p where s.id = any(array(select id from due)) and s.status = 'active' and p.id = s.plan_id
+    returning {COLUMNS}"""
+
+
+def entitlement(service_id: LiteralString, user_id: LiteralString) -> LiteralString:
+    """Name of the plan, status, features: the query for what this user has of this service; no row for nothing."""
+    return f"""
+        (select p.name, {STATUS} as status, p.features from subscriptions s join plans p on p.id = s.plan_id
+         where s.service_id = {service_id} and s.user_id = {user_id} {FIRST} limit 1)
+        union all
+        (select name, null, features from plans
+         where service_id = {service_id} and name = '{FREE}' and removed_at is null order by created_at, id limit 1)
+        limit 1"""
+
+
+def to_plan(row: Row) -> SubscribedPlan:
+    return SubscribedPlan(id=row[0], service_id=row[1], name=row[2], features=tuple(row[3]), is_removed=row[4], price_id=row[5])
+
+
+def to_subscription(row: Row) -> Subscription:
+    return Subscription(
+        id=row[0],
+        org_id=row[1],
+        service_id=row[2],
+        user_id=row[3],
+        status=SubscriptionStatus(row[4]),
+        current_period_end=row[5],
+        provider_subscription_id=row[6],
+        created_at=row[7],
+        plan=to_plan(row[WIDTH:]),
+    )
+
+
+def to_entitlement(row: Row) -> Entitlement:
+    return Entitlement(row[0], None if row[1] is None else SubscriptionStatus(row[1]), tuple(row[2]))
+
+
+class Subscriptions(Repository):
+    """ports.storage.Subscriptions."""
+
+    constraints: ClassVar = {"subscriptions_one_live": AlreadySubscribed}
+
+    async def entitlement(self, service_id: UUID, user_id: UUID, now: datetime) -> Entitlement:
+        found = await self._one(
+            to_entitlement,
+            entitlement("%(service_id)s", "%(user_id)s"),
+            service_id=service_id,
+            user_id=user_id,
+            now=now,
+        )
+        return found or Entitlement()
+
+    async def uses_plan(self, org_id: UUID, plan_id: UUID, now: datetime) -> bool:
+        return await self._exists(
+            f"""
+            select 1 from subscriptions s
+            where s.org_id = %(org_id)s and s.plan_id = %(plan_id)s and {STATUS} in ('active', 'past_due') limit 1""",
+            org_id=org_id,
+            plan_id=plan_id,
+            now=now,
+        )
+
+    async def plan(self, plan_id: UUID) -> SubscribedPlan | None:
+        return await self._one(to_plan, f"select {PLAN} from plans p where p.id = %(plan_id)s", plan_id=plan_id)
+
+    async def purchase(self, org_id: UUID, subscription_id: UUID) -> Purchase | None:
+        return await self._one(
+            lambda row: Purchase(plan=row[0], service=row[1]),
+            """
+            select p.name, v.name from subscriptions s join plans p on p.id = s.plan_id join services v on v.id = s.service_id
+            where s.org_id = %(org_id)s and s.id = %(subscription_id)s and s.status in ('active', 'past_due')""",
+            org_id=org_id,
+            subscription_id=subscription_id,
+        )
+
+    async def page(
+        self, org_id: UUID, service_id: UUID, status: SubscriptionStatus | None, limit: int, offset: int, now: datetime
+    ) -> Listed[Subscription]:
+        rows = await self._all(lambda row: row, _page(status), org_id=org_id, service_id=service_id, limit=limit, offset=offset, now=now)
+        return Listed([to_subscription(row[1:]) for row in rows if row[1] is not None], rows[0][0] if rows else 0)
+
+    async def counts(self, org_id: UUID, service_id: UUID, now: datetime) -> Mapping[SubscriptionStatus, int]:
+        counted = await self._one(
+            lambda row: dict(zip(COUNTS, row, strict=True)),
+            f"select {', '.join(COUNTS.values())} {OF_SERVICE}",
+            org_id=org_id,
+            service_id=service_id,
+            now=now,
+        )
+        return counted or dict.fromkeys(COUNTS, 0)
+
+    async def of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> Subscription | None:
+        return await self._one(to_subscription, OF_USER, org_id=org_id, service_id=service_id, user_id=user_id, now=now)
+
+    async def lock_of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> Subscription | None:
+        # It may wait for the sweeper, which changes neither which one comes first nor anything but what has run out.
+        return await self._one(
+            to_subscription, f"{OF_USER} for no key update of s", org_id=org_id, service_id=service_id, user_id=user_id, now=now
+        )
+
+    async def lock_of_provider(self, org_id: UUID, provider_subscription_id: str) -> Subscription | None:
+        return await self._one(
+            to_subscription,
+            f"""
+            select {STORED_COLUMNS} from subscriptions s join plans p on p.id = s.plan_id
+            where s.org_id = %(org_id)s and s.provider_subscription_id = %(provider_subscription_id)s for no key update of s""",
+            org_id=org_id,
+            provider_subscription_id=provider_subscription_id,
+        )
+
+    async def exists(self, org_id: UUID, subscription_id: UUID) -> bool:
+        return await self._exists(
+            "select 1 from subscriptions where org_id = %(org_id)s and id = %(subscription_id)s",
+            org_id=org_id,
+            subscription_id=subscription_id,
+        )
+
+    async def add(self, subscription: Subscription) -> None:
+        await self._run(
+            """
+            with added as (
+                insert into subscriptions (id, org_id, service_id, user_id, plan_id, status, current_period_end,
+                                           provider_subscription_id, created_at, updated_at)
+                values (%(id)s, %(org_id)s, %(service_id)s, %(user_id)s, %(plan_id)s, %(status)s, %(current_period_end)s,
+                        %(provider_subscription_id)s, %(created_at)s, %(created_at)s)
+                returning service_id)
+            update services v set subscription_count = subscription_count + 1 from added where v.id = added.service_id""",
+            id=subscription.id,
+            org_id=subscription.org_id,
+            service_id=subscription.service_id,
+            user_id=subscription.user_id,
+            plan_id=subscription.plan.id,
+            status=subscription.status,
+            current_period_end=subscription.current_period_end,
+            provider_subscription_id=subscription.provider_subscription_id,
+            created_at=subscription.created_at,
+        )
+
+    async def save(self, subscription: Subscription, now: datetime) -> None:
+        await self._run(
+            """
+            update subscriptions
+            set plan_id = %(plan_id)s, status = %(status)s, current_period_end = %(current_period_end)s, updated_at = %(now)s
+            where org_id = %(org_id)s and id = %(id)s""",
+            id=subscription.id,
+            org_id=subscription.org_id,
+            plan_id=subscription.plan.id,
+            status=subscription.status,
+            current_period_end=subscription.current_period_end,
+            now=now,
+        )
+
+    async def let_go(self, org_id: UUID, subscription_id: UUID, now: datetime) -> None:
+        await self._run(
+            """
+            update subscriptions set provider_subscription_id = null, updated_at = %(now)s
+            where org_id = %(org_id)s and id = %(subscription_id)s""",
+            org_id=org_id,
+            subscription_id=subscription_id,
+            now=now,
+        )
+
+    async def remove(self, org_id: UUID, subscription_id: UUID) -> None:
+        await self._run(
+            """
+            with removed as (
+                delete from subscriptions where org_id = %(org_id)s and id = %(subscription_id)s returning service_id)
+            update services v set subscription_count = subscription_count - 1 from removed where v.id = removed.service_id""",
+            org_id=org_id,
+            subscription_id=subscription_id,
+        )
+
+    async def expire_of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> list[Subscription]:
+        return await self._all(
+            to_subscription,
+            f"""
+            with due as (
+                select s.id from subscriptions s
+                where s.org_id = %(org_id)s and s.service_id = %(service_id)s and s.user_id = %(user_id)s
+                  and s.status = 'active' and {RAN_OUT}
+                for no key update) {EXPIRE}""",
+            org_id=org_id,
+            service_id=service_id,
+            user_id=user_id,
+            now=now,
+        )
+
+    async def expire(self, now: datetime, limit: int) -> list[Subscription]:
+        # Without the common table expression the planner may update more rows than were asked for.
+        return await self._all(
+            to_subscription,
+            f"""
+            with due as (
+                select s.id from subscriptions s where s.status = 'active' and {RAN_OUT}
+                order by s.current_period_end limit %(limit)s for no key update skip locked) {EXPIRE}""",
+            now=now,
+            limit=limit,
+        )
+
+
+def _page(status: SubscriptionStatus | None) -> LiteralString:
+    """The page of those that have this status now, with how many they are on each row of it; no row if there is no such service.
+
+    How many there are in all is counted by whoever adds and removes. The page comes before the join, so that only its own plans are looked
+    up; the outer join gives one row where it is empty.
+    """
+    # An offset may be as large as an integer can be, and then the sum is none.
+    oldest = " union all ".join([f"({part} {OLDEST_FIRST} limit %(offset)s::bigint + %(limit)s)" for part in STORED[status]])
+    return f"""
+    with found as ({oldest}),
+    page as (select * from found s {OLDEST_FIRST} limit %(limit)s offset %(offset)s)
+    select counted.total, {COLUMNS}
+    from (select {"v.subscription_count" if status is None else COUNTS[status]} as total {OF_SERVICE}) counted
+    left join (page s join plans p on p.id = s.plan_id) on true
+    {OLDEST_FIRST}"""

@@ -1,0 +1,136 @@
+"""Numbered `.sql` files, applied in order, each in a transaction of its own: the schema goes forward and never back.
+
+Each is safe for the code of the release before it, so processes of two releases may run on one database. That is why a
+database that is ahead of this program's files is in order, while a file that changed after it was applied is not.
+"""
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import trio
+from psycopg import errors
+
+from adapters.postgres.engine.driver import Connection, connect
+from adapters.postgres.engine.locks import MIGRATIONS_LOCK
+from core.kernel.errors import StorageDown
+
+MIGRATIONS: Final = Path(__file__).parents[1] / "migrations"
+
+# Every process takes this lock for each migration; the number only has to be the same everywhere, and used for nothing else.
+_CONNECT_TIMEOUT: Final = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class MigrationRefused(Exception):
+    """The files and the database contradict each other; the message says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One file: `0007_add_plans.sql` has number 7 and the name `0007_add_plans`."""
+
+    number: int
+    name: str
+    sql: bytes
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.sql).hexdigest()
+
+
+async def migrate(conninfo: str, directory: Path = MIGRATIONS, *, patience: float = 30.0) -> list[str]:
+    """Apply what the database lacks; the names of what this call applied.
+
+    Any number of processes may do this at once. A database that is not there yet is waited for, `patience` seconds long;
+    then it is StorageDown. Raises MigrationRefused when a file was changed after it was applied.
+    """
+    migrations = _read(directory)
+    applied: list[str] = []
+    async with await _connect(conninfo, patience) as connection:
+        for migration in _missing(migrations, await _applied(connection)):
+            # The lock lasts as long as the transaction, so it also holds through a pooler, and ends with a killed process.
+            connection.begin()
+            await connection.row("select pg_advisory_xact_lock(%(lock)s)", {"lock": MIGRATIONS_LOCK})
+            await connection.execute(
+                """create table if not exists schema_migrations (
+                    number integer primary key, name text not null, sha256 text not null, applied_at timestamptz not null default now())"""
+            )
+            if migration in _missing(migrations, await _applied(connection)):  # or another process was faster
+                try:
+                    await connection.execute(migration.sql)
+                except errors.Error as error:
+                    error.add_note(f"in the migration {migration.name}")
+                    raise
+                if connection.is_idle:
+                    raise MigrationRefused(f"{migration.name} ends its own transaction: leave out its commit or rollback")
+                await connection.run(
+                    "insert into schema_migrations (number, name, sha256) values (%(number)s, %(name)s, %(sha256)s)",
+                    {"number": migration.number, "name": migration.name, "sha256": migration.sha256},
+                )
+                applied.append(migration.name)
+            await connection.commit()
+    return applied
+
+
+async def pending(conninfo: str, directory: Path = MIGRATIONS, *, patience: float = 0.0) -> list[str]:
+    """The names of the migrations that `migrate` would apply; changes nothing."""
+    async with await _connect(conninfo, patience) as connection:
+        return [migration.name for migration in _missing(_read(directory), await _applied(connection))]
+
+
+def _read(directory: Path) -> list[Migration]:
+    migrations = []
+    for path in sorted(directory.glob("*.sql")):
+        number, _, title = path.stem.partition("_")
+        if not (len(number) == 4 and number.isdecimal() and title):
+            raise MigrationRefused(f"{path.name} is not named like 0001_title.sql")
+        migrations.append(Migration(int(number), path.stem, path.read_bytes()))
+    for one, next_one in pairwise(migrations):
+        if one.number == next_one.number:
+            raise MigrationRefused(f"{one.name} and {next_one.name} have the same number")
+    return migrations
+
+
+async def _applied(connection: Connection) -> dict[int, tuple[str, str]]:
+    """Number -> (name, checksum)."""
+    if await connection.row("select from pg_class where oid = to_regclass('schema_migrations')") is None:
+        return {}
+    rows = await connection.rows("select number, name, sha256 from schema_migrations order by number")
+    return {number: (name, sha256) for number, name, sha256 in rows}
+
+
+def _missing(migrations: Sequence[Migration], applied: dict[int, tuple[str, str]]) -> list[Migration]:
+    latest = max(applied, default=0)
+    for migration in migrations:
+        if migration.number in applied:
+            if applied[migration.number][1] != migration.sha256:
+                raise MigrationRefused(f"{migration.name} was changed after it was applied: undo the change and write a new migration")
+        elif migration.number < latest:
+            raise MigrationRefused(f"{migration.name} comes before {applied[latest][0]}, which is applied already: give it a higher number")
+    known = {migration.number for migration in migrations}
+    if newer := [name for number, (name, _) in sorted(applied.items()) if number not in known]:
+        _log.info("the database is ahead of this release by %s", ", ".join(newer))
+    return [migration for migration in migrations if migration.number not in applied]
+
+
+async def _connect(conninfo: str, patience: float) -> Connection:
+    deadline = trio.current_time() + patience
+    pause = 0.1
+    while True:
+        try:
+            # No statement_timeout and no lock_timeout: to move much data, or to wait for another process that does, may take its time.
+            return await connect(
+                conninfo, timeout=_CONNECT_TIMEOUT, application_name="gatehouse migrate", idle_in_transaction_session_timeout_ms=60_000
+            )
+        except errors.OperationalError as error:
+            if trio.current_time() + pause > deadline:
+                raise StorageDown from error
+            _log.warning("waiting for the database: %s", str(error).strip())
+        await trio.sleep(pause)
+        pause = min(pause * 2, 2.0)

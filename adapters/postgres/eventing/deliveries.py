@@ -1,0 +1,255 @@
+"""Deliveries of webhooks: the queue, and what became of them."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final, LiteralString
+from uuid import UUID
+
+import structlog
+from psycopg.types.json import Jsonb
+
+from adapters.postgres.engine.statements import Row, SealingRepository, Soon
+from adapters.postgres.eventing.webhooks import place
+from adapters.postgres.maintenance.deferred_deletion import removing_deliveries
+from core.eventing.deliveries_rules import ClaimedDelivery, Delivery, Outcome, Room
+from core.kernel.values import Listed, Page
+from ports.crypto import SealBroken
+
+log = structlog.get_logger("storage")
+
+# In the order in which `to_delivery` reads them. What a webhook that is off was not told yet waits until somebody turns it on.
+COLUMNS: Final = (
+    "d.id, d.webhook_id, w.name, d.event_type, d.payload, d.response_status_code, d.response_body, d.attempt_count, "
+    "case when w.is_active then d.next_retry_at end, d.delivered, d.delivery_error, d.created_at, d.updated_at"
+)
+# Each set of filters is a statement of its own, so that each is planned for the index that gives it its order.
+FILTERS: Final[dict[str, LiteralString]] = {
+    "event_type": "and d.event_type = %(event_type)s",
+    "delivered": "and d.delivered = %(delivered)s",
+}
+# The webhook is named by a range of one, and comes first in the order: no index by age alone has that. Otherwise a planner may expect to
+# find the newest of a webhook soon among the newest of all, and would read all that busier ones were told since.
+OF_WEBHOOK: Final = "d.webhook_id >= %(webhook_id)s and d.webhook_id <= %(webhook_id)s and d.org_id = %(org_id)s "
+NEWEST_FIRST: Final = "order by d.webhook_id, d.created_at desc, d.id desc"
+# Who has something due is found by hopping through the index from one webhook to the next: it takes as long as there are such webhooks,
+# however much is due of each. Of those that may have one more (core.deliveries.Room), which what the caller has under way decides, by
+# lot as many as could be served; everybody has a turn before anybody has a second one. What another process is claiming is skipped, and few
+# more are locked than are claimed.
+CLAIM: Final = """
+    with recursive webhook as (
+        (select org_id, webhook_id from webhook_deliveries where status = 'due' order by org_id, webhook_id limit 1)
+        union all
+        select n.org_id, n.webhook_id from webhook h cross join lateral (
+            select d.org_id, d.webhook_id from webhook_deliveries d
+            where d.status = 'due' and (d.org_id, d.webhook_id) > (h.org_id, h.webhook_id) order by d.org_id, d.webhook_id limit 1) n),
+    organization_busy as (select * from unnest(%(organizations)s::uuid[], %(of_organizations)s::int[]) as b (id, count)),
+    webhook_busy as (select * from unnest(%(webhooks)s::uuid[], %(of_webhooks)s::int[]) as b (id, count)),
+    waiting as (
+        select h.org_id, h.webhook_id, coalesce(ob.count, 0) as of_organization, coalesce(wb.count, 0) as of_webhook
+        from webhook h
+        join webhooks w on w.id = h.webhook_id and w.is_active
+        join organizations o on o.id = w.org_id and o.status = 'active'
+        left join organization_busy ob on ob.id = h.org_id
+        left join webhook_busy wb on wb.id = h.webhook_id),
+    -- As many as get something of it at the same time leave that much less to each.
+    rivals as (select count(distinct org_id) from waiting where 3 * of_organization < %(free)s),
+    rooms as (
+        select *, (%(free)s - 3 * of_organization) / (3 + (table rivals)) as left_to_organization,
+               greatest((%(free)s - of_organization) / (1 + (table rivals)), (of_organization = 0)::int) as left_to_firsts
+        from waiting),
+    shares as (select *, greatest((left_to_organization - of_webhook) / 2, (of_webhook = 0)::int) as left_to_webhook from rooms),
+    served as (
+        select * from shares where left_to_webhook > 0 and (left_to_organization > 0 or of_webhook = 0 and left_to_firsts > 0)
+        order by random() limit 2 * %(free)s),
+    queued as (
+        select s.org_id, s.left_to_organization, s.left_to_firsts, d.id, d.due_at,
+               s.of_webhook + row_number() over (partition by s.webhook_id order by d.due_at) as turn
+        from served s cross join lateral (
+            select id, due_at from webhook_deliveries d
+            where d.status = 'due' and d.org_id = s.org_id and d.webhook_id = s.webhook_id
+            order by d.due_at limit least(s.left_to_webhook, 1 + %(free)s / (select count(*) from served)) for update skip locked) d),
+    ranked as (select *, row_number() over (partition by org_id order by turn, due_at) as place from queued),
+    chosen as (
+        select id from ranked where place <= left_to_organization or turn = 1 and place <= left_to_firsts
+        order by place, due_at limit %(free)s),
+    claimed as (
+        update webhook_deliveries d set status = 'waiting', due_at = %(lease_until)s, claims = d.claims + 1
+        from chosen where d.id = chosen.id
+        returning d.id, d.webhook_id, d.payload, d.claims, d.attempt_count, d.created_at)
+    select c.id, w.org_id, c.webhook_id, w.url,
+           w.secret || array(
+               select f.secret from former_webhook_secrets f where f.webhook_id = w.id and f.until > %(now)s order by f.position desc),
+           c.payload::text, c.claims, c.attempt_count, c.created_at
+    from claimed c join webhooks w on w.id = c.webhook_id order by c.created_at, c.id"""
+
+
+def to_delivery(row: Row) -> Delivery:
+    return Delivery(
+        id=row[0],
+        webhook_id=row[1],
+        webhook_name=row[2],
+        event_type=row[3],
+        payload=row[4],
+        response_status_code=row[5],
+        response_body=row[6],
+        attempt_count=row[7],
+        next_retry_at=row[8],
+        delivered=row[9],
+        delivery_error=row[10],
+        created_at=row[11],
+        updated_at=row[12],
+    )
+
+
+class Deliveries(SealingRepository):
+    """ports.storage.Deliveries."""
+
+    def _to_claimed(self, row: Row) -> ClaimedDelivery:
+        return ClaimedDelivery(
+            id=row[0],
+            org_id=row[1],
+            webhook_id=row[2],
+            url=row[3],
+            secrets=[secret for sealed in row[4] if (secret := self._secret(row[2], sealed)) is not None],
+            body=row[5].encode(),
+            claims=row[6],
+            attempts=row[7],
+            created_at=row[8],
+        )
+
+    def _secret(self, webhook_id: UUID, sealed: bytes) -> str | None:
+        try:
+            return self._vault.open(sealed, place(webhook_id)).decode()
+        except SealBroken as error:
+            log.error("seal_broken", webhook=str(webhook_id), reason=str(error))  # noqa: TRY400  (its trace says nothing more)
+            return None
+
+    async def page(self, org_id: UUID, webhook_id: UUID, page: Page, *, event_type: str | None, delivered: bool | None) -> Listed[Delivery]:
+        given = {name: value for name, value in {"event_type": event_type, "delivered": delivered}.items() if value is not None}
+        which = OF_WEBHOOK + " ".join(FILTERS[name] for name in given)
+        # Counted each time, unlike what an organization has for ever: it is what one webhook was told in a month.
+        total = await self._one(
+            lambda row: int(row[0]),
+            f"select count(*) from webhook_deliveries d where {which}",
+            org_id=org_id,
+            webhook_id=webhook_id,
+            **given,
+        )
+        found = await self._all(
+            to_delivery,
+            f"""
+            select {COLUMNS} from webhook_deliveries d join webhooks w on w.id = d.webhook_id
+            where {which} {NEWEST_FIRST} limit %(limit)s offset %(offset)s""",
+            org_id=org_id,
+            webhook_id=webhook_id,
+            limit=page.limit,
+            offset=page.offset,
+            **given,
+        )
+        return Listed(found, total or 0)
+
+    async def add(
+        self, delivery_id: UUID, org_id: UUID, webhook_id: UUID, event_type: str, payload: str, actor_id: UUID, now: datetime
+    ) -> Delivery:
+        added = await self._one(
+            to_delivery,
+            _adding("select %(event_type)s, %(payload)s::json, %(actor_id)s::uuid"),
+            id=delivery_id,
+            org_id=org_id,
+            webhook_id=webhook_id,
+            event_type=event_type,
+            payload=payload,
+            actor_id=actor_id,
+            now=now,
+        )
+        assert added is not None, "the webhook is there, since its organization is locked"
+        return added
+
+    async def repeat(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID, new_id: UUID, now: datetime) -> Delivery | None:
+        return await self._one(
+            to_delivery,
+            _adding(
+                """
+                select event_type, payload, actor_id from webhook_deliveries
+                where id = %(delivery_id)s and webhook_id = %(webhook_id)s and org_id = %(org_id)s"""
+            ),
+            id=new_id,
+            org_id=org_id,
+            webhook_id=webhook_id,
+            delivery_id=delivery_id,
+            now=now,
+        )
+
+    async def purge(self, webhook_id: UUID, limit: int) -> None:
+        await self._run(
+            f"{removing_deliveries('select %(webhook_id)s::uuid as id')} select 1 from records", webhook_id=webhook_id, limit=limit
+        )
+
+    async def record(self, outcomes: Sequence[Outcome]) -> None:
+        # A success is true whoever holds the delivery now; whatever else became of an attempt counts only where nobody has begun another,
+        # and once: whoever does not know whether it was recorded records it again.
+        await self._write(
+            """
+            update webhook_deliveries d set
+                status = case when o.next_retry_at is null then 'done' else 'waiting' end,
+                due_at = coalesce(o.next_retry_at, d.due_at), next_retry_at = o.next_retry_at,
+                attempt_count = d.attempt_count + 1, delivered = o.delivered, response_status_code = o.status, response_body = o.body,
+                delivery_error = o.error, updated_at = o.at
+            from jsonb_to_recordset(%(outcomes)s) as o (
+                id uuid, claims integer, attempts integer, delivered boolean, status integer, body text, error text,
+                next_retry_at timestamptz, at timestamptz)
+            where d.id = o.id and d.status <> 'done' and (d.claims = o.claims and d.attempt_count = o.attempts or o.delivered)""",
+            outcomes=Jsonb([_outcome(each) for each in outcomes]),
+        )
+
+    async def wake(self, now: datetime, limit: int) -> None:
+        await self._write(
+            """
+            update webhook_deliveries set status = 'due' where id = any(array(
+                select id from webhook_deliveries where status = 'waiting' and due_at <= %(now)s
+                order by due_at limit %(limit)s for update skip locked))""",
+            now=now,
+            limit=limit,
+        )
+
+    def next_due(self) -> Soon[datetime | None]:
+        return self._one_soon(lambda row: row[0], "select min(due_at) from webhook_deliveries where status = 'waiting'")
+
+    async def claim(self, now: datetime, lease_until: datetime, room: Room) -> list[ClaimedDelivery]:
+        return await self._all(
+            self._to_claimed,
+            CLAIM,
+            now=now,
+            lease_until=lease_until,
+            free=room.free,
+            organizations=list(room.of_organizations),
+            of_organizations=list(room.of_organizations.values()),
+            webhooks=list(room.of_webhooks),
+            of_webhooks=list(room.of_webhooks.values()),
+        )
+
+
+def _adding(told: LiteralString) -> LiteralString:
+    """The statement that queues a delivery of what `told` selects: type of event, payload, actor."""
+    return f"""
+        with told (event_type, payload, actor_id) as ({told}),
+        d as (
+            insert into webhook_deliveries (id, org_id, webhook_id, event_type, payload, actor_id, status, due_at, created_at, updated_at)
+            select %(id)s, %(org_id)s, %(webhook_id)s, event_type, payload, actor_id, 'due', %(now)s, %(now)s, %(now)s from told
+            returning *),
+        woken as materialized (select pg_notify('webhooks', '') from d)
+        select {COLUMNS} from d join webhooks w on w.id = d.webhook_id and w.org_id = d.org_id cross join woken"""
+
+
+def _outcome(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "id": str(outcome.delivery.id),
+        "claims": outcome.delivery.claims,
+        "attempts": outcome.delivery.attempts,
+        "delivered": outcome.delivered,
+        "status": outcome.status,
+        "body": outcome.body,
+        "error": outcome.error,
+        "next_retry_at": None if outcome.next_retry_at is None else outcome.next_retry_at.isoformat(),
+        "at": outcome.at.isoformat(),
+    }

@@ -1,0 +1,123 @@
+"""Events and the audit log, written in the transaction of what they tell of."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from psycopg.types.json import Jsonb
+
+from adapters.postgres.engine.statements import Repository
+from core.kernel.events import Event
+from core.kernel.principals import SYSTEM, Caller, Person, ScimClient, ServiceKey
+
+
+class Records(Repository):
+    """Writes what ports.storage.Transaction.record was given."""
+
+    async def add(self, events: Sequence[Event], caller: Caller, now: datetime, webhook_delay: timedelta) -> None:
+        # What is forwarded to a SIEM is queued in the order of the entries, and wakes the forwarders of all processes, without a lock: an
+        # entry that was committed before another one was written has the lower position (ops/decisions/0014). Whether it is forwarded is
+        # looked up for each entry by the index: as a join, all configurations might be read.
+        # Told to the event's organization, or to each in which the person has confirmed the membership (one that merely added somebody
+        # learns nothing about the account: security.md R-5), or, where there is none, to the platform's own log. Events of one
+        # transaction are a microsecond apart, so that the log has them in their order. The totals are counted in the order of their key,
+        # so no two transactions wait for each other. Webhooks are told what the log of their organization is, and what is not audited;
+        # who has none is looked up in an index, and that is all. A webhook that is deleted meanwhile leaves its deliveries to the
+        # housekeeper.
+        await self._write(
+            """
+            with happened as (
+                select e.*, %(now)s::timestamptz + (number - 1) * interval '1 microsecond' as at
+                from rows from (jsonb_to_recordset(%(events)s) as (
+                    id uuid, org_id uuid, of_person uuid, name text, audited boolean, target_type text, target_id text, details jsonb,
+                    data jsonb, actor_id uuid, actor_kind text, actor_email text, impersonator_id uuid, address text,
+                    agent text, payload jsonb))
+                    with ordinality as e (id, org_id, of_person, name, audited, target_type, target_id, details, data,
+                                          actor_id, actor_kind, actor_email, impersonator_id, address, agent, payload, number)),
+            told as (
+                select number, org_id from happened where org_id is not null
+                union all
+                select h.number, m.org_id from happened h join memberships m on m.user_id = h.of_person
+                where h.org_id is null and m.confirmed_at is not null),
+            logs as (
+                select h.*, t.org_id as log from happened h left join told t on t.number = h.number),
+            audited as (
+                insert into audit_log (id, org_id, action, target_type, target_id, actor_id, actor_kind, impersonator_id, address, agent,
+                                       details, created_at)
+                select coalesce(id, gen_random_uuid()), log, name, target_type, target_id, actor_id, actor_kind, impersonator_id, address,
+                       agent, details, at
+                from logs where audited
+                returning id, org_id, created_at),
+            forwarded as (
+                insert into siem_queue (org_id, siem_id, entry_id)
+                select a.org_id, s.id, a.id
+                from audited a cross join lateral (
+                    select id from siem_configurations where org_id = a.org_id and enabled limit 1) s
+                order by a.created_at
+                returning pg_notify('siem', '')),
+            counted as (
+                insert into audit_totals as t (org_id, action, target_type, total)
+                select log, name, target_type, count(*) from logs where audited and log is not null
+                group by log, name, target_type order by log, name, target_type
+                on conflict (org_id, action, target_type) do update set total = t.total + excluded.total),
+            delivered as (
+                insert into webhook_deliveries (id, org_id, webhook_id, event_type, actor_id, payload, status, due_at, created_at,
+                                                updated_at)
+                select gen_random_uuid(), w.org_id, w.id, l.name, p.actor_user_id, row_to_json(p), %(status)s,
+                       l.at + %(delay)s::interval, l.at, l.at
+                from logs l
+                join webhooks w on w.org_id = l.log and w.is_active and l.name = any(w.events)
+                join organizations o on o.id = w.org_id and o.status = 'active'
+                cross join lateral (
+                    select l.name as event, to_char(l.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as timestamp,
+                           l.log as organization_id, case when l.actor_kind is null then l.actor_id end as actor_user_id, l.actor_email,
+                           l.payload as data) p
+                returning pg_notify('webhooks', ''))
+            insert into events (id, org_id, name, actor_id, actor_kind, impersonator_id, target_id, data, created_at)
+            select gen_random_uuid(), log, name, actor_id, actor_kind, impersonator_id, target_id, data, at
+            from logs""",
+            events=Jsonb([_row(event) | _actor(event, caller) for event in events]),
+            now=now,
+            status="waiting" if webhook_delay else "due",
+            delay=webhook_delay,
+        )
+
+
+def _row(event: Event) -> dict[str, object]:
+    return {
+        "id": None if event.id is None else str(event.id),
+        "org_id": None if event.org_id is None else str(event.org_id),
+        "of_person": None if event.of_person is None else str(event.of_person),
+        "name": event.kind.name,
+        "audited": event.kind.audited,
+        "target_type": event.kind.target,
+        "target_id": event.target_id,
+        "details": dict(event.details),
+        "data": dict(event.details if event.data is None else event.data),
+        "payload": dict(event.payload),
+    }
+
+
+def _actor(event: Event, caller: Caller) -> dict[str, object]:
+    if event.by_time:
+        caller = SYSTEM
+    person = caller if isinstance(caller, Person) else None
+    credential, kind = _credential(caller)
+    impersonator_id = event.impersonator_id or (person.impersonator_id if person else None)
+    return {
+        "actor_id": str(person.user_id) if person else credential,
+        "actor_kind": kind,
+        "actor_email": person.email if person else None,
+        "impersonator_id": None if impersonator_id is None else str(impersonator_id),
+        "address": caller.address,
+        "agent": caller.agent,
+    }
+
+
+def _credential(caller: Caller) -> tuple[str | None, str | None]:
+    """The id and the kind of the credential that acts by itself, if one does."""
+    match caller:
+        case ServiceKey():
+            return str(caller.key_id), "api_key"
+        case ScimClient():
+            return str(caller.token_id), "scim_token"
+    return None, None

@@ -1,0 +1,212 @@
+"""Where the audit logs of organizations are forwarded to, and what waits for that; the tokens are sealed."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import structlog
+
+from adapters.postgres.engine.statements import Row, SealingRepository
+from adapters.postgres.eventing.audit import COLUMNS as ENTRY
+from adapters.postgres.eventing.audit import to_entry
+from core.eventing.siem_rules import COUNTED, ClaimedBatch, Configuration, Queued, Result, SiemProvider, Sink, Standing
+from ports.crypto import Place, SealBroken
+
+log = structlog.get_logger("storage")
+
+# In the order in which `_fields` reads them.
+COLUMNS: Final = "org_id, provider, endpoint_url, enabled"
+# Whether anything waits is asked for each row by the index: as a join, the whole queue might be read to find out. Without the common table
+# expression the planner may update more rows than were asked for.
+CLAIM: Final = """
+    with due as (
+        select s.org_id from siem_configurations s join organizations o on o.id = s.org_id
+        where s.enabled and s.due_at <= %(now)s and (s.leased_until is null or s.leased_until <= %(now)s) and o.status = 'active'
+          and (%(struggling)s or s.failures = 0 and not s.is_slow)
+          and (select true from siem_queue q where q.org_id = s.org_id and q.siem_id = s.id order by q.position limit 1)
+        order by s.due_at, s.org_id limit 1 for update of s skip locked)
+    update siem_configurations s set leased_until = %(leased_until)s, claims = s.claims + 1
+    from due where s.org_id = due.org_id
+    returning s.org_id, s.provider, s.endpoint_url, s.enabled, s.token, s.id, s.leased_until, s.claims, s.failures, s.is_slow"""
+# What makes an entry long is its details. The first one comes whatever its size.
+WAITING: Final = f"""
+    with head as (
+        select position, entry_id from siem_queue where org_id = %(org_id)s and siem_id = %(siem_id)s
+        order by position limit %(limit)s),
+    entries as (
+        select h.position, {ENTRY},
+               sum(octet_length(l.details::text))
+                   over (order by h.position rows between unbounded preceding and 1 preceding) as before
+        from head h left join audit_log l on l.id = h.entry_id and l.org_id = %(org_id)s)
+    select e.position, e.id, e.org_id, e.action, e.target_type, e.target_id, e.actor_id, e.impersonator_id, e.address, e.agent,
+           e.success, e.details, e.created_at, e.actor_kind, a.email, a.is_platform_owner, i.email, i.is_platform_owner
+    from entries e left join users a on a.id = e.actor_id left join users i on i.id = e.impersonator_id
+    where coalesce(e.before, 0) < %(most_bytes)s order by e.position"""
+
+
+def place(org_id: UUID) -> Place:
+    return Place("siem_configurations", str(org_id), "token")
+
+
+def _fields(row: Row) -> dict[str, Any]:
+    return {"org_id": row[0], "provider": SiemProvider(row[1]), "endpoint_url": row[2], "enabled": row[3]}
+
+
+def to_configuration(row: Row) -> Configuration:
+    return Configuration(**_fields(row))
+
+
+def to_standing(row: Row) -> Standing:
+    return Standing(
+        **_fields(row),
+        updated_at=row[4],
+        last_success_at=row[5],
+        last_failure=None if row[6] is None else Result[row[6]],
+        failing_since=row[7],
+        pending=row[8],
+    )
+
+
+def to_queued(row: Row) -> Queued:
+    return Queued(row[0], None if row[1] is None else to_entry(row[1:]))
+
+
+class Siem(SealingRepository):
+    """ports.storage.Siem."""
+
+    def _to_sink(self, row: Row) -> Sink:
+        return Sink(**_fields(row), token=self._vault.open(row[4], place(row[0])).decode())
+
+    def _to_claimed(self, row: Row) -> ClaimedBatch:
+        try:
+            sink = self._to_sink(row)
+        except SealBroken as error:
+            log.error("seal_broken", siem_of=str(row[0]), reason=str(error))  # noqa: TRY400  (its trace says nothing more)
+            sink = None
+        return ClaimedBatch(
+            org_id=row[0], id=row[5], sink=sink, leased_until=row[6], claims=row[7], failures=row[8], is_struggling=row[8] > 0 or row[9]
+        )
+
+    async def standing(self, org_id: UUID) -> Standing | None:
+        return await self._one(
+            to_standing,
+            f"""
+            select {COLUMNS}, updated_at, last_success_at, last_failure, failing_since,
+                   (select count(*) from (select from siem_queue q where q.org_id = s.org_id and q.siem_id = s.id limit {COUNTED}) q)
+            from siem_configurations s where org_id = %(org_id)s""",
+            org_id=org_id,
+        )
+
+    async def sink(self, org_id: UUID) -> Sink | None:
+        return await self._one(self._to_sink, f"select {COLUMNS}, token from siem_configurations where org_id = %(org_id)s", org_id=org_id)
+
+    async def waiting(self, org_id: UUID, siem_id: UUID, limit: int, most_bytes: int) -> list[Queued]:
+        return await self._all(
+            to_queued,
+            WAITING,
+            org_id=org_id,
+            siem_id=siem_id,
+            limit=limit,
+            most_bytes=most_bytes,
+        )
+
+    async def put(self, siem_id: UUID, sink: Sink, now: datetime) -> None:
+        # A lease that somebody has goes on, so that no two ever send for one organization; what comes of their attempt says nothing of
+        # this one.
+        await self._run(
+            """
+            insert into siem_configurations (org_id, id, provider, endpoint_url, token, enabled, updated_at, due_at)
+            values (%(org_id)s, %(siem_id)s, %(provider)s, %(endpoint_url)s, %(token)s, %(enabled)s, %(now)s, %(now)s)
+            on conflict (org_id) do update set
+                provider = excluded.provider, endpoint_url = excluded.endpoint_url, token = excluded.token, enabled = excluded.enabled,
+                updated_at = excluded.updated_at, due_at = excluded.due_at, failures = 0, failing_since = null, last_failure = null,
+                last_success_at = null, is_slow = false, claims = siem_configurations.claims + 1""",
+            siem_id=siem_id,
+            org_id=sink.org_id,
+            provider=sink.provider,
+            endpoint_url=sink.endpoint_url,
+            token=self._vault.seal(sink.token.encode(), place(sink.org_id)),
+            enabled=sink.enabled,
+            now=now,
+        )
+
+    async def remove(self, org_id: UUID, now: datetime) -> Configuration | None:
+        return await self._one(
+            to_configuration,
+            f"""
+            with gone as (delete from siem_configurations where org_id = %(org_id)s returning id, {COLUMNS}),
+            buried as (insert into removed_siem_configurations (id, org_id, removed_at) select id, org_id, %(now)s from gone)
+            select {COLUMNS} from gone""",
+            org_id=org_id,
+            now=now,
+        )
+
+    async def begin_test(self, org_id: UUID, now: datetime, until: datetime) -> bool:
+        return await self._exists(
+            """
+            update siem_configurations set tested_until = %(until)s
+            where org_id = %(org_id)s and (tested_until is null or tested_until <= %(now)s) returning 1""",
+            org_id=org_id,
+            now=now,
+            until=until,
+        )
+
+    async def end_test(self, org_id: UUID, until: datetime) -> None:
+        await self._run(
+            "update siem_configurations set tested_until = null where org_id = %(org_id)s and tested_until = %(until)s",
+            org_id=org_id,
+            until=until,
+        )
+
+    async def claim(self, now: datetime, leased_until: datetime, *, struggling: bool) -> ClaimedBatch | None:
+        return await self._one(
+            self._to_claimed,
+            CLAIM,
+            now=now,
+            leased_until=leased_until,
+            struggling=struggling,
+        )
+
+    async def taken(self, claimed: ClaimedBatch, positions: Sequence[int], now: datetime, *, posted: bool, slow: bool) -> None:
+        # What was taken is done with also where the lease was lost on the way.
+        await self._run(
+            """
+            with done as (
+                delete from siem_queue where org_id = %(org_id)s and siem_id = %(siem_id)s and position = any(%(positions)s))
+            update siem_configurations set
+                leased_until = null, due_at = %(now)s,
+                failures = case when %(posted)s and claims = %(claims)s then 0 else failures end,
+                failing_since = case when %(posted)s and claims = %(claims)s then null else failing_since end,
+                last_failure = case when %(posted)s and claims = %(claims)s then null else last_failure end,
+                last_success_at = case when %(posted)s and claims = %(claims)s then %(now)s else last_success_at end,
+                is_slow = case when %(posted)s and claims = %(claims)s then %(slow)s else is_slow end
+            where org_id = %(org_id)s and id = %(siem_id)s and leased_until = %(leased_until)s""",
+            org_id=claimed.org_id,
+            siem_id=claimed.id,
+            claims=claimed.claims,
+            leased_until=claimed.leased_until,
+            positions=list(positions),
+            now=now,
+            posted=posted,
+            slow=slow,
+        )
+
+    async def failed(self, claimed: ClaimedBatch, failure: Result, now: datetime, due_at: datetime) -> None:
+        await self._run(
+            """
+            update siem_configurations set
+                leased_until = null,
+                due_at = case when claims = %(claims)s then %(due_at)s else due_at end,
+                failures = case when claims = %(claims)s then failures + 1 else failures end,
+                failing_since = case when claims = %(claims)s then coalesce(failing_since, %(now)s) else failing_since end,
+                last_failure = case when claims = %(claims)s then %(failure)s else last_failure end
+            where org_id = %(org_id)s and id = %(siem_id)s and leased_until = %(leased_until)s""",
+            org_id=claimed.org_id,
+            siem_id=claimed.id,
+            claims=claimed.claims,
+            leased_until=claimed.leased_until,
+            failure=failure.name,
+            now=now,
+            due_at=due_at,
+        )

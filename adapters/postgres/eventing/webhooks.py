@@ -1,0 +1,114 @@
+"""Webhooks; their secrets are sealed."""
+
+from datetime import datetime
+from typing import ClassVar, Final
+from uuid import UUID
+
+from adapters.postgres.engine.statements import Row, SealingRepository
+from core.eventing.webhooks_rules import FORMER_SECRETS_KEPT, NameTaken, Webhook
+from ports.crypto import Place
+
+# In the order in which `to_webhook` reads them.
+COLUMNS: Final = "id, org_id, name, url, events, is_active, created_at, updated_at"
+
+
+def place(webhook_id: UUID) -> Place:
+    """Of the secret, and of those before it, each of which was this one."""
+    return Place("webhooks", str(webhook_id), "secret")
+
+
+def to_webhook(row: Row) -> Webhook:
+    return Webhook(
+        id=row[0],
+        org_id=row[1],
+        name=row[2],
+        url=row[3],
+        events=tuple(row[4]),
+        is_active=row[5],
+        created_at=row[6],
+        updated_at=row[7],
+    )
+
+
+class Webhooks(SealingRepository):
+    """ports.storage.Webhooks."""
+
+    constraints: ClassVar = {"webhooks_name_key": NameTaken}
+
+    async def of_org(self, org_id: UUID) -> list[Webhook]:
+        return await self._all(
+            to_webhook, f"select {COLUMNS} from webhooks where org_id = %(org_id)s order by created_at, id", org_id=org_id
+        )
+
+    async def by_id(self, org_id: UUID, webhook_id: UUID) -> Webhook | None:
+        return await self._one(
+            to_webhook,
+            f"select {COLUMNS} from webhooks where org_id = %(org_id)s and id = %(webhook_id)s",
+            org_id=org_id,
+            webhook_id=webhook_id,
+        )
+
+    async def add(self, webhook: Webhook, secret: str) -> None:
+        await self._run(
+            """
+            insert into webhooks (id, org_id, name, url, events, is_active, secret, created_at, updated_at)
+            values (%(id)s, %(org_id)s, %(name)s, %(url)s, %(events)s, %(is_active)s, %(secret)s, %(created_at)s, %(updated_at)s)""",
+            id=webhook.id,
+            org_id=webhook.org_id,
+            name=webhook.name,
+            url=webhook.url,
+            events=list(webhook.events),
+            is_active=webhook.is_active,
+            secret=self._vault.seal(secret.encode(), place(webhook.id)),
+            created_at=webhook.created_at,
+            updated_at=webhook.updated_at,
+        )
+
+    async def save(self, webhook: Webhook) -> None:
+        # What waited for it to be active may be due.
+        await self._run(
+            """
+            with saved as (
+                update webhooks set
+                    name = %(name)s, url = %(url)s, events = %(events)s, is_active = %(is_active)s, updated_at = %(updated_at)s
+                where org_id = %(org_id)s and id = %(id)s
+                returning is_active)
+            select pg_notify('webhooks', '') from saved where is_active""",
+            id=webhook.id,
+            org_id=webhook.org_id,
+            name=webhook.name,
+            url=webhook.url,
+            events=list(webhook.events),
+            is_active=webhook.is_active,
+            updated_at=webhook.updated_at,
+        )
+
+    async def rotate(self, webhook: Webhook, secret: str, former_until: datetime) -> None:
+        # All of it sees what was there before: the secret that is replaced, and not yet among those that were.
+        await self._run(
+            """
+            with kept as (
+                insert into former_webhook_secrets (org_id, webhook_id, secret, until)
+                select org_id, id, secret, %(former_until)s from webhooks where org_id = %(org_id)s and id = %(id)s),
+            forgotten as (
+                delete from former_webhook_secrets where (webhook_id, position) in (
+                    select webhook_id, position from former_webhook_secrets where webhook_id = %(id)s
+                    order by position desc offset %(before)s))
+            update webhooks set secret = %(secret)s, updated_at = %(updated_at)s where org_id = %(org_id)s and id = %(id)s""",
+            id=webhook.id,
+            org_id=webhook.org_id,
+            secret=self._vault.seal(secret.encode(), place(webhook.id)),
+            former_until=former_until,
+            before=FORMER_SECRETS_KEPT - 1,
+            updated_at=webhook.updated_at,
+        )
+
+    async def delete(self, org_id: UUID, webhook_id: UUID, now: datetime) -> None:
+        await self._run(
+            """
+            with gone as (delete from webhooks where org_id = %(org_id)s and id = %(webhook_id)s returning id)
+            insert into deleted_webhooks (id, deleted_at) select id, %(now)s from gone""",
+            org_id=org_id,
+            webhook_id=webhook_id,
+            now=now,
+        )

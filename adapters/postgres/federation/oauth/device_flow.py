@@ -1,0 +1,138 @@
+"""Devices that wait for somebody to sign them in (RFC 8628)."""
+
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
+from adapters.postgres.accounts.accounts import to_account
+from adapters.postgres.applications.services import CONTEXT, CONTEXT_WIDTH, to_context
+from adapters.postgres.engine.statements import Repository, Row
+from core.federation.oauth.device_flow_rules import ERRORS, INTERVAL, SLOWER, DeviceCode, Poll, RequestStatus, Waiting
+from core.kernel.principals import OrganizationStatus, ServiceContext
+
+# The row is locked first, so that of many polls at once each is judged by what the one before has left. The code is all that a device has
+# to send (decisions, point 93), so no organization is known before: where a client id comes with it, that of another one is an error.
+POLL: Final = f"""
+    with asked as (
+        select d.device_code_hash, d.service_id, d.status, d.expires_at, d.session_id, d.failures >= %(errors)s as is_dead,
+               (%(client_id)s::uuid is null or v.client_id = %(client_id)s) and d.code_challenge is not distinct from %(challenge)s as fits,
+               coalesce(%(now)s < d.polled_at + make_interval(secs => d.interval_seconds), false) as is_early
+        from device_codes d join services v on v.id = d.service_id
+        where d.device_code_hash = %(device_code_hash)s for update of d),
+    counted as (
+        update device_codes d
+        set polled_at = %(now)s, failures = d.failures + case when asked.fits then 0 else 1 end,
+            interval_seconds = d.interval_seconds + case when asked.is_early then %(slower)s else 0 end
+        from asked where d.device_code_hash = asked.device_code_hash)
+    select asked.status, asked.expires_at, asked.is_dead, asked.fits, asked.is_early, asked.session_id, s.provider, {CONTEXT}, {ACCOUNT}
+    from asked join (services v join organizations vo on vo.id = v.org_id) on v.id = asked.service_id
+    left join (sessions s join users u on u.id = s.user_id) on s.id = asked.session_id"""
+BEFORE_CONTEXT: Final = 7
+
+
+def to_poll(row: Row) -> Poll:
+    account = row[BEFORE_CONTEXT + CONTEXT_WIDTH :]
+    return Poll(
+        status=RequestStatus(row[0]),
+        expires_at=row[1],
+        is_dead=row[2],
+        fits=row[3],
+        is_early=row[4],
+        session_id=row[5],
+        provider=row[6],
+        service=to_context(row[BEFORE_CONTEXT : BEFORE_CONTEXT + CONTEXT_WIDTH]),
+        account=None if account[0] is None else to_account(account),
+    )
+
+
+def to_waiting(row: Row) -> Waiting:
+    return Waiting(
+        service=row[0],
+        org_id=row[1],
+        organization=row[2],
+        organization_status=OrganizationStatus(row[3]),
+        address=row[4],
+        agent=row[5],
+        created_at=row[6],
+        expires_at=row[7],
+        status=RequestStatus(row[8]),
+        is_dead=row[9],
+    )
+
+
+class DeviceCodes(Repository):
+    """ports.storage.DeviceCodes and Polls."""
+
+    async def add(self, code: DeviceCode) -> bool:
+        # The service stays until the transaction ends, since the row refers to it.
+        return await self._exists(
+            """
+            insert into device_codes (device_code_hash, user_code_hash, org_id, service_id, code_challenge, address, agent, status,
+                                      interval_seconds, created_at, expires_at)
+            select %(device_code_hash)s, %(user_code_hash)s, v.org_id, v.id, %(code_challenge)s, %(address)s, %(agent)s, 'pending',
+                   %(interval)s, %(created_at)s, %(expires_at)s
+            from services v where v.org_id = %(org_id)s and v.id = %(service_id)s for key share
+            on conflict (user_code_hash) do nothing returning 1""",
+            device_code_hash=code.device_code_hash,
+            user_code_hash=code.user_code_hash,
+            org_id=code.service.org_id,
+            service_id=code.service.id,
+            code_challenge=code.code_challenge,
+            address=code.address,
+            agent=code.agent,
+            interval=INTERVAL,
+            created_at=code.created_at,
+            expires_at=code.expires_at,
+        )
+
+    # Whoever types a user code may be of any organization, and of none: the code says which one asks, in this statement and the next.
+
+    async def waiting(self, user_code_hash: bytes) -> Waiting | None:
+        return await self._one(
+            to_waiting,
+            """
+            select v.name, o.id, o.name, o.status, d.address, d.agent, d.created_at, d.expires_at, d.status, d.failures >= %(errors)s
+            from device_codes d join services v on v.id = d.service_id join organizations o on o.id = d.org_id
+            where d.user_code_hash = %(user_code_hash)s""",
+            user_code_hash=user_code_hash,
+            errors=ERRORS,
+        )
+
+    async def answer(self, user_code_hash: bytes, status: RequestStatus, session_id: UUID | None, now: datetime) -> bool:
+        return await self._exists(
+            """
+            update device_codes set status = %(status)s, session_id = %(session_id)s
+            where user_code_hash = %(user_code_hash)s and status = 'pending' and failures < %(errors)s and expires_at > %(now)s
+            returning 1""",
+            user_code_hash=user_code_hash,
+            status=status,
+            session_id=session_id,
+            errors=ERRORS,
+            now=now,
+        )
+
+    async def poll(self, device_code_hash: bytes, client_id: UUID | None, challenge: str | None, now: datetime) -> Poll | None:
+        return await self._one(
+            to_poll,
+            POLL,
+            device_code_hash=device_code_hash,
+            client_id=client_id,
+            challenge=challenge,
+            errors=ERRORS,
+            slower=SLOWER,
+            now=now,
+        )
+
+    async def redeem(self, device_code_hash: bytes, service: ServiceContext, now: datetime) -> bool:
+        return await self._exists(
+            """
+            update device_codes set status = 'redeemed'
+            where device_code_hash = %(device_code_hash)s and org_id = %(org_id)s and service_id = %(service_id)s
+              and status = 'approved' and expires_at > %(now)s
+            returning 1""",
+            device_code_hash=device_code_hash,
+            org_id=service.org_id,
+            service_id=service.id,
+            now=now,
+        )

@@ -1,0 +1,165 @@
+"""SAML: how the identity providers of services are set up, and their certificates."""
+
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from adapters.postgres.applications.services import CONTEXT, CONTEXT_WIDTH, to_context
+from adapters.postgres.engine.statements import Row, SealingRepository
+from core.federation.saml.configuration_rules import Certificate, Configuration, NameIdFormat, Setup
+from ports.crypto import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CONFIGURATION: Final = (
+    "c.enabled, c.entity_id, c.acs_url, c.slo_url, c.name_id_format, c.attribute_mapping, c.sign_assertions, c.sign_response"
+)
+CONFIGURATION_WIDTH: Final = 8
+CERTIFICATE: Final = "k.id, k.certificate, k.private_key, k.valid_from, k.valid_until, k.created_at"
+SETUP: Final = f"""
+    select {CONTEXT}, {CONFIGURATION}, {CERTIFICATE}
+    from services v join organizations vo on vo.id = v.org_id
+    left join saml_configurations c on c.service_id = v.id
+    left join saml_certificates k on k.service_id = v.id and k.deactivated_at is null"""
+
+
+def place(row: UUID) -> Place:
+    return Place("saml_certificates", str(row), "private_key")
+
+
+def to_configuration(row: Row) -> Configuration:
+    mapping: Mapping[str, str] | None = row[5]
+    return Configuration(
+        enabled=row[0],
+        entity_id=row[1],
+        acs_url=row[2],
+        slo_url=row[3],
+        name_id_format=NameIdFormat(row[4]),
+        attribute_mapping=mapping,
+        sign_assertions=row[6],
+        sign_response=row[7],
+    )
+
+
+class Saml(SealingRepository):
+    """ports.storage.Saml."""
+
+    async def configuration(self, org_id: UUID, service_id: UUID) -> Configuration | None:
+        return await self._one(
+            to_configuration,
+            f"select {CONFIGURATION} from saml_configurations c where c.org_id = %(org_id)s and c.service_id = %(service_id)s",
+            org_id=org_id,
+            service_id=service_id,
+        )
+
+    async def certificate(self, org_id: UUID, service_id: UUID) -> Certificate | None:
+        return await self._one(
+            self._to_certificate,
+            f"""
+            select {CERTIFICATE} from saml_certificates k
+            where k.org_id = %(org_id)s and k.service_id = %(service_id)s and k.deactivated_at is null""",
+            org_id=org_id,
+            service_id=service_id,
+        )
+
+    async def setup(self, org_slug: str, service_slug: str) -> Setup | None:
+        return await self._one(
+            self._to_setup,
+            f"{SETUP} where vo.slug = %(org_slug)s and v.slug = %(service_slug)s",
+            org_slug=org_slug,
+            service_slug=service_slug,
+        )
+
+    async def setup_of(self, org_id: UUID, service_id: UUID) -> Setup | None:
+        return await self._one(
+            self._to_setup, f"{SETUP} where v.org_id = %(org_id)s and v.id = %(service_id)s", org_id=org_id, service_id=service_id
+        )
+
+    async def configure(self, org_id: UUID, service_id: UUID, configuration: Configuration, now: datetime) -> None:
+        mapping = configuration.attribute_mapping
+        await self._run(
+            """
+            insert into saml_configurations (service_id, org_id, enabled, entity_id, acs_url, slo_url, name_id_format, attribute_mapping,
+                                             sign_assertions, sign_response, updated_at)
+            values (%(service_id)s, %(org_id)s, %(enabled)s, %(entity_id)s, %(acs_url)s, %(slo_url)s, %(name_id_format)s,
+                    %(attribute_mapping)s, %(sign_assertions)s, %(sign_response)s, %(now)s)
+            on conflict (service_id) do update set
+                enabled = excluded.enabled, entity_id = excluded.entity_id, acs_url = excluded.acs_url, slo_url = excluded.slo_url,
+                name_id_format = excluded.name_id_format, attribute_mapping = excluded.attribute_mapping,
+                sign_assertions = excluded.sign_assertions, sign_response = excluded.sign_response, updated_at = excluded.updated_at""",
+            service_id=service_id,
+            org_id=org_id,
+            enabled=configuration.enabled,
+            entity_id=configuration.entity_id,
+            acs_url=configuration.acs_url,
+            slo_url=configuration.slo_url,
+            name_id_format=configuration.name_id_format,
+            attribute_mapping=None if mapping is None else Jsonb(dict(mapping)),
+            sign_assertions=configuration.sign_assertions,
+            sign_response=configuration.sign_response,
+            now=now,
+        )
+
+    async def disable(self, org_id: UUID, service_id: UUID, now: datetime) -> bool:
+        return (
+            await self._run(
+                """
+                update saml_configurations set enabled = false, updated_at = %(now)s
+                where org_id = %(org_id)s and service_id = %(service_id)s and enabled""",
+                org_id=org_id,
+                service_id=service_id,
+                now=now,
+            )
+            > 0
+        )
+
+    async def deactivate_certificate(self, org_id: UUID, service_id: UUID, now: datetime) -> bool:
+        return (
+            await self._run(
+                """
+                update saml_certificates set deactivated_at = %(now)s, private_key = null
+                where org_id = %(org_id)s and service_id = %(service_id)s and deactivated_at is null""",
+                org_id=org_id,
+                service_id=service_id,
+                now=now,
+            )
+            > 0
+        )
+
+    async def add_certificate(self, org_id: UUID, service_id: UUID, certificate: Certificate) -> None:
+        await self._run(
+            """
+            insert into saml_certificates (id, org_id, service_id, certificate, private_key, valid_from, valid_until, created_at)
+            values (%(id)s, %(org_id)s, %(service_id)s, %(certificate)s, %(private_key)s, %(valid_from)s, %(valid_until)s,
+                    %(created_at)s)""",
+            id=certificate.id,
+            org_id=org_id,
+            service_id=service_id,
+            certificate=certificate.certificate,
+            private_key=self._vault.seal(certificate.private_key(), place(certificate.id)),
+            valid_from=certificate.valid_from,
+            valid_until=certificate.valid_until,
+            created_at=certificate.created_at,
+        )
+
+    def _to_certificate(self, row: Row) -> Certificate:
+        return Certificate(
+            id=row[0],
+            certificate=row[1],
+            private_key=partial(self._vault.open, row[2], place(row[0])),
+            valid_from=row[3],
+            valid_until=row[4],
+            created_at=row[5],
+        )
+
+    def _to_setup(self, row: Row) -> Setup:
+        configuration, certificate = row[CONTEXT_WIDTH : CONTEXT_WIDTH + CONFIGURATION_WIDTH], row[CONTEXT_WIDTH + CONFIGURATION_WIDTH :]
+        return Setup(
+            to_context(row),
+            None if configuration[0] is None else to_configuration(configuration),
+            None if certificate[0] is None else self._to_certificate(certificate),
+        )

@@ -1,0 +1,227 @@
+"""SAML: where browsers have signed people in to services, and who is being signed out there."""
+
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from adapters.postgres.engine.statements import Repository, Row
+from core.federation.saml.configuration_rules import NameIdFormat
+from core.federation.saml.logout_rules import Asker, Logout, Participation
+from core.federation.saml.messages_rules import NameId
+
+PARTICIPATION: Final = "org_id, service_id, session_index, name_id, name_id_format, former_names"
+MOST_SENT: Final = 2  # times that one request is
+LOGOUT: Final = "id, browser_hash, org_id, service_id, request_id, relay_state, after, created_at, expires_at"
+
+
+def to_participation(row: Row) -> Participation:
+    return Participation(
+        org_id=row[0],
+        service_id=row[1],
+        session_index=row[2],
+        name_id=NameId(row[3], NameIdFormat(row[4])),
+        former_names=tuple(row[5]),
+    )
+
+
+def to_logout(row: Row) -> Logout:
+    return Logout(
+        id=row[0],
+        browser_hash=row[1],
+        asker=Asker(org_id=row[2], service_id=row[3], request_id=row[4], relay_state=row[5], after=row[6]),
+        created_at=row[7],
+        expires_at=row[8],
+    )
+
+
+class SamlLogouts(Repository):
+    """ports.storage.SamlLogouts."""
+
+    async def participations(self, session_id: UUID) -> list[Participation]:
+        return await self._all(
+            to_participation,
+            f"""
+            select {PARTICIPATION} from saml_sessions where session_id = %(session_id)s order by created_at, service_id""",
+            session_id=session_id,
+        )
+
+    async def end_participations(self, session_id: UUID) -> None:
+        await self._run("delete from saml_sessions where session_id = %(session_id)s", session_id=session_id)
+
+    async def keep_participations(self, browser_hash: bytes, now_in: UUID) -> None:
+        await self._run(
+            """
+            update saml_sessions p set session_id = %(now_in)s
+            from sessions was, sessions now_in
+            where p.session_id = was.id and was.browser_hash = %(browser_hash)s and now_in.id = %(now_in)s and now_in.user_id = was.user_id
+              and not exists (
+                select 1 from saml_sessions newer where newer.session_id = %(now_in)s and newer.service_id = p.service_id)""",
+            browser_hash=browser_hash,
+            now_in=now_in,
+        )
+
+    async def begin(self, logout: Logout) -> bool:
+        # The service may be deleted at any time, also while this is written: whoever goes on with the logout asks for it again.
+        return await self._exists(
+            f"""
+            insert into saml_logouts ({LOGOUT})
+            select %(id)s, %(browser_hash)s, %(org_id)s, %(service_id)s, %(request_id)s, %(relay_state)s, %(after)s, %(created_at)s,
+                   %(expires_at)s
+            where %(service_id)s::uuid is null
+               or exists (select 1 from services v where v.org_id = %(org_id)s and v.id = %(service_id)s)
+            returning 1""",
+            id=logout.id,
+            browser_hash=logout.browser_hash,
+            org_id=logout.asker.org_id,
+            service_id=logout.asker.service_id,
+            request_id=logout.asker.request_id,
+            relay_state=logout.asker.relay_state,
+            after=logout.asker.after,
+            created_at=logout.created_at,
+            expires_at=logout.expires_at,
+        )
+
+    async def lock(self, browser_hash: bytes, now: datetime) -> Logout | None:
+        return await self._one(
+            to_logout,
+            f"select {LOGOUT} from saml_logouts where browser_hash = %(browser_hash)s and expires_at > %(now)s for update",
+            browser_hash=browser_hash,
+            now=now,
+        )
+
+    async def hand_over(self, logout: Logout) -> None:
+        await self._run(
+            """
+            update saml_logouts
+            set org_id = %(org_id)s, service_id = %(service_id)s, request_id = %(request_id)s, relay_state = %(relay_state)s,
+                after = %(after)s, expires_at = %(expires_at)s
+            where id = %(logout_id)s""",
+            logout_id=logout.id,
+            org_id=logout.asker.org_id,
+            service_id=logout.asker.service_id,
+            request_id=logout.asker.request_id,
+            relay_state=logout.asker.relay_state,
+            after=logout.asker.after,
+            expires_at=logout.expires_at,
+        )
+
+    async def mark_partial(self, logout_id: UUID) -> None:
+        await self._run("update saml_logouts set is_partial = true where id = %(logout_id)s", logout_id=logout_id)
+
+    async def add_request(self, logout_id: UUID, request_id: str, user_id: UUID, to: Participation, done_at: datetime | None) -> bool:
+        return await self._exists(
+            f"""
+            insert into saml_logout_requests (request_id, logout_id, user_id, sent_at, answered_at, {PARTICIPATION})
+            select %(request_id)s, %(logout_id)s, %(user_id)s, %(done_at)s, %(done_at)s,
+                   v.org_id, v.id, %(session_index)s, %(name_id)s, %(format)s, %(former_names)s
+            from services v where v.org_id = %(org_id)s and v.id = %(service_id)s
+            returning 1""",
+            request_id=request_id,
+            logout_id=logout_id,
+            user_id=user_id,
+            done_at=done_at,
+            org_id=to.org_id,
+            service_id=to.service_id,
+            session_index=to.session_index,
+            name_id=to.name_id.value,
+            format=to.name_id.format,
+            former_names=list(to.former_names),
+        )
+
+    async def concerned(self, logout_id: UUID) -> list[Participation]:
+        return await self._all(
+            to_participation,
+            f"select {PARTICIPATION} from saml_logout_requests where logout_id = %(logout_id)s order by request_id",
+            logout_id=logout_id,
+        )
+
+    async def set_done(self, logout_id: UUID, part: Participation, now: datetime) -> None:
+        await self._run(
+            """
+            update saml_logout_requests set sent_at = coalesce(sent_at, %(now)s), answered_at = coalesce(answered_at, %(now)s)
+            where logout_id = %(logout_id)s and org_id = %(org_id)s and service_id = %(service_id)s
+              and session_index = %(session_index)s""",
+            logout_id=logout_id,
+            org_id=part.org_id,
+            service_id=part.service_id,
+            session_index=part.session_index,
+            now=now,
+        )
+
+    async def next_request(self, logout_id: UUID, now: datetime) -> tuple[str, Participation] | None:
+        # Whoever was sent one already and has not answered comes first. One whose person has become unknown cannot be sent.
+        return await self._one(
+            lambda row: (row[0], to_participation(row[1:])),
+            f"""
+            update saml_logout_requests set sent_at = %(now)s, times_sent = times_sent + 1
+            where request_id = (
+                select request_id from saml_logout_requests
+                where logout_id = %(logout_id)s and answered_at is null and name_id <> '' and times_sent < %(most)s
+                order by times_sent desc, sent_at desc, request_id limit 1)
+            returning request_id, {PARTICIPATION}""",
+            logout_id=logout_id,
+            now=now,
+            most=MOST_SENT,
+        )
+
+    async def last_request(self, logout_id: UUID) -> tuple[str, Participation] | None:
+        # One whose person has become unknown was not sent, or cannot be again.
+        return await self._one(
+            lambda row: (row[0], to_participation(row[1:])),
+            f"""
+            select request_id, {PARTICIPATION} from saml_logout_requests
+            where logout_id = %(logout_id)s and answered_at is null and name_id <> ''
+              and sent_at = (select max(sent_at) from saml_logout_requests where logout_id = %(logout_id)s)
+            order by request_id limit 1""",
+            logout_id=logout_id,
+        )
+
+    async def take_answer(
+        self, browser_hash: bytes, org_id: UUID, service_id: UUID, request_id: str, now: datetime, *, is_success: bool
+    ) -> bool:
+        # The logout before its requests, as everybody does who changes both.
+        return await self._exists(
+            """
+            with under_way as materialized (
+                select id from saml_logouts where browser_hash = %(browser_hash)s and expires_at > %(now)s for update),
+            answered as (
+                update saml_logout_requests r set answered_at = %(now)s
+                from under_way l
+                where r.request_id = %(request_id)s and r.org_id = %(org_id)s and r.service_id = %(service_id)s
+                  and r.sent_at is not null and r.answered_at is null and l.id = r.logout_id
+                returning r.logout_id),
+            marked as (
+                update saml_logouts l set is_partial = true from answered where l.id = answered.logout_id and not %(is_success)s)
+            select 1 from answered""",
+            browser_hash=browser_hash,
+            org_id=org_id,
+            service_id=service_id,
+            request_id=request_id,
+            now=now,
+            is_success=is_success,
+        )
+
+    async def has_answered(self, logout_id: UUID, org_id: UUID, service_id: UUID, request_id: str) -> bool:
+        return await self._exists(
+            """
+            select 1 from saml_logout_requests
+            where request_id = %(request_id)s and logout_id = %(logout_id)s and org_id = %(org_id)s and service_id = %(service_id)s
+              and times_sent > 0 and answered_at is not null""",
+            logout_id=logout_id,
+            org_id=org_id,
+            service_id=service_id,
+            request_id=request_id,
+        )
+
+    async def end(self, logout_id: UUID) -> bool:
+        return (
+            await self._one(
+                lambda row: bool(row[0]),
+                """
+                delete from saml_logouts l where l.id = %(logout_id)s
+                returning l.is_partial or exists (
+                    select 1 from saml_logout_requests r where r.logout_id = l.id and r.answered_at is null)""",
+                logout_id=logout_id,
+            )
+            or False
+        )

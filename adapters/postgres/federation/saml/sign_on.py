@@ -1,0 +1,230 @@
+"""SAML: who is being signed in to services, and by what these know people."""
+
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
+from adapters.postgres.accounts.accounts import to_account
+from adapters.postgres.applications.services import CLIENT, to_client
+from adapters.postgres.engine.statements import Repository, Row
+from core.applications.services_rules import Service
+from core.federation.saml.configuration_rules import NameIdFormat
+from core.federation.saml.messages_rules import NameId, Status
+from core.federation.saml.sign_on import Locked
+from core.federation.saml.sign_on_rules import SignOn
+from core.kernel.principals import ServiceContext
+
+LOCK_ACCOUNT: Final = f"select {ACCOUNT} from users u where u.id = %(user_id)s for no key update"
+SIGN_ON: Final = (
+    "state_hash, browser_hash, org_id, service_id, request_id, relay_state, force_authn, is_passive, created_at, expires_at, user_id, "
+    "session_id, ticket_hash, status, subject, subject_format, context_class, vouched_for"
+)
+FORMER_NAMES: Final = 20  # of one session at one service
+
+
+def to_sign_on(row: Row) -> SignOn:
+    return SignOn(
+        state_hash=row[0],
+        browser_hash=row[1],
+        org_id=row[2],
+        service_id=row[3],
+        request_id=row[4],
+        relay_state=row[5],
+        force_authn=row[6],
+        is_passive=row[7],
+        created_at=row[8],
+        expires_at=row[9],
+        user_id=row[10],
+        session_id=row[11],
+        ticket_hash=row[12],
+        status=None if row[13] is None else Status(row[13]),
+        subject=None if row[14] is None else NameId(row[14], NameIdFormat(row[15])),
+        context_class=row[16],
+        vouched_for=row[17],
+    )
+
+
+class SamlSignOns(Repository):
+    """ports.storage.SamlSignOns."""
+
+    async def begin(self, sign_on: SignOn) -> bool:
+        # The service stays until the transaction ends, since the row refers to it.
+        return (
+            await self._run(
+                """
+                insert into saml_sign_ons (state_hash, browser_hash, org_id, service_id, request_id, relay_state, force_authn, is_passive,
+                                           status, subject, subject_format, context_class, created_at, expires_at)
+                select %(state_hash)s, %(browser_hash)s, v.org_id, v.id, %(request_id)s, %(relay_state)s, %(force_authn)s,
+                       %(is_passive)s, %(status)s, %(subject)s, %(subject_format)s, %(context_class)s, %(created_at)s, %(expires_at)s
+                from services v where v.org_id = %(org_id)s and v.id = %(service_id)s for key share
+                on conflict on constraint saml_sign_ons_request_key do nothing""",
+                state_hash=sign_on.state_hash,
+                browser_hash=sign_on.browser_hash,
+                org_id=sign_on.org_id,
+                service_id=sign_on.service_id,
+                request_id=sign_on.request_id,
+                relay_state=sign_on.relay_state,
+                force_authn=sign_on.force_authn,
+                is_passive=sign_on.is_passive,
+                status=sign_on.status,
+                subject=sign_on.subject.value if sign_on.subject else None,
+                subject_format=sign_on.subject.format if sign_on.subject else None,
+                context_class=sign_on.context_class,
+                created_at=sign_on.created_at,
+                expires_at=sign_on.expires_at,
+            )
+            > 0
+        )
+
+    async def find(self, org_id: UUID, service_id: UUID, state_hash: bytes, browser_hash: bytes, now: datetime) -> SignOn | None:
+        return await self._one(
+            to_sign_on,
+            f"""
+            select {SIGN_ON} from saml_sign_ons
+            where state_hash = %(state_hash)s and browser_hash = %(browser_hash)s
+              and org_id = %(org_id)s and service_id = %(service_id)s and answered_at is null and expires_at > %(now)s""",
+            org_id=org_id,
+            service_id=service_id,
+            state_hash=state_hash,
+            browser_hash=browser_hash,
+            now=now,
+        )
+
+    async def waiting(self, state_hash: bytes, now: datetime) -> tuple[Service, ServiceContext] | None:
+        return await self._one(
+            to_client,
+            f"""
+            {CLIENT} join saml_sign_ons s on s.service_id = v.id
+            where s.state_hash = %(state_hash)s and s.answered_at is null and s.expires_at > %(now)s""",
+            state_hash=state_hash,
+            now=now,
+        )
+
+    async def fresh_since(self, state_hash: bytes, now: datetime) -> datetime | None:
+        return await self._one(
+            lambda row: row[0],
+            """
+            select created_at from saml_sign_ons
+            where state_hash = %(state_hash)s and force_authn and answered_at is null and expires_at > %(now)s""",
+            state_hash=state_hash,
+            now=now,
+        )
+
+    async def vouch(self, state_hash: bytes, user_id: UUID) -> None:
+        await self._run(
+            "update saml_sign_ons set vouched_for = %(user_id)s where state_hash = %(state_hash)s", state_hash=state_hash, user_id=user_id
+        )
+
+    async def complete(
+        self, state_hash: bytes, user_id: UUID, session_id: UUID, ticket_hash: bytes, now: datetime
+    ) -> tuple[UUID, str, str] | None:
+        return await self._one(
+            lambda row: (row[0], row[1], row[2]),
+            """
+            update saml_sign_ons s set user_id = %(user_id)s, session_id = %(session_id)s, ticket_hash = %(ticket_hash)s
+            from services v join organizations o on o.id = v.org_id
+            where s.state_hash = %(state_hash)s and s.answered_at is null and s.expires_at > %(now)s and v.id = s.service_id
+            returning o.id, o.slug, v.slug""",
+            state_hash=state_hash,
+            user_id=user_id,
+            session_id=session_id,
+            ticket_hash=ticket_hash,
+            now=now,
+        )
+
+    async def answer(self, org_id: UUID, service_id: UUID, state_hash: bytes, now: datetime) -> bool:
+        return (
+            await self._run(
+                """
+                update saml_sign_ons set answered_at = %(now)s
+                where state_hash = %(state_hash)s and org_id = %(org_id)s and service_id = %(service_id)s
+                  and answered_at is null and expires_at > %(now)s""",
+                org_id=org_id,
+                service_id=service_id,
+                state_hash=state_hash,
+                now=now,
+            )
+            > 0
+        )
+
+    async def reopen(self, org_id: UUID, service_id: UUID, state_hash: bytes) -> None:
+        await self._run(
+            """
+            update saml_sign_ons set answered_at = null
+            where state_hash = %(state_hash)s and org_id = %(org_id)s and service_id = %(service_id)s""",
+            org_id=org_id,
+            service_id=service_id,
+            state_hash=state_hash,
+        )
+
+    def lock_person(self, org_id: UUID, service_slug: str, user_id: UUID, session_id: UUID, now: datetime) -> Locked:
+        # One after the other, each seeing what those whom the one before has waited for have done.
+        return Locked(
+            membership=self._one_soon(
+                lambda _: True,
+                "select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s for no key update",
+                org_id=org_id,
+                user_id=user_id,
+            ),
+            account=self._one_soon(to_account, LOCK_ACCOUNT, user_id=user_id),
+            session_lives=self._one_soon(
+                lambda _: True,
+                """
+                select 1 from sessions s join users u on u.id = s.user_id
+                where s.id = %(session_id)s and s.user_id = %(user_id)s and s.ended_at is null and s.expires_at > %(now)s
+                  and s.impersonator_id is null and s.service_id is null and u.deactivated_at is null and u.anonymized_at is null""",
+                session_id=session_id,
+                user_id=user_id,
+                now=now,
+            ),
+            use=self._one_soon(
+                lambda _: True,
+                """
+                select 1 from service_users r join services v on v.id = r.service_id
+                where v.org_id = %(org_id)s and v.slug = %(slug)s and r.user_id = %(user_id)s and not r.by_membership""",
+                org_id=org_id,
+                slug=service_slug,
+                user_id=user_id,
+            ),
+        )
+
+    async def name_of(self, org_id: UUID, service_id: UUID, user_id: UUID, new: str, now: datetime) -> str:
+        name = await self._one(
+            lambda row: str(row[0]),
+            """
+            insert into saml_name_ids as n (service_id, user_id, org_id, name_id, created_at)
+            values (%(service_id)s, %(user_id)s, %(org_id)s, %(new)s, %(now)s)
+            on conflict (service_id, user_id) do update set name_id = n.name_id
+            returning name_id""",
+            org_id=org_id,
+            service_id=service_id,
+            user_id=user_id,
+            new=new,
+            now=now,
+        )
+        assert name is not None, "there is one, or this one"
+        return name
+
+    async def take_part(self, session_id: UUID, org_id: UUID, service_id: UUID, session_index: str, name_id: NameId, now: datetime) -> str:
+        index = await self._one(
+            lambda row: str(row[0]),
+            """
+            insert into saml_sessions as p (session_id, service_id, org_id, session_index, name_id, name_id_format, created_at)
+            values (%(session_id)s, %(service_id)s, %(org_id)s, %(session_index)s, %(name_id)s, %(format)s, %(now)s)
+            on conflict (session_id, service_id) do update
+            set name_id = excluded.name_id, name_id_format = excluded.name_id_format,
+                former_names = case when p.name_id = excluded.name_id then p.former_names
+                                    else (p.name_id || p.former_names)[:%(former_names)s] end
+            returning session_index""",
+            session_id=session_id,
+            service_id=service_id,
+            org_id=org_id,
+            session_index=session_index,
+            name_id=name_id.value,
+            format=name_id.format,
+            former_names=FORMER_NAMES,
+            now=now,
+        )
+        assert index is not None, "there is one, or this one"
+        return index

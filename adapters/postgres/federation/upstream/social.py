@@ -1,0 +1,70 @@
+"""Browsers that were sent to identity providers and have not come back yet."""
+
+from datetime import datetime
+from typing import Final
+
+from adapters.postgres.engine.statements import Repository, Row
+from core.authentication.providers import Provider
+from core.federation.upstream.social_rules import ProviderState
+
+COLUMNS: Final = "state_hash, browser_hash, provider, org_id, service_id, user_id, session_id, scopes, after, created_at, expires_at"
+
+
+def to_provider_state(row: Row) -> ProviderState:
+    return ProviderState(
+        state_hash=row[0],
+        browser_hash=row[1],
+        provider=Provider(row[2]),
+        org_id=row[3],
+        service_id=row[4],
+        user_id=row[5],
+        session_id=row[6],
+        scopes=None if row[7] is None else tuple(row[7]),
+        after=row[8],
+        created_at=row[9],
+        expires_at=row[10],
+    )
+
+
+class ProviderStates(Repository):
+    """ports.storage.ProviderStates and Returns."""
+
+    async def add(self, pending: ProviderState) -> bool:
+        # What it is for stays until the transaction ends, since the row refers to it: the service, or the session of whoever links.
+        return await self._exists(
+            f"""
+            insert into provider_states ({COLUMNS})
+            select %(state_hash)s, %(browser_hash)s, %(provider)s, %(org_id)s, %(service_id)s, %(user_id)s, %(session_id)s,
+                   %(scopes)s::text[], %(after)s, %(created_at)s, %(expires_at)s
+            where (%(service_id)s::uuid is null
+                   or exists (select 1 from services where id = %(service_id)s and org_id = %(org_id)s for key share))
+              and (%(session_id)s::uuid is null
+                   or exists (select 1 from sessions
+                              where id = %(session_id)s and user_id = %(user_id)s and ended_at is null for key share))
+            returning 1""",
+            state_hash=pending.state_hash,
+            browser_hash=pending.browser_hash,
+            provider=pending.provider,
+            org_id=pending.org_id,
+            service_id=pending.service_id,
+            user_id=pending.user_id,
+            session_id=pending.session_id,
+            scopes=None if pending.scopes is None else list(pending.scopes),
+            after=pending.after,
+            created_at=pending.created_at,
+            expires_at=pending.expires_at,
+        )
+
+    # What comes back from a provider says nothing of an organization: the state is all that tells for which one the browser went.
+    async def take(self, state_hash: bytes, browser_hash: bytes, provider: Provider, now: datetime) -> ProviderState | None:
+        return await self._one(
+            to_provider_state,
+            f"""
+            delete from provider_states
+            where state_hash = %(state_hash)s and browser_hash = %(browser_hash)s and provider = %(provider)s and expires_at > %(now)s
+            returning {COLUMNS}""",
+            state_hash=state_hash,
+            browser_hash=browser_hash,
+            provider=provider,
+            now=now,
+        )

@@ -1,0 +1,392 @@
+"""People as the directory of their organization knows them, and the group that they are in."""
+
+from collections.abc import Collection
+from dataclasses import asdict
+from datetime import datetime
+from typing import ClassVar, Final, LiteralString
+from uuid import UUID
+
+from adapters.postgres.accounts.accounts import INSERT, columns
+from adapters.postgres.engine.statements import Repository, Row, Soon
+from adapters.postgres.provisioning.filters import ACTIVE, CREATED, UPDATED, condition
+from core.accounts.accounts_rules import Account
+from core.kernel.principals import Role
+from core.kernel.values import Email, Listed
+from core.provisioning.filters import Filter
+from core.provisioning.groups_rules import Standing
+from core.provisioning.tokens_rules import ScimTokenInvalid
+from core.provisioning.users_rules import Description, NameTaken, ScimUser
+from core.tenancy.organizations_rules import Membership
+
+# Whom a directory knows: the members, and who is known without being one. Of the latter, the address is that of when they left.
+MEMBERS: Final = """
+    select m.user_id, m.created_at as joined_at, m.id as membership_id, m.role, null::text as email, false as is_deactivated,
+           true as comes_back
+    from memberships m where m.org_id = %(org_id)s"""
+OTHERS: Final = """
+    select o.user_id, o.joined_at, o.membership_id, o.role, o.email, o.deactivated_at is not null as is_deactivated,
+           o.role is not null or o.provisioned as comes_back
+    from scim_users o where o.org_id = %(org_id)s and o.membership_id is not null"""
+FIELDS: Final = "k.user_id, k.joined_at, k.membership_id, k.role, k.email"
+EVERY_FIELD: Final = f"{FIELDS}, k.is_deactivated, k.comes_back"
+
+
+def _known(rest: LiteralString = "", of_others: LiteralString | None = None) -> LiteralString:
+    """All of them, as EVERY_FIELD. What follows is said of both kinds apart, so that each goes by an index of its own; as one, they would
+    all be put together first."""
+    others = rest if of_others is None else of_others
+    return f"((select {EVERY_FIELD} from ({MEMBERS}) k {rest}) union all (select {EVERY_FIELD} from ({OTHERS}) k {others}))"
+
+
+# In the order in which `to_user` reads them.
+COLUMNS: Final = f"""
+    u.id, coalesce(k.email, u.email), s.external_id, s.formatted, s.given_name, s.family_name, s.display_name, {ACTIVE},
+    {CREATED} as created, {UPDATED} as updated, k.role, s.deactivated_at is not null, coalesce(s.whole_account, false),
+    u.is_platform_owner, u.anonymized_at is not null"""
+# Of the few on a page, each is looked up by itself, however a plan expects to find them.
+DESCRIPTION: Final = """
+    select external_id, formatted, given_name, family_name, display_name, deactivated_at, whole_account, updated_at
+    from scim_users where org_id = %(org_id)s and user_id = k.user_id limit 1"""
+ACCOUNT: Final = """
+    select id, email, is_platform_owner, origin, origin_org_id, created_at, email_changed_at, deactivated_at, anonymized_at
+    from users where id = k.user_id limit 1"""
+SHOWN: Final = f"""
+    select {COLUMNS}, k.joined_at, k.membership_id
+    from page k cross join lateral ({ACCOUNT}) u left join lateral ({DESCRIPTION}) s on true"""
+DESCRIBED: Final = """
+    join users u on u.id = k.user_id left join scim_users s on s.org_id = %(org_id)s and s.user_id = k.user_id"""
+# How many the directory knows: members are counted as they come and go, and the others are few as a rule.
+OUTSIDE: Final = "(select count(*) from scim_users where org_id = %(org_id)s and membership_id is not null)"
+TOTAL: Final = f"coalesce((select member_count from organizations where id = %(org_id)s), 0) + {OUTSIDE}"
+ORDER: Final = "order by k.joined_at, k.membership_id"
+BEGINNING: Final = f"{ORDER} limit %(limit)s::bigint + %(offset)s::bigint"
+
+
+def _page(found: LiteralString, total: LiteralString, before: LiteralString = "") -> LiteralString:
+    return f"""
+        with {before} page as (select {FIELDS} from {found} k {ORDER} limit %(limit)s offset %(offset)s)
+        select counted.total, p.*
+        from (select {total} as total) counted left join ({SHOWN}) p on true
+        order by p.joined_at, p.membership_id"""
+
+
+# Both kinds come in the order of an index each, so that they come together without being sorted.
+PAGE: Final = _page(_known(BEGINNING), TOTAL)
+BY_ID: Final = f"select {COLUMNS} from {_known('where k.user_id = %(user_id)s')} k {DESCRIBED}"
+
+
+def _found(of_members: LiteralString, of_others: LiteralString) -> LiteralString:
+    # All that match are put together once: they are counted, and a page is cut out.
+    found = _known(f"{DESCRIBED} where {of_members}", f"{DESCRIBED} where {of_others}")
+    return _page("found", "(select count(*) from found)", f"found as materialized {found},")
+
+
+def _standings(which: LiteralString) -> LiteralString:
+    # Who is out of the group comes back to it if the directory has made them, nobody else has removed them, and they are who they were:
+    # with another address, of their own choice, they are asked, or taking them back would show it.
+    other = """
+        k.role is null
+        and (select a.anonymized_at is not null or a.email <> coalesce(k.email, a.email) from users a where a.id = k.user_id)"""
+    return f"""
+        select k.user_id, k.role, k.is_deactivated, u.is_platform_owner
+        from {_known(f"where k.comes_back and not ({other}) and {which}")} k
+        cross join lateral (select is_platform_owner from users where id = k.user_id limit 1) u"""
+
+
+def to_standing(row: Row) -> Standing:
+    return Standing(row[0], None if row[1] is None else Role(row[1]), row[2], row[3])
+
+
+def to_user(row: Row) -> ScimUser:
+    return ScimUser(
+        id=row[0],
+        email=Email(row[1]),
+        description=Description(*row[2:7]),
+        active=row[7],
+        created_at=row[8],
+        updated_at=row[9],
+        role=None if row[10] is None else Role(row[10]),
+        deactivated_here=row[11],
+        whole_account=row[12],
+        is_platform_owner=row[13],
+        is_anonymized=row[14],
+    )
+
+
+class ScimUsers(Repository):
+    """ports.storage.ScimUsers."""
+
+    constraints: ClassVar = {
+        "users_email_key": NameTaken,
+        # The organization was deleted before it could be locked, and its tokens with it.
+        "memberships_org_id_fkey": ScimTokenInvalid,
+        "scim_users_org_id_fkey": ScimTokenInvalid,
+    }
+
+    async def page(self, org_id: UUID, found: Filter | None, offset: int, limit: int) -> Listed[ScimUser]:
+        statement, values = PAGE, dict[str, object]()
+        if found is not None:
+            of_members, values = condition(found, "u.email")
+            of_others, _ = condition(found, "k.email")
+            statement = _found(of_members, of_others)
+        rows = await self._all(lambda row: row, statement, org_id=org_id, offset=offset, limit=limit, **values)
+        return Listed([to_user(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+
+    async def by_id(self, org_id: UUID, user_id: UUID) -> ScimUser | None:
+        return await self._one(to_user, BY_ID, org_id=org_id, user_id=user_id)
+
+    async def is_kept_out(self, org_id: UUID, user_id: UUID) -> bool:
+        return await self._exists(
+            "select 1 from scim_users where org_id = %(org_id)s and user_id = %(user_id)s and deactivated_at is not null",
+            org_id=org_id,
+            user_id=user_id,
+        )
+
+    async def group(self, org_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
+        later = "" if after is None else "and k.user_id > %(after)s"
+        page = f"where k.role is not null {later} order by k.user_id limit %(limit)s"
+        return await self._all(
+            lambda row: row[0],
+            f"select k.user_id from {_known(page)} k order by k.user_id limit %(limit)s",
+            org_id=org_id,
+            after=after,
+            limit=limit,
+        )
+
+    async def standings(self, org_id: UUID, user_ids: Collection[UUID]) -> list[Standing]:
+        return await self._all(to_standing, _standings("k.user_id = any(%(user_ids)s)"), org_id=org_id, user_ids=list(user_ids))
+
+    async def all_standings(self, org_id: UUID, after: UUID | None, limit: int) -> list[Standing]:
+        later = "true" if after is None else "k.user_id > %(after)s"
+        page = f"{_standings(f'{later} order by k.user_id limit %(limit)s')} order by k.user_id limit %(limit)s"
+        return await self._all(to_standing, page, org_id=org_id, after=after, limit=limit)
+
+    async def platform_owners(self, user_ids: Collection[UUID]) -> set[UUID]:
+        return set(
+            await self._all(
+                lambda row: UUID(str(row[0])),
+                "select id from users where id = any(%(user_ids)s) and is_platform_owner",
+                user_ids=list(user_ids),
+            )
+        )
+
+    async def lock(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
+        await self._run(
+            """
+            with held as materialized (
+                select user_id from memberships where org_id = %(org_id)s and user_id = any(%(user_ids)s)
+                order by user_id for no key update)
+            select 1 from users u, (select count(*) from held) before
+            where u.id = any(%(user_ids)s) order by u.id for no key update of u""",
+            org_id=org_id,
+            user_ids=list(user_ids),
+        )
+
+    def outside_soon(self, org_id: UUID) -> Soon[int]:
+        return self._one_soon(lambda row: int(row[0]), f"select {OUTSIDE}", org_id=org_id)
+
+    def claim_soon(self, org_id: UUID, user_id: UUID, email: Email) -> Soon[bool]:
+        return self._one_soon(
+            lambda row: bool(row[0]),
+            """
+            with namesakes as materialized (
+                select user_id, deactivated_at from scim_users
+                where org_id = %(org_id)s and email = %(email)s and user_id <> %(user_id)s for update),
+            forgotten as (
+                delete from scim_users where org_id = %(org_id)s
+                and user_id = any(array(select user_id from namesakes where deactivated_at is null)))
+            select exists (select 1 from namesakes where deactivated_at is not null)""",
+            org_id=org_id,
+            user_id=user_id,
+            email=email,
+        )
+
+    async def provision(self, account: Account, membership: Membership, description: Description) -> None:
+        # One statement, because everybody whom a directory makes waits for it.
+        await self._run(
+            f"""
+            with born as ({INSERT} returning users.id),
+            joined as (
+                insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
+                select %(membership_id)s, %(org_id)s, id, %(role)s, %(created_at)s, %(confirmed_at)s from born
+                returning org_id),
+            counted as (
+                update organizations o set member_count = member_count + 1, members_changed_at = %(created_at)s
+                from joined where o.id = joined.org_id)
+            insert into scim_users (org_id, user_id, external_id, formatted, given_name, family_name, display_name, provisioned,
+                                    updated_at)
+            select %(org_id)s, id, %(external_id)s, %(formatted)s, %(given_name)s, %(family_name)s, %(display_name)s, true, %(created_at)s
+            from born""",
+            **columns(account),
+            membership_id=membership.id,
+            org_id=membership.org_id,
+            role=membership.role,
+            confirmed_at=membership.confirmed_at,
+            **asdict(description),
+        )
+
+    async def describe(self, org_id: UUID, user_id: UUID, description: Description, email: Email, now: datetime) -> None:
+        await self._run(
+            """
+            insert into scim_users as s (org_id, user_id, external_id, formatted, given_name, family_name, display_name, provisioned,
+                                         updated_at)
+            values (%(org_id)s, %(user_id)s, %(external_id)s, %(formatted)s, %(given_name)s, %(family_name)s, %(display_name)s, false,
+                    %(now)s)
+            on conflict (org_id, user_id) do update set
+                external_id = excluded.external_id, formatted = excluded.formatted, given_name = excluded.given_name,
+                family_name = excluded.family_name, display_name = excluded.display_name, updated_at = excluded.updated_at,
+                email = case when s.membership_id is not null then %(email)s end""",
+            org_id=org_id,
+            user_id=user_id,
+            email=email,
+            now=now,
+            **asdict(description),
+        )
+
+    async def deactivate(self, org_id: UUID, user_id: UUID, now: datetime, *, whole_account: bool) -> None:
+        # Who was out of the group before stays out of it, and who was deactivated before comes back as what they were then.
+        await self._run(
+            """
+            with away as (
+                delete from memberships where org_id = %(org_id)s and user_id = %(user_id)s
+                returning id, org_id, user_id, role, created_at, confirmed_at),
+            counted as (
+                update organizations o set member_count = member_count - 1 from away where o.id = away.org_id)
+            insert into scim_users as s (org_id, user_id, provisioned, deactivated_at, whole_account, membership_id, joined_at, role,
+                                         confirmed_at, email, updated_at)
+            select %(org_id)s, %(user_id)s, coalesce(b.provisioned, false), %(now)s, %(whole_account)s, coalesce(a.id, b.membership_id),
+                   coalesce(a.created_at, b.joined_at), coalesce(a.role, b.role), coalesce(a.confirmed_at, b.confirmed_at),
+                   case when a.id is null then b.email else u.email end, %(now)s
+            from users u left join away a on true
+            left join scim_users b on b.org_id = %(org_id)s and b.user_id = %(user_id)s
+            where u.id = %(user_id)s
+            on conflict (org_id, user_id) do update set
+                deactivated_at = excluded.deactivated_at, whole_account = excluded.whole_account,
+                membership_id = excluded.membership_id, joined_at = excluded.joined_at, role = excluded.role,
+                confirmed_at = excluded.confirmed_at, email = excluded.email, updated_at = excluded.updated_at""",
+            org_id=org_id,
+            user_id=user_id,
+            whole_account=whole_account,
+            now=now,
+        )
+
+    async def reactivate(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
+        # Whom the directory has not made and has taken out of the group is nobody to it from here on, and so is whoever has a name there
+        # that a member has by now, who came by an invitation.
+        await self._run(
+            """
+            with away as (
+                select s.org_id, s.user_id, s.membership_id, s.role, s.joined_at, s.confirmed_at,
+                       s.provisioned and not exists (
+                           select 1 from users u join memberships m on m.user_id = u.id and m.org_id = s.org_id
+                           where u.email = s.email and u.id <> s.user_id) as is_known
+                from scim_users s
+                where s.org_id = %(org_id)s and s.user_id = %(user_id)s and s.deactivated_at is not null for no key update of s),
+            back as (
+                insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
+                select membership_id, org_id, user_id, role, joined_at, confirmed_at from away where role is not null
+                returning org_id),
+            counted as (
+                update organizations o set member_count = member_count + 1 from back where o.id = back.org_id),
+            nobody as (
+                delete from scim_users s using away a
+                where s.org_id = a.org_id and s.user_id = a.user_id and a.role is null and not a.is_known)
+            update scim_users s set
+                deactivated_at = null, whole_account = false, role = null, confirmed_at = null,
+                membership_id = case when a.role is null then a.membership_id end,
+                joined_at = case when a.role is null then a.joined_at end, email = case when a.role is null then s.email end,
+                updated_at = %(now)s
+            from away a
+            where s.org_id = a.org_id and s.user_id = a.user_id and (a.role is not null or a.is_known)""",
+            org_id=org_id,
+            user_id=user_id,
+            now=now,
+        )
+
+    async def release(self, org_id: UUID, now: datetime) -> None:
+        # The accounts first, and then their relations, each in one order, as whoever opens a single one locks them.
+        closed = await self._all(
+            lambda row: row[0],
+            """
+            select u.id from users u
+            where u.id in (select user_id from scim_users where org_id = %(org_id)s and whole_account)
+            order by u.id for no key update""",
+            org_id=org_id,
+        )
+        if closed:
+            await self._run(
+                """
+                with held as materialized (
+                    select 1 from service_users where user_id = any(%(user_ids)s) order by user_id, service_id for no key update)
+                update users set deactivated_at = null, updated_at = %(now)s
+                from (select count(*) from held) before where id = any(%(user_ids)s)""",
+                user_ids=closed,
+                now=now,
+            )
+
+    async def forget(self, org_id: UUID, user_id: UUID) -> None:
+        await self._run("delete from scim_users where org_id = %(org_id)s and user_id = %(user_id)s", org_id=org_id, user_id=user_id)
+
+    async def keep_out(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
+        await self.forget(org_id, user_id)
+        await self._run(
+            """
+            insert into scim_users (org_id, user_id, provisioned, deactivated_at, updated_at)
+            values (%(org_id)s, %(user_id)s, false, %(now)s, %(now)s)""",
+            org_id=org_id,
+            user_id=user_id,
+            now=now,
+        )
+
+    async def admit(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
+        await self._run(
+            """
+            with coming as (
+                select s.org_id, s.user_id, s.deactivated_at is not null as waits,
+                       case when u.origin = 'scim' and u.origin_org_id = s.org_id then %(now)s::timestamptz end as confirmed_at
+                from scim_users s join users u on u.id = s.user_id
+                where s.org_id = %(org_id)s and s.user_id = any(%(user_ids)s) and u.anonymized_at is null),
+            added as (
+                insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
+                select gen_random_uuid(), org_id, user_id, 'member', %(now)s, confirmed_at from coming where not waits
+                returning org_id),
+            counted as (
+                update organizations o set
+                    member_count = member_count + (select count(*) from added)::int, members_changed_at = %(now)s
+                where o.id = %(org_id)s)
+            update scim_users s set
+                role = case when c.waits then 'member' end, confirmed_at = case when c.waits then c.confirmed_at end,
+                membership_id = case when c.waits then s.membership_id end, joined_at = case when c.waits then s.joined_at end,
+                email = case when c.waits then s.email end, updated_at = %(now)s
+            from coming c where s.org_id = c.org_id and s.user_id = c.user_id""",
+            org_id=org_id,
+            user_ids=list(user_ids),
+            now=now,
+        )
+
+    async def dismiss(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
+        # Who is deactivated stays so, and known, until the directory says otherwise; but that they took part is the membership's, and ends
+        # with it.
+        await self._run(
+            """
+            with going as (
+                delete from memberships where org_id = %(org_id)s and user_id = any(%(user_ids)s)
+                returning org_id, user_id, id, created_at),
+            counted as (
+                update organizations o set
+                    member_count = member_count - (select count(*) from going)::int, members_changed_at = %(now)s
+                where o.id = %(org_id)s),
+            known as (
+                update scim_users s set membership_id = g.id, joined_at = g.created_at, email = u.email, updated_at = %(now)s
+                from going g join users u on u.id = g.user_id
+                where s.org_id = g.org_id and s.user_id = g.user_id and s.provisioned),
+            unknown as (
+                delete from scim_users s using going g where s.org_id = g.org_id and s.user_id = g.user_id and not s.provisioned),
+            waiting as (
+                update scim_users s set role = null, confirmed_at = null
+                where s.org_id = %(org_id)s and s.user_id = any(%(user_ids)s) and s.membership_id is not null)
+            select 1""",
+            org_id=org_id,
+            user_ids=list(user_ids),
+            now=now,
+        )

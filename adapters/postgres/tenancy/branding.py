@@ -1,0 +1,59 @@
+"""Name, logo and colour of organizations."""
+
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from adapters.postgres.engine.statements import Repository, Row
+from core.accounts.one_time_tokens import Purpose
+from core.tenancy.branding_rules import Branding as Chosen
+from core.tenancy.branding_rules import Design
+
+COLUMNS: Final = "b.logo_url, b.primary_color, b.product_name"
+# Whoever is not active has no design.
+OF_ACTIVE: Final = "left join branding b on b.org_id = o.id where o.status = 'active'"
+
+
+def to_chosen(row: Row) -> Chosen:
+    return Chosen(*row)
+
+
+def to_design(row: Row) -> Design:
+    return Design(row[0], to_chosen(row[1:]))
+
+
+class Branding(Repository):
+    """ports.storage.Branding."""
+
+    async def of(self, org_id: UUID) -> Chosen | None:
+        return await self._one(to_chosen, f"select {COLUMNS} from branding b where b.org_id = %(org_id)s", org_id=org_id)
+
+    async def active(self, slug: str) -> UUID | None:
+        return await self._one(lambda row: row[0], "select id from organizations where slug = %(slug)s and status = 'active'", slug=slug)
+
+    async def design(self, org_id: UUID) -> Design | None:
+        return await self._one(to_design, f"select o.name, {COLUMNS} from organizations o {OF_ACTIVE} and o.id = %(org_id)s", org_id=org_id)
+
+    async def design_of_link(self, token_hash: bytes, purpose: Purpose) -> Design | None:
+        return await self._one(
+            to_design,
+            f"""
+            select o.name, {COLUMNS} from one_time_tokens k join organizations o on o.id = k.org_id {OF_ACTIVE}
+            and k.purpose = %(purpose)s and k.token_hash = %(token_hash)s""",
+            purpose=purpose,
+            token_hash=token_hash,
+        )
+
+    async def put(self, org_id: UUID, chosen: Chosen, now: datetime) -> None:
+        await self._run(
+            """
+            insert into branding (org_id, logo_url, primary_color, product_name, updated_at)
+            values (%(org_id)s, %(logo_url)s, %(primary_color)s, %(product_name)s, %(now)s)
+            on conflict (org_id) do update set logo_url = excluded.logo_url, primary_color = excluded.primary_color,
+                                               product_name = excluded.product_name, updated_at = excluded.updated_at""",
+            org_id=org_id,
+            logo_url=chosen.logo_url,
+            primary_color=chosen.primary_color,
+            product_name=chosen.product_name,
+            now=now,
+        )

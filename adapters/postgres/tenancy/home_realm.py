@@ -1,0 +1,49 @@
+"""Which provider signs in the people of a domain."""
+
+from collections.abc import Mapping
+from uuid import UUID
+
+from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.tenancy.domains import proved_by
+from core.authentication.providers import Provider
+from core.kernel.values import Domain
+from core.tenancy.home_realm_rules import Realm, Route
+
+
+def to_route(row: Row) -> Route:
+    return Route(domain=Domain(row[0]), provider=Provider(row[1]), verified=row[2])
+
+
+class HomeRealm(Repository):
+    """ports.storage.HomeRealm."""
+
+    async def routes(self, org_id: UUID) -> list[Route]:
+        return await self._all(
+            to_route,
+            f"""
+            select r.domain, r.provider, coalesce({proved_by("r.domain")} = r.org_id, false)
+            from home_realm_routes r where r.org_id = %(org_id)s order by r.domain collate "C\"""",
+            org_id=org_id,
+        )
+
+    async def of(self, domain: Domain) -> Realm | None:
+        # Whoever proved the nearest domain decides, even by having no route, or by not being active.
+        return await self._one(
+            lambda row: Realm(row[0], Provider(row[1])),
+            f"""
+            select o.slug, r.provider from organizations o join home_realm_routes r on r.org_id = o.id
+            where o.id = {proved_by("%(domain)s::text")} and o.status = 'active' and r.domain = %(domain)s""",
+            domain=domain,
+        )
+
+    async def replace(self, org_id: UUID, routes: Mapping[Domain, Provider]) -> None:
+        await self._run(
+            """
+            with gone as (delete from home_realm_routes where org_id = %(org_id)s and domain <> all(%(domains)s::text[]))
+            insert into home_realm_routes (org_id, domain, provider)
+            select %(org_id)s, * from unnest(%(domains)s::text[], %(providers)s::text[])
+            on conflict (org_id, domain) do update set provider = excluded.provider""",
+            org_id=org_id,
+            domains=[str(domain) for domain in routes],
+            providers=[provider.value for provider in routes.values()],
+        )

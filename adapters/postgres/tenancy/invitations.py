@@ -1,0 +1,204 @@
+"""Invitations."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import ClassVar, Final, LiteralString
+from uuid import UUID
+
+from adapters.postgres.engine.statements import Repository, Row
+from core.accounts.accounts_rules import GONE, AccountSummary
+from core.kernel.principals import Role
+from core.kernel.values import Email, Listed, Page
+from core.tenancy.invitations_rules import Invitation, InvitationAlreadySent, InvitationStatus, ListedInvitation, Offer
+
+# In the order in which `to_invitation` reads them.
+COLUMNS: Final = "i.id, i.org_id, i.email, i.role, i.invited_by, i.status, i.token_hash, i.expires_at, i.created_at"
+# The same; one that is pending past its time reads as expired, whether or not the sweeper has come by.
+COLUMNS_NOW: Final = COLUMNS.replace(
+    "i.status", "case when i.status = 'pending' and i.expires_at <= %(now)s then 'expired' else i.status end as status"
+)
+WIDTH: Final = 9
+SELECT: Final = f"select {COLUMNS} from invitations i "
+OFFER: Final = f"""
+    select {COLUMNS_NOW}, o.slug, o.name, u.email
+    from invitations i join organizations o on o.id = i.org_id left join users u on u.id = i.invited_by """
+NEWEST_FIRST: Final = "order by i.created_at desc, i.id desc"
+# What is stored of those that are shown with a status, one condition for each part that an index has in the order of the page.
+STORED: Final[Mapping[InvitationStatus | None, Sequence[LiteralString]]] = {
+    None: ("true",),
+    InvitationStatus.PENDING: ("i.status = 'pending' and i.expires_at > %(now)s",),
+    InvitationStatus.EXPIRED: ("i.status = 'expired'", "i.status = 'pending' and i.expires_at <= %(now)s"),
+    InvitationStatus.ACCEPTED: ("i.status = 'accepted'",),
+    InvitationStatus.REJECTED: ("i.status = 'rejected'",),
+    InvitationStatus.CANCELLED: ("i.status = 'cancelled'",),
+}
+
+
+def to_invitation(row: Row) -> Invitation:
+    return Invitation(
+        id=row[0],
+        org_id=row[1],
+        email=Email(row[2]),
+        role=Role(row[3]),
+        invited_by=row[4],
+        status=InvitationStatus(row[5]),
+        token_hash=row[6],
+        expires_at=row[7],
+        created_at=row[8],
+    )
+
+
+def to_offer(row: Row) -> Offer:
+    slug, name, inviter = row[WIDTH:]
+    return Offer(to_invitation(row), slug, name, None if inviter is None else Email(inviter))
+
+
+def to_listed(row: Row) -> ListedInvitation:
+    inviter = row[WIDTH:]
+    return ListedInvitation(to_invitation(row), GONE if inviter[0] is None else AccountSummary(str(inviter[0]), *inviter[1:]))
+
+
+class Invitations(Repository):
+    """ports.storage.Invitations."""
+
+    constraints: ClassVar = {"invitations_one_pending": InvitationAlreadySent}
+
+    async def page(self, org_id: UUID, status: InvitationStatus | None, page: Page, now: datetime) -> Listed[ListedInvitation]:
+        rows = await self._all(lambda row: row, _page(STORED[status]), org_id=org_id, limit=page.limit, offset=page.offset, now=now)
+        return Listed([to_listed(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+
+    async def offers_to(self, email: Email, now: datetime) -> list[Offer]:
+        return await self._all(
+            to_offer,
+            OFFER + "where i.email = %(email)s and i.status = 'pending' and i.expires_at > %(now)s order by i.created_at desc, i.id desc",
+            email=email,
+            now=now,
+        )
+
+    async def offer(self, token_hash: bytes, now: datetime) -> Offer | None:
+        return await self._one(to_offer, OFFER + "where i.token_hash = %(token_hash)s", token_hash=token_hash, now=now)
+
+    async def add(self, invitation: Invitation) -> None:
+        await self._run(
+            """
+            insert into invitations (id, org_id, email, role, invited_by, status, token_hash, expires_at, created_at)
+            values (%(id)s, %(org_id)s, %(email)s, %(role)s, %(invited_by)s, %(status)s, %(token_hash)s, %(expires_at)s, %(created_at)s)""",
+            id=invitation.id,
+            org_id=invitation.org_id,
+            email=invitation.email,
+            role=invitation.role,
+            invited_by=invitation.invited_by,
+            status=invitation.status,
+            token_hash=invitation.token_hash,
+            expires_at=invitation.expires_at,
+            created_at=invitation.created_at,
+        )
+
+    async def by_id(self, org_id: UUID, invitation_id: UUID) -> Invitation | None:
+        return await self._one(
+            to_invitation,
+            SELECT + "where i.org_id = %(org_id)s and i.id = %(invitation_id)s",
+            org_id=org_id,
+            invitation_id=invitation_id,
+        )
+
+    async def by_token(self, org_id: UUID, token_hash: bytes) -> Invitation | None:
+        return await self._one(
+            to_invitation,
+            SELECT + "where i.org_id = %(org_id)s and i.token_hash = %(token_hash)s",
+            org_id=org_id,
+            token_hash=token_hash,
+        )
+
+    async def pending(self, org_id: UUID, email: Email) -> Invitation | None:
+        return await self._one(
+            to_invitation,
+            SELECT + "where i.org_id = %(org_id)s and i.email = %(email)s and i.status = 'pending'",
+            org_id=org_id,
+            email=email,
+        )
+
+    async def end(self, org_id: UUID, invitation_id: UUID, status: InvitationStatus, now: datetime) -> bool:
+        return (
+            await self._run(
+                """
+                update invitations set status = %(status)s, ended_at = %(now)s
+                where org_id = %(org_id)s and id = %(invitation_id)s and status = 'pending'""",
+                org_id=org_id,
+                invitation_id=invitation_id,
+                status=status,
+                now=now,
+            )
+            == 1
+        )
+
+    async def void(self, org_id: UUID, invited_by: UUID, roles: Collection[Role], now: datetime) -> list[Invitation]:
+        return await self._all(
+            to_invitation,
+            f"""
+            update invitations i set status = 'cancelled', ended_at = %(now)s
+            where i.org_id = %(org_id)s and i.invited_by = %(invited_by)s and i.status = 'pending' and i.role = any(%(roles)s)
+              and i.expires_at > %(now)s
+            returning {COLUMNS}""",
+            org_id=org_id,
+            invited_by=invited_by,
+            roles=[role.value for role in roles],
+            now=now,
+        )
+
+    async def withdraw(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> list[Invitation]:
+        return await self._all(
+            to_invitation,
+            f"""
+            update invitations i set status = 'cancelled', ended_at = %(now)s from users u
+            where i.org_id = %(org_id)s and i.email = u.email and u.id = any(%(user_ids)s) and i.status = 'pending'
+              and i.expires_at > %(now)s
+            returning {COLUMNS}""",
+            org_id=org_id,
+            user_ids=list(user_ids),
+            now=now,
+        )
+
+    async def nth_newest(self, org_id: UUID, n: int) -> datetime | None:
+        return await self._one(
+            lambda row: row[0],
+            "select created_at from invitations where org_id = %(org_id)s order by created_at desc, id desc limit 1 offset %(skipped)s",
+            org_id=org_id,
+            skipped=n - 1,
+        )
+
+    async def expire(self, now: datetime, limit: int) -> list[Invitation]:
+        # Without the common table expression the planner may update more rows than were asked for.
+        return await self._all(
+            to_invitation,
+            f"""
+            with due as (
+                select id from invitations where status = 'pending' and expires_at <= %(now)s
+                order by expires_at limit %(limit)s for update skip locked)
+            update invitations i set status = 'expired', ended_at = %(now)s from due where i.id = due.id
+            returning {COLUMNS}""",
+            now=now,
+            limit=limit,
+        )
+
+
+def _page(parts: Sequence[LiteralString]) -> LiteralString:
+    """The page of the invitations that any of these conditions holds for, with how many they are on each row of it.
+
+    The outer join gives one row where the page is empty.
+    """
+    totals = " + ".join([f"(select count(*) from invitations i where i.org_id = %(org_id)s and {part})" for part in parts])
+    newest = " union all ".join(
+        [
+            f"""
+        (select i.* from invitations i where i.org_id = %(org_id)s and {part} {NEWEST_FIRST} limit %(offset)s::bigint + %(limit)s)"""
+            for part in parts
+        ]
+    )
+    return f"""
+    with found as ({newest}),
+    page as (select * from found i {NEWEST_FIRST} limit %(limit)s offset %(offset)s)
+    select counted.total, {COLUMNS_NOW}, u.id, u.email, u.is_platform_owner, u.created_at
+    from (select {totals} as total) counted
+    left join (page i left join users u on u.id = i.invited_by) on true
+    {NEWEST_FIRST}"""

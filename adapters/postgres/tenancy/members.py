@@ -1,0 +1,152 @@
+"""Memberships."""
+
+from datetime import datetime
+from typing import ClassVar, Final
+from uuid import UUID
+
+from adapters.postgres.engine.statements import Repository, Row
+from core.kernel.principals import Role
+from core.kernel.values import Email, Page
+from core.tenancy.members_rules import AlreadyAMember, ListedMember
+from core.tenancy.organizations_rules import Membership
+
+# In the order in which `to_membership` reads them.
+COLUMNS: Final = "m.id, m.org_id, m.user_id, m.role, m.created_at, m.confirmed_at"
+
+
+def to_membership(row: Row) -> Membership:
+    return Membership(id=row[0], org_id=row[1], user_id=row[2], role=Role(row[3]), created_at=row[4], confirmed_at=row[5])
+
+
+def to_listed(row: Row) -> ListedMember:
+    return ListedMember(row[0], Email(row[1]), row[2], to_membership(row[3:]))
+
+
+class Members(Repository):
+    """ports.storage.Members and Confirmations."""
+
+    constraints: ClassVar = {"memberships_org_user_key": AlreadyAMember}
+
+    async def page(self, org_id: UUID, role: Role | None, page: Page) -> list[ListedMember]:
+        # Two statements in one would be planned as one, and then neither has an index that gives its order. The page comes before the
+        # join, so that only its own members are looked up, however many pages there are before it.
+        of_role = "and m.role = %(role)s" if role is not None else ""
+        return await self._all(
+            to_listed,
+            f"""
+            with page as (
+                select {COLUMNS} from memberships m
+                where m.org_id = %(org_id)s {of_role} order by m.created_at, m.id limit %(limit)s offset %(offset)s)
+            select u.id, u.email, u.is_platform_owner, {COLUMNS}
+            from page m join users u on u.id = m.user_id order by m.created_at, m.id""",
+            org_id=org_id,
+            role=role,
+            limit=page.limit,
+            offset=page.offset,
+        )
+
+    async def count(self, org_id: UUID, role: Role) -> int:
+        return (
+            await self._one(
+                lambda row: int(row[0]),
+                "select count(*) from memberships where org_id = %(org_id)s and role = %(role)s",
+                org_id=org_id,
+                role=role,
+            )
+            or 0
+        )
+
+    async def exists(self, org_id: UUID, user_id: UUID) -> bool:
+        return await self._exists(
+            """
+            select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s
+            union all
+            select 1 from scim_users where org_id = %(org_id)s and user_id = %(user_id)s and role is not null""",
+            org_id=org_id,
+            user_id=user_id,
+        )
+
+    async def lock(self, org_id: UUID, user_id: UUID) -> Membership | None:
+        return await self._one(
+            to_membership,
+            f"select {COLUMNS} from memberships m where m.org_id = %(org_id)s and m.user_id = %(user_id)s for no key update",
+            org_id=org_id,
+            user_id=user_id,
+        )
+
+    async def put_away(self, org_id: UUID, user_id: UUID) -> Membership | None:
+        return await self._one(
+            to_membership,
+            """
+            select membership_id, org_id, user_id, role, joined_at, confirmed_at from scim_users
+            where org_id = %(org_id)s and user_id = %(user_id)s and role is not null""",
+            org_id=org_id,
+            user_id=user_id,
+        )
+
+    async def add(self, membership: Membership) -> None:
+        # Whoever left with the address of this one is known to the directory no more: its users have one name each.
+        await self._run(
+            """
+            with added as (
+                insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
+                values (%(id)s, %(org_id)s, %(user_id)s, %(role)s, %(created_at)s, %(confirmed_at)s)
+                returning org_id),
+            forgotten as (
+                delete from scim_users s using users u
+                where u.id = %(user_id)s and s.org_id = %(org_id)s and s.email = u.email and s.user_id <> u.id
+                      and s.deactivated_at is null),
+            back as (
+                update scim_users set
+                    membership_id = null, joined_at = null, role = null, confirmed_at = null, email = null, deactivated_at = null
+                where org_id = %(org_id)s and user_id = %(user_id)s)
+            update organizations o set member_count = member_count + 1, members_changed_at = %(created_at)s
+            from added where o.id = added.org_id""",
+            id=membership.id,
+            org_id=membership.org_id,
+            user_id=membership.user_id,
+            role=membership.role,
+            created_at=membership.created_at,
+            confirmed_at=membership.confirmed_at,
+        )
+
+    async def set_role(self, org_id: UUID, user_id: UUID, role: Role) -> None:
+        await self._run(
+            """
+            with away as (
+                update scim_users set role = %(role)s where org_id = %(org_id)s and user_id = %(user_id)s and role is not null)
+            update memberships set role = %(role)s where org_id = %(org_id)s and user_id = %(user_id)s""",
+            org_id=org_id,
+            user_id=user_id,
+            role=role,
+        )
+
+    async def remove(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
+        # The directory knows the person no more, and does not take them back; but whom it has kept out, it keeps out. Whom it has put away,
+        # nobody counts, and the group had all the same.
+        await self._run(
+            """
+            with removed as (
+                delete from memberships where org_id = %(org_id)s and user_id = %(user_id)s returning org_id),
+            forgotten as (
+                delete from scim_users where org_id = %(org_id)s and user_id = %(user_id)s and deactivated_at is null),
+            put_away as (
+                select org_id from scim_users where org_id = %(org_id)s and user_id = %(user_id)s and role is not null),
+            away as (
+                update scim_users set role = null, confirmed_at = null, provisioned = false
+                where org_id = %(org_id)s and user_id = %(user_id)s and deactivated_at is not null)
+            update organizations o set
+                member_count = member_count - (select count(*) from removed)::int, members_changed_at = %(now)s
+            where o.id in (select org_id from removed union all select org_id from put_away)""",
+            org_id=org_id,
+            user_id=user_id,
+            now=now,
+        )
+
+    async def confirm(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
+        await self._run(
+            "update memberships set confirmed_at = %(now)s where org_id = %(org_id)s and user_id = %(user_id)s and confirmed_at is null",
+            org_id=org_id,
+            user_id=user_id,
+            now=now,
+        )

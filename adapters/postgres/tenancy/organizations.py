@@ -1,0 +1,178 @@
+"""Organizations."""
+
+from datetime import datetime
+from typing import ClassVar, Final
+from uuid import UUID
+
+from adapters.postgres.engine.statements import Repository, Row, Soon
+from adapters.postgres.maintenance.deferred_deletion import removing_records
+from adapters.postgres.tenancy.members import COLUMNS as MEMBERSHIP_COLUMNS
+from adapters.postgres.tenancy.members import to_membership
+from adapters.postgres.tenancy.tiers import COLUMNS as TIER_COLUMNS
+from adapters.postgres.tenancy.tiers import to_tier
+from core.accounts.accounts_rules import GONE, AccountSummary
+from core.kernel.principals import OrganizationStatus
+from core.kernel.values import Listed, Slug
+from core.tenancy.governance_rules import ListedOrganization
+from core.tenancy.organizations_rules import Membership, Organization, SlugTaken
+
+# In the order in which `to_organization` reads them; the tier comes last.
+COLUMNS: Final = (
+    "o.id, o.slug, o.name, o.status, o.max_services, o.max_users, o.device_trust_days, o.member_count, o.created_at, o.updated_at, "
+    f"o.approved_at, o.rejected_reason, o.suspended_reason, o.members_changed_at, {TIER_COLUMNS}"
+)
+WIDTH: Final = 20
+OF_TIER: Final = "left join tiers t on t.id = o.tier_id"
+SELECT: Final = f"select {COLUMNS} from organizations o {OF_TIER} "
+# The lock comes first, and the tier is looked up for the row that it gave: where a statement waits for a lock, it reads that row again and
+# no other, and so would join what the organization is now with the tier that it had before.
+LOCKED: Final = """
+    with o as materialized (
+        select id, slug, name, status, tier_id, max_services, max_users, device_trust_days, member_count, created_at, updated_at,
+               approved_at, rejected_reason, suspended_reason, members_changed_at
+        from organizations where id = """
+LOCK: Final = f"""
+        for no key update)
+    select {COLUMNS} from o {OF_TIER}"""
+# How many match, on each row of the page; the outer join gives one row where the page is empty. The owner is looked up for each row of
+# the page: as a plain join, every membership there is would be read to find the owners of these few.
+GOVERNED: Final = f"""
+    with matching as not materialized (
+        select * from organizations
+        where (%(status)s::text is null or status = %(status)s) and (%(tier_id)s::uuid is null or tier_id = %(tier_id)s)),
+    page as (select * from matching order by created_at desc, id desc limit %(limit)s offset %(offset)s)
+    select counted.total, {COLUMNS}, u.id, u.email, u.is_platform_owner, u.created_at
+    from (select count(*) as total from matching) counted
+    left join (page o {OF_TIER}
+               left join lateral (
+                   select a.id, a.email, a.is_platform_owner, a.created_at
+                   from memberships m join users a on a.id = m.user_id
+                   where m.org_id = o.id and m.role = 'owner' limit 1) u on true) on true
+    order by o.created_at desc, o.id desc"""
+
+
+def to_organization(row: Row) -> Organization:
+    return Organization(
+        id=row[0],
+        slug=Slug(row[1]),
+        name=row[2],
+        status=OrganizationStatus(row[3]),
+        max_services=row[4],
+        max_users=row[5],
+        device_trust_days=row[6],
+        member_count=row[7],
+        created_at=row[8],
+        updated_at=row[9],
+        approved_at=row[10],
+        rejected_reason=row[11],
+        suspended_reason=row[12],
+        members_changed_at=row[13],
+        tier=None if row[14] is None else to_tier(row[14:20]),
+    )
+
+
+def to_listed(row: Row) -> ListedOrganization:
+    owner = row[WIDTH:]
+    return ListedOrganization(to_organization(row), GONE if owner[0] is None else AccountSummary(str(owner[0]), *owner[1:]))
+
+
+class Organizations(Repository):
+    """ports.storage.Organizations."""
+
+    constraints: ClassVar = {"organizations_slug_key": SlugTaken}
+
+    async def by_id(self, org_id: UUID) -> Organization | None:
+        return await self._one(to_organization, SELECT + "where o.id = %(org_id)s", org_id=org_id)
+
+    async def status(self, slug: str) -> OrganizationStatus | None:
+        return await self._one(lambda row: OrganizationStatus(row[0]), "select status from organizations where slug = %(slug)s", slug=slug)
+
+    async def id_of(self, slug: str) -> UUID | None:
+        return await self._one(lambda row: row[0], "select id from organizations where slug = %(slug)s", slug=slug)
+
+    async def of_person(self, user_id: UUID) -> list[tuple[Organization, Membership]]:
+        return await self._all(
+            lambda row: (to_organization(row), to_membership(row[WIDTH:])),
+            f"""
+            select {COLUMNS}, {MEMBERSHIP_COLUMNS}
+            from memberships m join organizations o on o.id = m.org_id {OF_TIER}
+            where m.user_id = %(user_id)s order by o.slug""",
+            user_id=user_id,
+        )
+
+    async def governed(
+        self, status: OrganizationStatus | None, tier_id: UUID | None, limit: int, offset: int
+    ) -> Listed[ListedOrganization]:
+        rows = await self._all(lambda row: row, GOVERNED, status=status, tier_id=tier_id, limit=limit, offset=offset)
+        return Listed([to_listed(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+
+    # "for no key update": writers of the organization wait, while rows that merely point to it still come in.
+    async def lock(self, org_id: UUID) -> Organization | None:
+        return await self._one(to_organization, LOCKED + "%(org_id)s" + LOCK, org_id=org_id)
+
+    def lock_soon(self, org_id: UUID) -> Soon[Organization]:
+        return self._one_soon(to_organization, LOCKED + "%(org_id)s" + LOCK, org_id=org_id)
+
+    async def lock_of_invitation(self, token_hash: bytes) -> Organization | None:
+        return await self._one(
+            to_organization,
+            LOCKED + "(select org_id from invitations where token_hash = %(token_hash)s)" + LOCK,
+            token_hash=token_hash,
+        )
+
+    async def add(self, organization: Organization) -> None:
+        await self._run(
+            """
+            insert into organizations (id, slug, name, status, tier_id, max_services, max_users, device_trust_days, created_at, updated_at,
+                                       approved_at, rejected_reason, suspended_reason)
+            values (%(id)s, %(slug)s, %(name)s, %(status)s, %(tier_id)s, %(max_services)s, %(max_users)s, %(device_trust_days)s,
+                    %(created_at)s, %(updated_at)s, %(approved_at)s, %(rejected_reason)s, %(suspended_reason)s)""",
+            slug=organization.slug,
+            created_at=organization.created_at,
+            **_changeable(organization),
+        )
+
+    async def save(self, organization: Organization) -> None:
+        # What waited for it to be active may be due. Whoever saves has it locked, so `before` is what it is until now.
+        await self._run(
+            """
+            with saved as (
+                update organizations o set
+                    name = %(name)s, status = %(status)s, tier_id = %(tier_id)s, max_services = %(max_services)s,
+                    max_users = %(max_users)s, device_trust_days = %(device_trust_days)s, updated_at = %(updated_at)s,
+                    approved_at = %(approved_at)s, rejected_reason = %(rejected_reason)s, suspended_reason = %(suspended_reason)s
+                from organizations before
+                where o.id = %(id)s and before.id = %(id)s
+                returning o.status = 'active' and before.status <> 'active' as goes_on)
+            select pg_notify('webhooks', ''), pg_notify('siem', '') from saved where goes_on""",
+            **_changeable(organization),
+        )
+
+    async def delete(self, org_id: UUID, now: datetime) -> None:
+        await self._run(
+            """
+            with gone as (delete from organizations where id = %(org_id)s returning id),
+            with_it as (insert into deleted_webhooks (id, deleted_at) select id, %(now)s from webhooks where org_id = %(org_id)s)
+            insert into deleted_organizations (id, deleted_at) select id, %(now)s from gone""",
+            org_id=org_id,
+            now=now,
+        )
+
+    async def purge(self, org_id: UUID, limit: int) -> None:
+        await self._run(f"{removing_records('select %(org_id)s::uuid as id')} select 1 from records", org_id=org_id, limit=limit)
+
+
+def _changeable(organization: Organization) -> dict[str, object]:
+    return {
+        "id": organization.id,
+        "name": organization.name,
+        "status": organization.status,
+        "tier_id": organization.tier.id if organization.tier else None,
+        "max_services": organization.max_services,
+        "max_users": organization.max_users,
+        "device_trust_days": organization.device_trust_days,
+        "updated_at": organization.updated_at,
+        "approved_at": organization.approved_at,
+        "rejected_reason": organization.rejected_reason,
+        "suspended_reason": organization.suspended_reason,
+    }

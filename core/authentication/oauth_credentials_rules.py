@@ -1,0 +1,37 @@
+"""Entities, refusals and pure rules of `core.authentication.oauth_credentials`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from core.authentication.providers import Provider
+from core.kernel.errors import NotFound
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+
+class ProviderUnknown(NotFound):
+    """There is no such identity provider."""
+
+
+class CredentialsNotSet(NotFound):
+    """This service has no credentials of its own at this provider. It uses those of the platform."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """By which name a provider knows a service. The secret that goes with it is stored beside, and never shown (security.md W-7)."""
+
+    provider: Provider
+    client_id: str
+    updated_at: datetime
+
+
+def provider_named(name: str) -> Provider:
+    """Raises ProviderUnknown."""
+    try:
+        return Provider(name)
+    except ValueError:
+        raise ProviderUnknown from None

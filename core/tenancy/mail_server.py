@@ -1,0 +1,48 @@
+"""The mail server of an organization (decisions, points 30 and 208): its own mails go through it, and nobody else's.
+
+Mails with a link that opens an account go through the platform's server all the same, or an organization could read the reset links of
+other people (security.md E-1). Its password is kept sealed, and told to nobody but the server (W-7).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.kernel import events
+from core.kernel.errors import refuse
+from core.kernel.principals import Capability
+from core.tenancy import organizations
+
+if TYPE_CHECKING:
+    from core.kernel.principals import Member
+    from ports import Ports
+from core.tenancy.mail_server_rules import MailServer, NoMailServer, SmtpSettings, Trial
+
+
+async def configure(ports: Ports, caller: Member, server: MailServer) -> None:
+    """Send the organization's mails through this server from now on, those that wait included. Raises what organizations.enter raises."""
+    async with ports.storage.transaction(by=caller) as tx:
+        await organizations.enter(tx, caller, Capability.INTEGRATIONS_MANAGE)
+        await tx.smtp.put(server, ports.clock.now())
+        tx.record(events.smtp_configured(server))
+
+
+async def current(ports: Ports, caller: Member) -> SmtpSettings:
+    """The organization's settings. Raises NoMailServer."""
+    async with ports.storage.reading() as read:
+        return await read.smtp.settings(caller.acts_in.id) or refuse(NoMailServer)
+
+
+async def remove(ports: Ports, caller: Member) -> None:
+    """Send the organization's mails through the platform's server again. Raises NoMailServer, and what organizations.enter raises."""
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.enter(tx, caller, Capability.INTEGRATIONS_MANAGE)
+        removed = await tx.smtp.remove(organization.id) or refuse(NoMailServer)
+        tx.record(events.smtp_removed(removed))
+
+
+async def try_out(ports: Ports, caller: Member) -> Trial:
+    """Connect to the organization's server and sign in, but send nothing. Raises NoMailServer."""
+    async with ports.storage.reading() as read:
+        server = await read.smtp.server(caller.acts_in.id) or refuse(NoMailServer)
+    return await ports.mail.try_out(server)

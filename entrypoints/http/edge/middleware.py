@@ -1,0 +1,448 @@
+"""What surrounds the application: a thin ASGI layer that refuses, limits, marks and records (security.md sections 1, 17, 18).
+
+It stands on the way of every request, so it looks at the headers once, uses no regular expressions, and copies nothing it need not.
+The application finds the `Exchange` at `scope["exchange"]` and fills in the route and who called; when the exchange is over, however it
+ended, `observe` gets it exactly once and writes the log line and the metrics.
+"""
+
+import math
+import time
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from os import urandom
+from typing import Any, Protocol
+from urllib.parse import unquote, unquote_to_bytes
+
+import trio
+
+from entrypoints.http.edge.client_address import Network, client_address
+from entrypoints.http.edge.error_body import SENTENCES, code_of, error_body, failed
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+UNKNOWN_ROUTE = "(unknown)"  # one label for every path that is no route, so that a scan adds no label (L-4)
+OTHER_METHOD = "OTHER"  # as the metrics call it
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+CLIENT_GONE = 499  # logged, never sent: the client left before there was an answer
+
+MAX_HEADER_BLOCK = 16 * 1024
+BODY_WITHIN = 30.0  # seconds for the whole request body (N-3)
+LAST_WORDS_WITHIN = 1.0  # seconds that a request cancelled by shutdown gets for being told so
+
+# More than one of these is refused: two parts of the system might each believe another one (P-6, Hypercorn issue 280).
+_SIGNATURES = frozenset({b"billing-signature", b"stripe-signature"})
+_SINGLE = _SIGNATURES | {b"authorization", b"content-type", b"x-api-key", b"transfer-encoding", b"content-length"}
+_READ = _SINGLE | {b"accept", b"host", b"origin", b"upgrade", b"x-forwarded-for", b"x-request-id", b"access-control-request-method"}
+
+_REQUEST_ID_ALPHABET = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+
+
+class Routes(Protocol):
+    """What is asked of the application's routes. Both answers should be cheap; paths come without their trailing slash."""
+
+    def methods(self, path: str) -> frozenset[str] | None:
+        """The methods of the route at this path, or None where there is no route."""
+
+    def changes_state(self, path: str) -> bool:
+        """Whether answering GET here changes something, as following a verification link does."""
+
+
+class Exchange:
+    """One request and what became of it."""
+
+    __slots__ = (
+        "aborted",
+        "address",
+        "caller",
+        "duration",
+        "error",
+        "error_code",
+        "impersonator",
+        "method",
+        "organization",
+        "path",
+        "request_id",
+        "route",
+        "status",
+    )
+
+    def __init__(self, request_id: str, method: str, path: str, address: str) -> None:
+        self.request_id = request_id
+        self.method = method  # OTHER for what is no HTTP method
+        self.path = path  # decoded; may hold anything, so a log must escape it
+        self.address = address  # security.md N-1; not the peer
+        self.status = 0  # 499: the client left before there was an answer
+        self.duration = 0.0  # seconds, until the last byte was handed on
+        self.route = UNKNOWN_ROUTE  # a template; the application fills in this and the next four
+        self.caller: str | None = None
+        self.impersonator: str | None = None  # who acts as the caller
+        self.organization: str | None = None
+        self.error_code: str | None = None
+        self.aborted = False  # the client closed (its half of) the connection before the answer was complete
+        self.error: Exception | None = None  # what the application raised, where it did not answer that itself
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An answer given here instead of by the application."""
+
+    status: int
+    sentence: str
+    close: bool = False  # of the connection: where what follows on it cannot be trusted, or would have to be read in vain
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+    @property
+    def code(self) -> str:
+        return code_of(self.status)
+
+
+# Renders a refusal, for an exchange and its Accept header: headers and body. Browsers get pages (N-8).
+RenderError = Callable[[Refused, Exchange, str | None], tuple[Headers, bytes]]
+
+
+def json_error(refused: Refused, exchange: Exchange, accept: str | None) -> tuple[Headers, bytes]:
+    """The error body of the interface, whoever asks."""
+    return [(b"content-type", b"application/json")], error_body(refused.sentence, refused.code)
+
+
+class Outer:
+    """The application with its surroundings; itself an ASGI application."""
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        routes: Routes,
+        observe: Callable[[Exchange], None],
+        body_limit: Callable[[str], int],
+        trusted_proxies: Sequence[Network] = (),
+        cors_origin: str | None = None,
+        https: bool = False,
+        body_within: float = BODY_WITHIN,
+        render_error: RenderError = json_error,
+        monotonic: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._app = app
+        self._routes = routes
+        self._observe = observe
+        self._body_limit = body_limit
+        self._trusted = tuple(trusted_proxies)
+        self._cors_origin = cors_origin.encode() if cors_origin else None
+        self._body_within = body_within
+        self._render_error = render_error
+        self._monotonic = monotonic
+        self._always: Headers = [(b"x-content-type-options", b"nosniff")]
+        if https:
+            self._always.append((b"strict-transport-security", b"max-age=31536000"))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._exchange(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            await self._app(scope, receive, send)
+
+    def malformed(self, status: int, peer: str | None, *, record: bool = True) -> tuple[Headers, bytes]:
+        """The answer to what the server could not even read as a request; it is observed like any other exchange."""
+        exchange = Exchange(_new_request_id(), OTHER_METHOD, "", client_address(peer, None, ()))
+        refused = Refused(status, _MALFORMED.get(status, _MALFORMED[400]), close=True)
+        exchange.status, exchange.error_code = status, refused.code
+        headers, body = self.answer(refused, exchange, None)
+        if record:
+            self._observe(exchange)
+        return self.marked(headers, exchange), body
+
+    async def _exchange(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = self._monotonic()
+        size = len(scope["raw_path"]) + len(scope["query_string"])
+        seen: dict[bytes, bytes] = {}
+        repeated = b""
+        for name, value in scope["headers"]:
+            size += len(name) + len(value) + 4
+            if name in _READ:
+                if name not in seen:
+                    seen[name] = value
+                elif name in _SINGLE:
+                    repeated = name
+                elif name == b"x-forwarded-for":
+                    seen[name] += b"," + value
+
+        method = scope["method"]
+        peer = scope.get("client")
+        forwarded_for = seen[b"x-forwarded-for"].decode("latin-1") if self._trusted and b"x-forwarded-for" in seen else None
+        exchange = Exchange(
+            _request_id(seen.get(b"x-request-id")),
+            method if method in METHODS else OTHER_METHOD,
+            scope["path"],
+            client_address(peer[0] if peer else None, forwarded_for, self._trusted),
+        )
+        scope = {**scope, "exchange": exchange}  # a copy, as ASGI asks of whoever changes it for those further in
+        refused = _unacceptable(scope, seen, repeated, size) or _normalize(scope, seen)
+        path = exchange.path = scope["path"]
+        cors = self._cors_origin is not None and (path.startswith("/api/") or path == "/auth/token")
+        allowed_origin = self._cors_origin if cors and seen.get(b"origin") == self._cors_origin else None
+        call = _Call(self, exchange, receive, send, accept=seen.get(b"accept"), cors=cors, allowed_origin=allowed_origin)
+        has_body = b"content-length" in seen or b"transfer-encoding" in seen
+        try:
+            if refused is None:
+                refused = self._answered_here(method, path, allowed_origin is not None and b"access-control-request-method" in seen)
+            if refused is None and has_body:
+                call.room = self._body_limit(path)
+                if int(seen.get(b"content-length", b"0")) > call.room:
+                    refused = _TOO_LARGE
+            if refused is None:
+                refused = await self._run(scope, call, has_body)
+            if refused is not None and not call.started:
+                await call.refuse(refused)
+        except (trio.Cancelled, BaseExceptionGroup):
+            if not call.started and not exchange.aborted:
+                # Only shutdown cancels from outside, at the end of its patience: better a clear answer than a connection that breaks.
+                with trio.move_on_after(LAST_WORDS_WITHIN, shield=True):
+                    await call.refuse(_SHUTTING_DOWN)
+            raise
+        finally:
+            exchange.duration = self._monotonic() - started
+            if not call.started:
+                exchange.status = CLIENT_GONE
+            self._observe(exchange)
+
+    def _answered_here(self, method: str, path: str, preflight: bool) -> Refused | None:
+        """OPTIONS, and HEAD where GET would change something: neither may run a view (decisions, point 6)."""
+        if method == "OPTIONS":
+            methods = frozenset(METHODS) if path == "*" else self._routes.methods(path)
+            if methods is None:
+                return None  # the application has the 404
+            allow = _allow(methods)
+            headers = ((b"allow", allow),)
+            return Refused(204, "", headers=(*headers, (b"access-control-allow-methods", allow), *_PREFLIGHT) if preflight else headers)
+        if method == "HEAD" and self._routes.changes_state(path):
+            return Refused(200, "")
+        return None
+
+    async def _run(self, scope: Scope, call: "_Call", has_body: bool) -> Refused | None:
+        """The application, until it has answered, or until the body is too large or too late."""
+        try:
+            if has_body:
+                with trio.CancelScope(deadline=trio.current_time() + self._body_within) as call.patience:
+                    await self._app(scope, call.receive, call.send)
+            else:
+                await self._app(scope, call.receive, call.send)
+        except Exception as error:
+            # The application turns every error into an answer; one that arrives here is a fault in that, or came after its answer began.
+            if not call.cut:
+                call.exchange.error = error
+        if call.started or call.exchange.aborted:
+            return None
+        if call.patience is not None and call.patience.cancel_called:
+            return _TOO_LARGE if call.too_large else _TOO_SLOW
+        return Refused(500, failed(call.exchange.request_id))
+
+    def answer(self, refused: Refused, exchange: Exchange, accept: str | None) -> tuple[Headers, bytes]:
+        headers = list(refused.headers)
+        body = b""
+        if refused.status >= 400:
+            rendered, body = self._render_error(refused, exchange, accept)
+            headers += [*rendered, (b"content-length", b"%d" % len(body))]
+        if refused.close:
+            headers.append((b"connection", b"close"))
+        return headers, body
+
+    def marked(
+        self, headers: Iterable[tuple[bytes, bytes]], exchange: Exchange, cors: bool = False, allowed_origin: bytes | None = None
+    ) -> Headers:
+        """The headers of an answer with those that every answer has; what the application set itself stands."""
+        marked: Headers = [*headers, (b"x-request-id", exchange.request_id.encode()), *self._always]
+        names = dict(marked)
+        if b"cache-control" not in names:
+            marked.append((b"cache-control", b"no-store"))
+        if b"referrer-policy" not in names:
+            marked.append((b"referrer-policy", b"no-referrer"))
+        if b"content-security-policy" not in names and not names.get(b"content-type", b"").startswith(b"text/html"):
+            marked.append((b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"))
+        if cors:
+            # Also where the origin is another one or none: a cache must not take that answer for everybody's.
+            marked.append((b"vary", b"Origin"))
+            if allowed_origin is not None:
+                marked += [(b"access-control-allow-origin", allowed_origin), _EXPOSED]
+        return marked
+
+
+class _Call:
+    """One call of the application: what passes in and out of it."""
+
+    __slots__ = ("_outer", "_over", "_receive", "_send", "accept", "allowed_origin", "answered", "complete", "cors", "cut", "exchange",
+                 "patience", "room", "started", "too_large")  # fmt: skip
+
+    def __init__(
+        self,
+        outer: Outer,
+        exchange: Exchange,
+        receive: Receive,
+        send: Send,
+        *,
+        accept: bytes | None,
+        cors: bool,
+        allowed_origin: bytes | None,
+    ) -> None:
+        self._outer = outer
+        self._receive = receive
+        self._send = send
+        self.exchange = exchange
+        self.accept = accept
+        self.cors = cors
+        self.allowed_origin = allowed_origin
+        self.complete = False  # the whole request body has come in
+        self.started = False  # the answer has begun
+        self.answered = False  # the last of the answer was handed on ...
+        self._over = False  # ... and the server is done with it
+        self.cut = False  # what is sent goes nowhere
+        self.patience: trio.CancelScope | None = None  # around the application while its body is awaited
+        self.room = 0  # bytes of body that may still come
+        self.too_large = False
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            if self.patience is not None:
+                self.room -= len(message.get("body", b""))
+                if self.room < 0:  # a chunked body; one with a Content-Length was measured before
+                    self.too_large = True
+                    self.patience.cancel()
+                    await trio.sleep_forever()
+                if not message.get("more_body", False):
+                    self.patience.deadline = math.inf
+            self.complete = not message.get("more_body", False)
+        elif message["type"] == "http.disconnect" and not self._over:
+            if not self.answered:
+                self.exchange.aborted = True
+            if self.complete or self.answered:
+                # Withheld (P-3). Quart-Trio would cancel its handler in mid-query and the pool would lose the connection; or, when the
+                # answer is just leaving, cancel the server's own bookkeeping behind it, and the socket would stay open for ever.
+                await trio.sleep_forever()
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.started = True
+            self.exchange.status = message["status"]
+            headers = self._outer.marked(message.get("headers", ()), self.exchange, self.cors, self.allowed_origin)
+            message = {**message, "headers": headers}
+        last = message["type"] == "http.response.body" and not message.get("more_body", False)
+        if last:
+            self.answered = True
+            if self.patience is not None:
+                self.patience.deadline = math.inf
+        try:
+            await self._send(message)
+        except OSError:  # what ASGI foresees for a client that is gone; let the application stop, it has nobody to talk to
+            self.cut = self.exchange.aborted = True
+            raise
+        if last:
+            self._over = True
+
+    async def refuse(self, refused: Refused) -> None:
+        accept = None if self.accept is None else self.accept.decode("latin-1")
+        headers, body = self._outer.answer(refused, self.exchange, accept)
+        if refused.status >= 400:
+            self.exchange.error_code = refused.code
+        with suppress(OSError):  # gone before it was told
+            await self.send({"type": "http.response.start", "status": refused.status, "headers": headers})
+            await self.send({"type": "http.response.body", "body": body})
+
+
+def _unacceptable(scope: Scope, seen: dict[bytes, bytes], repeated: bytes, size: int) -> Refused | None:
+    """What no application may see (P-5, P-6)."""
+    version = scope["http_version"]
+    if version not in ("1.1", "1.0") and scope["scheme"] == "http":
+        return _NOT_HTTP_1
+    if b"transfer-encoding" in seen and (b"content-length" in seen or version == "1.0"):
+        # RFC 9112 section 6.1: the way to smuggle one request inside another past a proxy that reads the length the other way.
+        return _AMBIGUOUS
+    if repeated:
+        framing = repeated in (b"content-length", b"transfer-encoding")
+        return Refused(400, f"The header {repeated.decode()} was sent more than once.", close=framing)
+    if size > MAX_HEADER_BLOCK:
+        # The server's own limit is on what it buffers, so a larger block that came in one piece gets past that.
+        return Refused(431, SENTENCES[431], close=True)
+    if scope["method"] == "CONNECT":
+        return _NO_PROXY
+    if b"upgrade" in seen:
+        wanted = seen[b"upgrade"].lower()
+        if b"h2c" in wanted:
+            return _NOT_HTTP_1
+        if b"websocket" in wanted:
+            return _NO_WEBSOCKET
+    return None
+
+
+def _normalize(scope: Scope, seen: dict[bytes, bytes]) -> Refused | None:
+    """Make the path what routes are looked up by: origin form, printable, without one trailing slash. `raw_path` follows."""
+    raw: bytes = scope["raw_path"]
+    if raw[:1] != b"/":
+        # RFC 9112 section 3.2.2 wants the absolute form understood. Quart would, but by its own parsing: rules kept here by path
+        # could then be walked around.
+        if raw == b"*" and scope["method"] == "OPTIONS":
+            return None
+        scheme, _, rest = raw.partition(b"://")
+        authority, _, path = rest.partition(b"/")
+        if scheme.lower() not in (b"http", b"https") or authority.lower() != seen.get(b"host", b"").lower():
+            return Refused(400, "The request target is not a path.")
+        raw = scope["raw_path"] = b"/" + path
+        scope["path"] = unquote(raw.decode("ascii", "replace"))
+    if raw[-1:] == b"/" and len(raw) > 1 and raw[-2:] != b"//":
+        # Not where it is doubled: that is another path, and there is nothing at it.
+        scope["raw_path"] = raw[:-1]
+        scope["path"] = scope["path"][:-1]
+    # No address of ours has an encoded slash: taken for a slash, it would walk around the rules by path of a proxy in front. N-5: nor NUL,
+    # control characters, bidi overrides, and what is not UTF-8, for which the decoded path has replacement characters.
+    if b"%2f" in raw.lower() or not scope["path"].isprintable() or (b"%" in raw and not _is_utf8(raw)):
+        return Refused(404, SENTENCES[404])
+    return None
+
+
+def _is_utf8(encoded: bytes) -> bool:
+    try:
+        unquote_to_bytes(encoded).decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _new_request_id() -> str:
+    return urandom(12).hex()
+
+
+def _request_id(offered: bytes | None) -> str:
+    """The caller's own id for the request when it is harmless, else a new one."""
+    if offered is not None and 8 <= len(offered) <= 64 and not offered.translate(None, _REQUEST_ID_ALPHABET):
+        return offered.decode("ascii")
+    return _new_request_id()
+
+
+@lru_cache(maxsize=256)
+def _allow(methods: frozenset[str]) -> bytes:
+    implied = {"OPTIONS", "HEAD"} if "GET" in methods else {"OPTIONS"}
+    return ", ".join(sorted(methods | implied)).encode()
+
+
+_MALFORMED = {**SENTENCES, 400: "The request is not valid HTTP."}
+_AMBIGUOUS = Refused(400, "The length of the request body is ambiguous.", close=True)
+_NOT_HTTP_1 = Refused(505, SENTENCES[505], close=True)
+_NO_PROXY = Refused(405, "This is not a proxy.", close=True, headers=((b"allow", _allow(frozenset(METHODS))),))
+_NO_WEBSOCKET = Refused(400, "There are no WebSockets here.", close=True)
+_TOO_LARGE = Refused(413, SENTENCES[413], close=True)
+_TOO_SLOW = Refused(408, SENTENCES[408], close=True)
+_SHUTTING_DOWN = Refused(503, SENTENCES[503], close=True, headers=((b"retry-after", b"1"),))
+_PREFLIGHT = (
+    (b"access-control-allow-headers", b"Authorization, Content-Type, X-Device-Id, X-Request-Id"),
+    (b"access-control-max-age", b"600"),
+)
+_EXPOSED = (b"access-control-expose-headers", b"X-Request-Id, Retry-After, X-Total-Count, WWW-Authenticate")

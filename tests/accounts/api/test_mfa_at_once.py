@@ -1,0 +1,126 @@
+"""Codes of the second factor that meet: each is good once, and no guess goes uncounted (security.md M-1, M-2 and section 21)."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+
+import pytest
+import trio
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from core.accounts.attempt_limits_rules import TooManyGuesses
+from core.accounts.mfa_rules import CodeWrong
+from core.authentication.login_rules import PreAuthInvalid
+from core.kernel.policy import Policy
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.support.builders import Answer, Api, add_account, everyone, meanwhile, run_sql, sign_in
+from tests.support.direct import change_ports
+from tests.support.mfa import STEP, Authenticator, add_mfa, show
+from tests.support.rows import somebody_waits
+
+PATH = "/api/user/mfa"
+MANY = Policy(mfa_guess_limit=10**6)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+async def ada(ports: Ports) -> Account:
+    return await add_account(ports, password=None)
+
+
+async def count(pool: Pool, event: str) -> int:
+    [(found,)] = await run_sql(pool, "select count(*) from mfa_events where event_type = %s", event)
+    return int(found)
+
+
+async def shown(ports: Ports, account: Account, code: str) -> bool:
+    """Whether somebody gets in with this code."""
+    try:
+        await show(ports, account, code)
+    except (CodeWrong, PreAuthInvalid, TooManyGuesses):
+        return False
+    return True
+
+
+async def test_one_of_many_who_enable_with_one_code_does(app: QuartTrio, api: Api, ports: Ports, pool: Pool, ada: Account) -> None:
+    change_ports(app, policy=MANY)
+    tokens = [(await sign_in(ports, ada)).access_token for _ in range(20)]
+    authenticator = Authenticator((await api.post(f"{PATH}/setup", token=tokens[0])).json["secret"], ports.clock)
+    answers = await everyone(20, lambda number: api.post(f"{PATH}/verify", {"code": authenticator.code()}, token=tokens[number]))
+    assert Counter(answer.status for answer in answers) == {200: 1, 400: 19}
+    [winner] = [answer.json["backup_codes"] for answer in answers if answer.status == 200]
+    assert await count(pool, "mfa_enabled") == 1
+    assert await run_sql(pool, "select kind from mails") == [("mfa_enabled",)]
+    assert await run_sql(pool, "select count(*) from audit_log") == [(1,)]
+    assert [await shown(ports, ada, code) for code in winner] == [True] * 10, "the codes are those that the winner was shown"
+
+
+async def in_turn(pool: Pool, acts: Sequence[Callable[[], Awaitable[Answer]]]) -> list[Answer]:
+    """What they get who want the account at the same moment, and come to it one after the other."""
+    answers: dict[int, Answer] = {}
+
+    async def one(number: int) -> None:
+        answers[number] = await acts[number]()
+
+    async with trio.open_nursery() as nursery, pool.connection() as connection, connection.transaction():
+        await connection.execute("select from users for no key update")
+        for number in range(len(acts)):
+            nursery.start_soon(one, number)
+            await somebody_waits(pool, number + 1)
+    return [answers[number] for number in range(len(acts))]
+
+
+@pytest.mark.parametrize("enabling", ["first", "second"])
+async def test_of_enabling_and_setting_up_anew_at_once_the_codes_shown_are_those_that_count(
+    api: Api, ports: Ports, pool: Pool, ada: Account, clock: FakeClock, enabling: str
+) -> None:
+    token = (await sign_in(ports, ada)).access_token
+    old = Authenticator((await api.post(f"{PATH}/setup", token=token)).json["secret"], ports.clock)
+    clock.advance(timedelta(seconds=1))
+    acts = [lambda: api.post(f"{PATH}/verify", {"code": old.code()}, token=token), lambda: api.post(f"{PATH}/setup", token=token)]
+    first, second = await in_turn(pool, acts if enabling == "first" else acts[::-1])
+    assert (first.status, second.status) == (200, 400)
+    clock.advance(STEP)
+    if enabling == "second":
+        assert (await api.get(f"{PATH}/status", token=token)).json["enabled"] is False
+        new = Authenticator(first.json["secret"], ports.clock)
+        assert (await api.post(f"{PATH}/verify", {"code": new.code()}, token=token)).status == 200
+    else:
+        assert [await shown(ports, ada, code) for code in (old.code(), first.json["backup_codes"][0])] == [True, True]
+
+
+async def test_switching_off_and_showing_a_code_at_once_leaves_nothing_half(api: Api, ports: Ports, pool: Pool, ada: Account) -> None:
+    token = (await sign_in(ports, ada)).access_token
+    for _ in range(5):
+        authenticator = await add_mfa(ports, ada)
+
+        async def act(number: int, authenticator: Authenticator = authenticator) -> object:
+            if number == 5:
+                return (await api.delete(PATH, token=token)).status
+            return await shown(ports, ada, authenticator.backup_codes[number])
+
+        results = await everyone(10, act)
+        assert 200 in results
+        stored = await run_sql(pool, "select 1 from mfa union all select 1 from backup_codes")
+        assert (stored, await run_sql(pool, "select mfa_enabled_at from users")) == ([], [(None,)])
+        assert not await shown(ports, ada, authenticator.backup_codes[9])
+
+
+async def test_a_right_code_that_comes_too_late_does_not_count_as_a_guess(ports: Ports, pool: Pool, ada: Account) -> None:
+    authenticator = await add_mfa(ports, ada)
+    with pytest.raises(PreAuthInvalid):
+        await meanwhile(pool, [("update users set anonymized_at = now()", ())], lambda: show(ports, ada, authenticator.code()))
+    assert await run_sql(pool, "select * from guesses") == []
+
+
+async def test_of_many_new_sets_of_codes_one_counts(api: Api, ports: Ports, ada: Account) -> None:
+    token = (await sign_in(ports, ada)).access_token
+    await add_mfa(ports, ada)
+    answers = await everyone(10, lambda _: api.post(f"{PATH}/backup-codes/regenerate", token=token))
+    assert {answer.status for answer in answers} == {200}
+    good = [sum([await shown(ports, ada, code) for code in answer.json["backup_codes"][:1]]) for answer in answers]
+    assert sorted(good) == [0] * 9 + [1]

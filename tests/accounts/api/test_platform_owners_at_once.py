@@ -1,0 +1,114 @@
+"""Platform owners who do something to each other, or to somebody, at the same moment (security.md I-1, Z-3, Z-5 and Z-6)."""
+
+from collections.abc import Sequence
+from functools import partial
+from uuid import UUID
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from ports import Ports
+from tests.support.builders import Answer, Api, add_account, add_platform_owner, everyone, meanwhile, run_sql, sign_in
+from tests.support.platform import Platform
+from tests.support.refusals import BAD, FORBIDDEN, refused
+
+OWNERS = "/api/platform/owners"
+DEMOTION = "update users set is_platform_owner = false where id = %s"
+
+
+async def owners(pool: Pool) -> set[UUID]:
+    return {id_ for (id_,) in await run_sql(pool, "select id from users where is_platform_owner")}
+
+
+async def another(ports: Ports, number: int = 0) -> tuple[Account, str]:
+    account = await add_platform_owner(ports, f"owner-{number}@platform.example")
+    return account, (await sign_in(ports, account)).access_token
+
+
+async def demote(api: Api, by_whom: Sequence[str], whom: Sequence[UUID], number: int) -> Answer:
+    return await api.delete(f"{OWNERS}/{whom[number]}", token=by_whom[number])
+
+
+@pytest.mark.slow
+async def test_of_two_owners_who_demote_each_other_one_remains(platform: Platform, ports: Ports, pool: Pool, api: Api) -> None:
+    for round_ in range(10):
+        other, token = await another(ports, round_)
+        by_whom = [platform.token, token]
+        whom = [other.id, platform.account.id]
+        answers = await everyone(2, partial(demote, api, by_whom, whom))
+        assert sorted(answer.status for answer in answers) in ([200, 400], [200, 403])  # 403: refused at the door already
+        assert len(await owners(pool)) == 1
+        await run_sql(pool, "update users set is_platform_owner = id = %s", platform.account.id)
+
+
+@pytest.mark.slow
+async def test_of_twenty_owners_who_demote_each_other_at_once_some_remain(platform: Platform, ports: Ports, pool: Pool, api: Api) -> None:
+    people = [(platform.account, platform.token), *[await another(ports, number) for number in range(19)]]
+    ids = [account.id for account, _ in people]
+    answers = await everyone(20, partial(demote, api, [token for _, token in people], ids[1:] + ids[:1]))
+    assert {answer.status for answer in answers} <= {200, 400, 403}
+    left = await owners(pool)
+    assert left
+    demoted = await run_sql(pool, "select target_id from audit_log where action = 'platform.owner.demoted'")
+    assert {UUID(target) for (target,) in demoted} == {*ids} - left
+    assert len(demoted) == [answer.status for answer in answers].count(200) == 20 - len(left)
+
+
+@pytest.mark.slow
+async def test_of_twenty_promotions_at_once_one_is_recorded(platform: Platform, ports: Ports, pool: Pool, api: Api) -> None:
+    ada = await add_account(ports, "ada@example.com", None)
+    answers = await everyone(20, lambda _: api.post(OWNERS, {"user_id": str(ada.id)}, token=platform.token))
+    assert [answer.status for answer in answers] == [200] * 20
+    assert await run_sql(pool, "select action from audit_log") == [("platform.owner.promoted",)]
+
+
+@pytest.mark.slow
+async def test_owners_who_take_each_others_second_factor_away_at_once_do_not_wait_for_ever(
+    platform: Platform, ports: Ports, pool: Pool, api: Api
+) -> None:
+    people = [(platform.account, platform.token), await another(ports)]
+    for _ in range(5):
+        await run_sql(pool, "update users set mfa_enabled_at = now()")
+        await run_sql(pool, "update sessions set ended_at = null")
+        answers = await everyone(
+            20, lambda number: api.delete(f"/api/platform/users/{people[number % 2][0].id}/mfa?reason=x", token=people[1 - number % 2][1])
+        )
+        assert {answer.status for answer in answers} <= {200, 401}  # 401: the other was faster, and has ended the session
+
+
+async def remove_mfa(platform: Platform, user: UUID) -> Answer:
+    return await platform.api.delete(f"/api/platform/users/{user}/mfa?reason=x", token=platform.token)
+
+
+async def test_a_demotion_that_comes_first_makes_the_callers_changes_fail(platform: Platform, ports: Ports, pool: Pool) -> None:
+    await add_platform_owner(ports, "third@platform.example")
+    other, ada = (await another(ports))[0], await add_account(ports, "ada@example.com", None, mfa_enabled_at=ports.clock.now())
+    changes = [
+        lambda: platform.api.post(OWNERS, {"user_id": str(ada.id)}, token=platform.token),
+        lambda: platform.api.delete(f"{OWNERS}/{other.id}", token=platform.token),
+        lambda: remove_mfa(platform, ada.id),
+    ]
+    for change in changes:
+        answer = await meanwhile(pool, [(DEMOTION, (platform.account.id,))], change)
+        assert refused(answer) == FORBIDDEN
+        assert other.id in await owners(pool)
+        await run_sql(pool, "update users set is_platform_owner = true where id = %s", platform.account.id)
+    assert await run_sql(pool, "select 1 from audit_log") == []
+
+
+async def test_whoever_is_left_by_the_callers_own_demotion_is_the_last_owner(platform: Platform, ports: Ports, pool: Pool) -> None:
+    other, _ = await another(ports)
+    changes = [(DEMOTION, (platform.account.id,))]
+    answer = await meanwhile(pool, changes, lambda: platform.api.delete(f"{OWNERS}/{other.id}", token=platform.token))
+    assert refused(answer) == BAD
+    assert "last platform owner" in answer.json["error"]
+    assert await owners(pool) == {other.id}
+
+
+async def test_who_is_deactivated_at_that_moment_is_not_promoted(platform: Platform, ports: Ports, pool: Pool) -> None:
+    ada = await add_account(ports, "ada@example.com", None)
+    changes = [("update users set deactivated_at = now() where id = %s", (ada.id,))]
+    answer = await meanwhile(pool, changes, lambda: platform.api.post(OWNERS, {"user_id": str(ada.id)}, token=platform.token))
+    assert refused(answer) == BAD
+    assert await owners(pool) == {platform.account.id}

@@ -1,0 +1,42 @@
+"""How long a mail waits for its next attempt."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from core.accounts.email_queue_rules import MAX_ATTEMPTS, MailKind, backoff, new_mail
+from core.kernel.values import Email
+
+NOW = datetime(2026, 3, 14, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "seconds"), [(1, 5), (2, 10), (3, 20), (4, 40), (9, 1280), (10, 2560), (11, 3600), (12, 3600), (MAX_ATTEMPTS, 3600)]
+)
+def test_waits_double_up_to_an_hour(attempts: int, seconds: int) -> None:
+    assert backoff(attempts, 0.5) == timedelta(seconds=seconds)
+    assert backoff(attempts, 0.0) == timedelta(seconds=seconds * 0.75)
+    assert backoff(attempts, 1.0) == timedelta(seconds=seconds * 1.25)
+
+
+def test_all_attempts_together_outlast_a_night() -> None:
+    total = sum((backoff(attempts, 0.5) for attempts in range(1, MAX_ATTEMPTS)), timedelta())
+    assert timedelta(hours=13) < total < timedelta(hours=15)
+
+
+def test_a_large_count_does_no_harm() -> None:
+    assert backoff(1000, 0.5) == timedelta(hours=1)
+
+
+def test_a_new_mail_is_due_at_once() -> None:
+    mail = new_mail(MailKind.RESET_PASSWORD, Email("ada@example.com"), NOW)
+    assert (mail.created_at, mail.due_at, mail.claims, mail.attempts, mail.token) == (NOW, NOW, 0, 0, None)
+    assert (mail.kind, mail.address) == (MailKind.RESET_PASSWORD, "ada@example.com")
+    assert new_mail(MailKind.RESET_PASSWORD, mail.address, NOW).id != mail.id
+
+
+def test_a_mail_that_is_shown_shows_no_token() -> None:
+    from dataclasses import replace
+
+    mail = replace(new_mail(MailKind.RESET_PASSWORD, Email("ada@example.com"), NOW), token="secret-token")
+    assert "secret-token" not in repr(mail)

@@ -1,0 +1,206 @@
+"""Every statement about accounts: each field, each condition, each lock, and that it touches nobody else's rows."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+import trio
+
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres, Transaction
+from core.accounts.accounts_rules import Account, EmailTaken, Origin
+from core.accounts.one_time_tokens import Purpose
+from core.kernel.principals import SYSTEM
+from core.kernel.values import Email, digest
+from tests.support.builders import add_organization, everyone, run_sql
+from tests.support.rows import ADA, EVE, HOUR, NOW, SECOND, account, add, begin, in_another_task, is_locked, somebody_waits, within
+from tests.support.services import add_service
+
+FULL: dict[str, Any] = {
+    "email_verified_at": NOW - 1 * SECOND,
+    "password_hash": "$argon2id$x",
+    "is_platform_owner": True,
+    "origin": Origin.SCIM,
+    "deactivated_at": NOW - 2 * SECOND,
+    "anonymized_at": NOW - 3 * SECOND,
+    "created_at": NOW - 4 * SECOND,
+}
+
+
+async def test_every_field_of_an_account_comes_back_from_every_question(storage: Postgres, pool: Pool) -> None:
+    full = account(**FULL, origin_org_id=await add_organization(pool, "acme"))
+    await add(storage, full, account(EVE, email_verified_at=None, password_hash=None))
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.one_time_tokens.add(digest("t"), Purpose.RESET_PASSWORD, full.id, ADA, created_at=NOW, expires_at=NOW + HOUR)
+        assert await tx.accounts.by_email(ADA) == full
+        assert await tx.accounts.by_id(full.id) == full
+        assert await tx.accounts.lock(full.id) == full
+        assert await tx.accounts.lock_by_email(ADA) == full
+        assert await tx.accounts.lock_by_token(digest("t"), Purpose.RESET_PASSWORD) == full
+    async with storage.reading() as read:
+        eve = await read.accounts.by_email(EVE)
+    assert eve is not None
+    assert (eve.email_verified_at, eve.password_hash, eve.origin_org_id, eve.deactivated_at, eve.anonymized_at) == (None,) * 5
+    assert await run_sql(pool, "select distinct updated_at - created_at from users") == [(timedelta(),)]
+
+
+@pytest.mark.parametrize("origin", list(Origin))
+async def test_every_origin_is_stored(storage: Postgres, origin: Origin) -> None:
+    stored = await add(storage, account(origin=origin))
+    async with storage.reading() as read:
+        assert await read.accounts.by_id(stored.id) == stored
+
+
+async def test_nobody_is_nobody(storage: Postgres) -> None:
+    await add(storage, account())
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.accounts.by_email(EVE) is None
+        assert await tx.accounts.by_id(uuid4()) is None
+        assert await tx.accounts.lock(uuid4()) is None
+        assert await tx.accounts.lock_by_email(EVE) is None
+        assert await tx.accounts.lock_by_token(digest("t"), Purpose.RESET_PASSWORD) is None
+
+
+async def test_an_address_belongs_to_one_account(storage: Postgres) -> None:
+    await add(storage, account(), eve := account(EVE))
+    with pytest.raises(EmailTaken):
+        await add(storage, account(deactivated_at=NOW))
+    with pytest.raises(EmailTaken):
+        await within(storage, lambda tx: tx.accounts.change_email(eve.id, ADA, NOW))
+
+
+async def test_an_account_is_added_if_its_address_is_free(storage: Postgres, pool: Pool) -> None:
+    full = account(**FULL, origin_org_id=await add_organization(pool, "acme"))
+    assert await within(storage, lambda tx: tx.accounts.add_if_free(full))
+    assert not await within(storage, lambda tx: tx.accounts.add_if_free(account()))
+    async with storage.reading() as read:
+        assert await read.accounts.by_email(ADA) == full
+    assert await run_sql(pool, "select count(*) from users") == [(1,)]
+
+
+async def test_one_of_many_is_added_under_an_address(storage: Postgres, pool: Pool) -> None:
+    added = await everyone(20, lambda _: within(storage, lambda tx: tx.accounts.add_if_free(account())))
+    assert sorted(added) == [False] * 19 + [True]
+    assert await run_sql(pool, "select count(*) from users") == [(1,)]
+
+
+async def test_another_constraint_is_a_defect_and_no_refusal(storage: Postgres) -> None:
+    taken = await add(storage, account())
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        await add(storage, replace(taken, email=EVE))
+
+
+async def test_changes_touch_one_account_only(storage: Postgres) -> None:
+    ada, eve = account(email_verified_at=None), account(EVE, email_verified_at=None)
+    await add(storage, ada, eve)
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.accounts.mark_verified(ada.id, NOW)
+        await tx.accounts.set_password(ada.id, "another hash", NOW)
+        await tx.accounts.promote(ada.id, NOW)
+        assert await tx.accounts.by_id(ada.id) == replace(
+            ada, email_verified_at=NOW, first_verified_at=NOW, password_hash="another hash", is_platform_owner=True
+        )
+        await tx.accounts.change_email(ada.id, Email("lovelace@example.com"), NOW)
+        changed = await tx.accounts.by_id(ada.id)
+        assert changed is not None
+        assert (changed.email, changed.email_verified_at, changed.password_hash) == ("lovelace@example.com", None, "another hash")
+        assert await tx.accounts.by_id(eve.id) == eve
+
+
+async def test_a_new_address_takes_the_relations_to_services_first_and_then_those_to_organizations(storage: Postgres, pool: Pool) -> None:
+    """Whoever deletes a service does it in this order, and the foreign keys, by which the address goes on, in any."""
+    ada = await add(storage, account())
+    service = await add_service(pool, await add_organization(pool, "acme"))
+    await within(storage, lambda tx: tx.end_users.add(service, ada.id, NOW, signed_in=True))
+
+    async def change() -> None:
+        await within(storage, lambda tx: tx.accounts.change_email(ada.id, EVE, NOW))
+
+    async with trio.open_nursery() as nursery, pool.connection() as connection, connection.transaction():
+        await connection.execute("select from service_users for no key update")
+        nursery.start_soon(change)
+        await somebody_waits(pool)
+        assert not await is_locked(pool, "end_users", "user_id = %s", ada.id)
+        assert not await is_locked(pool, "users", "id = %s", ada.id), "the foreign keys have not begun"
+    told = "select u.email, r.email, e.email from users u join service_users r on r.user_id = u.id join end_users e on e.user_id = u.id"
+    assert await run_sql(pool, told) == [(EVE, EVE, EVE)]
+
+
+async def test_the_first_proof_of_a_mailbox_is_remembered(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account(email_verified_at=NOW))
+    await within(storage, lambda tx: tx.accounts.mark_verified(ada.id, NOW + HOUR))
+    assert await run_sql(pool, "select email_verified_at, updated_at from users") == [(NOW, NOW + HOUR)]
+
+
+async def test_whether_there_is_a_platform_owner(storage: Postgres) -> None:
+    ada = await add(storage, account())
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert not await tx.accounts.platform_owner_exists()
+        await tx.accounts.promote(ada.id, NOW)
+        assert await tx.accounts.platform_owner_exists()
+
+
+async def locked_for_login(tx: Transaction, user_id: UUID) -> Account | None:
+    found = tx.accounts.lock_for_login(user_id, "hash")
+    await tx.accounts.platform_owner_exists()
+    return found.value
+
+
+LOCKS: dict[str, Callable[[Transaction, Account], Awaitable[Any]]] = {
+    "lock": lambda tx, ada: tx.accounts.lock(ada.id),
+    "lock_by_email": lambda tx, ada: tx.accounts.lock_by_email(ada.email),
+    "lock_by_token": lambda tx, ada: tx.accounts.lock_by_token(digest("t"), Purpose.VERIFY_EMAIL),
+    "lock_for_login": lambda tx, ada: locked_for_login(tx, ada.id),
+}
+
+
+@pytest.mark.parametrize("name", LOCKS)
+async def test_a_lock_holds_off_writers_of_this_account_only(storage: Postgres, pool: Pool, name: str) -> None:
+    ada, eve = account(), account(EVE)
+    await add(storage, ada, eve)
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.one_time_tokens.add(digest("t"), Purpose.VERIFY_EMAIL, ada.id, ADA, created_at=NOW, expires_at=NOW + HOUR)
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await LOCKS[name](tx, ada)
+        assert await is_locked(pool, "users", "id = %s", ada.id)
+        assert not await is_locked(pool, "users", "id = %s", eve.id)
+        # Rows that merely point to the account still come in: a login does not wait for a change of address.
+        assert not await is_locked(pool, "users", "id = %s", ada.id, mode="for key share")
+        await in_another_task(lambda: begin(storage, ada.id, "token"))
+    assert not await is_locked(pool, "users", "id = %s", ada.id)
+
+
+async def test_a_login_goes_through_only_with_the_password_that_was_verified_on_an_account_in_good_standing(storage: Postgres) -> None:
+    variants = {
+        "good": account("good@example.com"),
+        "unverified": account("unverified@example.com", email_verified_at=None),
+        "passwordless": account("passwordless@example.com", password_hash=None),
+        "changed": account("changed@example.com", password_hash="another hash"),
+        "deactivated": account("deactivated@example.com", deactivated_at=NOW),
+        "anonymized": account("anonymized@example.com", anonymized_at=NOW),
+    }
+    await add(storage, *variants.values())
+    async with storage.transaction(by=SYSTEM) as tx:
+        found = [name for name, one in variants.items() if await locked_for_login(tx, one.id)]
+        assert found == ["good"]
+        assert not await locked_for_login(tx, uuid4())
+
+
+async def test_platform_owners_are_changed_by_one_at_a_time(storage: Postgres) -> None:
+    inside = 0
+
+    async def change(_: int) -> int:
+        nonlocal inside
+        async with storage.transaction(by=SYSTEM) as tx:
+            await tx.accounts.lock_platform_owners()
+            inside += 1
+            most = inside
+            await tx.accounts.platform_owner_exists()
+            inside -= 1
+            return most
+
+    assert await everyone(8, change) == [1] * 8

@@ -1,0 +1,220 @@
+"""How second factors and their log are stored."""
+
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+import pytest
+
+from adapters.crypto import AesVault
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from core.accounts.mfa_rules import MfaEvent, Status
+from core.kernel.principals import SYSTEM, Anonymous, Person
+from core.kernel.values import Email
+from ports.crypto import SealBroken
+from tests.fakes.outside import FakeClock
+from tests.support.builders import everyone, run_sql
+from tests.support.mfa import waiting
+from tests.support.rows import ADA, EVE, MICROSECOND, NOW, SECOND, account, add, within
+
+SALT, HASHES = b"salt", [b"hash %d" % number for number in range(10)]
+
+
+@pytest.fixture
+async def ada(storage: Postgres) -> UUID:
+    """Her account, and Eve's, who has set up and confirmed everything."""
+    added = await add(storage, account(), account(EVE))
+    async with storage.transaction(by=SYSTEM) as tx:
+        eve = await tx.accounts.by_email(EVE)
+        assert eve is not None
+        await tx.mfa.begin(eve.id, "EVE", NOW)
+        await tx.mfa.take_step(eve.id, NOW, 1000)
+        await tx.mfa.replace_codes(eve.id, SALT, HASHES)
+        await tx.accounts.set_mfa(eve.id, NOW, NOW)
+    return added.id
+
+
+async def begin(storage: Postgres, user: UUID, secret: str = "SECRET") -> None:
+    await within(storage, lambda tx: tx.mfa.begin(user, secret, NOW))
+
+
+async def take(storage: Postgres, user: UUID, step: int, setup_at: timedelta = timedelta()) -> bool:
+    return await within(storage, lambda tx: tx.mfa.take_step(user, NOW + setup_at, step))
+
+
+async def others(pool: Pool, user: UUID) -> list[object]:
+    """All that is stored of others."""
+    tables = ("mfa", "backup_codes", "mfa_events")
+    return [row for table in tables for row in await run_sql(pool, f"select * from {table} where user_id <> %s order by 2", user)]  # noqa: S608
+
+
+async def test_what_is_set_up_is_pending_and_replaced_by_the_next(storage: Postgres, ada: UUID) -> None:
+    async with storage.reading() as read:
+        assert await read.mfa.enrolment(ada) is None
+    await begin(storage, ada, "FIRST")
+    await take(storage, ada, 7)
+    await within(storage, lambda tx: tx.mfa.replace_codes(ada, SALT, HASHES))
+    await within(storage, lambda tx: tx.mfa.begin(ada, "SECOND", NOW + SECOND))
+    async with storage.reading() as read:
+        found = await read.mfa.enrolment(ada)
+    assert found is not None
+    assert (found.secret, found.setup_at, found.enabled_at, found.last_step, found.codes_salt) == ("SECOND", NOW + SECOND, None, None, None)
+
+
+async def test_it_is_known_since_when_it_is_asked_for(storage: Postgres, ada: UUID) -> None:
+    await begin(storage, ada)
+    await within(storage, lambda tx: tx.accounts.set_mfa(ada, NOW + SECOND, NOW))
+    async with storage.reading() as read:
+        found = await read.mfa.enrolment(ada)
+        assert await read.mfa.status(ada) == Status(NOW + SECOND, 0)
+        assert await read.mfa.status(uuid4()) is None
+    assert found is not None
+    assert found.enabled_at == NOW + SECOND
+
+
+async def test_the_secret_is_sealed_where_it_lies(storage: Postgres, pool: Pool, clock: FakeClock, ada: UUID) -> None:
+    await begin(storage, ada)
+    [(sealed,)] = await run_sql(pool, "select secret from mfa where user_id = %s", ada)
+    assert b"SECRET" not in sealed
+    await run_sql(pool, "update mfa set secret = %s where user_id <> %s", sealed, ada)
+    async with storage.reading() as read:
+        eve = await read.accounts.by_email(EVE)
+        assert eve is not None
+        with pytest.raises(SealBroken):
+            await read.mfa.enrolment(eve.id)
+    async with Postgres(pool, AesVault([("other", b"x" * 32)]), clock).reading() as read:
+        with pytest.raises(SealBroken):
+            await read.mfa.enrolment(ada)
+
+
+async def test_a_step_is_taken_once_and_none_before_it_any_more(storage: Postgres, pool: Pool, ada: UUID) -> None:
+    await begin(storage, ada)
+    untouched = await others(pool, ada)
+    assert [await take(storage, ada, step) for step in (10, 10, 9, 11, 12, 11)] == [True, False, False, True, True, False]
+    assert not await take(storage, ada, 13, setup_at=MICROSECOND), "of another secret"
+    assert not await take(storage, uuid4(), 13)
+    assert await others(pool, ada) == untouched
+
+
+@pytest.mark.slow
+async def test_of_many_who_take_a_step_at_once_one_gets_it(storage: Postgres, ada: UUID) -> None:
+    await begin(storage, ada)
+    for step in range(1, 6):
+        assert (await everyone(20, lambda _, step=step: take(storage, ada, step))).count(True) == 1  # type: ignore[misc]
+
+
+async def use_code(storage: Postgres, user: UUID, code: bytes) -> bool:
+    """Whether a sign-in ends with this backup code."""
+    pending = waiting(user, NOW)
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.pre_auths.add(pending)
+        accepted = tx.mfa.accept_code(pending.id, user, code, NOW)
+    assert accepted.value is not None
+    assert accepted.value.account.id == user
+    return accepted.value.code_taken
+
+
+async def test_a_backup_code_is_good_once(storage: Postgres, pool: Pool, ada: UUID) -> None:
+    await begin(storage, ada)
+    await within(storage, lambda tx: tx.mfa.replace_codes(ada, SALT, HASHES))
+    untouched = await others(pool, ada)
+
+    async def use(code: bytes) -> bool:
+        return await use_code(storage, ada, code)
+
+    async with storage.reading() as read:
+        assert [await read.mfa.has_code(ada, code) for code in (HASHES[3], b"other")] == [True, False]
+    assert [await use(code) for code in (HASHES[3], HASHES[3], b"other", HASHES[4])] == [True, False, False, True]
+    async with storage.reading() as read:
+        assert [await read.mfa.has_code(ada, code) for code in HASHES[2:6]] == [True, False, False, True]
+        status = await read.mfa.status(ada)
+    assert status == Status(None, 8)
+    assert await others(pool, ada) == untouched
+
+
+@pytest.mark.slow
+async def test_of_many_who_use_a_backup_code_at_once_one_does(storage: Postgres, ada: UUID) -> None:
+    await begin(storage, ada)
+    await within(storage, lambda tx: tx.mfa.replace_codes(ada, SALT, HASHES))
+    for code in HASHES[:5]:
+
+        async def use(_: int, code: bytes = code) -> bool:
+            return await use_code(storage, ada, code)
+
+        used = await everyone(20, use)
+        assert used.count(True) == 1
+
+
+async def test_new_codes_take_the_place_of_all_others(storage: Postgres, pool: Pool, ada: UUID) -> None:
+    await begin(storage, ada)
+    untouched = await others(pool, ada)
+    await within(storage, lambda tx: tx.mfa.replace_codes(ada, SALT, HASHES))
+    assert await use_code(storage, ada, HASHES[0])
+    await within(storage, lambda tx: tx.mfa.replace_codes(ada, b"pepper", [b"new", b"newer"]))
+    stored = "select code_hash, used_at from backup_codes where user_id = %s order by code_hash"
+    assert await run_sql(pool, stored, ada) == [(b"new", None), (b"newer", None)]
+    async with storage.reading() as read:
+        found = await read.mfa.enrolment(ada)
+    assert found is not None
+    assert found.codes_salt == b"pepper"
+    assert await others(pool, ada) == untouched
+
+
+async def test_removing_forgets_everything_but_the_log(storage: Postgres, pool: Pool, ada: UUID) -> None:
+    await begin(storage, ada)
+    await within(storage, lambda tx: tx.mfa.replace_codes(ada, SALT, HASHES))
+    await within(storage, lambda tx: tx.mfa.log(ada, [MfaEvent.ENABLED], SYSTEM, NOW))
+    untouched = await others(pool, ada)
+    for _ in range(2):
+        await within(storage, lambda tx: tx.mfa.remove(ada))
+    assert (
+        await run_sql(pool, "select 1 from mfa where user_id = %s union all select 1 from backup_codes where user_id = %s", ada, ada) == []
+    )
+    assert await run_sql(pool, "select event_type from mfa_events") == [("mfa_enabled",)]
+    assert await others(pool, ada) == untouched
+
+
+# The log
+
+LOGGED = "select event_type, success, actor_id, impersonator_id, reason, address, agent from mfa_events order by created_at"
+
+
+async def test_the_log_tells_what_was_done_by_whom_and_from_where(storage: Postgres, pool: Pool, ada: UUID) -> None:
+    owner, helper = uuid4(), uuid4()
+    herself = Person(user_id=ada, email=ADA, session_id=uuid4(), address="203.0.113.9", agent="tests")
+    somebody = Anonymous(address="198.51.100.1")
+    another = Person(user_id=owner, email=Email("owner@example.com"), session_id=uuid4(), impersonator_id=helper)
+    async with storage.counting() as at_once:
+        await at_once.mfa.log(ada, [MfaEvent.SETUP_INITIATED], herself, NOW)
+        await at_once.mfa.log(ada, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_FAILED], somebody, NOW + SECOND)
+    await within(storage, lambda tx: tx.mfa.log(ada, [MfaEvent.FORCE_DISABLED], another, NOW + 2 * SECOND, reason="lost it"))
+    assert await run_sql(pool, LOGGED) == [
+        ("mfa_setup_initiated", True, None, None, None, "203.0.113.9", "tests"),
+        ("mfa_verify_attempt", False, None, None, None, "198.51.100.1", None),
+        ("mfa_verify_failed", False, None, None, None, "198.51.100.1", None),
+        ("mfa_force_disabled_by_admin", True, owner, helper, "lost it", None, None),
+    ]
+
+
+@pytest.mark.parametrize("event", MfaEvent)
+async def test_every_event_can_be_told(storage: Postgres, pool: Pool, ada: UUID, event: MfaEvent) -> None:
+    await within(storage, lambda tx: tx.mfa.log(ada, [event], SYSTEM, NOW))
+    failed = event in (MfaEvent.SETUP_FAILED, MfaEvent.VERIFY_FAILED)
+    assert await run_sql(pool, "select event_type, success, created_at from mfa_events") == [(event.value, not failed, NOW)]
+
+
+async def test_events_of_one_doing_keep_their_order(storage: Postgres, pool: Pool, ada: UUID) -> None:
+    told = [*MfaEvent]
+    for number in range(3):
+        await within(storage, lambda tx, at=NOW + number * SECOND: tx.mfa.log(ada, told, SYSTEM, at))  # type: ignore[misc]
+    kept = await run_sql(pool, "select event_type, created_at from mfa_events order by created_at")
+    assert [name for name, _ in kept] == [event.value for event in told] * 3
+    assert [at for _, at in kept][: len(told)] == [NOW + number * MICROSECOND for number in range(len(told))]
+
+
+async def test_nothing_is_logged_of_whoever_was_anonymized_or_deleted_meanwhile(storage: Postgres, pool: Pool, ada: UUID) -> None:
+    await run_sql(pool, "update users set anonymized_at = now() where id = %s", ada)
+    async with storage.counting() as count:
+        for user in (ada, uuid4()):
+            await count.mfa.log(user, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_FAILED], SYSTEM, NOW)
+    assert await run_sql(pool, "select 1 from mfa_events where user_id = %s", ada) == []

@@ -1,0 +1,387 @@
+"""What platform owners are told of people: each field, each filter, each threshold, and that it takes little of large tables."""
+
+import hashlib
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from adapters.postgres.accounts.platform_users import PlatformUsers
+from adapters.postgres.engine.driver import Connection, connect
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from core.accounts.platform_users_rules import (
+    MANY_BACKUP_CODES,
+    MANY_FAILURES,
+    SOON_AFTER_LOGIN,
+    Alert,
+    AlertType,
+    FoundPerson,
+    MfaFigures,
+    MfaStanding,
+    OrganizationOfPerson,
+)
+from core.kernel.principals import SYSTEM, Role
+from core.kernel.values import Email, rfc3339
+from tests.support import database
+from tests.support.builders import add_member, add_organization, run_sql
+from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add
+
+# Who is a platform owner
+
+
+async def test_rights_are_given_and_taken_one_account_at_a_time(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(is_platform_owner=True), eve := account(EVE, is_platform_owner=True))
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.accounts.demote(ada.id, NOW)
+    rows = "select id, is_platform_owner, updated_at from users order by email"
+    assert await run_sql(pool, rows) == [(ada.id, False, NOW), (eve.id, True, NOW - DAY)]
+
+
+@pytest.mark.parametrize(
+    ("other", "counts"),
+    [
+        ({"is_platform_owner": True}, True),
+        ({"is_platform_owner": True, "email_verified_at": None}, True),
+        ({"is_platform_owner": True, "deactivated_at": NOW}, False),
+        ({"is_platform_owner": True, "anonymized_at": NOW}, False),
+        ({}, False),
+    ],
+)
+async def test_another_platform_owner_is_one_who_can_sign_in(storage: Postgres, other: dict[str, Any], counts: bool) -> None:
+    await add(storage, ada := account(is_platform_owner=True), eve := account(EVE, **other))
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.accounts.other_platform_owner_exists(ada.id) is counts
+        assert await tx.accounts.other_platform_owner_exists(eve.id)
+
+
+# The search
+
+
+async def found(storage: Postgres, limit: int = 20, **filters: Any) -> list[FoundPerson]:
+    async with storage.reading() as read:
+        return await read.platform_users.search(limit, **filters)
+
+
+async def names(storage: Postgres, limit: int = 20, **filters: Any) -> list[str]:
+    return [one.email.partition("@")[0] for one in await found(storage, limit, **filters)]
+
+
+async def test_a_person_is_found_with_every_field(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(is_platform_owner=True, mfa_enabled_at=NOW), eve := account(EVE, created_at=NOW))
+    twin, acme, other = [
+        await add_organization(pool, slug, status) for slug, status in (("twin", "suspended"), ("acme", "active"), ("x", "active"))
+    ]
+    await add_member(pool, twin, ada.id, "member")
+    await add_member(pool, acme, ada.id, "owner", confirmed=True)
+    await add_member(pool, other, eve.id, "admin")
+    hers = FoundPerson(eve.id, EVE, False, False, NOW, (OrganizationOfPerson(other, "x", "X", Role.ADMIN),))
+    organizations = (OrganizationOfPerson(acme, "acme", "Acme", Role.OWNER), OrganizationOfPerson(twin, "twin", "Twin", Role.MEMBER))
+    mine = FoundPerson(ada.id, ADA, True, True, NOW - DAY, organizations)
+    assert await found(storage) == [hers, mine]
+    assert await found(storage, email="ada") == [mine]
+    assert await found(storage, user_id=ada.id) == [mine]
+    assert await found(storage, user_id=eve.id, email="eve") == [hers]
+
+
+async def test_people_are_found_whatever_their_account_is_good_for(storage: Postgres) -> None:
+    await add(
+        storage,
+        account("a@example.com", deactivated_at=NOW),
+        account("b@example.com", anonymized_at=NOW),
+        account("c@example.com", email_verified_at=None),
+    )
+    assert sorted(await names(storage)) == sorted(await names(storage, email="example.com")) == ["a", "b", "c"]
+    assert all(not one.organizations for one in await found(storage))
+
+
+async def test_the_newest_come_first_and_no_more_than_are_wanted(storage: Postgres) -> None:
+    people = [account(f"person-{number}@example.com", created_at=NOW - number * SECOND) for number in (3, 0, 4, 1, 2)]
+    await add(storage, *people)
+    newest = [f"person-{number}" for number in range(5)]
+    assert await names(storage) == await names(storage, email="person") == newest
+    assert await names(storage, 2) == await names(storage, 2, email="person") == newest[:2]
+
+
+async def test_people_of_one_moment_have_an_order(storage: Postgres) -> None:
+    people = [account(f"person-{number}@example.com") for number in range(7)]
+    await add(storage, *people)
+    expected = sorted((person.id for person in people), key=str, reverse=True)
+    for part in (None, "person"):
+        assert [one.id for one in await found(storage, email=part)] == expected
+        assert [one.id for one in await found(storage, 3, email=part)] == expected[:3]
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [
+        ("one", ["a-one", "b_one", "c%one"]),
+        ("_", ["b_one"]),
+        ("%", ["c%one"]),
+        ("a%one", []),
+        ("\\", []),
+        ("'", []),
+        ("@example.com", ["a-one", "b_one", "c%one", "d.two"]),
+        ("d.two@example.com", ["d.two"]),
+        ("d.two@example.comm", []),
+    ],
+)
+async def test_letters_of_a_search_mean_themselves(storage: Postgres, part: str, expected: list[str]) -> None:
+    await add(
+        storage,
+        *(account(f"{name}@example.com", created_at=NOW - n * SECOND) for n, name in enumerate(["a-one", "b_one", "c%one", "d.two"])),
+    )
+    assert await names(storage, email=part) == expected
+
+
+async def test_both_criteria_must_be_met(storage: Postgres) -> None:
+    await add(storage, ada := account(), account(EVE))
+    assert await names(storage, user_id=ada.id, email="ada") == ["ada"]
+    assert await names(storage, user_id=ada.id, email="eve") == []
+    assert await names(storage, user_id=uuid4()) == []
+
+
+# The second factor of one person
+
+
+async def log(pool: Pool, user: UUID, event: str, *times: datetime) -> None:
+    """Entries of the log of the second factor."""
+    for at in times:
+        insert = "insert into mfa_events (id, user_id, event_type, success, created_at) values (%s, %s, %s, true, %s)"
+        await run_sql(pool, insert, uuid4(), user, event, at)
+
+
+async def add_backup_codes(pool: Pool, user: UUID, unused: int, used: int) -> None:
+    await run_sql(
+        pool,
+        """
+        insert into backup_codes (user_id, code_hash, used_at)
+        select %s, decode(lpad(n::text, 64, '0'), 'hex'), case when n > %s then now() end from generate_series(1, %s) n""",
+        user,
+        unused,
+        unused + used,
+    )
+
+
+async def status(storage: Postgres, user: UUID) -> MfaStanding | None:
+    async with storage.reading() as read:
+        return await read.platform_users.mfa_status(user)
+
+
+async def test_a_second_factor_is_shown_with_every_field(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(mfa_enabled_at=NOW - HOUR), eve := account(EVE))
+    await add_backup_codes(pool, ada.id, unused=7, used=3)
+    await log(pool, ada.id, "mfa_verify_attempt", NOW - 3 * SECOND, NOW - SECOND, NOW - 2 * SECOND)
+    await log(pool, ada.id, "mfa_verify_success", NOW)
+    assert await status(storage, ada.id) == MfaStanding(NOW - HOUR, 7, ada.id, ADA, NOW - SECOND)
+    assert await status(storage, eve.id) == MfaStanding(None, 0, eve.id, EVE, None)
+    assert await status(storage, uuid4()) is None
+
+
+# The figures
+
+
+async def test_figures_count_people_who_can_sign_in_and_what_happened_since(storage: Postgres, pool: Pool) -> None:
+    people: dict[str, dict[str, Any]] = {
+        "ada": {"mfa_enabled_at": NOW},
+        "bob": {"mfa_enabled_at": NOW, "email_verified_at": None},
+        "eve": {},
+        "gone": {"mfa_enabled_at": NOW, "deactivated_at": NOW},
+        "nobody": {"mfa_enabled_at": NOW, "anonymized_at": NOW},
+    }
+    accounts = [account(f"{name}@example.com", **changes) for name, changes in people.items()]
+    await add(storage, *accounts)
+    week_ago = NOW - 7 * DAY
+    await log(pool, accounts[0].id, "backup_code_used", week_ago - MICROSECOND, week_ago, NOW)
+    await log(pool, accounts[2].id, "mfa_verify_failed", week_ago - MICROSECOND, week_ago, NOW, NOW)
+    await log(pool, accounts[2].id, "mfa_verify_attempt", NOW)
+    async with storage.reading() as read:
+        assert await read.platform_users.mfa_figures(week_ago) == MfaFigures(3, 2, backup_codes_used=2, failures=3)
+
+
+async def test_figures_of_nobody_are_zero(storage: Postgres) -> None:
+    async with storage.reading() as read:
+        assert await read.platform_users.mfa_figures(NOW) == MfaFigures(0, 0, 0, 0)
+
+
+# Alerts
+
+SINCE = NOW - DAY
+
+
+async def alerts(storage: Postgres, limit: int = 100) -> list[Alert]:
+    async with storage.reading() as read:
+        return await read.platform_users.alerts(SINCE, limit)
+
+
+async def log_in(pool: Pool, user: UUID, at: datetime, *, success: bool = True) -> None:
+    insert = """
+        insert into login_events (id, user_id, provider, success, address, created_at) values (%s, %s, 'password', %s, '203.0.113.9', %s)"""
+    await run_sql(pool, insert, uuid4(), user, success, at)
+
+
+@pytest.mark.parametrize(
+    ("event", "threshold", "kind"),
+    [
+        ("mfa_verify_failed", MANY_FAILURES, AlertType.REPEATED_FAILURES),
+        ("backup_code_used", MANY_BACKUP_CODES, AlertType.BACKUP_CODE_BURST),
+    ],
+)
+async def test_so_much_of_it_in_the_window_is_an_alert(storage: Postgres, pool: Pool, event: str, threshold: int, kind: AlertType) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    times = [SINCE + number * SECOND for number in range(threshold)]
+    await log(pool, ada.id, event, SINCE - MICROSECOND, *times[1:])
+    await log(pool, eve.id, event, *times)
+    await log(pool, ada.id, "mfa_verify_attempt", *times)
+    [alert] = await alerts(storage)
+    assert alert == Alert(eve.id, EVE, kind, {"count": threshold, "first_at": rfc3339(SINCE)}, times[-1])
+    await log(pool, eve.id, event, NOW)
+    [alert] = await alerts(storage)
+    assert (alert.details["count"], alert.detected_at) == (threshold + 1, NOW), "still one"
+
+
+@pytest.mark.parametrize(
+    ("before", "success", "is_alert"),
+    [
+        (timedelta(0), True, True),
+        (SOON_AFTER_LOGIN, True, True),
+        (SOON_AFTER_LOGIN + MICROSECOND, True, False),
+        (-MICROSECOND, True, False),
+        (SECOND, False, False),
+    ],
+)
+async def test_a_second_factor_switched_off_soon_after_a_login_is_an_alert(
+    storage: Postgres, pool: Pool, before: timedelta, success: bool, is_alert: bool
+) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    await log(pool, ada.id, "mfa_disabled", NOW)
+    await log_in(pool, ada.id, NOW - before, success=success)
+    await log_in(pool, eve.id, NOW)
+    details = {"login_at": rfc3339(NOW - before), "ip_address": "203.0.113.9"}
+    assert await alerts(storage) == ([Alert(ada.id, ADA, AlertType.DISABLED_AFTER_LOGIN, details, NOW)] if is_alert else [])
+
+
+async def test_an_alert_names_the_last_login_before_it(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    for minutes in (9, 3, 6, -1):
+        await log_in(pool, ada.id, NOW - timedelta(minutes=minutes))
+    await log(pool, ada.id, "mfa_disabled", NOW)
+    [alert] = await alerts(storage)
+    assert alert.details["login_at"] == rfc3339(NOW - timedelta(minutes=3))
+
+
+async def test_what_was_switched_off_before_the_window_or_by_an_administrator_is_no_alert(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    await log_in(pool, ada.id, SINCE - SECOND)
+    await log_in(pool, ada.id, NOW)
+    await log(pool, ada.id, "mfa_disabled", SINCE - MICROSECOND)
+    await log(pool, ada.id, "mfa_force_disabled_by_admin", NOW)
+    assert await alerts(storage) == []
+
+
+async def test_alerts_are_as_many_as_are_wanted_the_newest_first(storage: Postgres, pool: Pool) -> None:
+    people = [account(f"person-{number}@example.com") for number in range(6)]
+    await add(storage, *people)
+    for number, person in enumerate(people):
+        at = NOW - number * SECOND
+        if number % 3 == 0:
+            await log(pool, person.id, "mfa_verify_failed", *[at] * MANY_FAILURES)
+        elif number % 3 == 1:
+            await log(pool, person.id, "backup_code_used", *[at] * MANY_BACKUP_CODES)
+        else:
+            await log_in(pool, person.id, at)
+            await log(pool, person.id, "mfa_disabled", at)
+    everything = await alerts(storage)
+    assert [(alert.email, alert.type) for alert in everything] == [
+        (Email(f"person-{number}@example.com"), [*AlertType][number % 3]) for number in range(6)
+    ]
+    for limit in (1, 2, 5):
+        assert await alerts(storage, limit) == everything[:limit]
+
+
+async def test_one_person_can_be_several_alerts(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    await log(pool, ada.id, "mfa_verify_failed", *[NOW] * MANY_FAILURES)
+    await log(pool, ada.id, "backup_code_used", *[NOW] * MANY_BACKUP_CODES)
+    assert [alert.type for alert in await alerts(storage)] == [AlertType.BACKUP_CODE_BURST, AlertType.REPEATED_FAILURES]
+
+
+# Large tables
+
+SIZE = 20_000
+GENERATED = """
+    insert into users (id, email, origin, created_at, updated_at)
+    select md5('u' || n)::uuid, 'person-' || n || '@example.com', 'platform', %(now)s - n * interval '1 minute', now()
+    from generate_series(1, %(size)s) n;
+    insert into organizations (id, slug, name, status, tier_id, created_at, updated_at)
+    select md5('o' || n)::uuid, 'o' || n, 'O', 'active', tiers.id, now(), now()
+    from generate_series(1, %(size)s / 10) n, tiers where tiers.name = 'free';
+    insert into memberships (id, org_id, user_id, role, created_at)
+    select gen_random_uuid(), md5('o' || 1 + mod(n, %(size)s / 10))::uuid, md5('u' || n)::uuid, 'member', now()
+    from generate_series(1, %(size)s) n;
+    insert into mfa_events (id, user_id, event_type, success, created_at)
+    select gen_random_uuid(), md5('u' || 1 + mod(n, %(size)s))::uuid,
+           (array['mfa_verify_attempt', 'mfa_verify_success', 'mfa_verify_failed', 'backup_code_used', 'mfa_disabled'])[1 + mod(n, 5)],
+           true, %(now)s - n * interval '10 minutes'
+    from generate_series(1, 5 * %(size)s) n;
+    insert into login_events (id, user_id, provider, success, created_at)
+    select gen_random_uuid(), md5('u' || 1 + mod(n, %(size)s))::uuid, 'password', true, %(now)s - n * interval '10 minutes'
+    from generate_series(1, 5 * %(size)s) n"""
+
+
+@pytest.fixture(scope="module")
+def large_database(server: str) -> Iterator[str]:
+    """A database for this file alone: so many rows would slow down whoever uses it afterwards."""
+    with database.Database(server) as own:
+        with psycopg.ClientCursor(psycopg.connect(own.conninfo, autocommit=True)) as cursor, cursor.connection as connection:
+            connection.execute("set session_replication_role = replica")  # the foreign keys hold, and are not looked at one by one
+            cursor.execute(GENERATED, {"now": NOW, "size": SIZE})
+            database.settle(connection, "users", "organizations", "memberships", "mfa_events", "login_events")
+        yield own.conninfo
+
+
+FETCHED = """
+    select sum(seq_scan) filter (where relname in ('users', 'organizations', 'memberships', 'mfa_events', 'login_events')),
+           sum(seq_tup_read + coalesce(idx_tup_fetch, 0))
+    from pg_stat_xact_user_tables"""
+
+
+async def fetched(connection: Connection) -> tuple[int, int]:
+    """How often a whole table was read in this transaction, and how many rows were; what an index alone can answer is none."""
+    [(scans, rows)] = await connection.rows(FETCHED)
+    return scans, rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plans", ["force_custom_plan", "force_generic_plan"])
+async def test_of_large_tables_little_is_read(large_database: str, plans: str) -> None:
+    person = UUID(hashlib.md5(b"u1", usedforsecurity=False).hexdigest())
+    async with await connect(large_database, timeout=5) as connection:
+        await connection.run(f"set plan_cache_mode = {plans}")
+        of_people = PlatformUsers(connection)
+        searches: list[tuple[dict[str, Any], int]] = [
+            ({}, 100),
+            ({"email": "person"}, 100),
+            ({"email": f"person-{SIZE}@"}, 1),
+            ({"email": "nobody"}, 0),
+            ({"user_id": person}, 1),
+            ({"user_id": person, "email": "nobody"}, 0),
+        ]
+        for filters, count in searches:
+            async with connection.transaction():
+                before = await fetched(connection)
+                assert len(await of_people.search(100, **filters)) == count, filters
+                after = await fetched(connection)
+            # Of each person the account, the membership and its organization.
+            assert after[0] == before[0], filters
+            assert after[1] - before[1] <= 3 * count + 20, filters
+        async with connection.transaction():
+            before = await fetched(connection)
+            assert await of_people.mfa_status(person) is not None
+            assert len(await of_people.alerts(NOW - DAY, 100)) == 29, "of 144 events in a day each fifth"
+            after = await fetched(connection)
+        assert after[0] == before[0]
+        assert after[1] - before[1] <= 200

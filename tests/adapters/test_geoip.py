@@ -1,0 +1,115 @@
+"""Where addresses are, by the file that the operator has configured."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from adapters.geoip import Nowhere, PlacesFile, PlacesUnreadable
+from core.accounts.devices_rules import Place
+from entrypoints.settings import Settings, SettingsInvalid
+from entrypoints.wiring import places
+from tests.fakes.geoip import SHIPPED, write
+
+LISBON = Place("Lisbon", "PT")
+
+
+@pytest.fixture(scope="module")
+def file() -> PlacesFile:
+    return PlacesFile(SHIPPED)
+
+
+@pytest.mark.parametrize(
+    ("address", "place"),
+    [
+        ("203.0.113.0", LISBON),
+        ("203.0.113.255", LISBON),
+        ("198.51.100.127", Place("São Paulo", "BR")),
+        ("198.51.100.128", Place(None, "JP")),
+        ("2001:db8:1::5", Place("Oslo", "NO")),
+    ],
+)
+def test_an_address_is_in_the_city_and_country_of_its_network(file: PlacesFile, address: str, place: Place) -> None:
+    assert file.of(address) == place
+
+
+@pytest.mark.parametrize(
+    "address", ["203.0.112.255", "127.0.0.1", "::1", "2001:db8:2::5", None, "", "unix:", "fe80::1%eth0", "203.0.113.9:80"]
+)
+def test_other_addresses_are_nowhere(file: PlacesFile, address: str | None) -> None:
+    assert file.of(address) is None
+
+
+@pytest.mark.parametrize(
+    ("address", "place"),
+    [
+        ("192.0.2.1", None),  # a city in no country
+        ("192.0.2.17", Place(None, "IT")),  # a city that is not an object
+        ("192.0.2.33", Place("Lon?don" + "n" * 93, "GB")),  # a control character, and a name without end
+        ("192.0.2.49", None),
+        ("192.0.2.65", None),
+        ("192.0.2.81", None),
+    ],
+)
+def test_of_a_record_that_is_not_as_it_should_be_what_is_usable_is_used(file: PlacesFile, address: str, place: Place | None) -> None:
+    assert file.of(address) == place
+
+
+def test_without_a_file_nothing_is_anywhere() -> None:
+    assert Nowhere().of("203.0.113.9") is None
+
+
+def test_the_file_is_the_one_that_the_script_beside_it_makes(tmp_path: Path) -> None:
+    write(tmp_path / "made.mmdb")
+    # All but when it was made.
+    assert len((tmp_path / "made.mmdb").read_bytes()) == len(SHIPPED.read_bytes())
+    assert PlacesFile(tmp_path / "made.mmdb").of("203.0.113.9") == LISBON
+
+
+def broken_files() -> dict[str, bytes]:
+    good = SHIPPED.read_bytes()
+    return {
+        "empty": b"",
+        "something else": b"x" * 5000,
+        "its first half": good[: len(good) // 2],
+        "its second half": good[len(good) // 2 :],
+    }
+
+
+@pytest.mark.parametrize("content", broken_files().values(), ids=broken_files())
+def test_a_file_that_cannot_be_used_is_refused_at_start(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "cities.mmdb"
+    path.write_bytes(content)
+    with pytest.raises(PlacesUnreadable) as caught:
+        PlacesFile(path)
+    assert str(caught.value) == f"{path} is not a file in MaxMind's format"
+
+
+def test_a_file_that_cannot_be_read_is_refused_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(PlacesUnreadable, match=r"missing\.mmdb cannot be read: No such file or directory$"):
+        PlacesFile(tmp_path / "missing.mmdb")
+    with pytest.raises(PlacesUnreadable, match=r"cannot be read: Is a directory$"):
+        PlacesFile(tmp_path)
+
+
+def test_a_file_that_is_broken_somewhere_fails_no_login(tmp_path: Path) -> None:
+    good, chance = SHIPPED.read_bytes(), random.Random(0)  # noqa: S311
+    for number in range(100):
+        content = bytearray(good)
+        for _ in range(20):
+            content[chance.randrange(len(content))] = chance.randrange(256)
+        path = tmp_path / f"{number}.mmdb"
+        path.write_bytes(content)
+        try:
+            file = PlacesFile(path)
+        except PlacesUnreadable:
+            continue
+        for address in ("203.0.113.9", "198.51.100.1", "2001:db8:1::5"):
+            assert isinstance(file.of(address), Place | None)
+
+
+def test_the_setting_names_the_file(tmp_path: Path) -> None:
+    assert isinstance(places(Settings()), Nowhere)
+    assert places(Settings(geoip_database=SHIPPED)).of("203.0.113.9") == LISBON
+    with pytest.raises(SettingsInvalid, match=r"^SSO_GEOIP_DATABASE is not usable: .*missing\.mmdb cannot be read: No such file"):
+        places(Settings(geoip_database=tmp_path / "missing.mmdb"))

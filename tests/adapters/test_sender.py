@@ -1,0 +1,296 @@
+"""Posts to targets that tenants chose, to real servers on real sockets: what may be asked of whom, and what anybody is told of the answer
+(security.md W-1 to W-4)."""
+
+import gzip
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from adapters.http.guard import Guard, Opening
+from adapters.http.sender import LONGEST_ANSWER, GuardedSender
+from core.kernel.outbound import Reply, SendFailed, TargetInvalid, Trouble, target
+from tests.fakes.certificates import client_context, make_certificate, server_context
+from tests.fakes.requests import Request
+
+LOOPBACK = Opening.parse("127.0.0.0/8")
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+Stream = trio.abc.Stream
+
+
+class Server:
+    """Answers each connection with the same bytes, and keeps what it was sent last."""
+
+    def __init__(self, answer: bytes | Callable[[Stream], Awaitable[None]]) -> None:
+        self._answer = answer
+        self.connections = 0
+        self.got: Request | None = None
+
+    async def serve(self, stream: Stream) -> None:
+        self.connections += 1
+        self.got = await Request.read(stream)
+        if isinstance(self._answer, bytes):
+            await stream.send_all(self._answer)
+        else:
+            await self._answer(stream)
+
+
+@asynccontextmanager
+async def serving(
+    answer: bytes | Callable[[Stream], Awaitable[None]] = OK, certificate: Path | None = None
+) -> AsyncIterator[tuple[Server, int]]:
+    server = Server(answer)
+
+    async def handle(stream: trio.SocketStream) -> None:
+        served: Stream = stream
+        if certificate is not None:
+            served = trio.SSLStream(stream, server_context(certificate), server_side=True)
+        try:
+            async with served:
+                await server.serve(served)
+        except trio.BrokenResourceError:
+            pass  # the other side has had enough
+
+    async with trio.open_nursery() as nursery:
+        yield server, await _listen(nursery, handle)
+        nursery.cancel_scope.cancel()
+
+
+async def _listen(nursery: trio.Nursery, handle: Callable[[trio.SocketStream], Awaitable[None]]) -> int:
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    nursery.start_soon(trio.serve_listeners, handle, listeners)
+    port: int = listeners[0].socket.getsockname()[1]
+    return port
+
+
+def looking_up(*addresses: str) -> Callable[..., Any]:
+    """Every name has these addresses."""
+
+    def look_up(host: str, port: int, **_: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
+
+    return look_up
+
+
+def sender(*openings: Opening, lookup: Callable[..., Any] = socket.getaddrinfo, certificate: Path | None = None) -> GuardedSender:
+    guard = Guard(openings or (LOOPBACK,), lookup=lookup)
+    return GuardedSender(guard, None if certificate is None else client_context(certificate))
+
+
+async def trouble(post: Awaitable[Reply]) -> Trouble:
+    with pytest.raises(SendFailed) as caught:
+        await post
+    assert str(caught.value) == caught.value.trouble.value
+    return caught.value.trouble
+
+
+async def test_what_is_posted_arrives_and_the_answer_comes_back() -> None:
+    async with serving(b"HTTP/1.1 201 Created\r\nContent-Length: 4\r\n\r\nmade") as (server, port):
+        reply = await sender().post(f"http://127.0.0.1:{port}/ho%0d%0aoks?a=b%20", b'{"x":1}', {"Content-Type": "application/json"}, 5)
+    assert reply == Reply(201, b"made")
+    assert reply.is_success
+    assert server.got is not None
+    assert (server.got.method, server.got.path, server.got.body) == ("POST", "/ho%0d%0aoks?a=b%20", b'{"x":1}')
+    assert server.got.headers == {
+        "host": f"127.0.0.1:{port}",
+        "accept": "*/*",
+        "accept-encoding": "identity",
+        "user-agent": "Gatehouse",
+        "content-type": "application/json",
+        "connection": "close",
+        "content-length": "7",
+    }
+
+
+async def test_a_redirect_is_an_answer_and_nobody_follows_it() -> None:
+    async with serving() as (other, elsewhere):
+        answer = f"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://127.0.0.1:{elsewhere}/\r\nContent-Length: 0\r\n\r\n".encode()
+        async with serving(answer) as (_, port):
+            reply = await sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 5)
+    assert reply.status == 307
+    assert not reply.is_success
+    assert other.connections == 0
+
+
+async def test_a_packed_answer_stays_packed() -> None:
+    packed = gzip.compress(bytes(5_000_000))
+    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(packed)}\r\n\r\n".encode()
+    async with serving(head + packed) as (_, port):
+        reply = await sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 5)
+    assert reply.body == packed[:LONGEST_ANSWER]
+
+
+async def test_of_an_endless_answer_only_the_beginning_is_read() -> None:
+    async def endless(stream: Stream) -> None:
+        await stream.send_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while True:
+            await stream.send_all(b"1000\r\n" + bytes(0x1000) + b"\r\n")
+
+    async with serving(endless) as (_, port):
+        reply = await sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 5)
+    assert reply == Reply(200, bytes(LONGEST_ANSWER))
+
+
+async def _dripping(stream: Stream) -> None:
+    await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+    while True:
+        await stream.send_all(b".")
+        await trio.sleep(0.01)
+
+
+async def _silent(_: Stream) -> None:
+    await trio.sleep_forever()
+
+
+@pytest.mark.parametrize("answer", [_dripping, _silent])
+async def test_who_takes_too_long_is_left(answer: Callable[[Stream], Awaitable[None]]) -> None:
+    async with serving(answer) as (_, port):
+        assert await trouble(sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 0.1)) is Trouble.TIMED_OUT
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"220 mail.example.com ESMTP\r\n", id="another protocol"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", id="half an answer"),
+        pytest.param(b"HTTP/1.1 200 OK\r\n" + b"A: " + b"b" * 200_000, id="an endless head"),
+    ],
+)
+async def test_what_is_no_answer_is_told_as_that(answer: bytes) -> None:
+    async with serving(answer) as (_, port):
+        assert await trouble(sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 5)) is Trouble.BROKEN
+
+
+async def test_nobody_listens() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+    assert await trouble(sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 5)) is Trouble.NOT_CONNECTED
+
+
+async def test_a_private_address_is_not_even_connected_to() -> None:
+    async with serving() as (server, port):
+        for host in ("127.0.0.1", "localhost", "127.1", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]"):
+            post = GuardedSender(Guard()).post(f"http://{host}:{port}/", b"x", {}, 5)
+            assert await trouble(post) is Trouble.NOT_ALLOWED, host
+    assert server.connections == 0
+
+
+async def test_a_name_that_nobody_has() -> None:
+    assert await trouble(sender(lookup=looking_up()).post("http://nobody.example/", b"x", {}, 5)) is Trouble.NOT_RESOLVED
+
+
+async def test_the_name_is_asked_for_where_the_address_is_connected_to(tmp_path: Path) -> None:
+    certificate = make_certificate(tmp_path / "receiver.pem", "receiver.example")
+    async with serving(certificate=certificate) as (server, port):
+        one = sender(lookup=looking_up("127.0.0.1"), certificate=certificate)
+        reply = await one.post(f"https://receiver.example:{port}/", b"x", {}, 5)
+    assert reply == Reply(200, b"ok")
+    assert server.got is not None
+    assert server.got.headers["host"] == f"receiver.example:{port}"
+
+
+async def test_a_certificate_of_another_name_is_not_accepted(tmp_path: Path) -> None:
+    certificate = make_certificate(tmp_path / "receiver.pem", "other.example")
+    async with serving(certificate=certificate) as (server, port):
+        one = sender(lookup=looking_up("127.0.0.1"), certificate=certificate)
+        assert await trouble(one.post(f"https://receiver.example:{port}/", b"x", {}, 5)) is Trouble.TLS_FAILED
+    assert server.got is None
+
+
+async def test_plain_text_where_encryption_is_expected() -> None:
+    async def chatty(stream: trio.SocketStream) -> None:
+        async with stream:
+            await stream.send_all(b"220 mail.example.com ESMTP\r\n")
+
+    async with trio.open_nursery() as nursery:
+        port = await _listen(nursery, chatty)
+        assert await trouble(sender().post(f"https://127.0.0.1:{port}/", b"x", {}, 5)) is Trouble.TLS_FAILED
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_next_address_is_tried_when_one_takes_no_connection() -> None:
+    async with serving() as (_, port):
+        reply = await sender(lookup=looking_up("127.0.0.2", "127.0.0.1")).post(f"http://both.example:{port}/", b"x", {}, 5)
+    assert reply.status == 200
+
+
+async def test_the_host_is_looked_up_anew_each_time() -> None:
+    addresses = ["127.0.0.1"]
+
+    def look_up(host: str, port: int, **_: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (addresses[0], port))]
+
+    async with serving() as (server, port):
+        one = sender(Opening.parse("127.0.0.1/32"), lookup=look_up)
+        await one.post(f"http://moving.example:{port}/", b"x", {}, 5)
+        addresses[0] = "127.0.0.2"
+        assert await trouble(one.post(f"http://moving.example:{port}/", b"x", {}, 5)) is Trouble.NOT_ALLOWED
+    assert server.connections == 1
+
+
+async def test_many_at_once() -> None:
+    async with serving() as (server, port):
+        one = sender()
+        async with trio.open_nursery() as nursery:
+            for _ in range(50):
+                nursery.start_soon(one.post, f"http://127.0.0.1:{port}/", b"x", {}, 5)
+    assert server.connections == 50
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://receiver.example",
+        "https://receiver.example/hooks?a=b",
+        "http://receiver.example:80/",
+        "https://receiver.example:443/",
+        "http://receiver.example:1024/",
+        "https://10.0.0.1:65535/",
+        "https://[2606:4700::1111]/",
+        "https://xn--bcher-kva.example/%C3%BC%20x",
+        "https://receiver.example/%0d%0aX?y=%00%7F",
+    ],
+)
+def test_what_may_be_a_target(url: str) -> None:
+    assert target(url) == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "receiver.example",
+        "ftp://receiver.example/",
+        "https://",
+        "https:///path",
+        "https://user@receiver.example/",
+        "https://user:password@receiver.example/",
+        "https://receiver.example/#fragment",
+        "http://receiver.example:25/",
+        "http://receiver.example:0/",
+        "http://receiver.example:65536/",
+        "http://receiver example/",
+        "http://receiver.example/\n",
+        " http://receiver.example/",
+        "http://receiver.example/ ",
+        "http://receiver.example/a b",
+        "http://receiver.example/a*b",
+        "http://receiver.example/100%",
+        "http://receiver.example/ü",
+        "http://bücher.example/",
+        "http://localhost./",
+        "http://receiver.example/" + "a" * 2048,
+    ],
+)
+def test_what_may_not(url: str) -> None:
+    with pytest.raises(TargetInvalid) as raised:
+        target(url)
+    for rule in ("http://", "host", "user name", "fragment", "port", "ASCII", "2048", "spaces", "asterisks", "percent", "dot", "xn--"):
+        assert rule in raised.value.message

@@ -1,0 +1,72 @@
+"""What members do with services and plans, as the tests of both need it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tests.support.builders import Answer, run_sql
+from tests.support.tenants import Tenant
+
+URI = "https://shop.example.com/callback"
+FULL = (400, "SERVICE_LIMIT_EXCEEDED")
+GOOD = {"slug": "shop", "name": "Shop", "service_type": "web"}
+GOLD = {"name": "Gold", "price_cents": 999, "currency": "eur"}
+
+
+@dataclass(slots=True)
+class Workshop:
+    """The services of an organization."""
+
+    tenant: Tenant
+
+    @property
+    def path(self) -> str:
+        return f"{self.tenant.path}/services"
+
+    async def create(self, by: str = "owner", **fields: Any) -> Answer:
+        return await self.tenant.api.post(self.path, {**GOOD, **fields}, token=self.tenant.token(by))
+
+    async def created(self, by: str = "owner", **fields: Any) -> dict[str, Any]:
+        return made(await self.create(by, **fields))
+
+    async def listed(self, query: str = "", by: str = "member") -> dict[str, Any]:
+        return made(await self.tenant.api.get(f"{self.path}{query}", token=self.tenant.token(by)))
+
+    async def one(self, slug: str = "shop", by: str = "member") -> Answer:
+        return await self.tenant.api.get(f"{self.path}/{slug}", token=self.tenant.token(by))
+
+    async def change(self, by: str = "owner", slug: str = "shop", /, **fields: Any) -> Answer:
+        return await self.tenant.api.patch(f"{self.path}/{slug}", fields, token=self.tenant.token(by))
+
+    async def rotate(self, by: str = "owner", slug: str = "shop") -> Answer:
+        return await self.tenant.api.post(f"{self.path}/{slug}/rotate-secret", token=self.tenant.token(by))
+
+    async def delete(self, by: str = "owner", slug: str = "shop") -> Answer:
+        return await self.tenant.api.delete(f"{self.path}/{slug}", token=self.tenant.token(by))
+
+    async def plans(self, by: str = "member", slug: str = "shop") -> dict[str, Any]:
+        return made(await self.tenant.api.get(f"{self.path}/{slug}/plans", token=self.tenant.token(by)))
+
+    async def create_plan(self, by: str = "owner", slug: str = "shop", /, **fields: Any) -> Answer:
+        return await self.tenant.api.post(f"{self.path}/{slug}/plans", {**GOLD, **fields}, token=self.tenant.token(by))
+
+    async def created_plan(self, by: str = "owner", slug: str = "shop", /, **fields: Any) -> dict[str, Any]:
+        return made(await self.create_plan(by, slug, **fields))
+
+    async def change_plan(self, plan: object, by: str = "owner", slug: str = "shop", /, **fields: Any) -> Answer:
+        return await self.tenant.api.patch(f"{self.path}/{slug}/plans/{plan}", fields, token=self.tenant.token(by))
+
+    async def delete_plan(self, plan: object, by: str = "owner", slug: str = "shop") -> Answer:
+        return await self.tenant.api.delete(f"{self.path}/{slug}/plans/{plan}", token=self.tenant.token(by))
+
+    async def stored(self) -> list[tuple[Any, ...]]:
+        """All services and plans there are, in whatever organization."""
+        return [
+            *await run_sql(self.tenant.pool, "select * from services order by id"),
+            *await run_sql(self.tenant.pool, "select * from plans order by id"),
+        ]
+
+
+def made(answer: Answer) -> dict[str, Any]:
+    assert answer.status == 200, answer.text
+    body: dict[str, Any] = answer.json
+    return body

@@ -1,0 +1,433 @@
+"""API keys of a service, as members make, see and delete them (identity.md sections 2.3 and 4.4; decisions, points 8, 9, 14 to 17 and 104
+to 108; security.md K-1, K-2, K-6, I-4, S-6, T-1, T-2 and Z-5)."""
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from quart_trio import QuartTrio
+
+from core.kernel.policy import Policy
+from core.kernel.principals import Permission
+from core.kernel.values import digest, rfc3339
+from tests.fakes.outside import FakeClock
+from tests.support.builders import Answer, add_account, add_platform_owner, everyone, impersonate, meanwhile, run_sql, sign_in
+from tests.support.direct import change_ports
+from tests.support.refusals import BAD, FORBIDDEN, MISSING, refused
+from tests.support.services import add_api_key, add_service
+from tests.support.tenants import Tenant, Tenants
+
+FIELDS = ["id", "service_id", "name", "prefix", "permissions", "expires_at", "created_at", "created_by", "last_used_at"]
+GOOD = {"name": "Robot", "permissions": ["read:users"]}
+
+
+@dataclass(slots=True)
+class Shop:
+    """A service of a tenant, whose members see to its keys."""
+
+    tenant: Tenant
+    id: UUID
+    slug: str = "shop"
+
+    @property
+    def path(self) -> str:
+        return f"{self.tenant.path}/services/{self.slug}/api-keys"
+
+    async def create(self, body: Any = None, by: str = "owner") -> Answer:
+        return await self.tenant.api.post(self.path, GOOD if body is None else body, token=self.tenant.token(by))
+
+    async def created(self, by: str = "owner", **fields: Any) -> dict[str, Any]:
+        answer = await self.create({**GOOD, **fields}, by)
+        assert answer.status == 201, answer.text
+        made: dict[str, Any] = answer.json
+        return made
+
+    async def listed(self, query: str = "", by: str = "member") -> dict[str, Any]:
+        answer = await self.tenant.api.get(f"{self.path}{query}", token=self.tenant.token(by))
+        assert answer.status == 200, answer.text
+        found: dict[str, Any] = answer.json
+        return found
+
+    async def one(self, key_id: object, by: str = "member") -> Answer:
+        return await self.tenant.api.get(f"{self.path}/{key_id}", token=self.tenant.token(by))
+
+    async def delete(self, key_id: object, by: str = "owner") -> Answer:
+        return await self.tenant.api.delete(f"{self.path}/{key_id}", token=self.tenant.token(by))
+
+    async def use(self, key: str) -> Answer:
+        return await self.tenant.api.get("/api/service/users", headers={"X-Api-Key": key})
+
+    async def ids(self) -> list[str]:
+        return [str(id_) for (id_,) in await run_sql(self.tenant.pool, "select id from api_keys where service_id = %s", self.id)]
+
+
+async def open_shop(tenant: Tenant, slug: str = "shop") -> Shop:
+    return Shop(tenant, await add_service(tenant.pool, tenant.org, slug), slug)
+
+
+@pytest.fixture
+async def shop(acme: Tenant) -> Shop:
+    return await open_shop(acme)
+
+
+# Making them
+
+
+@pytest.mark.parametrize("by", ["owner", "admin"])
+async def test_a_key_is_told_once_and_works_at_once(shop: Shop, clock: FakeClock, by: str) -> None:
+    answer = await shop.create({"name": "  Nightly import ", "permissions": ["write:users", "read:users"], "expires_in_days": 30}, by)
+    assert answer.status == 201
+    assert answer.headers["Cache-Control"] == "no-store"
+    made = answer.json
+    key, prefix = made.pop("key"), made["prefix"]
+    assert re.fullmatch(r"sk_[a-z2-7]{6}", prefix)
+    assert re.fullmatch(rf"{prefix}_[A-Za-z0-9_-]{{43}}", key)
+    assert made == {
+        "id": made["id"],
+        "service_id": str(shop.id),
+        "name": "Nightly import",
+        "prefix": prefix,
+        "permissions": ["write:users", "read:users"],
+        "expires_at": rfc3339(clock.now() + timedelta(days=30)),
+        "created_at": rfc3339(clock.now()),
+        "created_by": shop.tenant.id(by),
+    }
+    assert (await shop.one(made["id"])).json == {**made, "last_used_at": None}
+    assert (await shop.use(key)).status == 200
+    # What is kept of it is a hash; what is shown and recorded, not even that.
+    [(stored,)] = await run_sql(shop.tenant.pool, "select key_hash from api_keys")
+    assert stored == digest(key)
+    records = await run_sql(
+        shop.tenant.pool, "select details::text, target_id from audit_log union all select data::text, target_id from events"
+    )
+    shown = [(await shop.one(made["id"])).text, str(await shop.listed()), *(str(row) for row in records)]
+    secret = key.removeprefix(f"{prefix}_")
+    assert not any(secret in text or stored.hex() in text for text in shown)
+
+
+async def test_without_a_number_of_days_a_key_lasts(shop: Shop) -> None:
+    assert (await shop.created())["expires_at"] is None
+    assert (await shop.created(expires_in_days=None))["expires_at"] is None
+    # Two of one name are two.
+    assert (await shop.listed())["total"] == 2
+
+
+@pytest.mark.parametrize("days", [1, 3650])
+async def test_a_key_lives_for_some_days(shop: Shop, clock: FakeClock, days: int) -> None:
+    made = await shop.created(expires_in_days=days)
+    assert made["expires_at"] == rfc3339(clock.now() + timedelta(days=days))
+    clock.advance(timedelta(days=days) - timedelta(seconds=1))
+    assert (await shop.use(made["key"])).status == 200
+    clock.advance(timedelta(seconds=1))
+    assert refused(await shop.use(made["key"])) == (401, "UNAUTHORIZED")
+    await shop.tenant.sign_in("member")
+    assert (await shop.one(made["id"])).json["expires_at"] == made["expires_at"], "it stays listed"
+    assert (await shop.listed())["total"] == 1
+
+
+@pytest.mark.parametrize(("environment", "begins"), [("live", "sk_live_"), ("test", "sk_test_")])
+async def test_an_installation_can_name_its_environment_in_keys(shop: Shop, app: QuartTrio, environment: Any, begins: str) -> None:
+    before = await shop.created()
+    change_ports(app, policy=Policy(key_environment=environment))
+    made = await shop.created()
+    assert re.fullmatch(rf"{begins}[a-z2-7]{{6}}", made["prefix"])
+    assert re.fullmatch(rf"{made['prefix']}_[A-Za-z0-9_-]{{43}}", made["key"])
+    assert [(await shop.use(key)).status for key in (before["key"], made["key"])] == [200, 200], "both forms work side by side"
+
+
+BODIES: dict[str, dict[str, Any]] = {
+    "no name": {"permissions": ["read:users"]},
+    "a name of spaces": {**GOOD, "name": "   "},
+    "an empty name": {**GOOD, "name": ""},
+    "a name too long": {**GOOD, "name": "x" * 101},
+    "a name with a line break": {**GOOD, "name": "a\nb"},
+    "a name that is a number": {**GOOD, "name": 5},
+    "no permissions": {"name": "Robot"},
+    "an empty list": {**GOOD, "permissions": []},
+    "null for permissions": {**GOOD, "permissions": None},
+    "one permission, not in a list": {**GOOD, "permissions": "read:users"},
+    "an unknown permission": {**GOOD, "permissions": ["read:everything"]},
+    "an unknown one among others": {**GOOD, "permissions": ["read:users", "admin"]},
+    "a permission in capitals": {**GOOD, "permissions": ["READ:USERS"]},
+    "a permission twice": {**GOOD, "permissions": ["read:users", "read:users"]},
+    "a number for a permission": {**GOOD, "permissions": [5]},
+    "far too many": {**GOOD, "permissions": ["read:users"] * 101},
+    **{f"{days!r} days": {**GOOD, "expires_in_days": days} for days in (0, -1, 3651, 10**18, 1.5, "30", True, [30])},
+}
+
+
+async def test_what_makes_no_key_is_refused(shop: Shop) -> None:
+    for what, body in BODIES.items():
+        assert refused(await shop.create(body)) == BAD, what
+    assert await shop.ids() == []
+    assert await shop.tenant.log() == []
+
+
+async def test_a_refusal_names_the_permissions_there_are(shop: Shop) -> None:
+    told = (await shop.create({**GOOD, "permissions": ["write:everything"]})).json["error"]
+    assert all(permission in told for permission in Permission)
+    assert "write:everything" not in told
+
+
+async def test_every_permission_can_be_given_and_all_of_them(shop: Shop) -> None:
+    for permission in Permission:
+        assert (await shop.created(permissions=[permission]))["permissions"] == [permission]
+    assert (await shop.created(permissions=[*Permission]))["permissions"] == [*Permission]
+
+
+# Seeing them
+
+
+async def test_keys_are_listed_the_oldest_first_expired_ones_too_and_nobody_elses(shop: Shop, twin: Tenant, clock: FakeClock) -> None:
+    second, other = await open_shop(shop.tenant, "second"), await open_shop(twin)
+    for elsewhere in (second, other):
+        await elsewhere.created(name="elsewhere")
+    made = []
+    for number in range(5):
+        clock.advance(timedelta(minutes=1))
+        made.append(await shop.created(name=f"n{number}", expires_in_days=1 if number == 0 else None))
+    clock.advance(timedelta(days=2))
+    for name in ("owner", "admin", "member"):
+        await shop.tenant.sign_in(name)
+        found = await shop.listed(by=name)
+        assert [key["name"] for key in found["api_keys"]] == ["n0", "n1", "n2", "n3", "n4"]
+        assert (list(found), found["total"]) == (["api_keys", "total"], 5)
+    assert list(found["api_keys"][0]) == FIELDS
+    assert found["api_keys"][0] == {**{name: value for name, value in made[0].items() if name != "key"}, "last_used_at": None}
+    for query, names in (
+        ("?limit=2", ["n0", "n1"]),
+        ("?limit=2&offset=3", ["n3", "n4"]),
+        ("?offset=5", []),
+        ("?limit=0&offset=-7", ["n0"]),
+        (f"?limit={10**30}", ["n0", "n1", "n2", "n3", "n4"]),
+        (f"?offset={10**30}", []),
+    ):
+        page = await shop.listed(query)
+        assert ([key["name"] for key in page["api_keys"]], page["total"]) == (names, 5), query
+    for query in ("?limit=x", "?offset=1.5", "?limit="):
+        assert refused(await shop.tenant.api.get(shop.path + query, token=shop.tenant.token("member"))) == BAD
+
+
+async def test_a_service_without_keys_has_an_empty_list(shop: Shop) -> None:
+    assert await shop.listed() == {"api_keys": [], "total": 0}
+
+
+async def test_when_a_key_was_last_used_is_known_to_the_minute(shop: Shop, clock: FakeClock) -> None:
+    made = await shop.created()
+
+    async def last_used() -> Any:
+        return (await shop.one(made["id"])).json["last_used_at"]
+
+    clock.advance(timedelta(seconds=5))
+    first = clock.now()
+    await shop.use(made["key"])
+    assert await last_used() == rfc3339(first)
+    clock.advance(timedelta(seconds=59))
+    await shop.use(made["key"])
+    assert await last_used() == rfc3339(first)
+    clock.advance(timedelta(seconds=1))
+    await shop.use(made["key"])
+    assert await last_used() == rfc3339(clock.now())
+
+
+async def test_a_key_is_found_only_where_it_belongs(shop: Shop, twin: Tenant) -> None:
+    second, other = await open_shop(shop.tenant, "second"), await open_shop(twin)
+    await shop.tenant.join("both", twin.people["owner"])
+    keys = {name: (await one.created())["id"] for name, one in {"second": second, "other": other}.items()}
+    mine = (await shop.created())["id"]
+    for key_id in (*keys.values(), uuid4(), "x", mine.upper(), f"{mine}%20", shop.id):
+        assert refused(await shop.one(key_id)) == MISSING, key_id
+        assert refused(await shop.delete(key_id)) == MISSING, key_id
+    assert len(await shop.ids() + await second.ids() + await other.ids()) == 3
+
+
+# Deleting them
+
+
+@pytest.mark.parametrize("by", ["owner", "admin"])
+async def test_a_deleted_key_opens_nothing_from_that_moment_on(shop: Shop, by: str) -> None:
+    made, kept = await shop.created(), await shop.created()
+    assert (await shop.use(made["key"])).status == 200
+    answer = await shop.delete(made["id"], by)
+    assert (answer.status, answer.text) == (204, "")
+    assert refused(await shop.use(made["key"])) == (401, "UNAUTHORIZED")
+    assert (await shop.use(kept["key"])).status == 200
+    assert refused(await shop.one(made["id"])) == refused(await shop.delete(made["id"])) == MISSING
+    assert [key["id"] for key in (await shop.listed())["api_keys"]] == [kept["id"]]
+
+
+async def test_a_key_outlives_its_maker(shop: Shop) -> None:
+    made = await shop.created(by="admin")
+    maker = shop.tenant.id("admin")
+    assert (await shop.tenant.remove("owner", "admin")).status == 200
+    await run_sql(shop.tenant.pool, "delete from users where id = %s", maker)
+    assert (await shop.use(made["key"])).status == 200
+    assert (await shop.one(made["id"])).json["created_by"] == maker
+
+
+# What is recorded
+
+
+async def test_making_and_deleting_are_recorded_without_the_key(shop: Shop, clock: FakeClock) -> None:
+    made = await shop.created(permissions=["read:users", "write:service"], expires_in_days=1)
+    clock.advance(timedelta(seconds=1))
+    assert (await shop.delete(made["id"], "admin")).status == 204
+    names = {"api_key_id": made["id"], "service_id": str(shop.id), "service_slug": "shop", "name": "Robot"}
+    expires_at = made["expires_at"]
+    owner, admin = (shop.tenant.people[name].id for name in ("owner", "admin"))
+    details = {**names, "permissions": ["read:users", "write:service"], "expires_at": expires_at}
+    assert await shop.tenant.recorded() == [
+        ("api_key.created", "api_key", made["id"], owner, details),
+        ("api_key.deleted", "api_key", made["id"], admin, names),
+    ]
+    assert await shop.tenant.actions() == {"api_key.created": 1, "api_key.deleted": 1}
+
+
+async def test_what_a_key_does_is_recorded_as_its_doing(shop: Shop, tenants: Tenants, clock: FakeClock) -> None:
+    first, second = [await shop.created(permissions=["write:users", "delete:users"]) for _ in range(2)]
+    for number, made in enumerate([first, second]):
+        clock.advance(timedelta(seconds=1))
+        headers = {"X-Api-Key": made["key"]}
+        user = (await tenants.api.post("/api/service/users", {"email": f"n{number}@example.com"}, headers=headers)).json["id"]
+        clock.advance(timedelta(seconds=1))
+        assert (await tenants.api.delete(f"/api/service/users/{user}", headers=headers)).status == 204
+    log, token = f"{shop.tenant.path}/audit-log", shop.tenant.token("owner")
+    [entry, created] = (await tenants.api.get(f"{log}?actor_id={first['id']}", token=token)).json["logs"]
+    assert entry["actor"] == {"id": first["id"], "email": "api-key@internal", "is_platform_owner": False}
+    assert (entry["action"], entry["details"]) == ("user.removed", {"service_slug": "shop", "permanently": True})
+    assert entry["ip_address"]
+    assert (created["action"], created["actor"], created["details"]) == ("user.created", entry["actor"], {"service_slug": "shop"})
+    everything = (await tenants.api.get(log, token=token)).json
+    actions = ["user.removed", "user.created"] * 2 + ["api_key.created"] * 2
+    assert [one["action"] for one in everything["logs"]] == actions
+    assert [one["actor"]["id"] for one in everything["logs"]][:4] == [second["id"]] * 2 + [first["id"]] * 2
+    by_nobody = (await tenants.api.get(f"{log}?actor_id={uuid4()}", token=token)).json
+    assert (by_nobody["logs"], by_nobody["pagination"]["total"]) == ([], 0)
+
+
+# Who may
+
+Call = Callable[[Shop, str, object], Awaitable[Answer]]
+CALLS: dict[str, Call] = {
+    "create": lambda shop, token, key: shop.tenant.api.post(shop.path, GOOD, token=token),
+    "list": lambda shop, token, key: shop.tenant.api.get(shop.path, token=token),
+    "one": lambda shop, token, key: shop.tenant.api.get(f"{shop.path}/{key}", token=token),
+    "delete": lambda shop, token, key: shop.tenant.api.delete(f"{shop.path}/{key}", token=token),
+}
+WRITES = ["create", "delete"]
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_members_only_look_and_strangers_do_not(shop: Shop, tenants: Tenants, twin: Tenant, call: str) -> None:
+    made = await shop.created()
+    before = await tenants.everything()
+    plain = await CALLS[call](shop, shop.tenant.token("member"), made["id"])
+    if call in WRITES:
+        assert refused(plain) == FORBIDDEN
+    else:
+        assert plain.status == 200
+    for token in (twin.token("owner"), (await sign_in(tenants.ports, await add_platform_owner(tenants.ports))).access_token):
+        assert refused(await CALLS[call](shop, token, made["id"])) == FORBIDDEN
+    assert await shop.ids() == [made["id"]]
+    assert [row for row in await tenants.everything() if row in before] == before
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_there_must_be_the_organization_and_the_service_and_the_first_be_active(shop: Shop, twin: Tenant, call: str) -> None:
+    made, token = await shop.created(), shop.tenant.token("owner")
+    await open_shop(twin, "theirs")
+    for slug in ("theirs", "nothing", "Shop", "shop%20", str(shop.id)):
+        assert refused(await CALLS[call](Shop(shop.tenant, shop.id, slug), token, made["id"])) == MISSING, slug
+    nowhere = Shop(Tenant(twin.api, twin.ports, twin.pool, twin.org, "nowhere"), shop.id)
+    assert refused(await CALLS[call](nowhere, token, made["id"])) == MISSING
+    await shop.tenant.become("suspended")
+    for slug in ("shop", "nothing"):
+        assert refused(await CALLS[call](Shop(shop.tenant, shop.id, slug), token, made["id"])) == (403, "ORGANIZATION_NOT_ACTIVE")
+    assert await shop.ids() == [made["id"]]
+
+
+async def test_that_there_is_no_such_service_is_told_before_the_request_is_looked_at(shop: Shop) -> None:
+    nothing, token = Shop(shop.tenant, shop.id, "nothing"), shop.tenant.token("owner")
+    answers = [await shop.tenant.api.call("POST", nothing.path, raw=raw, token=token) for raw in (b"{", b"{}", b"[]")]
+    answers.append(await shop.tenant.api.get(f"{nothing.path}?limit=x", token=token))
+    assert {refused(answer) for answer in answers} == {MISSING}
+
+
+async def test_nobody_makes_a_key_in_somebody_elses_name(shop: Shop, tenants: Tenants) -> None:
+    made, steward = await shop.created(), await add_platform_owner(tenants.ports)
+    token = await impersonate(tenants.ports, steward, shop.tenant.people["owner"], shop.tenant.org)
+    assert refused(await CALLS["create"](shop, token, made["id"])) == FORBIDDEN
+    assert await shop.ids() == [made["id"]]
+    assert [(await CALLS[call](shop, token, made["id"])).status for call in ("list", "one", "delete")] == [200, 200, 204]
+    assert (await shop.tenant.entry("api_key.deleted"))["impersonator_id"] == steward.id
+
+
+# At once
+
+
+@pytest.mark.slow
+async def test_of_twenty_deletions_of_one_key_one_does_it(shop: Shop) -> None:
+    made = await shop.created()
+    answers = await everyone(20, lambda number: shop.delete(made["id"], "owner" if number % 2 else "admin"))
+    assert sorted(answer.status for answer in answers) == [204] + [404] * 19
+    assert await shop.tenant.actions() == {"api_key.created": 1, "api_key.deleted": 1}
+
+
+@pytest.mark.slow
+async def test_twenty_keys_made_at_once_are_twenty(shop: Shop) -> None:
+    answers = await everyone(20, lambda _: shop.create())
+    assert {answer.status for answer in answers} == {201}
+    assert len({answer.json["key"] for answer in answers}) == (await shop.listed())["total"] == 20
+
+
+# A write that was let in at the door and then waited for another one: what that one left is what counts.
+SECOND: dict[str, tuple[str, tuple[int, str]]] = {
+    "a demoted admin": ("update memberships set role = 'member' where user_id = %(admin)s", FORBIDDEN),
+    "a removed admin": ("delete from memberships where user_id = %(admin)s", FORBIDDEN),
+    "anybody in a suspended organization": ("update organizations set status = 'suspended'", (403, "ORGANIZATION_NOT_ACTIVE")),
+    "anybody once the service is gone": ("delete from services", MISSING),
+}
+
+
+@pytest.mark.parametrize("who", SECOND)
+@pytest.mark.parametrize("call", WRITES)
+async def test_a_write_that_comes_second_obeys_what_came_first(shop: Shop, call: str, who: str) -> None:
+    change, expected = SECOND[who]
+    made = await shop.created()
+    changes = [
+        ("select 1 from organizations where id = %s for no key update", (shop.tenant.org,)),
+        (change, {"admin": shop.tenant.people["admin"].id}),
+    ]
+    answer = await meanwhile(shop.tenant.pool, changes, lambda: CALLS[call](shop, shop.tenant.token("admin"), made["id"]))
+    assert refused(answer) == expected
+    assert await shop.tenant.actions() == {"api_key.created": 1}
+
+
+# A change that a key makes, and what became of the key or of what it may do, while it waited.
+USED: dict[str, tuple[str, tuple[int, str]]] = {
+    "deleted": ("delete from api_keys", (401, "UNAUTHORIZED")),
+    "expired": ("update api_keys set expires_at = '2020-01-01'", (401, "UNAUTHORIZED")),
+    "of a service that is gone": ("delete from services", (401, "UNAUTHORIZED")),
+    "of an organization that is suspended": ("update organizations set status = 'suspended'", (403, "ORGANIZATION_NOT_ACTIVE")),
+    "of an organization that is gone": ("delete from organizations", (401, "UNAUTHORIZED")),
+}
+
+
+@pytest.mark.parametrize("what", USED)
+async def test_a_key_that_lost_its_power_meanwhile_changes_nothing(shop: Shop, what: str) -> None:
+    key = await add_api_key(shop.tenant.pool, shop.id)
+    account = await add_account(shop.tenant.ports, "known@example.com")
+    change, expected = USED[what]
+    changes = [("select 1 from organizations where id = %s for no key update", (shop.tenant.org,)), (change, ())]
+    answer = await meanwhile(
+        shop.tenant.pool,
+        changes,
+        lambda: shop.tenant.api.post("/api/service/users", {"email": "new@example.com"}, headers={"X-Api-Key": key}),
+    )
+    assert refused(answer) == expected
+    assert await run_sql(shop.tenant.pool, "select email from users where email = 'new@example.com'") == []
+    assert account.email == "known@example.com"

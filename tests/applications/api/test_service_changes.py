@@ -1,0 +1,369 @@
+"""Changes of services and of their secrets, by members and by API keys (organizations.md section 4.1; identity.md section 4.5; decisions,
+points 89, 92, 102, 118, 119 and 158; security.md I-4, K-1, K-2, L-3, O-2 and Z-5)."""
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from core.kernel.principals import Permission
+from core.kernel.values import digest
+from tests.applications.api.services import URI, Workshop, made
+from tests.applications.api.test_services import ARRAYS, FIELDS, NAMES, PAGES, SCOPES, URIS
+from tests.fakes.outside import FakeClock
+from tests.support.builders import Answer, everyone, impersonate, meanwhile, run_sql
+from tests.support.platform import Platform
+from tests.support.refusals import BAD, FORBIDDEN, MISSING, NOT_ACTIVE, refused
+from tests.support.services import add_api_key, add_service
+from tests.support.tenants import Tenant
+from tests.tenancy.api.organizations import NOT_ACTIVE as STATUSES
+
+NATIVE = ["com.example.app:/callback", "http://127.0.0.1/callback"]
+
+
+@pytest.fixture
+async def shops(acme: Tenant) -> Workshop:
+    """With a service named shop."""
+    shops = Workshop(acme)
+    await shops.created(codehost_scopes=["a"], websuite_scopes=["b"], redirect_uris=[URI], device_activation_uri="https://example.com/")
+    await run_sql(acme.pool, "delete from audit_log")
+    await run_sql(acme.pool, "delete from audit_totals")
+    await run_sql(acme.pool, "delete from events")
+    return shops
+
+
+async def secret_of(shops: Workshop) -> bytes | None:
+    [(stored,)] = await run_sql(shops.tenant.pool, "select client_secret_hash from services where slug = 'shop'")
+    return stored  # type: ignore[no-any-return]
+
+
+async def make(shops: Workshop, kind: str) -> None:
+    """Have the service be of that type, and with URIs that any type may have."""
+    hashed = digest("old") if kind in ("web", "api") else None
+    await run_sql(shops.tenant.pool, "update services set service_type = %s, client_secret_hash = %s", kind, hashed)
+
+
+# What a key may do but the type, and a member.
+
+
+async def by_member(shops: Workshop, **fields: Any) -> Answer:
+    return await shops.change("admin", **fields)
+
+
+async def by_key(shops: Workshop, **fields: Any) -> Answer:
+    [(service,)] = await run_sql(shops.tenant.pool, "select id from services where slug = 'shop'")
+    key = await add_api_key(shops.tenant.pool, service, [Permission.WRITE_SERVICE])
+    try:
+        return await shops.tenant.api.patch("/api/service/info", fields, headers={"X-Api-Key": key})
+    finally:
+        await run_sql(shops.tenant.pool, "delete from api_keys")
+
+
+Change = Callable[..., Awaitable[Answer]]
+both = pytest.mark.parametrize("change", [by_member, by_key])
+CHANGES: dict[str, Any] = {
+    "name": " New Name ",
+    "codehost_scopes": ["x", "y"],
+    "websuite_scopes": [],
+    "officesuite_scopes": ["z"],
+    "redirect_uris": ["https://b.example.com/", "https://a.example.com/"],
+    "device_activation_uri": "http://localhost/device",
+}
+
+
+@both
+async def test_what_is_given_is_replaced_and_the_rest_stays(shops: Workshop, clock: FakeClock, change: Change) -> None:
+    before, secret = (await shops.one()).json, await secret_of(shops)
+    clock.advance(timedelta(minutes=1))
+    for name, value in CHANGES.items():
+        now = made(await change(shops, **{name: value}))
+        before = {**before, name: value.strip() if name == "name" else value}
+        assert now == before == (await shops.one()).json
+        assert list(now) == FIELDS
+    assert await secret_of(shops) == secret
+    assert await run_sql(shops.tenant.pool, "select updated_at from services") == [(clock.now(),)]
+
+
+@both
+async def test_null_clears_and_all_at_once_is_one_change(shops: Workshop, acme: Tenant, change: Change) -> None:
+    cleared = {name: None for name in CHANGES if name != "name"}
+    now = made(await change(shops, **cleared))
+    assert now == {**now, **cleared, "redirect_uris": []}
+    assert made(await change(shops, redirect_uris=[]))["redirect_uris"] == []
+    changed = made(await change(shops, **CHANGES))
+    assert changed == {**changed, **CHANGES, "name": "New Name"}
+    assert await acme.actions() == {"service.updated": 2}
+    assert (await acme.log())[-1]["details"]["changes"].keys() == CHANGES.keys()
+
+
+@both
+async def test_a_change_is_recorded_with_what_was_there_before(shops: Workshop, acme: Tenant, change: Change) -> None:
+    service = (await shops.one()).json["id"]
+    await change(shops, name="New", codehost_scopes=None, redirect_uris=[], websuite_scopes=["b"])
+    changes = {
+        "name": {"old": "Shop", "new": "New"},
+        "codehost_scopes": {"old": ["a"], "new": None},
+        "redirect_uris": {"old": [URI], "new": []},
+    }
+    [entry] = await acme.log()
+    assert (entry["action"], entry["target_type"], entry["target_id"]) == ("service.updated", "service", service)
+    assert entry["details"] == {"service_slug": "shop", "service_name": "New", "changes": changes}
+    assert await acme.told() == [("service.updated", service, entry["details"])]
+    kinds = await run_sql(acme.pool, "select actor_kind from audit_log")
+    assert kinds == [("api_key" if change is by_key else None,)]
+    assert (entry["actor_id"] == acme.people["admin"].id) == (change is by_member)
+
+
+@both
+async def test_changing_nothing_leaves_no_trace(shops: Workshop, acme: Tenant, clock: FakeClock, change: Change) -> None:
+    before = await shops.stored()
+    clock.advance(timedelta(minutes=1))
+    same: list[dict[str, Any]] = [{"name": " Shop "}, {"codehost_scopes": ["a"], "officesuite_scopes": None}, {"redirect_uris": [URI]}]
+    for fields in same:
+        assert made(await change(shops, **fields)) == (await shops.one()).json
+    assert await shops.stored() == before
+    assert await acme.log() == []
+
+
+INVALID: list[dict[str, Any]] = [
+    {},
+    {"unknown": 1},
+    {"slug": "other"},
+    {"client_id": "x"},
+    {"client_secret": "x"},
+    {"name": None},
+    *({"name": name} for name in NAMES),
+    *({name: value} for name in FIELDS[6:10] for value in ARRAYS),
+    *({name: scopes} for name in FIELDS[6:9] for scopes in SCOPES),
+    *({"redirect_uris": uris} for uris in URIS),
+    *({"device_activation_uri": page} for page in PAGES),
+    {"redirect_uris": NATIVE},
+    {"name": "New", "redirect_uris": ["x"]},
+]
+
+
+@pytest.mark.slow
+@both
+async def test_a_change_that_makes_no_sense_is_refused(shops: Workshop, acme: Tenant, change: Change) -> None:
+    before = await shops.stored()
+    for fields in INVALID:
+        assert refused(await change(shops, **fields)) == BAD, fields
+    assert await shops.stored() == before
+    assert await acme.log() == []
+
+
+@pytest.mark.parametrize("kind", ["", "WEB", "browser", None, 5, True, ["web"]])
+async def test_an_unknown_type_is_refused(shops: Workshop, kind: Any) -> None:
+    before = await shops.stored()
+    answer = await shops.change(service_type=kind, name="New")
+    assert refused(answer) == BAD
+    assert "desktop" in answer.json["error"]
+    assert await shops.stored() == before
+
+
+async def test_what_is_not_offered_is_not_changed(shops: Workshop, acme: Tenant) -> None:
+    """Nothing is assigned because it is named (security.md N-5); an API key does not choose the type, either."""
+    before = (await shops.one()).json
+    foreign = {"id": "x", "org_id": "x", "slug": "x", "client_id": "x", "client_secret": "x", "user_count": 7, "created_at": "x"}
+    assert made(await shops.change(name="One", **foreign)) == {**before, "name": "One"}
+    assert made(await by_key(shops, name="Two", service_type="mobile", **foreign)) == {**before, "name": "Two"}
+    assert refused(await by_key(shops, service_type="mobile")) == BAD
+    assert await run_sql(acme.pool, "select service_type, user_count from services") == [("web", 0)]
+
+
+async def test_members_change_nothing_and_nobody_does_where_the_organization_is_not_active(shops: Workshop, acme: Tenant) -> None:
+    before = await shops.stored()
+    assert refused(await shops.change("member", name="New")) == FORBIDDEN
+    assert refused(await shops.rotate("member")) == FORBIDDEN
+    for status in STATUSES:
+        await acme.become(status)
+        for answer in (await shops.change(name="New"), await shops.change(), await shops.rotate(), await by_key(shops, name="New")):
+            assert refused(answer) == NOT_ACTIVE
+    assert await shops.stored() == before
+    assert await acme.log() == []
+
+
+# Types and secrets
+
+
+@pytest.mark.parametrize("old", ["web", "mobile", "desktop", "api"])
+@pytest.mark.parametrize("new", ["web", "mobile", "desktop", "api"])
+async def test_a_secret_comes_and_goes_with_the_type(shops: Workshop, acme: Tenant, old: str, new: str) -> None:
+    await make(shops, old)
+    before, secret = (await shops.one()).json, await secret_of(shops)
+    answer = made(await shops.change(service_type=new, redirect_uris=[URI]))
+    given = answer.pop("client_secret", None)
+    assert answer == {**before, "service_type": new} == (await shops.one()).json
+    now = await secret_of(shops)
+    if new in ("mobile", "desktop"):
+        assert given is now is None
+    elif old in ("web", "api"):
+        assert given is None
+        assert now == secret
+    else:
+        assert now == digest(given)
+        assert given not in str(await acme.log())
+    changed = {} if old == new else {"service_type": {"old": old, "new": new}}
+    assert [entry["details"]["changes"] for entry in await acme.log()] == ([changed] if changed else [])
+    assert "secret" not in str(await acme.log())
+
+
+async def test_the_uris_that_stay_are_judged_by_the_new_type(shops: Workshop) -> None:
+    await make(shops, "mobile")
+    assert made(await shops.change(redirect_uris=NATIVE))["redirect_uris"] == NATIVE
+    before = await shops.stored()
+    for kind in ("web", "api"):
+        assert refused(await shops.change(service_type=kind)) == BAD
+        assert refused(await shops.change(service_type=kind, redirect_uris=[*NATIVE, URI])) == BAD
+    assert await shops.stored() == before
+    assert made(await shops.change(service_type="desktop"))["redirect_uris"] == NATIVE
+    assert made(await shops.change(service_type="web", redirect_uris=NATIVE[1:]))["client_secret"]
+
+
+async def test_uris_from_before_the_rules_do_not_hinder_other_changes(shops: Workshop, acme: Tenant) -> None:
+    await run_sql(acme.pool, "update services set redirect_uris = '{https://old.example.com/#x}'")
+    assert made(await shops.change(name="New"))["redirect_uris"] == ["https://old.example.com/#x"]
+    assert refused(await shops.change(service_type="api")) == BAD
+
+
+@pytest.mark.parametrize("kind", ["web", "api"])
+async def test_a_rotated_secret_is_a_new_one_and_shown_once(shops: Workshop, acme: Tenant, kind: str) -> None:
+    await make(shops, kind)
+    service = (await shops.one()).json
+    first, second = made(await shops.rotate("admin")), made(await shops.rotate())
+    assert list(first) == list(second) == ["client_secret"]
+    assert first != second
+    assert await secret_of(shops) == digest(second["client_secret"])
+    assert (await shops.one()).json == service
+    details = {"service_slug": "shop", "service_name": "Shop"}
+    assert await acme.recorded() == [
+        ("service.client_secret.rotated", "service", service["id"], acme.people[name].id, details) for name in ("admin", "owner")
+    ]
+    assert [data for *_, data in await acme.told()] == [details, details]
+
+
+@pytest.mark.parametrize("kind", ["mobile", "desktop"])
+async def test_who_has_no_secret_has_none_to_rotate(shops: Workshop, acme: Tenant, kind: str) -> None:
+    await make(shops, kind)
+    assert refused(await shops.rotate()) == BAD
+    assert await secret_of(shops) is None
+    assert await acme.log() == []
+
+
+async def test_nobody_gets_a_secret_in_somebody_elses_name(shops: Workshop, acme: Tenant, platform: Platform) -> None:
+    """As with API keys (security.md I-4): neither by asking for a new one nor by way of the type."""
+    token = await impersonate(acme.ports, platform.account, acme.people["owner"], acme.org)
+    path = f"{shops.path}/shop"
+    assert refused(await acme.api.post(f"{path}/rotate-secret", token=token)) == FORBIDDEN
+    assert (await acme.api.patch(path, {"service_type": "mobile"}, token=token)).status == 200
+    assert refused(await acme.api.patch(path, {"service_type": "web"}, token=token)) == FORBIDDEN
+    assert await run_sql(acme.pool, "select service_type, client_secret_hash from services") == [("mobile", None)]
+    assert [entry["impersonator_id"] for entry in await acme.log()] == [platform.account.id]
+
+
+async def test_answers_with_secrets_are_not_stored(shops: Workshop) -> None:
+    await make(shops, "mobile")
+    for answer in (await shops.change(service_type="web"), await shops.rotate(), await shops.create(slug="other")):
+        assert answer.json["client_secret"]
+        assert answer.headers["Cache-Control"] == "no-store"
+
+
+# The service interface
+
+
+async def test_a_key_reads_its_service_and_no_other(shops: Workshop, acme: Tenant, twin: Tenant) -> None:
+    foreign = await add_service(acme.pool, twin.org)
+    other = await add_service(acme.pool, acme.org, "other")
+    own = UUID((await shops.one()).json["id"])
+    for service in (own, other, foreign):
+        key = await add_api_key(acme.pool, service, [Permission.READ_SERVICE])
+        answer = await acme.api.get("/api/service/info", headers={"X-Api-Key": key})
+        assert (made(answer)["id"], list(answer.json)) == (str(service), FIELDS)
+        changed = await acme.api.patch("/api/service/info", {"name": "New"}, headers={"X-Api-Key": key})
+        assert refused(changed) == FORBIDDEN
+    assert (await acme.api.get("/api/service/info", headers={"X-Api-Key": key})).json["org_id"] == str(twin.org)
+
+
+async def test_to_write_is_not_to_read(shops: Workshop, acme: Tenant) -> None:
+    service = UUID((await shops.one()).json["id"])
+    key = await add_api_key(acme.pool, service, set(Permission) - {Permission.READ_SERVICE})
+    assert refused(await acme.api.get("/api/service/info", headers={"X-Api-Key": key})) == FORBIDDEN
+    assert made(await acme.api.patch("/api/service/info", {"name": "New"}, headers={"X-Api-Key": key}))["name"] == "New"
+
+
+async def test_a_key_of_a_service_that_is_gone_is_worth_nothing(shops: Workshop, acme: Tenant) -> None:
+    key = await add_api_key(acme.pool, UUID((await shops.one()).json["id"]))
+    assert (await shops.delete()).status == 204
+    for method in ("GET", "PATCH"):
+        answer = await acme.api.call(method, "/api/service/info", {"name": "x"} if method == "PATCH" else None, headers={"X-Api-Key": key})
+        assert refused(answer) == (401, "UNAUTHORIZED")
+
+
+# Let in at the door, and then second
+
+FIRST: dict[str, tuple[str, tuple[int, str]]] = {
+    "a demoted admin": ("update memberships set role = 'member' where user_id = %(admin)s", FORBIDDEN),
+    "an admin of a suspended organization": ("update organizations set status = 'suspended' where id = %(org)s", NOT_ACTIVE),
+    "whose service is gone": ("delete from services", MISSING),
+}
+
+
+@pytest.mark.parametrize("name", FIRST)
+async def test_a_change_that_comes_second_obeys_what_came_first(shops: Workshop, acme: Tenant, name: str) -> None:
+    statement, expected = FIRST[name]
+    changes = [
+        ("select 1 from organizations where id = %s for no key update", (acme.org,)),
+        (statement, {"org": acme.org, "admin": acme.people["admin"].id}),
+    ]
+    for act in (lambda: shops.change("admin", name="New"), lambda: shops.rotate("admin")):
+        assert refused(await meanwhile(acme.pool, changes, act)) == expected
+        await run_sql(acme.pool, "update memberships set role = 'admin' where user_id = %s", acme.people["admin"].id)
+        await run_sql(acme.pool, "update organizations set status = 'active'")
+        if name == "whose service is gone":
+            await add_service(acme.pool, acme.org)
+    assert await acme.log() == []
+
+
+KEYS: dict[str, tuple[str, tuple[int, str]]] = {
+    "that was deleted": ("delete from api_keys", (401, "UNAUTHORIZED")),
+    "that has expired": ("update api_keys set expires_at = '2000-01-01'", (401, "UNAUTHORIZED")),
+    "of a service that is gone": ("delete from services", (401, "UNAUTHORIZED")),
+    "of a suspended organization": ("update organizations set status = 'suspended' where slug = 'acme'", NOT_ACTIVE),
+}
+
+
+@pytest.mark.parametrize("name", KEYS)
+async def test_a_key_that_comes_second_obeys_what_came_first(shops: Workshop, acme: Tenant, name: str) -> None:
+    statement, expected = KEYS[name]
+    changes = [("select 1 from organizations where id = %s for no key update", (acme.org,)), (statement, ())]
+    headers = {"X-Api-Key": await add_api_key(acme.pool, UUID((await shops.one()).json["id"]))}
+    answer = await meanwhile(acme.pool, changes, lambda: acme.api.patch("/api/service/info", {"name": "New"}, headers=headers))
+    assert refused(answer) == expected
+    assert await acme.log() == []
+
+
+@pytest.mark.slow
+async def test_changes_of_different_fields_at_once_lose_nothing(shops: Workshop, acme: Tenant) -> None:
+    fields = list(CHANGES.items())
+    answers = await everyone(20, lambda number: shops.change(**dict([fields[number % len(fields)]])))
+    assert {answer.status for answer in answers} == {200}
+    assert (await shops.one()).json == {**answers[0].json, **CHANGES, "name": "New Name"}
+    assert await acme.actions() == {"service.updated": len(fields)}
+
+
+@pytest.mark.slow
+async def test_of_twenty_who_make_it_confidential_one_gets_the_secret_that_counts(shops: Workshop, acme: Tenant) -> None:
+    await make(shops, "mobile")
+    answers = await everyone(20, lambda _: shops.change(service_type="web"))
+    assert {answer.status for answer in answers} == {200}
+    [secret] = [answer.json["client_secret"] for answer in answers if "client_secret" in answer.json]
+    assert await secret_of(shops) == digest(secret)
+
+
+@pytest.mark.slow
+async def test_of_twenty_rotations_the_last_one_counts(shops: Workshop) -> None:
+    secrets = [made(answer)["client_secret"] for answer in await everyone(20, lambda _: shops.rotate())]
+    assert len(set(secrets)) == 20
+    assert await secret_of(shops) in [digest(secret) for secret in secrets]

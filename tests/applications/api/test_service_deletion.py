@@ -1,0 +1,249 @@
+"""Services that their organization's owner deletes, and what is left of them: nothing (decisions, point 159; security.md K-1, J-9, Z-5)."""
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from core.kernel.values import new_id
+from core.maintenance import housekeeping
+from core.tenancy import organizations
+from ports import Ports
+from tests.applications.api.services import Workshop
+from tests.fakes.outside import FakeClock
+from tests.support.builders import EMAIL, PASSWORD, Answer, SignedIn, add_account, everyone, meanwhile, run_sql
+from tests.support.refusals import FORBIDDEN, MISSING, NOT_ACTIVE, refused
+from tests.support.services import add_api_key, add_login, add_plan, add_service, add_subscription, sign_in_to
+from tests.support.tenants import Tenant
+from tests.tenancy.api.organizations import NOT_ACTIVE as STATUSES
+
+# What has rows of a service, but the service itself.
+HANGING = ("plans", "subscriptions", "api_keys", "service_users", "login_totals", "login_events")
+
+
+@dataclass(slots=True)
+class Shop:
+    """A service that somebody is signed in to, with a row in every table."""
+
+    tenant: Tenant
+    id: UUID
+    ada: Account
+    session: SignedIn
+    key: str
+
+    async def login(self, email: str = EMAIL) -> Answer:
+        body = {"email": email, "password": PASSWORD, "org_slug": self.tenant.slug, "service_slug": "shop"}
+        return await self.tenant.api.post("/api/auth/login", body)
+
+    async def profile(self) -> Answer:
+        return await self.tenant.api.get("/api/user", token=self.session.access_token)
+
+    async def info(self) -> Answer:
+        return await self.tenant.api.get("/api/service/info", headers={"X-Api-Key": self.key})
+
+
+async def open_shop(tenant: Tenant, ports: Ports, pool: Pool, clock: FakeClock, ada: Account, slug: str = "shop") -> Shop:
+    service = await add_service(pool, tenant.org, slug)
+    plan = await add_plan(pool, service)
+    session = await sign_in_to(ports, pool, service, ada)
+    await add_login(ports, pool, service, ada.id)
+    await add_subscription(ports, pool, service, ada.id, plan, ends=clock.now())
+    return Shop(tenant, service, ada, session, await add_api_key(pool, service))
+
+
+async def left_of(pool: Pool, service: UUID) -> dict[str, int]:
+    return {table: (await run_sql(pool, f"select count(*) from {table} where service_id = %s", service))[0][0] for table in HANGING}  # noqa: S608
+
+
+async def end_users(pool: Pool, org: UUID) -> set[UUID]:
+    """The end users of an organization; the total has to be that of them."""
+    found = {user_id for (user_id,) in await run_sql(pool, "select user_id from end_users where org_id = %s", org)}
+    assert await run_sql(pool, "select total from end_user_totals where org_id = %s", org) == [(len(found),)]
+    return found
+
+
+@pytest.fixture
+async def shop(acme: Tenant, ports: Ports, pool: Pool, clock: FakeClock, ada: Account) -> Shop:
+    return await open_shop(acme, ports, pool, clock, ada)
+
+
+async def test_a_deleted_service_is_gone_with_all_that_belonged_to_it(
+    shop: Shop, acme: Tenant, twin: Tenant, ports: Ports, pool: Pool, clock: FakeClock
+) -> None:
+    foreign = await open_shop(twin, ports, pool, clock, shop.ada)
+    before = await left_of(pool, foreign.id)
+    assert all(before.values())
+    answer = await Workshop(acme).delete()
+    assert (answer.status, answer.text) == (204, "")
+    assert await left_of(pool, shop.id) == dict.fromkeys(HANGING, 0)
+    assert await left_of(pool, foreign.id) == before
+    assert await end_users(pool, acme.org) == set()
+    assert await end_users(pool, twin.org) == {shop.ada.id}
+    assert refused(await Workshop(acme).one()) == MISSING
+    assert refused(await Workshop(acme).delete()) == MISSING
+    assert (await Workshop(acme).listed())["services"] == []
+    assert (await Workshop(twin).listed())["services"][0]["id"] == str(foreign.id)
+
+
+async def test_nobody_is_signed_in_to_it_any_more_and_its_keys_are_worth_nothing(shop: Shop, acme: Tenant, ports: Ports) -> None:
+    assert (await shop.profile()).status == (await shop.info()).status == 200
+    assert (await Workshop(acme).delete()).status == 204
+    assert refused(await shop.profile()) == (401, "UNAUTHORIZED")
+    assert refused(await shop.info()) == (401, "UNAUTHORIZED")
+    assert refused(await shop.login()) == MISSING
+    refreshed = await acme.api.post("/api/auth/refresh", {"refresh_token": shop.session.refresh_token})
+    assert refused(refreshed) == (401, "UNAUTHORIZED")
+    # The account stays, and whatever else it is signed in to.
+    assert (await acme.api.login()).status == 200
+
+
+async def test_a_later_service_of_that_name_is_another_one(shop: Shop, acme: Tenant, pool: Pool) -> None:
+    await Workshop(acme).delete()
+    made = (await Workshop(acme).created())["service"]
+    assert made["id"] != str(shop.id)
+    assert refused(await shop.profile()) == (401, "UNAUTHORIZED")
+    assert refused(await shop.info()) == (401, "UNAUTHORIZED")
+    assert await left_of(pool, UUID(made["id"])) == {**dict.fromkeys(HANGING, 0), "plans": 1}
+
+
+async def test_who_uses_another_service_of_the_organization_stays_its_end_user(
+    shop: Shop, acme: Tenant, ports: Ports, pool: Pool, clock: FakeClock
+) -> None:
+    eve = await add_account(ports, "eve@example.com")
+    await sign_in_to(ports, pool, shop.id, eve)
+    other = await open_shop(acme, ports, pool, clock, shop.ada, "other")
+    before = await left_of(pool, other.id)
+    await Workshop(acme).delete()
+    assert await end_users(pool, acme.org) == {shop.ada.id}
+    assert await left_of(pool, other.id) == before
+    assert (await other.profile()).status == (await other.info()).status == 200
+    await Workshop(acme).delete(slug="other")
+    assert await end_users(pool, acme.org) == set()
+
+
+async def test_a_deletion_is_recorded(shop: Shop, acme: Tenant) -> None:
+    await Workshop(acme).delete()
+    details = {"service_slug": "shop", "service_name": "Shop"}
+    assert await acme.recorded() == [("service.deleted", "service", str(shop.id), acme.people["owner"].id, details)]
+    assert (await acme.told())[-1] == ("service.deleted", str(shop.id), details)
+
+
+async def test_the_owner_alone_deletes_one(shop: Shop, acme: Tenant) -> None:
+    before = await Workshop(acme).stored()
+    for caller in ("admin", "member"):
+        assert refused(await Workshop(acme).delete(caller)) == FORBIDDEN
+        assert refused(await Workshop(acme).delete(caller, "unknown")) == FORBIDDEN
+    for status in STATUSES:
+        await acme.become(status)
+        assert refused(await Workshop(acme).delete()) == NOT_ACTIVE
+    assert await Workshop(acme).stored() == before
+    assert (await acme.log()) == []
+
+
+async def test_of_many_logins_the_housekeeper_removes_the_rest(
+    shop: Shop, acme: Tenant, ports: Ports, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(4):
+        await add_login(ports, pool, shop.id, shop.ada.id)
+    monkeypatch.setattr(organizations, "PURGED_AT_ONCE", 2)
+    assert (await Workshop(acme).delete()).status == 204
+    assert await left_of(pool, shop.id) == {**dict.fromkeys(HANGING, 0), "login_events": 3}
+    assert await run_sql(pool, "select id from deleted_services") == [(shop.id,)]
+    assert await housekeeping.sweep(ports, new_id()) == {"deleted_services": 3}
+    assert await left_of(pool, shop.id) == dict.fromkeys(HANGING, 0)
+
+
+async def test_a_deleted_organization_takes_its_services_along(
+    shop: Shop, acme: Tenant, twin: Tenant, ports: Ports, pool: Pool, clock: FakeClock
+) -> None:
+    foreign = await open_shop(twin, ports, pool, clock, shop.ada)
+    before = await left_of(pool, foreign.id)
+    assert (await acme.api.delete(acme.path, token=acme.token("owner"))).status == 204
+    assert await left_of(pool, shop.id) == dict.fromkeys(HANGING, 0)
+    assert await left_of(pool, foreign.id) == before
+    assert await run_sql(pool, "select org_id from end_users") == [(twin.org,)]
+    assert await run_sql(pool, "select org_id from end_user_totals") == [(twin.org,)]
+    assert refused(await shop.profile()) == refused(await shop.info()) == (401, "UNAUTHORIZED")
+    assert refused(await shop.login()) == MISSING
+
+
+# Deletions that meet others
+
+
+def first(acme: Tenant) -> dict[str, tuple[Any, tuple[int, str]]]:
+    return {
+        "an owner no more": (("update memberships set role = 'admin' where user_id = %s", (acme.people["owner"].id,)), FORBIDDEN),
+        "suspended": (("update organizations set status = 'suspended' where id = %s", (acme.org,)), NOT_ACTIVE),
+        "gone already": (("delete from services where org_id = %s", (acme.org,)), MISSING),
+    }
+
+
+@pytest.mark.parametrize("name", ["an owner no more", "suspended", "gone already"])
+async def test_a_deletion_that_comes_second_obeys_what_came_first(shop: Shop, acme: Tenant, pool: Pool, name: str) -> None:
+    change, expected = first(acme)[name]
+    changes = [("select 1 from organizations where id = %s for no key update", (acme.org,)), change]
+    assert refused(await meanwhile(pool, changes, lambda: Workshop(acme).delete())) == expected
+    assert await acme.log() == []
+
+
+@pytest.mark.slow
+async def test_of_twenty_deletions_at_once_one_does_it(shop: Shop, acme: Tenant, pool: Pool) -> None:
+    answers = await everyone(20, lambda _: Workshop(acme).delete())
+    assert sorted(answer.status for answer in answers) == [204] + [404] * 19
+    assert await left_of(pool, shop.id) == dict.fromkeys(HANGING, 0)
+    assert (await acme.actions())["service.deleted"] == 1
+
+
+@pytest.mark.slow
+async def test_logins_that_meet_a_deletion_leave_nothing_behind(shop: Shop, acme: Tenant, ports: Ports, pool: Pool) -> None:
+    """Nineteen sign in, some for the first time, while the service goes: each gets tokens that die with it, or hears that it is gone."""
+    people = [await add_account(ports, f"person-{number}@example.com") for number in range(19)]
+    for person in people[::2]:
+        await sign_in_to(ports, pool, shop.id, person)
+
+    async def act(number: int) -> Answer:
+        return await (Workshop(acme).delete() if number == 10 else shop.login(people[number if number < 10 else number - 1].email))
+
+    answers = await everyone(20, act)
+    assert {answer.status for answer in answers} <= {200, 204, 404}
+    assert [answer.status for answer in answers].count(204) == 1
+    assert await left_of(pool, shop.id) == dict.fromkeys(HANGING, 0)
+    assert await end_users(pool, acme.org) == set()
+    for answer in answers:
+        if answer.status == 200:
+            assert refused(await acme.api.get("/api/user", token=answer.json["access_token"])) == (401, "UNAUTHORIZED")
+
+
+@pytest.mark.slow
+async def test_everything_that_meets_a_deletion_ends_with_an_answer(
+    shop: Shop, acme: Tenant, ports: Ports, pool: Pool, clock: FakeClock
+) -> None:
+    """Changes, plans, keys at work and logins to another service, at once; and what is left counts right."""
+    other = await open_shop(acme, ports, pool, clock, shop.ada, "other")
+    people = [await add_account(ports, f"person-{number}@example.com") for number in range(4)]
+    for person in people:
+        await sign_in_to(ports, pool, shop.id, person)
+    api, headers = acme.api, {"X-Api-Key": shop.key}
+
+    async def act(number: int) -> Answer:
+        match number % 5:
+            case 0:
+                return await Workshop(acme).change(name=f"Name {number}")
+            case 1:
+                return await Workshop(acme).create_plan()
+            case 2:
+                return await api.patch("/api/service/info", {"name": f"Key {number}"}, headers=headers)
+            case 3:
+                body = {"email": people[number // 5].email, "password": PASSWORD, "org_slug": "acme", "service_slug": "other"}
+                return await api.post("/api/auth/login", body)
+        return await (Workshop(acme).delete() if number == 9 else api.get("/api/service/info", headers=headers))
+
+    answers = await everyone(20, act)
+    assert {answer.status for answer in answers} <= {200, 204, 401, 404}
+    assert [answer.status for answer in answers].count(204) == 1
+    assert await left_of(pool, shop.id) == dict.fromkeys(HANGING, 0)
+    assert await end_users(pool, acme.org) == {shop.ada.id, *(person.id for person in people)}
+    assert await run_sql(pool, "select id, user_count from services") == [(other.id, 5)]

@@ -1,0 +1,464 @@
+"""The users of a service as its API keys see and change them (identity.md sections 2.2 and 4.5, rules 1 to 3; decisions, points 8, 9, 16,
+63, 109, 110 and 112; security.md Terms, A-9, E-3, K-3, K-4, T-1 and T-2)."""
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from core.accounts.accounts_rules import Account, Origin
+from core.accounts.one_time_tokens import Purpose
+from core.kernel.principals import SYSTEM, Role
+from core.kernel.values import digest, rfc3339
+from tests.applications.api.service_users import USERS, Shop, check_counts, open_shop
+from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.support.builders import Answer, add_account, add_organization, deliver, link, run_sql, sign_in
+from tests.support.refusals import BAD, FORBIDDEN, MISSING, refused
+from tests.support.services import add_service, add_service_user, sign_in_to
+from tests.support.tenants import Tenant, Tenants
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture
+async def shop(acme: Tenant) -> Shop:
+    return await open_shop(acme)
+
+
+@pytest.fixture
+async def twin_shop(twin: Tenant) -> Shop:
+    return await open_shop(twin)
+
+
+async def account_of(shop: Shop, email: str) -> Account | None:
+    async with shop.tenant.ports.storage.reading() as read:
+        return await read.accounts.by_email(email)  # type: ignore[arg-type]
+
+
+# Seeing them
+
+
+async def test_users_are_listed_in_the_order_in_which_they_came(shop: Shop, twin_shop: Shop, clock: FakeClock) -> None:
+    second = await add_service(shop.tenant.pool, shop.tenant.org, "second")
+    accounts = [
+        await add_account(shop.tenant.ports, f"n{number}@example.com", created_at=clock.now() - number * SECOND) for number in range(5)
+    ]
+    for number, account in enumerate(accounts):
+        clock.advance(SECOND)
+        await add_service_user(shop.tenant.ports, shop.id, account.id, signed_in=number % 2 == 0)
+    for number in (7, 8):
+        other = await add_account(shop.tenant.ports, f"n{number}@example.com")
+        await add_service_user(shop.tenant.ports, second if number == 7 else twin_shop.id, other.id)
+    await add_service_user(shop.tenant.ports, twin_shop.id, accounts[0].id)
+    shown = [{"id": str(one.id), "email": one.email, "created_at": rfc3339(one.created_at)} for one in accounts]
+    assert (await shop.listed()).json == {"users": shown, "total": 5}
+    for query, expected in (
+        ("?limit=2", shown[:2]),
+        ("?limit=2&offset=3", shown[3:]),
+        ("?offset=5", []),
+        ("?limit=-3&offset=-3", shown[:1]),
+        (f"?limit={10**30}&offset=1", shown[1:]),
+        (f"?offset={10**30}", []),
+    ):
+        assert (await shop.listed(query)).json == {"users": expected, "total": 5}, query
+    for query in ("?limit=x", "?offset=1.5", "?offset="):
+        assert refused(await shop.listed(query)) == BAD, query
+    for one in shown:
+        assert (await shop.one(one["id"])).json == one
+
+
+async def test_a_service_that_nobody_uses_has_an_empty_list(shop: Shop) -> None:
+    assert (await shop.listed()).json == {"users": [], "total": 0}
+
+
+Call = Callable[[Shop, object], Awaitable[Answer]]
+CALLS: dict[str, Call] = {
+    "one": lambda shop, user: shop.one(user),
+    "change": lambda shop, user: shop.change(user, email="new@example.com"),
+    "delete": lambda shop, user: shop.delete(user),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_whoever_does_not_use_the_service_is_nobody(shop: Shop, twin_shop: Shop, tenants: Tenants, call: str) -> None:
+    neighbour = Shop(shop.tenant, await add_service(shop.tenant.pool, shop.tenant.org, "second"), "")
+    user = str((await shop.born("n0@example.com")).id)
+    others = {
+        "of the next service": (await neighbour.born("n1@example.com")).id,
+        "of another organization's": (await twin_shop.born("n2@example.com")).id,
+        "a member": shop.tenant.people["member"].id,
+        "born here, and of no service": (
+            await add_account(tenants.ports, "n3@example.com", origin=Origin.API_KEY, origin_org_id=shop.tenant.org)
+        ).id,
+        "somebody": (await add_account(tenants.ports, "n4@example.com")).id,
+        "nobody": uuid4(),
+        "the service": shop.id,
+        "no id": "x",
+        "in capitals": user.upper(),
+        "with a space": f"{user}%20",
+    }
+    before = await run_sql(tenants.pool, "select * from users order by id")
+    answers = {what: await CALLS[call](shop, other) for what, other in others.items()}
+    assert {what: refused(answer) for what, answer in answers.items()} == dict.fromkeys(others, MISSING)
+    assert len({answer.json["error"] for answer in answers.values()}) == 1
+    assert await run_sql(tenants.pool, "select * from users order by id") == before
+    assert await shop.tenant.log() == []
+    await check_counts(tenants.pool)
+
+
+async def test_that_there_is_nobody_is_told_before_the_body_is_looked_at(shop: Shop) -> None:
+    answers = [
+        await shop.tenant.api.call("PATCH", f"{USERS}/{uuid4()}", raw=raw, headers={**shop.headers, **headers})
+        for raw, headers in ((b"{", {}), (b'{"email": 5}', {}), (b"x", {"Content-Type": "text/plain"}), (None, {}))
+    ]
+    assert {refused(answer) for answer in answers} == {MISSING}
+
+
+# Making them
+
+
+async def test_a_new_user_is_born_at_the_organization_and_uses_the_service_at_once(
+    shop: Shop, clock: FakeClock, sent: FakeMailTransport
+) -> None:
+    answer = await shop.create("  New@Example.COM ")
+    assert answer.status == 200
+    user = answer.json["id"]
+    assert answer.json == {"id": user, "email": "new@example.com", "created_at": rfc3339(clock.now())}
+    assert (await shop.one(user)).json == answer.json
+    assert (await shop.listed()).json == {"users": [answer.json], "total": 1}
+    account = await account_of(shop, "new@example.com")
+    assert account is not None
+    assert (account.origin, account.origin_org_id, account.password_hash) == (Origin.API_KEY, shop.tenant.org, None)
+    assert account.email_verified_at is account.first_verified_at is None
+    assert await run_sql(shop.tenant.pool, "select org_id, service_id, first_login_at, last_login_at from service_users") == [
+        (shop.tenant.org, shop.id, None, None)
+    ]
+    assert await run_sql(shop.tenant.pool, "select org_id, user_id, email from end_users") == [(shop.tenant.org, account.id, account.email)]
+    await check_counts(shop.tenant.pool)
+    # The sign-up is told to webhooks, and not a matter of the log (organizations.md section 6.1).
+    created = {"service_slug": "shop"}
+    assert await shop.tenant.told() == [
+        ("user.signup.success", user, {"service_id": str(shop.id)}),
+        ("user.created", user, created),
+    ]
+    [entry] = await shop.tenant.log()
+    assert (entry["action"], entry["target_type"], entry["target_id"], entry["details"]) == ("user.created", "user", user, created)
+    assert await run_sql(shop.tenant.pool, "select 1 from mails") == []
+    # A second call finds the first one's user.
+    clock.advance(SECOND)
+    assert (await shop.create("NEW@example.com")).json == answer.json
+    assert len(await shop.tenant.told()) == 2
+    await deliver(shop.tenant.ports)
+    assert sent.letters == []
+
+
+async def test_whoever_was_made_gets_in_by_a_reset_link_and_signs_in_to_the_service(shop: Shop, sent: FakeMailTransport) -> None:
+    api = shop.tenant.api
+    user = await shop.created("new@example.com")
+    assert (await api.login("new@example.com")).status == 401
+    await api.post("/api/auth/forgot-password", {"email": "new@example.com"})
+    await deliver(shop.tenant.ports)
+    [letter] = sent.letters
+    assert (await api.post("/api/auth/reset-password", {"token": link(letter), "new_password": "a good long password"})).status == 200
+    login = {"email": "new@example.com", "password": "a good long password", "org_slug": "acme", "service_slug": "shop"}
+    token = (await api.post("/api/auth/login", login)).json["access_token"]
+    assert (await api.get("/api/user", token=token)).json == {
+        "id": str(user),
+        "email": "new@example.com",
+        "org": "acme",
+        "service": "shop",
+    }
+    assert (await shop.listed()).json["total"] == 1
+    await check_counts(shop.tenant.pool)
+
+
+async def test_an_account_that_there_is_is_returned_and_no_right_over_it_is_made(shop: Shop, twin_shop: Shop, tenants: Tenants) -> None:
+    second = Shop(shop.tenant, await add_service(shop.tenant.pool, shop.tenant.org, "second"), "")
+    known = [
+        await add_account(tenants.ports, "plain@example.com"),
+        await add_account(tenants.ports, "unverified@example.com", verified=False),
+        await twin_shop.born("theirs@example.com"),
+        await second.born("ours@example.com"),
+        shop.tenant.people["member"],
+    ]
+    before = [
+        *await tenants.everything(),
+        *await run_sql(tenants.pool, "select * from service_users order by 1, 2"),
+        *await run_sql(tenants.pool, "select * from end_users order by 1, 2"),
+        *await run_sql(tenants.pool, "select * from users order by id"),
+    ]
+    for account in known:
+        answer = await shop.create(account.email.upper())
+        assert (answer.status, answer.json) == (
+            200,
+            {"id": str(account.id), "email": account.email, "created_at": rfc3339(account.created_at)},
+        )
+        for call in CALLS.values():
+            assert refused(await call(shop, account.id)) == MISSING, account.email
+    assert (await shop.listed()).json == {"users": [], "total": 0}
+    assert [
+        *await tenants.everything(),
+        *await run_sql(tenants.pool, "select * from service_users order by 1, 2"),
+        *await run_sql(tenants.pool, "select * from end_users order by 1, 2"),
+        *await run_sql(tenants.pool, "select * from users order by id"),
+    ] == before
+    # Once the person has signed in, the service knows them.
+    await add_service_user(tenants.ports, shop.id, known[0].id)
+    assert (await shop.one(known[0].id)).status == 200
+
+
+async def test_what_is_no_address_is_refused(shop: Shop) -> None:
+    for email in (
+        "",
+        " ",
+        "x",
+        "a@b",
+        "a@@b.example",
+        "a b@example.com",
+        "a@[127.0.0.1]",
+        "\uff41@example.com",
+        5,
+        None,
+        ["a@example.com"],
+    ):
+        assert refused(await shop.create(email)) == BAD, email
+    assert await shop.users() == []
+
+
+# Changing them
+
+
+async def give_links(shop: Shop, account: Account, now: Any) -> None:
+    async with shop.tenant.ports.storage.transaction(by=SYSTEM) as tx:
+        for purpose in Purpose:
+            await tx.one_time_tokens.add(
+                digest(purpose), purpose, account.id, account.email, created_at=now, expires_at=now + timedelta(hours=1)
+            )
+
+
+@pytest.mark.parametrize("origin", [Origin.API_KEY, Origin.SCIM])
+@pytest.mark.parametrize("verified", [True, False])
+async def test_a_managed_account_gets_another_address(
+    shop: Shop, clock: FakeClock, sent: FakeMailTransport, origin: Origin, verified: bool
+) -> None:
+    account = await shop.born("old@example.com", origin=origin, verified=verified)
+    sessions = [await sign_in(shop.tenant.ports, account), await sign_in_to(shop.tenant.ports, shop.tenant.pool, shop.id, account)]
+    await give_links(shop, account, clock.now())
+    clock.advance(SECOND)
+    answer = await shop.change(account.id, email=" New@Example.com")
+    assert (answer.status, answer.json) == (
+        200,
+        {"id": str(account.id), "email": "new@example.com", "created_at": rfc3339(account.created_at)},
+    )
+    assert (await shop.one(account.id)).json == answer.json
+    changed = await account_of(shop, "new@example.com")
+    assert changed is not None
+    assert (changed.id, changed.email_verified_at, changed.first_verified_at) == (account.id, None, account.first_verified_at)
+    for session in sessions:
+        assert refused(await shop.tenant.api.get("/api/user", token=session.access_token)) == (401, "UNAUTHORIZED")
+        assert (await shop.tenant.api.post("/api/auth/refresh", {"refresh_token": session.refresh_token})).status == 401
+    assert await run_sql(shop.tenant.pool, "select 1 from one_time_tokens") == []
+    assert (
+        await run_sql(shop.tenant.pool, "select email from service_users union all select email from end_users")
+        == [("new@example.com",)] * 2
+    )
+    await deliver(shop.tenant.ports)
+    # Whoever had proved the old address is told; to the new one nothing goes unasked.
+    assert [letter.to for letter in sent.letters] == (["old@example.com"] if verified else [])
+    await check_counts(shop.tenant.pool)
+
+
+async def test_an_anonymized_account_gets_no_address_again(shop: Shop) -> None:
+    account = await shop.born("gone@example.com", anonymized_at=shop.tenant.ports.clock.now())
+    assert refused(await shop.change(account.id, email="back@example.com")) == (403, "FORBIDDEN")
+    assert await account_of(shop, "back@example.com") is None
+
+
+async def test_nothing_happens_where_there_is_nothing_to_change(shop: Shop, tenants: Tenants) -> None:
+    shared, mine = await add_account(tenants.ports, "shared@example.com"), await shop.born("mine@example.com")
+    await add_service_user(tenants.ports, shop.id, shared.id)
+    before = await run_sql(tenants.pool, "select * from users order by id")
+    for account in (shared, mine):
+        shown = (await shop.one(account.id)).json
+        for fields in ({}, {"unknown": "x"}, {"email": account.email}, {"email": f" {account.email.upper()}"}):
+            answer = await shop.change(account.id, **fields)
+            assert (answer.status, answer.json) == (200, shown), fields
+    assert await run_sql(tenants.pool, "select * from users order by id") == before
+    assert await run_sql(tenants.pool, "select 1 from mails") == []
+
+
+async def test_an_address_that_is_none_is_refused(shop: Shop) -> None:
+    account = await shop.born("mine@example.com")
+    for email in (None, "", "x", "a@b", 5):
+        assert refused(await shop.change(account.id, email=email)) == BAD, email
+    assert await shop.users() == ["mine@example.com"]
+
+
+async def test_an_address_that_somebody_has_is_not_taken_from_them(shop: Shop, tenants: Tenants) -> None:
+    account, other = await shop.born("mine@example.com"), await add_account(tenants.ports, "taken@example.com")
+    session = await sign_in(tenants.ports, account)
+    assert refused(await shop.change(account.id, email="Taken@example.com")) == BAD
+    assert (await tenants.api.get("/api/user", token=session.access_token)).json["email"] == "mine@example.com"
+    assert (await account_of(shop, "taken@example.com")) == other
+    assert await run_sql(tenants.pool, "select 1 from mails") == []
+
+
+async def verify_domain(shop: Shop, domain: str, *, verified: bool = True) -> None:
+    await run_sql(
+        shop.tenant.pool,
+        "insert into domains (org_id, domain, challenge, verified_at, created_at) values (%s, %s, 'x', case when %s then now() end, now())",
+        shop.tenant.org,
+        domain,
+        verified,
+    )
+
+
+async def link_identity(shop: Shop, account: Account, service: UUID | None) -> None:
+    await run_sql(
+        shop.tenant.pool,
+        """
+        insert into identities (id, user_id, service_id, provider, provider_user_id, email, linked_at)
+        values (gen_random_uuid(), %s, %s, 'codehost', %s, null, now())""",
+        account.id,
+        service,
+        str(account.id),
+    )
+
+
+Tie = Callable[[Shop, Shop, Tenants], Awaitable[Account]]
+
+
+async def _platforms(shop: Shop, other: Shop, tenants: Tenants) -> Account:
+    account = await add_account(tenants.ports, "mine@acme.example", None)
+    await add_service_user(tenants.ports, shop.id, account.id)
+    return account
+
+
+async def _of_sign_up(shop: Shop, other: Shop, tenants: Tenants) -> Account:
+    return await shop.born("mine@acme.example", origin=Origin.SIGN_UP)
+
+
+async def _born_elsewhere(shop: Shop, other: Shop, tenants: Tenants) -> Account:
+    account = await add_account(tenants.ports, "mine@acme.example", None, origin=Origin.API_KEY, origin_org_id=other.tenant.org)
+    await add_service_user(tenants.ports, shop.id, account.id)
+    return account
+
+
+async def _member_elsewhere(shop: Shop, other: Shop, tenants: Tenants) -> Account:
+    account = await shop.born("mine@acme.example")
+    await other.tenant.join("theirs", account)
+    return account
+
+
+async def _unconfirmed_elsewhere(shop: Shop, other: Shop, tenants: Tenants) -> Account:
+    account = await shop.born("mine@acme.example")
+    await other.tenant.join("theirs", account)
+    await run_sql(tenants.pool, "update memberships set confirmed_at = null")
+    return account
+
+
+async def _end_user_elsewhere(shop: Shop, other: Shop, tenants: Tenants) -> Account:
+    account = await shop.born("mine@acme.example")
+    await add_service_user(tenants.ports, other.id, account.id)
+    return account
+
+
+async def _platform_owner(shop: Shop, other: Shop, tenants: Tenants) -> Account:
+    return await shop.born("mine@acme.example", is_platform_owner=True)
+
+
+async def _with_password(shop: Shop, other: Shop, tenants: Tenants) -> Account:
+    return await shop.born("mine@elsewhere.example", "a good long password")
+
+
+async def _with_identity(shop: Shop, other: Shop, tenants: Tenants) -> Account:
+    account = await shop.born("mine@elsewhere.example")
+    await link_identity(shop, account, None)
+    return account
+
+
+async def _with_identity_here(shop: Shop, other: Shop, tenants: Tenants) -> Account:
+    account = await shop.born("mine@elsewhere.example")
+    await link_identity(shop, account, shop.id)
+    return account
+
+
+# The domain acme.example is verified for the organization; it makes nothing managed that is not its own.
+SHARED: dict[str, Tie] = {
+    "born on the platform": _platforms,
+    "born at a sign-up": _of_sign_up,
+    "born at another organization": _born_elsewhere,
+    "a member elsewhere": _member_elsewhere,
+    "a member elsewhere who never took part": _unconfirmed_elsewhere,
+    "an end user elsewhere": _end_user_elsewhere,
+    "a platform owner": _platform_owner,
+}
+OWN: dict[str, Tie] = {
+    "with a password, at another domain": _with_password,
+    "with an identity, at another domain": _with_identity,
+    "with an identity of the service, at another domain": _with_identity_here,
+}
+
+
+@pytest.mark.parametrize("who", SHARED | OWN)
+async def test_an_account_that_is_not_the_organizations_alone_keeps_its_address(
+    shop: Shop, twin_shop: Shop, tenants: Tenants, who: str
+) -> None:
+    await verify_domain(shop, "acme.example")
+    account = await (SHARED | OWN)[who](shop, twin_shop, tenants)
+    session = await sign_in(tenants.ports, account)
+    assert refused(await shop.change(account.id, email="new@acme.example")) == FORBIDDEN
+    # Not even whether an address is free is told.
+    assert refused(await shop.change(account.id, email=tenants_address(shop))) == FORBIDDEN
+    assert (await tenants.api.get("/api/user", token=session.access_token)).json["email"] == account.email
+    assert await run_sql(tenants.pool, "select 1 from mails") == []
+
+
+def tenants_address(shop: Shop) -> str:
+    return shop.tenant.people["owner"].email
+
+
+async def test_at_a_verified_domain_an_account_with_a_password_is_managed(shop: Shop, twin_shop: Shop) -> None:
+    account = await shop.born("mine@acme.example", "a good long password")
+    await link_identity(shop, account, shop.id)
+    await verify_domain(twin_shop, "acme.example")
+    assert refused(await shop.change(account.id, email="new@acme.example")) == FORBIDDEN, "verified for another organization"
+    await run_sql(shop.tenant.pool, "delete from domains")
+    await verify_domain(shop, "acme.example", verified=False)
+    assert refused(await shop.change(account.id, email="new@acme.example")) == FORBIDDEN, "not verified yet"
+    for other in ("sub.acme.example", "cme.example", "xacme.example"):
+        await run_sql(shop.tenant.pool, "update domains set domain = %s, verified_at = now()", other)
+        assert refused(await shop.change(account.id, email="new@acme.example")) == FORBIDDEN, other
+    await run_sql(shop.tenant.pool, "update domains set domain = 'acme.example'")
+    assert (await shop.change(account.id, email="new@elsewhere.example")).status == 200
+    # From now on it is at no domain of theirs.
+    assert refused(await shop.change(account.id, email="new@acme.example")) == FORBIDDEN
+
+
+async def test_a_member_of_the_organization_itself_is_managed_like_others(shop: Shop) -> None:
+    account = await shop.born("mine@example.com")
+    await shop.tenant.join("mine", account, Role.MEMBER)
+    assert (await shop.change(account.id, email="new@example.com")).status == 200
+    assert refused(await shop.tenant.api.get(f"{shop.tenant.path}/members", token=shop.tenant.token("mine"))) == (401, "UNAUTHORIZED")
+
+
+@pytest.mark.parametrize("role", [Role.ADMIN, Role.OWNER])
+async def test_no_key_gets_at_what_managers_of_the_organization_may_do(shop: Shop, role: Role) -> None:
+    """Whoever gives an account another address can reset its password."""
+    account = await shop.born("mine@acme.example", "a good long password")
+    await verify_domain(shop, "acme.example")
+    if role is Role.OWNER:
+        await run_sql(shop.tenant.pool, "delete from memberships where org_id = %s and role = 'owner'", shop.tenant.org)
+    await shop.tenant.join("mine", account, role)
+    assert refused(await shop.change(account.id, email="new@acme.example")) == FORBIDDEN
+
+
+async def test_an_end_user_of_an_organization_that_is_gone_is_used_nowhere_else(shop: Shop, tenants: Tenants) -> None:
+    account = await shop.born("mine@example.com")
+    gone = await add_organization(tenants.pool, "gone")
+    await add_service_user(tenants.ports, await add_service(tenants.pool, gone, "gone"), account.id)
+    assert refused(await shop.change(account.id, email="new@example.com")) == FORBIDDEN
+    await run_sql(tenants.pool, "delete from organizations where id = %s", gone)
+    assert (await shop.change(account.id, email="new@example.com")).status == 200

@@ -1,0 +1,451 @@
+"""Services as members make and see them (organizations.md sections 2.1 and 4.1; decisions, points 9, 10, 13 to 17, 21, 23, 89, 92, 102 and
+154 to 157; security.md O-2, T-1, T-2, T-4 and Z-2)."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from core.kernel.values import digest
+from tests.applications.api.services import FULL, URI, Workshop
+from tests.fakes.outside import FakeClock
+from tests.support.builders import everyone, impersonate, meanwhile, run_sql, sign_in
+from tests.support.platform import Platform
+from tests.support.refusals import BAD, FORBIDDEN, MISSING, NOT_ACTIVE, refused
+from tests.support.services import add_plan, add_service
+from tests.support.tenants import Tenant
+from tests.tenancy.api.organizations import NOT_ACTIVE as STATUSES
+from tests.tenancy.api.organizations import NOW
+
+FIELDS = [
+    "id",
+    "org_id",
+    "slug",
+    "name",
+    "service_type",
+    "client_id",
+    "codehost_scopes",
+    "websuite_scopes",
+    "officesuite_scopes",
+    "redirect_uris",
+    "device_activation_uri",
+    "created_at",
+]
+
+
+@pytest.fixture
+def shops(acme: Tenant) -> Workshop:
+    return Workshop(acme)
+
+
+# Creation
+
+
+async def test_a_new_service_has_what_was_asked_for_and_a_free_plan(shops: Workshop, acme: Tenant) -> None:
+    made = await shops.created(
+        name="  The Shop ",
+        codehost_scopes=["read:user", "user:email"],
+        websuite_scopes=[],
+        redirect_uris=[URI, "http://localhost:3000/callback"],
+        device_activation_uri="https://shop.example.com/device",
+    )
+    service, plan = made["service"], made["default_plan"]
+    assert made == {
+        "service": {
+            "id": service["id"],
+            "org_id": str(acme.org),
+            "slug": "shop",
+            "name": "The Shop",
+            "service_type": "web",
+            "client_id": service["client_id"],
+            "codehost_scopes": ["read:user", "user:email"],
+            "websuite_scopes": [],
+            "officesuite_scopes": None,
+            "redirect_uris": [URI, "http://localhost:3000/callback"],
+            "device_activation_uri": "https://shop.example.com/device",
+            "created_at": NOW,
+        },
+        "default_plan": {
+            "id": plan["id"],
+            "service_id": service["id"],
+            "name": "Free",
+            "price_cents": 0,
+            "currency": "usd",
+            "features": [],
+            "billing_price_id": None,
+            "created_at": NOW,
+        },
+        "usage": {"current_services": 1, "max_services": 3, "tier": "Free"},
+        "client_secret": made["client_secret"],
+    }
+    assert list(service) == FIELDS
+    assert len({UUID(service["id"]), UUID(service["client_id"]), UUID(plan["id"]), acme.org}) == 4
+    assert made["client_secret"] is not None
+    assert (await shops.one()).json == service
+    assert (await shops.plans()) == {"plans": [plan], "total": 1}
+
+
+async def test_what_is_not_given_is_empty(shops: Workshop) -> None:
+    bare = (await shops.created())["service"]
+    nulls = (await shops.created(slug="other", codehost_scopes=None, redirect_uris=None, device_activation_uri=None))["service"]
+    for service in (bare, nulls):
+        assert [service[name] for name in FIELDS[6:11]] == [None, None, None, [], None]
+
+
+@pytest.mark.parametrize(("kind", "confidential"), [("web", True), ("api", True), ("mobile", False), ("desktop", False)])
+async def test_a_client_secret_is_made_for_who_can_keep_one_and_is_stored_as_a_hash(
+    shops: Workshop, acme: Tenant, kind: str, confidential: bool
+) -> None:
+    secret = (await shops.created(service_type=kind))["client_secret"]
+    [(stored,)] = await run_sql(acme.pool, "select client_secret_hash from services")
+    if not confidential:
+        assert secret is stored is None
+        return
+    assert stored == digest(secret)
+    assert len(secret) == 43
+    for text in ((await shops.one()).text, str(await shops.listed()), str(await acme.log()), str(await acme.told())):
+        assert secret not in text
+        assert "secret" not in text
+
+
+async def test_a_creation_is_recorded_with_its_plan(shops: Workshop, acme: Tenant) -> None:
+    made = await shops.created("admin")
+    service, plan = made["service"], made["default_plan"]
+    details = {"service_slug": "shop", "service_name": "Shop", "service_type": "web", "client_id": service["client_id"]}
+    planned = {
+        "plan_name": "Free",
+        "service_id": service["id"],
+        "service_slug": "shop",
+        "price_cents": 0,
+        "currency": "usd",
+        "features": [],
+        "billing_price_id": None,
+    }
+    admin = acme.people["admin"].id
+    assert await acme.recorded() == [
+        ("service.created", "service", service["id"], admin, details),
+        ("plan.created", "plan", plan["id"], admin, planned),
+    ]
+    assert await acme.told() == [("service.created", service["id"], details), ("plan.created", plan["id"], planned)]
+
+
+async def test_members_create_none_and_nobody_does_where_the_organization_is_not_active(shops: Workshop, acme: Tenant) -> None:
+    assert refused(await shops.create("member")) == FORBIDDEN
+    assert refused(await shops.create("member", slug="")) == FORBIDDEN
+    for status in STATUSES:
+        await acme.become(status)
+        assert refused(await shops.create()) == NOT_ACTIVE
+        assert refused(await shops.create("admin", slug="")) == NOT_ACTIVE
+    assert await shops.stored() == []
+    assert await acme.log() == []
+
+
+async def test_who_impersonates_creates_one_in_two_names(shops: Workshop, acme: Tenant, platform: Platform) -> None:
+    token = await impersonate(acme.ports, platform.account, acme.people["owner"], acme.org)
+    answer = await acme.api.post(shops.path, {"slug": "shop", "name": "Shop", "service_type": "web"}, token=token)
+    assert answer.status == 200
+    assert [entry["impersonator_id"] for entry in await acme.log()] == [platform.account.id] * 2
+
+
+SLUGS: list[Any] = ["", "-", "a-", "-a", "a--b", "A", "a_b", "a b", " a", "ä", "a" * 64, "a\x00", "api", "users", None, 5, ["a"]]
+NAMES: list[Any] = ["", " ", "a" * 101, "a\nb", "a\x00", "\u202eabc", None, 5, ["a"]]
+KINDS: list[Any] = ["", "WEB", "Web", "browser", "web ", None, 0, True, ["web"], {}]
+ARRAYS: list[Any] = ["read:user", {"a": "b"}, 5, True, [5], [None], [["a"]], ["a\x00"], ["a" * 2049], [f"a{n}" for n in range(101)]]
+SCOPES: list[Any] = [[""], ["a b"], [" a"], ["a", "b", "a"], ['a"b'], ["a\\b"], ["ä"], ["\x7f"], ["a\t"]]
+URIS: list[Any] = [
+    [""],
+    ["callback"],
+    ["http://example.com/"],
+    [URI + "#x"],
+    ["https://ada@example.com/"],
+    ["https://*.example.com/"],
+    ["javascript:alert(1)"],
+    ["data:text/html,x"],
+    ["ftp://example.com/"],
+    [URI, URI],
+    [URI, "https://other.example.com/", URI],
+    ["https://example.com/" + "a" * 2029],
+]
+PAGES: list[Any] = ["", "/device", "http://example.com/", "https://example.com/#x", "https://a@b.example/", "com.example.app:/x", 5, [URI]]
+INVALID: list[dict[str, Any]] = [
+    *({"slug": slug} for slug in SLUGS),
+    *({"name": name} for name in NAMES),
+    *({"service_type": kind} for kind in KINDS),
+    *({name: value} for name in FIELDS[6:10] for value in ARRAYS),
+    *({name: scopes} for name in FIELDS[6:9] for scopes in SCOPES),
+    *({"redirect_uris": uris} for uris in URIS),
+    *({"device_activation_uri": page} for page in PAGES),
+    *({"service_type": kind, "redirect_uris": ["com.example.app:/callback"]} for kind in ("web", "api")),
+]
+
+
+@pytest.mark.slow
+async def test_a_service_that_makes_no_sense_is_refused(shops: Workshop, acme: Tenant) -> None:
+    for body in INVALID:
+        assert refused(await shops.create(**body)) == BAD, body
+    for missing in ("slug", "name", "service_type"):
+        body = {name: value for name, value in {"slug": "shop", "name": "Shop", "service_type": "web"}.items() if name != missing}
+        answer = await acme.api.post(shops.path, body, token=acme.token("owner"))
+        assert refused(answer) == BAD
+        assert missing in answer.json["error"]
+    assert await shops.stored() == []
+    assert await acme.log() == []
+
+
+async def test_an_unknown_type_is_answered_with_those_there_are(shops: Workshop) -> None:
+    for answer in (
+        await shops.create(service_type="browser"),
+        await shops.tenant.api.get(f"{shops.path}?service_type=x", token=shops.tenant.token("member")),
+    ):
+        assert refused(answer) == BAD
+        assert all(kind in answer.json["error"] for kind in ("web", "mobile", "desktop", "api"))
+
+
+@pytest.mark.parametrize("kind", ["mobile", "desktop"])
+async def test_applications_on_devices_have_schemes_of_their_own(shops: Workshop, kind: str) -> None:
+    uris = ["com.example.app:/callback", "http://127.0.0.1/callback", "http://[::1]:8000/callback", URI]
+    assert (await shops.created(service_type=kind, redirect_uris=uris))["service"]["redirect_uris"] == uris
+    assert refused(await shops.create(slug="other", service_type=kind, redirect_uris=["myapp:/callback"])) == BAD
+
+
+async def test_as_many_and_as_long_as_they_may_be(shops: Workshop) -> None:
+    uris = [f"https://example.com/{number}/".ljust(2048, "a") for number in range(100)]
+    scopes = [f"scope:{number}" for number in range(100)]
+    made = (await shops.created(name="a" * 100, slug="a" * 63, redirect_uris=uris, codehost_scopes=scopes))["service"]
+    assert (made["redirect_uris"], made["codehost_scopes"]) == (uris, scopes)
+    assert (await shops.listed())["services"][0]["redirect_uris"] == uris
+
+
+async def test_nothing_else_of_a_service_can_be_chosen(shops: Workshop) -> None:
+    chosen = ("id", "org_id", "client_id", "client_secret", "user_count", "created_at", "plan_count")
+    strange: dict[str, Any] = dict.fromkeys(chosen, "x")
+    made = await shops.created(**strange)
+    assert all(made["service"].get(name) != value for name, value in strange.items())
+    assert made["client_secret"] != "x"
+
+
+async def test_a_slug_is_taken_once_in_an_organization(shops: Workshop, twin: Tenant, acme: Tenant) -> None:
+    await shops.created()
+    assert refused(await shops.create(name="Other", service_type="mobile")) == BAD
+    assert (await Workshop(twin).created())["service"]["org_id"] == str(twin.org)
+    assert (await acme.actions()) == {"service.created": 1, "plan.created": 1}
+    assert (await shops.listed())["usage"]["current_services"] == 1
+
+
+# How many there may be
+
+
+async def test_there_may_be_as_many_as_the_tier_says(shops: Workshop, acme: Tenant) -> None:
+    usages = [(await shops.created(slug=f"s{number}"))["usage"]["current_services"] for number in range(3)]
+    assert usages == [1, 2, 3]
+    assert refused(await shops.create(slug="s3")) == FULL
+    assert refused(await shops.create(slug="s0")) == FULL
+    assert (await shops.listed())["usage"] == {"current_services": 3, "max_services": 3, "tier": "Free"}
+    assert (await shops.delete(slug="s1")).status == 204
+    assert (await shops.created(slug="s3"))["usage"]["current_services"] == 3
+    assert (await acme.actions())["service.created"] == 4
+
+
+LIMITS: dict[str, tuple[str, int, str | None]] = {
+    "the organization's own": ("max_services = 2", 2, "Free"),
+    "the organization's own, of none": ("max_services = 0", 0, "Free"),
+    "its tier's": ("tier_id = (select id from tiers where name = 'professional')", 10, "Professional"),
+    "the default": ("tier_id = null", 5, None),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+async def test_the_limit_is_the_organizations_or_the_tiers_or_five(shops: Workshop, acme: Tenant, name: str) -> None:
+    change, limit, tier = LIMITS[name]
+    await run_sql(acme.pool, f"update organizations set {change}")  # noqa: S608
+    for number in range(limit):
+        await add_service(acme.pool, acme.org, f"s{number}")
+    assert (await shops.listed())["usage"] == {"current_services": limit, "max_services": limit, "tier": tier}
+    assert refused(await shops.create()) == FULL
+
+
+async def test_a_limit_below_what_there_is_takes_nothing_away(shops: Workshop, acme: Tenant) -> None:
+    for number in range(3):
+        await add_service(acme.pool, acme.org, f"s{number}")
+    await run_sql(acme.pool, "update organizations set max_services = 1")
+    assert refused(await shops.create()) == FULL
+    assert (await shops.listed())["usage"] == {"current_services": 3, "max_services": 1, "tier": "Free"}
+    assert (await shops.change("owner", "s0", name="Renamed")).status == 200
+
+
+async def test_services_of_others_do_not_count(shops: Workshop, acme: Tenant, twin: Tenant) -> None:
+    for number in range(3):
+        await add_service(acme.pool, twin.org, f"s{number}")
+    assert (await shops.created())["usage"]["current_services"] == 1
+    assert refused(await Workshop(twin).create()) == FULL
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("free", [1, 3])
+async def test_of_twenty_creations_at_once_as_many_succeed_as_there_are_places(shops: Workshop, acme: Tenant, free: int) -> None:
+    await run_sql(acme.pool, "update organizations set max_services = %s", free)
+    answers = await everyone(20, lambda number: shops.create("owner" if number % 2 else "admin", slug=f"s{number}"))
+    assert sorted(answer.status for answer in answers) == [200] * free + [400] * (20 - free)
+    assert {answer.code for answer in answers if answer.status == 400} == {"SERVICE_LIMIT_EXCEEDED"}
+    assert sorted(answer.json["usage"]["current_services"] for answer in answers if answer.status == 200) == [*range(1, free + 1)]
+    assert (await shops.listed())["usage"]["current_services"] == free
+    assert await acme.actions() == {"service.created": free, "plan.created": free}
+
+
+@pytest.mark.slow
+async def test_of_twenty_creations_of_one_slug_one_wins(shops: Workshop, acme: Tenant) -> None:
+    await run_sql(acme.pool, "update organizations set max_services = 100")
+    answers = await everyone(20, lambda number: shops.create(name=f"n{number}"))
+    assert sorted(answer.status for answer in answers) == [200] + [400] * 19
+    assert await run_sql(acme.pool, "select (select count(*) from services), (select count(*) from plans)") == [(1, 1)]
+    assert await acme.actions() == {"service.created": 1, "plan.created": 1}
+
+
+# The list
+
+
+async def fill(clock: FakeClock, acme: Tenant, *kinds: str) -> None:
+    for number, kind in enumerate(kinds):
+        service = await add_service(acme.pool, acme.org, f"s{number}", kind)
+        at = clock.now() + timedelta(minutes=number)
+        await run_sql(acme.pool, "update services set created_at = %s where id = %s", at, service)
+
+
+def slugs(listed: dict[str, Any]) -> list[str]:
+    return [service["slug"] for service in listed["services"]]
+
+
+async def test_all_services_are_listed_from_the_oldest_on_with_what_they_have(
+    shops: Workshop, acme: Tenant, twin: Tenant, clock: FakeClock
+) -> None:
+    await fill(clock, acme, "web", "mobile")
+    await add_service(acme.pool, twin.org, "foreign")
+    [(second,)] = await run_sql(acme.pool, "select id from services where slug = 's1'")
+    for name in ("Free", "Gold"):
+        await add_plan(acme.pool, second, name)
+    await run_sql(acme.pool, "update services set subscription_count = 7, user_count = 9 where id = %s", second)
+    for reader in ("member", "admin", "owner"):
+        listed = await shops.listed(by=reader)
+        assert slugs(listed) == ["s0", "s1"]
+        assert listed["usage"] == {"current_services": 2, "max_services": 3, "tier": "Free"}
+    for service, counts in zip(listed["services"], [(0, 0), (2, 7)], strict=True):
+        assert list(service) == [*FIELDS, "plan_count", "subscription_count"]
+        assert (service.pop("plan_count"), service.pop("subscription_count")) == counts
+        assert (await shops.one(service["slug"])).json == service
+
+
+@pytest.mark.slow
+async def test_there_is_no_limit_unless_one_is_given(shops: Workshop, acme: Tenant, clock: FakeClock) -> None:
+    await fill(clock, acme, *["web", "api"] * 60)
+    everything = [f"s{number}" for number in range(120)]
+    assert slugs(await shops.listed()) == everything
+    for query, expected in {
+        "limit=2": everything[:2],
+        "limit=119": everything[:119],
+        "limit=100000000000000000000000": everything,
+        "limit=0": everything[:1],
+        "limit=-5": everything[:1],
+        "offset=118": everything[118:],
+        "offset=-1": everything,
+        "offset=120": [],
+        "offset=99999999999999999999999": [],
+        "limit=3&offset=7": everything[7:10],
+        "service_type=api": everything[1::2],
+        "service_type=web&limit=2&offset=50": everything[100:104:2],
+        "service_type=mobile": [],
+        "unknown=1": everything,
+    }.items():
+        listed = await shops.listed(f"?{query}")
+        assert slugs(listed) == expected, query
+        assert listed["usage"] == {"current_services": 120, "max_services": 3, "tier": "Free"}
+
+
+@pytest.mark.parametrize("query", ["limit=x", "limit=", "limit=1.5", "offset=x", "offset=1e3", "service_type=", "service_type=WEB"])
+async def test_a_query_that_makes_no_sense_is_refused(shops: Workshop, acme: Tenant, query: str) -> None:
+    assert refused(await acme.api.get(f"{shops.path}?{query}", token=acme.token("member"))) == BAD
+
+
+async def test_an_organization_without_services_has_an_empty_list(shops: Workshop) -> None:
+    assert await shops.listed() == {"services": [], "usage": {"current_services": 0, "max_services": 3, "tier": "Free"}}
+
+
+async def test_nothing_is_shown_while_the_organization_is_not_active(shops: Workshop, acme: Tenant) -> None:
+    await add_service(acme.pool, acme.org)
+    for status in STATUSES:
+        await acme.become(status)
+        assert refused(await acme.api.get(shops.path, token=acme.token("owner"))) == NOT_ACTIVE
+        assert refused(await shops.one()) == NOT_ACTIVE
+
+
+# One of them, and those of others
+
+
+async def test_a_service_is_found_by_its_slug_in_its_organization_only(shops: Workshop, acme: Tenant, twin: Tenant) -> None:
+    await add_service(acme.pool, acme.org)
+    await add_service(acme.pool, twin.org, "foreign")
+    [(id_,)] = await run_sql(acme.pool, "select id from services where slug = 'shop'")
+    assert (await shops.one()).json["id"] == str(id_)
+    for slug in ("foreign", "Shop", "sho", "shop-", str(id_), "%27", "nothing there", "a" * 3000):
+        assert refused(await shops.one(slug)) == MISSING, slug
+
+
+@pytest.mark.slow
+async def test_a_missing_service_is_told_before_the_body_is_looked_at(shops: Workshop, acme: Tenant, twin: Tenant) -> None:
+    await add_service(acme.pool, twin.org, "foreign")
+    before = await shops.stored()
+    for slug in ("foreign", "unknown"):
+        for body in (b"{", b"[]", b"{}", b'{"name": "New"}', b'{"name": 5}'):
+            for method, path in (("PATCH", slug), ("POST", f"{slug}/plans"), ("PATCH", f"{slug}/plans/x")):
+                answer = await acme.api.call(method, f"{shops.path}/{path}", raw=body, token=acme.token("owner"))
+                assert refused(answer) == MISSING, (method, path, body)
+                assert refused(await acme.api.call(method, f"{shops.path}/{path}", raw=body, token=acme.token("member"))) == FORBIDDEN
+        for answer in (await shops.rotate(slug=slug), await shops.delete(slug=slug), await shops.delete_plan("x", slug=slug)):
+            assert refused(answer) == MISSING
+        assert refused(await acme.api.get(f"{shops.path}/{slug}/plans", token=acme.token("owner"))) == MISSING
+    assert await shops.stored() == before
+
+
+@pytest.mark.slow
+async def test_strangers_see_nothing_and_change_nothing(shops: Workshop, acme: Tenant, twin: Tenant, platform: Platform) -> None:
+    service = await add_service(acme.pool, acme.org)
+    plan = await add_plan(acme.pool, service)
+    before = await shops.stored()
+    calls: list[tuple[str, str, Any]] = [
+        ("GET", "", None),
+        ("POST", "", {"slug": "other", "name": "Other", "service_type": "web"}),
+        ("GET", "/shop", None),
+        ("PATCH", "/shop", {"name": "Theirs"}),
+        ("POST", "/shop/rotate-secret", {}),
+        ("DELETE", "/shop", None),
+        ("GET", "/shop/plans", None),
+        ("POST", "/shop/plans", {"name": "Gold", "price_cents": 1, "currency": "eur"}),
+        ("PATCH", f"/shop/plans/{plan}", {"name": "Theirs"}),
+        ("DELETE", f"/shop/plans/{plan}", None),
+    ]
+    foreign = (await sign_in(acme.ports, twin.people["owner"], twin.org)).access_token
+    for method, path, body in calls:
+        for token in (foreign, platform.token):
+            assert refused(await acme.api.call(method, f"{shops.path}{path}", body, token=token)) == FORBIDDEN
+        assert (await acme.api.call(method, f"{shops.path}{path}", body)).code == "UNAUTHORIZED"
+    assert await shops.stored() == before
+
+
+# Let in at the door, and then second
+
+FIRST: dict[str, tuple[str, str, tuple[int, str]]] = {
+    "a demoted admin creates nothing": ("update memberships set role = 'member' where user_id = %(admin)s", "admin", FORBIDDEN),
+    "a removed admin creates nothing": ("delete from memberships where user_id = %(admin)s", "admin", FORBIDDEN),
+    "a suspended organization gets no service": ("update organizations set status = 'suspended' where id = %(org)s", "owner", NOT_ACTIVE),
+    "a lower limit holds": ("update organizations set max_services = 0 where id = %(org)s", "owner", FULL),
+}
+
+
+@pytest.mark.parametrize("name", FIRST)
+async def test_a_creation_that_comes_second_obeys_what_came_first(shops: Workshop, acme: Tenant, name: str) -> None:
+    statement, caller, expected = FIRST[name]
+    values = {"org": acme.org, **{person: account.id for person, account in acme.people.items()}}
+    changes = [("select 1 from organizations where id = %s for no key update", (acme.org,)), (statement, values)]
+    assert refused(await meanwhile(acme.pool, changes, lambda: shops.create(caller))) == expected
+    assert await shops.stored() == []
+    assert await acme.log() == []

@@ -1,0 +1,101 @@
+"""The form of API keys, what they can be given, and the last comparison (identity.md section 2.3; decisions, points 104 and 106;
+security.md K-1 and K-2)."""
+
+import re
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
+
+import pytest
+
+from core.applications import api_keys, api_keys_rules
+from core.applications.api_keys_rules import (
+    ApiKeyInvalid,
+    KeyStanding,
+    NoPermissions,
+    PermissionTwice,
+    PermissionUnknown,
+    grantable,
+    new_key,
+)
+from core.kernel.principals import OrganizationStatus, Permission, ServiceContext
+from core.kernel.values import digest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ports import Ports
+
+NOW = datetime(2026, 3, 14, tzinfo=UTC)
+SERVICE = ServiceContext(
+    id=UUID(int=1),
+    slug="shop",
+    client_id=UUID(int=2),
+    is_public=False,
+    org_id=UUID(int=3),
+    org_slug="acme",
+    status=OrganizationStatus.ACTIVE,
+)
+
+
+@pytest.mark.parametrize(("environment", "begins"), [(None, "sk_"), ("live", "sk_live_"), ("test", "sk_test_")])
+def test_a_key_is_its_prefix_and_256_bits(environment: str | None, begins: str) -> None:
+    key, prefix = new_key(environment)
+    assert re.fullmatch(f"{begins}[a-z2-7]{{6}}", prefix)
+    assert re.fullmatch(f"{prefix}_[A-Za-z0-9_-]{{43}}", key)
+
+
+def test_no_two_keys_are_alike() -> None:
+    made = [new_key() for _ in range(200)]
+    assert len({key for key, _ in made}) == 200
+    assert len({prefix for _, prefix in made}) > 190
+    assert len(max(new_key("live"))) < api_keys_rules.LONGEST
+
+
+def test_permissions_keep_their_order() -> None:
+    assert grantable(["write:service", "read:users"]) == (Permission.WRITE_SERVICE, Permission.READ_USERS)
+    assert grantable([*Permission]) == tuple(Permission)
+
+
+def test_a_key_that_may_nothing_is_none() -> None:
+    with pytest.raises(NoPermissions):
+        grantable([])
+
+
+def test_a_permission_is_named_once() -> None:
+    with pytest.raises(PermissionTwice):
+        grantable(["read:users", "write:users", "read:users"])
+
+
+@pytest.mark.parametrize("name", ["", "read", "read:everything", "READ:USERS", "read:users ", "*", "admin"])
+def test_there_are_no_other_permissions(name: str) -> None:
+    with pytest.raises(PermissionUnknown) as refusal:
+        grantable(["read:users", name])
+    assert all(permission in refusal.value.message for permission in Permission)
+
+
+@dataclass
+class Found:
+    """A storage whose index gives whatever it was told to give."""
+
+    standing_: KeyStanding
+
+    @asynccontextmanager
+    async def reading(self) -> "AsyncIterator[Any]":
+        yield SimpleNamespace(api_keys=self)
+
+    async def standing(self, key_hash: bytes, now: datetime) -> KeyStanding:
+        return self.standing_
+
+
+async def test_what_the_index_gives_is_compared_once_more() -> None:
+    key, _ = new_key()
+    standing = KeyStanding(UUID(int=4), digest(key), frozenset(Permission), NOW, SERVICE)
+    ports = cast("Ports", SimpleNamespace(storage=Found(standing), clock=SimpleNamespace(now=lambda: NOW)))
+    caller = await api_keys.authenticate(ports, key, Permission.READ_USERS, address=None, agent=None)
+    assert caller.key_id == standing.key_id
+    with pytest.raises(ApiKeyInvalid):
+        await api_keys.authenticate(ports, new_key()[0], Permission.READ_USERS, address=None, agent=None)

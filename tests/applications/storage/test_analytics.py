@@ -1,0 +1,234 @@
+"""Every question about logins: sums over shards, the ends of a range, what was removed, the order, and that nobody else's are counted."""
+
+from datetime import date
+from itertools import pairwise
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from adapters.postgres.applications.analytics import FROM_ONE_ON, FROM_THE_LATEST
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from core.applications.analytics_rules import Days, LoginsOfDay, LoginsOfProvider, LoginsOfService, RecentLogin, Use
+from core.authentication.providers import Provider
+from core.kernel.principals import SYSTEM, ServiceContext
+from tests.support.builders import add_organization, run_sql
+from tests.support.rows import ADA, DAY, EVE, MICROSECOND, NOW, SECOND, account, add, plan_nodes, rows_of, session, within
+from tests.support.services import add_service, service_context
+
+TODAY = date(2026, 3, 14)
+EVER = Days(date.min, date.max)
+
+
+@pytest.fixture
+async def shop(pool: Pool) -> ServiceContext:
+    return await service_context(pool, await add_service(pool, await add_organization(pool, "acme")))
+
+
+@pytest.fixture
+async def other(pool: Pool, shop: ServiceContext) -> ServiceContext:
+    """Another service of the same organization."""
+    return await service_context(pool, await add_service(pool, shop.org_id, "other"))
+
+
+@pytest.fixture
+async def twin(pool: Pool) -> ServiceContext:
+    """A service of another organization."""
+    return await service_context(pool, await add_service(pool, await add_organization(pool, "twin")))
+
+
+@pytest.fixture
+async def ada(storage: Postgres) -> UUID:
+    return (await add(storage, account(ADA))).id
+
+
+async def count(pool: Pool, service: ServiceContext, day: date = TODAY, provider: str = "password", *shards: int) -> None:
+    """Totals of a day, one for each shard."""
+    for shard, total in enumerate(shards or (1,)):
+        await run_sql(
+            pool,
+            "insert into login_totals (org_id, service_id, day, provider, shard, total) values (%s, %s, %s, %s, %s, %s)",
+            *(service.org_id, service.id, day, provider, shard, total),
+        )
+
+
+async def login(storage: Postgres, user: UUID, service: ServiceContext | None, **changes: Any) -> None:
+    begun = session(user, service=service, **{"created_at": NOW, **changes})
+    await within(storage, lambda tx: tx.logins.succeeded(begun, "password"))
+
+
+async def test_shards_services_and_providers_are_summed_by_day(
+    storage: Postgres, pool: Pool, shop: ServiceContext, other: ServiceContext, twin: ServiceContext
+) -> None:
+    await count(pool, shop, TODAY, "password", 1, 2, 3)
+    await count(pool, shop, TODAY, "codehost", 10)
+    await count(pool, other, TODAY, "saml", 100)
+    await count(pool, other, TODAY - DAY, "password", 5)
+    await count(pool, twin, TODAY, "password", 1000)
+    async with storage.reading() as read:
+        assert await read.analytics.by_day(shop.org_id, None, EVER) == [LoginsOfDay(TODAY - DAY, 5), LoginsOfDay(TODAY, 116)]
+        assert await read.analytics.by_day(shop.org_id, shop.id, EVER) == [LoginsOfDay(TODAY, 16)]
+        assert await read.analytics.by_day(twin.org_id, None, EVER) == [LoginsOfDay(TODAY, 1000)]
+        assert await read.analytics.by_day(uuid4(), None, EVER) == []
+        for org, service in ((shop.org_id, twin.id), (twin.org_id, shop.id)):  # ids of one beside ids of another are nobody's
+            assert await read.analytics.by_day(org, service, EVER) == []
+
+
+async def test_both_ends_of_a_range_are_in_it(storage: Postgres, pool: Pool, shop: ServiceContext) -> None:
+    week = [TODAY + number * DAY for number in range(7)]
+    for day in week:
+        await count(pool, shop, day, "codehost", day.day)
+    range_ = Days(week[2], week[4])
+    async with storage.reading() as read:
+        assert await read.analytics.by_day(shop.org_id, None, range_) == [LoginsOfDay(day, day.day) for day in week[2:5]]
+        assert await read.analytics.by_service(shop.org_id, range_) == [LoginsOfService(shop.id, "Shop", 16 + 17 + 18)]
+        assert await read.analytics.by_provider(shop.org_id, None, range_) == [LoginsOfProvider(Provider.CODEHOST, 16 + 17 + 18)]
+        assert await read.analytics.by_day(shop.org_id, None, Days(week[6] + DAY, date.max)) == []
+
+
+async def test_the_service_with_most_logins_comes_first_and_equal_ones_by_name(
+    storage: Postgres, pool: Pool, shop: ServiceContext, other: ServiceContext, twin: ServiceContext
+) -> None:
+    third, silent = [await service_context(pool, await add_service(pool, shop.org_id, slug)) for slug in ("admin-tool", "silent")]
+    for service, totals in ((shop, (2, 2)), (other, (3, 4)), (third, (4,)), (twin, (9,)), (silent, (1, -1))):
+        await count(pool, service, TODAY, "password", *totals)
+    async with storage.reading() as read:
+        assert await read.analytics.by_service(shop.org_id, EVER) == [
+            LoginsOfService(other.id, "Other", 7),
+            LoginsOfService(third.id, "Admin-Tool", 4),
+            LoginsOfService(shop.id, "Shop", 4),
+        ]
+
+
+async def test_only_identity_providers_are_providers(
+    storage: Postgres, pool: Pool, shop: ServiceContext, other: ServiceContext, twin: ServiceContext
+) -> None:
+    for provider, totals in {"password": (9,), "saml": (9,), "websuite": (1, 1), "codehost": (2,), "officesuite": (1, -1)}.items():
+        await count(pool, shop, TODAY, provider, *totals)
+    await count(pool, other, TODAY, "officesuite", 3)
+    await count(pool, twin, TODAY, "codehost", 9)
+    async with storage.reading() as read:
+        assert await read.analytics.by_provider(shop.org_id, None, EVER) == [
+            LoginsOfProvider(Provider.OFFICESUITE, 3),
+            LoginsOfProvider(Provider.CODEHOST, 2),
+            LoginsOfProvider(Provider.WEBSUITE, 2),
+        ]
+        assert await read.analytics.by_provider(shop.org_id, shop.id, EVER) == [
+            LoginsOfProvider(Provider.CODEHOST, 2),
+            LoginsOfProvider(Provider.WEBSUITE, 2),
+        ]
+        assert await read.analytics.by_provider(twin.org_id, shop.id, EVER) == []
+
+
+async def test_of_a_service_that_is_gone_nothing_is_counted_or_listed(
+    storage: Postgres, pool: Pool, shop: ServiceContext, other: ServiceContext, ada: UUID
+) -> None:
+    for service in (shop, other):
+        await login(storage, ada, service)
+    await run_sql(pool, "delete from services where id = %s", shop.id)
+    async with storage.reading() as read:
+        assert await read.analytics.by_day(other.org_id, None, EVER) == [LoginsOfDay(TODAY, 1)]
+        assert await read.analytics.by_service(other.org_id, EVER) == [LoginsOfService(other.id, "Other", 1)]
+        assert [one.service_id for one in await read.analytics.recent(other.org_id, None, 10)] == [other.id]
+        assert await read.analytics.use(shop.org_id, shop.id, NOW) == Use(0, 0, 0, 0)
+
+
+async def test_a_day_whose_logins_were_removed_is_left_out(storage: Postgres, shop: ServiceContext, ada: UUID) -> None:
+    await login(storage, ada, shop)
+    await within(storage, lambda tx: tx.logins.remove(ada))
+    async with storage.reading() as read:
+        assert await read.analytics.by_day(shop.org_id, None, EVER) == []
+        assert await read.analytics.by_service(shop.org_id, EVER) == []
+
+
+# The latest
+
+
+async def test_the_latest_logins_have_all_their_fields(storage: Postgres, pool: Pool, shop: ServiceContext, ada: UUID) -> None:
+    begun = session(ada, service=shop, created_at=NOW)
+    await within(storage, lambda tx: tx.logins.succeeded(begun, "websuite"))
+    [(id_,)] = await run_sql(pool, "select id from login_events")
+    async with storage.reading() as read:
+        assert await read.analytics.recent(shop.org_id, None, 10) == [RecentLogin(id_, ada, shop.id, "websuite", NOW)]
+
+
+async def test_the_latest_logins_of_an_organization_are_successful_and_to_its_services(
+    storage: Postgres, pool: Pool, shop: ServiceContext, other: ServiceContext, twin: ServiceContext, ada: UUID
+) -> None:
+    for service in (shop, other, twin, None):
+        await login(storage, ada, service)
+    await login(storage, ada, shop, created_at=NOW + SECOND)
+    await run_sql(pool, "update login_events set success = false where created_at > %s", NOW)
+    async with storage.reading() as read:
+        assert {one.service_id for one in await read.analytics.recent(shop.org_id, None, 10)} == {shop.id, other.id}
+        assert [one.service_id for one in await read.analytics.recent(twin.org_id, None, 10)] == [twin.id]
+
+
+async def test_the_latest_logins_can_be_read_on_from_any_of_them(
+    storage: Postgres, shop: ServiceContext, other: ServiceContext, twin: ServiceContext, ada: UUID
+) -> None:
+    for number in range(12):  # several at the very same time
+        await login(storage, ada, (shop, other, twin)[number % 3], created_at=NOW - (number // 6) * MICROSECOND)
+    async with storage.reading() as read:
+        everything = await read.analytics.recent(shop.org_id, None, 100)
+        assert len(everything) == 8
+        assert all((newer.created_at, newer.id) > (older.created_at, older.id) for newer, older in pairwise(everything))
+        for place, last in enumerate(everything):
+            assert await read.analytics.recent(shop.org_id, last, 3) == everything[place + 1 : place + 4]
+
+
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+async def test_the_past_of_a_service_that_is_gone_is_not_read(
+    storage: Postgres, pool: Pool, shop: ServiceContext, other: ServiceContext, ada: UUID, mode: str
+) -> None:
+    """The housekeeper may take a while to remove it, and it may be newer than all the rest."""
+    for number in range(20):
+        await login(storage, ada, shop, created_at=NOW - number * SECOND)
+    await run_sql(
+        pool,
+        """
+        insert into login_events (id, user_id, org_id, service_id, provider, success, created_at)
+        select gen_random_uuid(), %s, %s, %s, 'password', true, now() from generate_series(1, 2000)""",
+        *(ada, shop.org_id, uuid4()),
+    )
+    await run_sql(pool, "analyze login_events")
+    async with storage.reading() as read:
+        latest = await read.analytics.recent(shop.org_id, None, 5)
+    assert [one.created_at for one in latest] == [NOW - number * SECOND for number in range(5)]
+    last = {"created_at": latest[-1].created_at, "id": latest[-1].id}
+    for statement in (FROM_THE_LATEST, FROM_ONE_ON):
+        nodes = await plan_nodes(pool, statement, {"org_id": shop.org_id, "limit": 5, **last}, mode)
+        assert sum(rows_of(node) for node in nodes if node.get("Relation Name") == "login_events") <= 20
+
+
+# The use of a service
+
+
+async def test_users_are_new_and_active_by_what_they_did_since_then(
+    storage: Postgres, pool: Pool, shop: ServiceContext, other: ServiceContext, twin: ServiceContext
+) -> None:
+    since = NOW - 30 * DAY
+    people = [(await add(storage, account(email))).id for email in (ADA, EVE, "grace@example.com", "silent@example.com")]
+
+    async def use(service: ServiceContext, user: UUID, *signed_in: Any, born: Any = None) -> None:
+        async with storage.transaction(by=SYSTEM) as tx:
+            if born is not None:
+                await tx.end_users.add(service.id, user, born, signed_in=False)
+            for at in signed_in:
+                await tx.end_users.add(service.id, user, at, signed_in=True)
+
+    await use(shop, people[0], since - DAY, since)  # began before, and came back
+    await use(shop, people[1], since)  # new
+    await use(shop, people[2], since - DAY, since - MICROSECOND)  # has not come back
+    await use(shop, people[3], born=NOW)  # new, and never here
+    await use(other, people[0], since - DAY)
+    await use(twin, people[0], NOW)
+    await count(pool, shop, TODAY - 1000 * DAY, "password", 4, 3)
+    await count(pool, shop, TODAY, "codehost", 2)
+    await count(pool, other, TODAY, "password", 50)
+    async with storage.reading() as read:
+        assert await read.analytics.use(shop.org_id, shop.id, since) == Use(users=4, new_users=2, active_users=2, logins=9)
+        assert await read.analytics.use(other.org_id, other.id, since) == Use(users=1, new_users=0, active_users=0, logins=50)
+        assert await read.analytics.use(twin.org_id, twin.id, since) == Use(users=1, new_users=1, active_users=1, logins=0)
+        assert await read.analytics.use(twin.org_id, shop.id, since) == Use(0, 0, 0, 0)

@@ -1,0 +1,514 @@
+"""Every statement about who uses what: each field, each filter and order, the counters, and that it touches no other organization; and that
+lists of a large organization read little more than themselves."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+import trio
+
+from adapters.postgres.applications.end_users import EndUsers
+from adapters.postgres.engine.driver import Connection, connect
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from core.accounts.accounts_rules import Account
+from core.applications.end_users_rules import EndUser, LinkedIdentity, ListedEndUser, UsedService
+from core.authentication.providers import Provider
+from core.kernel.principals import SYSTEM
+from core.kernel.values import Listed, Page
+from tests.support import database
+from tests.support.builders import add_organization, add_provisioned, everyone, run_sql
+from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, in_another_task, is_locked, somebody_waits
+from tests.support.services import add_service
+
+FIRST = Page(1, 50)
+
+
+async def use(storage: Postgres, service: UUID, user: UUID, at: datetime = NOW, *, signed_in: bool = True) -> bool:
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.accounts.lock(user)
+        return await tx.end_users.add(service, user, at, signed_in=signed_in)
+
+
+async def relations(pool: Pool) -> set[tuple[Any, ...]]:
+    return set(await run_sql(pool, "select service_id, user_id, org_id, created_at, first_login_at, last_login_at from service_users"))
+
+
+async def check_counts(pool: Pool) -> None:
+    """What is counted as people come and go is what counting finds."""
+    off = """
+        select 'service', id::text from services v
+        where user_count <> (select count(*) from service_users r where r.service_id = v.id)
+        union all
+        select 'organization', id::text from organizations o
+        where (select count(*) from end_users e where e.org_id = o.id)
+              <> coalesce((select total from end_user_totals t where t.org_id = o.id), 0)
+        union all
+        select 'end user', user_id::text from (
+            (select org_id, user_id, email, deactivated from end_users
+             except select org_id, user_id, email, deactivated from service_users)
+            union all
+            (select org_id, user_id, email, deactivated from service_users
+             except select org_id, user_id, email, deactivated from end_users)) d"""
+    assert await run_sql(pool, off) == []
+
+
+async def totals(pool: Pool, org: UUID, *services: UUID) -> tuple[int, ...]:
+    """How many end users the organization says it has, and how many users its services."""
+    await check_counts(pool)
+    found = await run_sql(pool, "select total from end_user_totals where org_id = %s", org)
+    counts = dict(await run_sql(pool, "select id, user_count from services"))
+    return (found[0][0] if found else 0, *(counts[service] for service in services))
+
+
+# Using a service
+
+
+async def test_using_a_service_is_stored_with_its_times(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    org = await add_organization(pool, "acme")
+    shop, forum = [await add_service(pool, org, slug) for slug in ("shop", "forum")]
+    assert await use(storage, shop, ada.id, NOW - HOUR, signed_in=False)
+    assert await relations(pool) == {(shop, ada.id, org, NOW - HOUR, None, None)}
+    assert await use(storage, shop, ada.id, NOW)
+    assert await relations(pool) == {(shop, ada.id, org, NOW - HOUR, NOW, NOW)}
+    assert await use(storage, shop, ada.id, NOW + HOUR, signed_in=False), "an API key says nothing of logins"
+    assert await use(storage, shop, ada.id, NOW + DAY)
+    assert await use(storage, forum, ada.id, NOW + HOUR)
+    assert await relations(pool) == {
+        (shop, ada.id, org, NOW - HOUR, NOW, NOW + DAY),
+        (forum, ada.id, org, NOW + HOUR, NOW + HOUR, NOW + HOUR),
+    }
+    assert await run_sql(pool, "select org_id, user_id, email, deactivated, created_at from end_users") == [
+        (org, ada.id, ADA, False, NOW - HOUR)
+    ]
+    assert await totals(pool, org, shop, forum) == (1, 1, 1)
+
+
+async def test_a_login_that_is_written_late_neither_hides_a_later_one_nor_an_earlier_one(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    shop = await add_service(pool, org := await add_organization(pool, "acme"))
+    for at in (NOW, NOW - HOUR, NOW - SECOND):
+        await use(storage, shop, ada.id, at)
+    assert await relations(pool) == {(shop, ada.id, org, NOW, NOW - HOUR, NOW)}
+
+
+async def test_a_person_is_one_end_user_of_each_organization_whatever_they_use_there(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    shop, forum, other = [await add_service(pool, org, slug) for org, slug in ((acme, "shop"), (acme, "forum"), (twin, "shop"))]
+    for service, user in ((shop, ada.id), (forum, ada.id), (other, ada.id), (shop, eve.id), (shop, ada.id)):
+        assert await use(storage, service, user)
+    assert await totals(pool, acme, shop, forum) == (2, 2, 1)
+    assert await totals(pool, twin, other) == (1, 1)
+
+
+async def test_nobody_begins_to_use_a_service_that_is_not_there(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    shop = await add_service(pool, org := await add_organization(pool, "acme"))
+    assert not await use(storage, uuid4(), ada.id)
+    await run_sql(pool, "delete from services where id = %s", shop)
+    assert not await use(storage, shop, ada.id)
+    assert await relations(pool) == set()
+    assert await totals(pool, org) == (0,)
+
+
+async def test_what_is_rolled_back_is_not_counted(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    shop = await add_service(pool, org := await add_organization(pool, "acme"))
+
+    async def fail() -> None:
+        async with storage.transaction(by=SYSTEM) as tx:
+            await tx.end_users.add(shop, ada.id, NOW, signed_in=True)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        await fail()
+    assert await totals(pool, org, shop) == (0, 0)
+
+
+async def test_the_address_and_the_deactivation_follow_the_account(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE, deactivated_at=NOW))
+    services = [await add_service(pool, await add_organization(pool, slug)) for slug in ("acme", "twin")]
+    for service in services:
+        for user in (ada.id, eve.id):
+            await use(storage, service, user)
+    copies = "select email, deactivated from end_users union all select email, deactivated from service_users order by 1"
+    assert await run_sql(pool, copies) == [(ADA, False)] * 4 + [(EVE, True)] * 4
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.accounts.change_email(ada.id, account("new@example.com").email, NOW)
+    await run_sql(pool, "update users set deactivated_at = case when deactivated_at is null then now() end")
+    assert await run_sql(pool, copies) == [(EVE, False)] * 4 + [("new@example.com", True)] * 4
+    await check_counts(pool)
+
+
+async def test_an_account_that_is_counted_is_not_deleted_in_passing(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    await use(storage, await add_service(pool, await add_organization(pool, "acme")), ada.id)
+    with pytest.raises(psycopg.errors.ForeignKeyViolation):
+        await run_sql(pool, "delete from users where id = %s", ada.id)
+
+
+async def test_a_service_is_there_until_whoever_signs_in_to_it_is_done(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    shop = await add_service(pool, org := await add_organization(pool, "acme"))
+    await use(storage, shop, eve.id)
+    async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
+        assert await tx.end_users.add(shop, eve.id, NOW, signed_in=True)
+        # Others sign in meanwhile, but whoever deletes it waits.
+        assert not await is_locked(pool, "services", "id = %s", shop, mode="for no key update")
+        nursery.start_soon(run_sql, pool, "delete from services where id = %s", shop)
+        await somebody_waits(pool)
+    assert not await use(storage, shop, ada.id)
+    assert [user for _, user, *_ in await relations(pool)] == [eve.id], "what is left of a deleted service is not ours to remove"
+    assert await run_sql(pool, "select total from end_user_totals where org_id = %s", org) == [(1,)]
+
+
+async def test_whoever_signs_in_to_a_service_that_is_being_deleted_finds_it_gone_at_once(storage: Postgres, pool: Pool) -> None:
+    """Those who wait hold connections, and the deletion of a large service takes a while."""
+    ada = await add(storage, account())
+    shop, other = [await add_service(pool, org, slug) for org in [await add_organization(pool, "acme")] for slug in ("shop", "other")]
+    async with pool.connection() as connection, connection.transaction(force_rollback=True):
+        await connection.execute("delete from services where id = %s", (shop,))
+        assert [await in_another_task(partial(use, storage, service, ada.id)) for service in (shop, other)] == [False, True]
+        assert {service for service, *_ in await in_another_task(partial(relations, pool))} == {other}
+    assert await use(storage, shop, ada.id), "the deletion has failed"
+
+
+async def test_an_end_user_who_is_being_removed_is_one_again_by_signing_in(storage: Postgres, pool: Pool) -> None:
+    """Whoever removes end users does not hold their accounts; a login must then not take somebody for listed who is about to vanish."""
+    ada = await add(storage, account())
+    org = await add_organization(pool, "acme")
+    shop, forum = [await add_service(pool, org, slug) for slug in ("shop", "forum")]
+    await use(storage, shop, ada.id)
+    async with trio.open_nursery() as nursery, pool.connection() as connection, connection.transaction():
+        await connection.execute("delete from service_users")
+        await connection.execute("delete from end_users")
+        await connection.execute("update services set user_count = 0")
+        await connection.execute("update end_user_totals set total = 0")
+        nursery.start_soon(use, storage, forum, ada.id)
+        async with trio.open_nursery() as waiting:
+            waiting.start_soon(somebody_waits, pool)
+    assert await totals(pool, org, shop, forum) == (1, 0, 1)
+
+
+async def test_a_known_end_user_is_held_while_signing_in(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    shop = await add_service(pool, await add_organization(pool, "acme"))
+    for user in (ada.id, eve.id):
+        await use(storage, shop, user)
+    before = await run_sql(pool, "select xmin, ctid, * from end_users order by user_id")
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.end_users.add(shop, ada.id, NOW + HOUR, signed_in=True)
+        assert [await is_locked(pool, "end_users", "user_id = %s", user) for user in (ada.id, eve.id)] == [True, False]
+    assert await run_sql(pool, "select xmin, ctid, * from end_users order by user_id") == before, "held, and not written"
+
+
+@pytest.mark.slow
+async def test_of_twenty_at_once_each_person_is_counted_once(storage: Postgres, pool: Pool) -> None:
+    people = [account(f"person-{number}@example.com") for number in range(5)]
+    await add(storage, *people)
+    org = await add_organization(pool, "acme")
+    services = [await add_service(pool, org, slug) for slug in ("shop", "forum")]
+    for _ in range(3):
+        done = await everyone(20, lambda number: use(storage, services[number % 2], people[number % 5].id))
+        assert done == [True] * 20
+    assert await totals(pool, org, *services) == (5, 5, 5)
+
+
+# The list
+
+
+async def page(storage: Postgres, org: UUID, wanted: Page = FIRST, **filters: Any) -> Listed[ListedEndUser]:
+    async with storage.reading() as read:
+        return await read.end_users.page(org, wanted, **filters)
+
+
+async def emails(storage: Postgres, org: UUID, wanted: Page = FIRST, **filters: Any) -> tuple[list[str], int]:
+    found = await page(storage, org, wanted, **filters)
+    return [one.email.partition("@")[0] for one in found.items], found.total
+
+
+async def test_an_end_user_is_listed_with_every_field(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(created_at=NOW - 5 * DAY), eve := account(EVE))
+    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    wiki, shop, other = [await add_service(pool, org, slug) for org, slug in ((acme, "wiki"), (acme, "shop"), (twin, "third"))]
+    await run_sql(pool, "update users set mfa_enabled_at = now() where id = %s", ada.id)
+    await use(storage, wiki, ada.id, NOW - HOUR)
+    await use(storage, shop, ada.id, NOW - SECOND)
+    await use(storage, other, ada.id, NOW)  # elsewhere, and so of no concern
+    await use(storage, shop, eve.id, NOW - 2 * HOUR, signed_in=False)
+    mine = ListedEndUser(ada.id, ADA, NOW - 5 * DAY, True, NOW - SECOND, ("shop", "wiki"))
+    hers = ListedEndUser(eve.id, EVE, NOW - DAY, False, None, ("shop",))
+    assert await page(storage, acme) == Listed([mine, hers], 2)
+    assert await page(storage, twin) == Listed([replace(mine, last_login_at=NOW, services=("third",))], 1)
+    assert await page(storage, acme, service_id=wiki) == Listed([mine], 1)
+    assert await page(storage, acme, search="ada") == Listed([mine], 1)
+    assert await page(storage, acme, search="eve", service_id=shop) == Listed([hers], 1)
+    assert await page(storage, uuid4()) == Listed([], 0)
+
+
+async def fill(storage: Postgres, pool: Pool) -> tuple[UUID, UUID, dict[str, UUID], list[Account]]:
+    """Seven people, of whom the first is the newest in acme; all of them in twin."""
+    people = [account(f"{name}@example.com") for name in ("a-one", "b_one", "c%one", "d.two", "e-two", "f-two", "g-three")]
+    await add(storage, *people)
+    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    services = {slug: await add_service(pool, acme, slug) for slug in ("shop", "wiki")} | {"other": await add_service(pool, twin, "other")}
+    for number, person in enumerate(people):
+        await use(storage, services["shop"], person.id, NOW - number * SECOND)
+        await use(storage, services["other"], person.id, NOW + number * SECOND)
+    for number in (1, 3, 5):  # in the other order
+        await use(storage, services["wiki"], people[number].id, NOW + number * HOUR)
+    return acme, twin, services, people
+
+
+async def test_a_list_is_of_one_organization_the_newest_first(storage: Postgres, pool: Pool) -> None:
+    acme, twin, _, people = await fill(storage, pool)
+    names = [person.email.partition("@")[0] for person in people]
+    assert await emails(storage, acme) == (names, 7)
+    assert await emails(storage, twin) == (names[::-1], 7)
+    assert [await emails(storage, acme, Page(number, 3)) for number in (1, 2, 3, 4)] == [
+        (names[:3], 7),
+        (names[3:6], 7),
+        (names[6:], 7),
+        ([], 7),
+    ]
+    assert await emails(storage, acme, Page(2**31 - 1, 100)) == ([], 7)
+
+
+async def test_a_list_of_one_service_has_its_users_in_the_order_in_which_they_came_there(storage: Postgres, pool: Pool) -> None:
+    acme, _, services, _ = await fill(storage, pool)
+    assert await emails(storage, acme, service_id=services["wiki"]) == (["f-two", "d.two", "b_one"], 3)
+    assert await emails(storage, acme, Page(2, 2), service_id=services["wiki"]) == (["b_one"], 3)
+    assert await emails(storage, acme, Page(3, 2), service_id=services["wiki"]) == ([], 3)
+    assert (await emails(storage, acme, service_id=services["shop"]))[1] == 7
+
+
+async def test_a_service_of_another_organization_has_no_users_here(storage: Postgres, pool: Pool) -> None:
+    acme, twin, services, _ = await fill(storage, pool)
+    for org, service in ((acme, services["other"]), (twin, services["shop"]), (acme, uuid4()), (uuid4(), services["shop"])):
+        for search in (None, "one"):
+            assert await page(storage, org, service_id=service, search=search) == Listed([], 0)
+
+
+@pytest.mark.parametrize(
+    ("search", "found"),
+    [
+        ("one", ["a-one", "b_one", "c%one"]),
+        ("b_", ["b_one"]),
+        ("_", ["b_one"]),
+        ("%", ["c%one"]),
+        ("\\", []),
+        (".", ["a-one", "b_one", "c%one", "d.two", "e-two", "f-two", "g-three"]),
+        ("d.", ["d.two"]),
+        ("@example.com", ["a-one", "b_one", "c%one", "d.two", "e-two", "f-two", "g-three"]),
+        ("a-one@example.com", ["a-one"]),
+        ("a-one@example.comm", []),
+        ("a%one", []),
+        ("'", []),
+    ],
+)
+async def test_a_search_finds_a_part_of_the_address_and_its_letters_mean_themselves(
+    storage: Postgres, pool: Pool, search: str, found: list[str]
+) -> None:
+    acme, _, services, _ = await fill(storage, pool)
+    assert await emails(storage, acme, search=search) == (found, len(found))
+    assert await emails(storage, acme, search=search, service_id=services["shop"]) == (found, len(found))
+    in_wiki = [name for name in ("f-two", "d.two", "b_one") if name in found]
+    assert await emails(storage, acme, search=search, service_id=services["wiki"]) == (in_wiki, len(in_wiki))
+    assert await emails(storage, acme, Page(2, 1), search=search) == (found[1:2], len(found))
+
+
+async def test_a_search_finds_nobody_who_uses_only_what_others_have(storage: Postgres, pool: Pool) -> None:
+    acme, _, services, _ = await fill(storage, pool)
+    stranger = await add(storage, account("z-one@example.com"))
+    await use(storage, services["other"], stranger.id)
+    assert "z-one" not in (await emails(storage, acme, search="one"))[0]
+
+
+async def test_people_of_one_moment_have_an_order_that_pages_keep(storage: Postgres, pool: Pool) -> None:
+    people = [account(f"person-{number}@example.com") for number in range(7)]
+    await add(storage, *people)
+    shop = await add_service(pool, org := await add_organization(pool, "acme"))
+    for person in people:
+        await use(storage, shop, person.id)
+    expected = sorted((person.id for person in people), key=str, reverse=True)
+    for filters in ({}, {"service_id": shop}, {"search": "person"}, {"service_id": shop, "search": "person"}):
+        pages = [await page(storage, org, Page(number, 3), **filters) for number in (1, 2, 3)]
+        assert [one.id for found in pages for one in found.items] == expected
+
+
+async def test_the_deactivated_are_neither_listed_nor_counted(storage: Postgres, pool: Pool) -> None:
+    acme, twin, services, people = await fill(storage, pool)
+    for number in (1, 2):
+        await run_sql(pool, "update users set deactivated_at = now() where id = %s", people[number].id)
+    assert await emails(storage, acme) == (["a-one", "d.two", "e-two", "f-two", "g-three"], 5)
+    assert await emails(storage, acme, Page(2, 2)) == (["e-two", "f-two"], 5)
+    assert await emails(storage, acme, search="one") == (["a-one"], 1)
+    assert await emails(storage, acme, service_id=services["wiki"]) == (["f-two", "d.two"], 2)
+    assert await emails(storage, acme, service_id=services["wiki"], search="_") == ([], 0)
+    assert (await emails(storage, twin))[1] == 5
+    # So are those whom the directory keeps out of this organization alone, and nobody counts twice.
+    for number in (1, 3):
+        await add_provisioned(pool, acme, people[number].id, provisioned=False, kept_out=True)
+    assert await emails(storage, acme) == (["a-one", "e-two", "f-two", "g-three"], 4)
+    assert await emails(storage, acme, Page(2, 2)) == (["f-two", "g-three"], 4)
+    assert await emails(storage, acme, search="two") == (["e-two", "f-two"], 2)
+    assert await emails(storage, acme, service_id=services["wiki"]) == (["f-two"], 1)
+    assert await emails(storage, acme, service_id=services["wiki"], search="two") == (["f-two"], 1)
+    assert (await emails(storage, twin))[1] == 5
+    await run_sql(pool, "update users set deactivated_at = null")
+    await run_sql(pool, "delete from scim_users")
+    assert (await emails(storage, acme))[1] == 7
+
+
+# One of them
+
+
+async def test_an_end_user_is_shown_with_every_field(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE, email_verified_at=None))
+    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    shop, other = await add_service(pool, acme), await add_service(pool, twin)
+    await use(storage, shop, ada.id)
+    await use(storage, other, ada.id)
+    await use(storage, shop, eve.id)
+    await run_sql(pool, "update users set mfa_enabled_at = now(), updated_at = %s where id = %s", NOW, ada.id)
+    async with storage.reading() as read:
+        by_id = read.end_users.by_id
+        assert await by_id(acme, ada.id) == EndUser(
+            ada.id, ADA, email_verified=True, mfa_enabled=True, created_at=NOW - DAY, updated_at=NOW
+        )
+        assert await by_id(acme, eve.id) == EndUser(
+            eve.id, EVE, email_verified=False, mfa_enabled=False, created_at=NOW - DAY, updated_at=NOW - DAY
+        )
+        for org, user in ((twin, eve.id), (acme, uuid4()), (uuid4(), ada.id)):
+            assert await by_id(org, user) is None
+
+
+async def test_only_services_of_the_organization_are_shown(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    wiki, shop, other = [await add_service(pool, org, slug) for org, slug in ((acme, "wiki"), (acme, "shop"), (twin, "aaa"))]
+    await use(storage, wiki, ada.id, NOW - HOUR)
+    await use(storage, wiki, ada.id, NOW)
+    await use(storage, shop, ada.id, NOW, signed_in=False)
+    await use(storage, other, ada.id, NOW)
+    await use(storage, shop, eve.id, NOW + DAY)
+    async with storage.reading() as read:
+        assert await read.end_users.services(acme, ada.id) == [
+            UsedService(shop, "shop", "Shop", None, None),
+            UsedService(wiki, "wiki", "Wiki", NOW - HOUR, NOW),
+        ]
+        assert await read.end_users.services(twin, eve.id) == []
+
+
+async def test_only_identities_of_the_organizations_services_are_shown(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    shop, wiki, other = [await add_service(pool, org, slug) for org, slug in ((acme, "shop"), (acme, "wiki"), (twin, "shop"))]
+    linked = [
+        (ada.id, shop, "codehost", "1", ADA, NOW),
+        (ada.id, wiki, "websuite", "2", None, NOW - HOUR),
+        (ada.id, other, "codehost", "3", ADA, NOW),
+        (ada.id, None, "officesuite", "4", ADA, NOW),  # of the platform itself
+        (eve.id, shop, "codehost", "5", EVE, NOW),
+    ]
+    insert = """
+        insert into identities (id, user_id, service_id, provider, provider_user_id, email, linked_at)
+        values (gen_random_uuid(), %s, %s, %s, %s, %s, %s)"""
+    for row in linked:
+        await run_sql(pool, insert, *row)
+    async with storage.reading() as read:
+        assert await read.end_users.identities(acme, ada.id) == [
+            LinkedIdentity(Provider.WEBSUITE, "2", None, NOW - HOUR),
+            LinkedIdentity(Provider.CODEHOST, "1", ADA, NOW),
+        ]
+        assert await read.end_users.identities(twin, eve.id) == []
+
+
+# A large organization
+
+ORG, TWIN, SHOP, TINY, OTHER = (UUID(int=number) for number in range(1, 6))
+SIZE = 20_000
+# Nine other organizations have as many together, three times: few enough for whoever goes by averages to expect a page to be a good part of
+# all accounts.
+GENERATED = """
+    insert into users (id, email, origin, created_at, updated_at)
+    select md5('u' || n)::uuid, 'person-' || n || '@example.com', 'platform', now(), now() from generate_series(1, 4 * %(size)s) n;
+    insert into organizations (id, slug, name, status, created_at, updated_at) values
+        (%(org)s, 'acme', 'Acme', 'active', now(), now()), (%(twin)s, 'twin', 'Twin', 'active', now(), now());
+    insert into services (id, org_id, slug, name, service_type, client_id, redirect_uris, created_at, updated_at)
+    select id, org_id, slug, slug, 'mobile', gen_random_uuid(), '{}', now(), now()
+    from (values (%(shop)s, %(org)s, 'shop'), (%(tiny)s, %(org)s, 'tiny'), (%(other)s, %(twin)s, 'shop')) v (id, org_id, slug);
+    insert into service_users (service_id, user_id, org_id, email, deactivated, created_at)
+    select service_id, md5('u' || n)::uuid, org_id, 'person-' || n || '@example.com', false, now() - n * interval '1 s' from (
+        select n, case when n <= %(size)s then %(shop)s when mod(n, 9) = 0 then %(other)s else md5('s' || mod(n, 9))::uuid end,
+               case when n <= %(size)s then %(org)s when mod(n, 9) = 0 then %(twin)s else md5('o' || mod(n, 9))::uuid end
+        from generate_series(1, 4 * %(size)s) n
+        union all select n * 7, %(tiny)s, %(org)s from generate_series(1, 60) n) r (n, service_id, org_id);
+    insert into end_users (org_id, user_id, email, deactivated, created_at)
+    select org_id, user_id, email, deactivated, min(created_at) from service_users group by 1, 2, 3, 4;
+    insert into end_user_totals (org_id, total) select org_id, count(*) from end_users group by 1;
+    update services v set user_count = (select count(*) from service_users r where r.service_id = v.id)"""
+
+
+@pytest.fixture(scope="module")
+def large_database(server: str) -> Iterator[str]:
+    """A database for this file alone: so many rows would slow down whoever uses it afterwards."""
+    names = {"size": SIZE, "org": ORG, "twin": TWIN, "shop": SHOP, "tiny": TINY, "other": OTHER}
+    with database.Database(server) as own:
+        with psycopg.ClientCursor(psycopg.connect(own.conninfo, autocommit=True)) as cursor, cursor.connection as connection:
+            connection.execute("set session_replication_role = replica")  # the foreign keys hold, and are not looked at one by one
+            cursor.execute(GENERATED, names)
+            database.settle(connection, "users", "services", "service_users", "end_users", "end_user_totals")
+        yield own.conninfo
+
+
+FETCHED = """
+    select sum(seq_scan) filter (where relname in ('users', 'service_users', 'end_users')),
+           sum(seq_tup_read + coalesce(idx_tup_fetch, 0))
+    from pg_stat_xact_user_tables"""
+
+
+async def rows_read(connection: Connection, wanted: Page, filters: dict[str, Any]) -> tuple[Listed[ListedEndUser], int, int]:
+    """The page, how often a whole table was read for it, and how many rows were; what an index alone can answer is none."""
+    async with connection.transaction():
+        [before] = await connection.rows(FETCHED)
+        listed = await EndUsers(connection).page(ORG, wanted, **filters)
+        [after] = await connection.rows(FETCHED)
+    return listed, after[0] - before[0], after[1] - before[1]
+
+
+LARGE: list[tuple[dict[str, Any], int]] = [
+    # what is asked for: how many there are
+    ({}, SIZE),
+    ({"service_id": SHOP}, SIZE),
+    ({"service_id": TINY}, 60),
+    ({"service_id": OTHER}, 0),
+    ({"search": "person"}, SIZE),
+    ({"search": "person-77@"}, 1),
+    ({"search": "nobody"}, 0),
+    ({"search": "person", "service_id": SHOP}, SIZE),
+    ({"search": "person-77@", "service_id": SHOP}, 1),
+    ({"search": "person-77@", "service_id": TINY}, 1),
+    ({"search": "person", "service_id": TINY}, 60),
+    ({"search": "person", "service_id": OTHER}, 0),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plans", ["force_custom_plan", "force_generic_plan"])
+async def test_a_page_of_a_large_organization_reads_little_more_than_itself(large_database: str, plans: str) -> None:
+    async with await connect(large_database, timeout=5) as connection:
+        await connection.run(f"set plan_cache_mode = {plans}")
+        for filters, total in LARGE:
+            for wanted in (FIRST, Page(max(1, total // 50), 50)):
+                listed, whole, read = await rows_read(connection, wanted, filters)
+                assert (listed.total, len(listed.items), whole) == (total, min(total, 50), 0), filters
+                # Of each person the account, and the two services they may use, which are looked for among the three there are.
+                assert read <= 50 * (1 + 2 + 3) + 20, filters

@@ -1,0 +1,118 @@
+"""Every statement about plans: each field, the order, removal, and that no other one is touched."""
+
+from dataclasses import replace
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from core.applications.services_rules import Plan
+from core.kernel.principals import SYSTEM
+from tests.support.builders import add_organization, run_sql
+from tests.support.rows import DAY, HOUR, NOW, within
+from tests.support.services import add_service
+
+
+def plan(org: UUID, service: UUID, **changes: Any) -> Plan:
+    plain = Plan(
+        id=uuid4(),
+        org_id=org,
+        service_id=service,
+        name="Gold",
+        price_cents=999,
+        currency="eur",
+        features=("b", "a"),
+        billing_price_id="price_1",
+        created_at=NOW - DAY,
+        updated_at=NOW - HOUR,
+    )
+    return replace(plain, **changes)
+
+
+async def put(storage: Postgres, *plans: Plan) -> Plan:
+    async with storage.transaction(by=SYSTEM) as tx:
+        for one in plans:
+            await tx.plans.add(one)
+    return plans[0]
+
+
+async def by_id(storage: Postgres, one: Plan) -> Plan | None:
+    async with storage.reading() as read:
+        return await read.plans.by_id(one.org_id, one.service_id, one.id)
+
+
+@pytest.fixture
+async def home(pool: Pool) -> tuple[UUID, UUID]:
+    """An organization and its service."""
+    org = await add_organization(pool, "acme")
+    return org, await add_service(pool, org)
+
+
+@pytest.mark.parametrize("changes", [{}, {"features": (), "billing_price_id": None, "price_cents": 2**31 - 1}], ids=["full", "bare"])
+async def test_every_field_of_a_plan_is_stored_and_comes_back(storage: Postgres, home: tuple[UUID, UUID], changes: dict[str, Any]) -> None:
+    one = await put(storage, plan(*home, **changes), plan(*home, name="Other"))
+    assert await by_id(storage, one) == one
+
+
+async def test_a_plan_is_found_in_its_service_and_organization_only(storage: Postgres, pool: Pool, home: tuple[UUID, UUID]) -> None:
+    org, service = home
+    twin = await add_organization(pool, "twin")
+    other = await add_service(pool, org, "other")
+    one = await put(storage, plan(org, service))
+    async with storage.reading() as read:
+        for of, within_service, id_ in ((twin, service, one.id), (org, other, one.id), (org, service, uuid4())):
+            assert await read.plans.by_id(of, within_service, id_) is None
+        assert await read.plans.listed(twin, service, None, 100) == []
+        assert await read.plans.listed(org, other, None, 100) == []
+
+
+async def test_plans_are_listed_from_the_oldest_on_and_after_any_of_them(storage: Postgres, home: tuple[UUID, UUID]) -> None:
+    ages = [3, 2, 2, 2, 1]
+    made = [plan(*home, created_at=NOW - age * HOUR, id=UUID(int=number)) for number, age in enumerate(ages, 1)]
+    await put(storage, *reversed(made))
+    async with storage.reading() as read:
+        assert await read.plans.listed(*home, None, 100) == made
+        assert await read.plans.listed(*home, None, 2) == made[:2]
+        for number, one in enumerate(made):
+            assert await read.plans.listed(*home, one, 100) == made[number + 1 :]
+        assert await read.plans.listed(*home, made[0], 2) == made[1:3]
+
+
+async def test_everything_but_what_never_changes_can_be_saved_of_one_plan(storage: Postgres, home: tuple[UUID, UUID]) -> None:
+    one, other = plan(*home), plan(*home)
+    await put(storage, one, other)
+    changed = plan(
+        *home,
+        id=one.id,
+        name="Silver",
+        price_cents=0,
+        currency="usd",
+        features=("c",),
+        billing_price_id=None,
+        updated_at=NOW,
+    )
+    await within(storage, lambda tx: tx.plans.save(replace(changed, service_id=uuid4(), created_at=NOW)))
+    assert await by_id(storage, one) == changed
+    await within(storage, lambda tx: tx.plans.save(replace(changed, org_id=uuid4(), name="Foreign")))
+    assert await by_id(storage, one) == changed
+    assert await by_id(storage, other) == other
+
+
+async def test_a_removed_plan_is_nowhere_but_in_the_table(storage: Postgres, pool: Pool, home: tuple[UUID, UUID]) -> None:
+    one, other = plan(*home), plan(*home)
+    await put(storage, one, other)
+    await within(storage, lambda tx: tx.plans.remove(uuid4(), one.id, NOW))
+    assert await by_id(storage, one) == one
+    await within(storage, lambda tx: tx.plans.remove(one.org_id, one.id, NOW))
+    await within(storage, lambda tx: tx.plans.remove(one.org_id, one.id, NOW + DAY))
+    assert await by_id(storage, one) is None
+    async with storage.reading() as read:
+        assert await read.plans.listed(*home, None, 100) == [other]
+    assert await run_sql(pool, "select removed_at from plans where id = %s", one.id) == [(NOW,)]
+
+
+async def test_the_database_knows_that_nothing_costs_less_than_nothing(storage: Postgres, home: tuple[UUID, UUID]) -> None:
+    with pytest.raises(Exception, match="price_cents"):
+        await put(storage, plan(*home, price_cents=-1))

@@ -1,0 +1,104 @@
+"""Every statement about who uses a service, as its API keys ask it, and about the end of that: each order, each count, and that it touches
+no other service, organization or person."""
+
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from core.accounts import accounts
+from core.applications.service_users_rules import ServiceUser
+from core.kernel.principals import SYSTEM
+from core.kernel.values import Listed
+from tests.support.builders import meanwhile, run_sql
+from tests.support.rows import DAY, EVE, NOW, SECOND, account, add, within
+from tests.support.services import add_service
+
+
+async def use(storage: Postgres, service: UUID, *users: UUID) -> None:
+    async with storage.transaction(by=SYSTEM) as tx:
+        for number, user in enumerate(users):
+            assert await tx.end_users.add(service, user, NOW + number * SECOND, signed_in=False)
+
+
+async def test_users_of_a_service_come_in_the_order_in_which_they_came(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> None:
+    service, other = await add_service(pool, acme), await add_service(pool, twin)
+    people = [account(f"n{number}@example.com", created_at=NOW - number * DAY) for number in range(4)]
+    await add(storage, *people)
+    await use(storage, service, *(one.id for one in people[:3]))
+    await use(storage, other, people[3].id, people[0].id)
+    # Two of one moment: their ids decide.
+    await run_sql(pool, "update service_users set created_at = %s where user_id = %s", NOW, people[1].id)
+    first = sorted(people[:2], key=lambda one: one.id.bytes)
+    expected = [ServiceUser(one.id, one.email, one.created_at) for one in [*first, people[2]]]
+    async with storage.reading() as read:
+        assert await read.service_users.page(acme, service, 50, 0) == Listed(expected, 3)
+        assert await read.service_users.page(acme, service, 2, 1) == Listed(expected[1:], 3)
+        assert await read.service_users.page(acme, service, 2, 3) == Listed([], 3)
+        assert await read.service_users.page(acme, service, 100, 2**31 - 1) == Listed([], 3)
+        assert await read.service_users.by_id(acme, service, people[2].id) == expected[2]
+        for org, service_id, user in ((twin, service, people[2].id), (acme, other, people[2].id), (acme, service, people[3].id)):
+            assert await read.service_users.by_id(org, service_id, user) is None
+        for org, service_id in ((twin, service), (acme, other), (uuid4(), service), (acme, uuid4())):
+            assert await read.service_users.page(org, service_id, 50, 0) == Listed([], 0)
+
+
+async def relations(pool: Pool) -> set[tuple[Any, ...]]:
+    return set(await run_sql(pool, "select service_id, user_id from service_users"))
+
+
+async def counts(pool: Pool) -> dict[UUID, int]:
+    return dict(
+        [
+            *await run_sql(pool, "select id, user_count from services"),
+            *await run_sql(pool, "select org_id, total from end_user_totals"),
+        ]
+    )
+
+
+async def test_the_end_of_a_relation_is_one_persons_one_services_one_organizations(
+    storage: Postgres, pool: Pool, acme: UUID, twin: UUID
+) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    services = [await add_service(pool, org, slug) for org, slug in ((acme, "shop"), (acme, "second"), (twin, "shop"))]
+    for service in services:
+        await use(storage, service, ada.id, eve.id)
+    before = await relations(pool)
+    async with storage.transaction(by=SYSTEM) as tx:
+        for org, service, user in ((twin, services[0], ada.id), (uuid4(), services[0], ada.id), (acme, services[0], uuid4())):
+            await tx.service_users.remove(org, service, user)
+    assert await relations(pool) == before
+    await within(storage, lambda tx: tx.service_users.remove(acme, services[0], ada.id))
+    assert await relations(pool) == before - {(services[0], ada.id)}
+    assert await counts(pool) == {services[0]: 1, services[1]: 2, services[2]: 2, acme: 2, twin: 2}
+    await within(storage, lambda tx: tx.service_users.remove(acme, services[1], ada.id))
+    assert await counts(pool) == {services[0]: 1, services[1]: 1, services[2]: 2, acme: 1, twin: 2}
+    await within(storage, lambda tx: tx.service_users.remove_everywhere(eve.id))
+    assert await relations(pool) == {(services[2], ada.id)}
+    assert await counts(pool) == {services[0]: 0, services[1]: 0, services[2]: 1, acme: 0, twin: 1}
+    assert await run_sql(pool, "select org_id, user_id from end_users") == [(twin, ada.id)]
+
+
+@pytest.mark.parametrize("purged", ["service_users", "end_users", None])
+async def test_an_account_can_go_while_the_housekeeper_removes_what_a_deleted_organization_left_of_it(
+    storage: Postgres, pool: Pool, acme: UUID, twin: UUID, purged: str | None
+) -> None:
+    ada = await add(storage, account())
+    for org in (acme, twin):
+        for slug in ("shop", "second"):
+            await use(storage, await add_service(pool, org, slug), ada.id)
+    await run_sql(pool, "delete from organizations where id = %s", acme)
+
+    async def erase() -> None:
+        await within(storage, lambda tx: accounts.erase(tx, ada.id))
+
+    if purged is None:
+        await erase()
+    else:
+        await meanwhile(pool, [(f"delete from {purged} where org_id = %s", (acme,))], erase)  # noqa: S608
+    assert await relations(pool) == set()
+    assert await run_sql(pool, "select * from end_users") == []
+    assert await run_sql(pool, "select * from users") == []
+    assert await run_sql(pool, "select total from end_user_totals where org_id = %s", twin) == [(0,)]

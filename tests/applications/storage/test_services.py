@@ -1,0 +1,457 @@
+"""Every statement about services: each field, each order, the deletion with all that hangs on it, and that no other one is touched."""
+
+from dataclasses import replace
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+import trio
+
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from core.applications import services
+from core.applications.services_rules import Service, ServiceSlugTaken, ServiceType
+from core.kernel.principals import SYSTEM
+from core.kernel.values import Email, Slug, digest
+from tests.support.builders import add_organization, everyone, run_sql
+from tests.support.rows import DAY, EVE, HOUR, NOW, SECOND, account, add, in_another_task, is_locked, somebody_waits, within
+from tests.support.services import add_plan
+
+BARE: dict[str, Any] = {
+    "client_secret_hash": None,
+    "codehost_scopes": None,
+    "websuite_scopes": (),
+    "officesuite_scopes": None,
+    "redirect_uris": (),
+    "device_activation_uri": None,
+    "pkce_without_secret": False,
+}
+
+
+def service(org: UUID, slug: str = "shop", **changes: Any) -> Service:
+    plain = Service(
+        id=uuid4(),
+        org_id=org,
+        slug=Slug(slug),
+        name="Shop",
+        service_type=ServiceType.WEB,
+        client_id=uuid4(),
+        client_secret_hash=digest("secret"),
+        codehost_scopes=("read:user", "user:email"),
+        websuite_scopes=("openid",),
+        officesuite_scopes=(),
+        redirect_uris=("https://b.example.com/", "https://a.example.com/"),
+        device_activation_uri="https://example.com/device",
+        subscription_count=0,
+        created_at=NOW - DAY,
+        updated_at=NOW - HOUR,
+        pkce_without_secret=True,
+    )
+    return replace(plain, **changes)
+
+
+async def put(storage: Postgres, *services: Service) -> Service:
+    async with storage.transaction(by=SYSTEM) as tx:
+        for one in services:
+            await tx.services.add(one)
+    return services[0]
+
+
+async def by_id(storage: Postgres, one: Service) -> Service | None:
+    async with storage.reading() as read:
+        return await read.services.by_id(one.org_id, one.id)
+
+
+@pytest.mark.parametrize("kind", list(ServiceType))
+@pytest.mark.parametrize("changes", [{}, BARE], ids=["full", "bare"])
+async def test_every_field_of_a_service_is_stored_and_comes_back(
+    storage: Postgres, pool: Pool, kind: ServiceType, changes: dict[str, Any]
+) -> None:
+    org = await add_organization(pool, "acme")
+    secret = None if kind.is_public else digest("secret")
+    one = await put(storage, service(org, service_type=kind, **{**changes, "client_secret_hash": secret}), service(org, "other"))
+    async with storage.reading() as read:
+        assert await read.services.by_id(org, one.id) == one
+        assert await read.services.by_slug(org, "shop") == one
+
+
+async def test_a_service_is_found_in_its_organization_only(storage: Postgres, pool: Pool) -> None:
+    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    one = await put(storage, service(org))
+    async with storage.reading() as read:
+        assert await read.services.by_id(twin, one.id) is None
+        assert await read.services.by_slug(twin, "shop") is None
+        assert await read.services.by_id(org, uuid4()) is None
+        assert await read.services.by_slug(org, "SHOP") is None
+        assert await read.services.listed(twin, None, None, 100, 0) == []
+        assert (await read.services.count(org), await read.services.count(twin)) == (1, 0)
+
+
+async def test_a_slug_is_free_in_other_organizations(storage: Postgres, pool: Pool) -> None:
+    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    await put(storage, service(org), service(twin))
+    with pytest.raises(ServiceSlugTaken):
+        await put(storage, service(org))
+    assert await run_sql(pool, "select count(*) from services") == [(2,)]
+
+
+@pytest.mark.parametrize(("kind", "secret"), [("web", None), ("api", None), ("mobile", b"x"), ("desktop", b"x")])
+async def test_the_database_knows_which_services_have_a_secret(storage: Postgres, pool: Pool, kind: str, secret: bytes | None) -> None:
+    org = await add_organization(pool, "acme")
+    with pytest.raises(Exception, match="services_check"):
+        await put(storage, service(org, service_type=ServiceType(kind), client_secret_hash=secret))
+
+
+async def test_everything_but_what_never_changes_and_the_counters_can_be_saved_of_one_service(storage: Postgres, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    one, other = service(org), service(org, "other")
+    await put(storage, one, other)
+    await run_sql(pool, "update services set user_count = 7, subscription_count = 8")  # which others count
+    changed = service(
+        org,
+        id=one.id,
+        client_id=one.client_id,
+        name="Other",
+        service_type=ServiceType.MOBILE,
+        client_secret_hash=None,
+        codehost_scopes=None,
+        websuite_scopes=(),
+        officesuite_scopes=("a", "b"),
+        redirect_uris=("com.example.app:/callback",),
+        device_activation_uri="https://example.com/other",
+        subscription_count=8,
+        updated_at=NOW,
+    )
+    elsewhere = replace(changed, slug=Slug("x"), client_id=uuid4(), created_at=NOW, subscription_count=99)
+    await within(storage, lambda tx: tx.services.save(elsewhere))
+    assert await by_id(storage, one) == changed
+    bare = replace(changed, **BARE)
+    await within(storage, lambda tx: tx.services.save(bare))
+    assert await by_id(storage, one) == bare
+    await within(storage, lambda tx: tx.services.save(replace(bare, org_id=uuid4(), name="Foreign")))
+    assert await by_id(storage, one) == bare
+    assert await by_id(storage, other) == replace(other, subscription_count=8)
+    assert await run_sql(pool, "select distinct user_count from services") == [(7,)]
+
+
+# The list
+
+
+async def slugs(storage: Postgres, org: UUID, kind: ServiceType | None, after: Service | None, limit: int, offset: int) -> list[str]:
+    async with storage.reading() as read:
+        return [str(one.service.slug) for one in await read.services.listed(org, kind, after, limit, offset)]
+
+
+async def test_services_are_listed_from_the_oldest_on_and_after_any_of_them(storage: Postgres, pool: Pool) -> None:
+    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    ages = {"a": 3, "b": 2, "c": 2, "d": 2, "e": 1}
+    made = [service(org, slug, created_at=NOW - age * HOUR, id=UUID(int=number)) for number, (slug, age) in enumerate(ages.items(), 1)]
+    mobile: dict[str, Any] = {"service_type": ServiceType.MOBILE, "client_secret_hash": None}
+    made[1], made[4] = replace(made[1], **mobile), replace(made[4], **mobile)
+    await put(storage, *reversed(made), service(twin))
+    assert await slugs(storage, org, None, None, 100, 0) == ["a", "b", "c", "d", "e"]
+    assert await slugs(storage, org, None, None, 2, 1) == ["b", "c"]
+    assert await slugs(storage, org, None, None, 2, 2**31 - 1) == []
+    for number, one in enumerate(made):
+        assert await slugs(storage, org, None, one, 100, 0) == ["a", "b", "c", "d", "e"][number + 1 :]
+    assert await slugs(storage, org, None, made[0], 2, 0) == ["b", "c"]
+    assert await slugs(storage, org, ServiceType.MOBILE, None, 100, 0) == ["b", "e"]
+    assert await slugs(storage, org, ServiceType.MOBILE, None, 100, 1) == ["e"]
+    assert await slugs(storage, org, ServiceType.MOBILE, made[1], 100, 0) == ["e"]
+    assert await slugs(storage, org, ServiceType.API, None, 100, 0) == []
+
+
+async def test_a_listed_service_knows_how_many_plans_it_has_that_were_not_removed(storage: Postgres, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    one, other = service(org), service(org, "other", created_at=NOW)
+    await put(storage, one, other)
+    for name in ("Free", "Gold", "Old"):
+        await add_plan(pool, one.id, name)
+    await run_sql(pool, "update plans set removed_at = now() where name = 'Old'")
+    await run_sql(pool, "update services set subscription_count = 4 where id = %s", one.id)
+    async with storage.reading() as read:
+        listed = await read.services.listed(org, None, None, 100, 0)
+    assert [(each.service, each.plan_count) for each in listed] == [(replace(one, subscription_count=4), 2), (other, 0)]
+
+
+# Deletion
+
+
+async def delete(storage: Postgres, one: Service) -> None:
+    """What the use case does under the lock of the organization."""
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.organizations.lock(one.org_id)
+        await services.remove(tx, one.org_id, one.id, NOW)
+
+
+async def use(storage: Postgres, one: Service, *people: UUID) -> None:
+    for user_id in people:
+        async with storage.transaction(by=SYSTEM) as tx:
+            assert await tx.end_users.add(one.id, user_id, NOW, signed_in=True)
+
+
+HANGING = (
+    *("plans", "subscriptions", "api_keys", "identities", "oauth_credentials", "service_users", "login_totals", "login_events"),
+    *(
+        "saml_configurations",
+        "saml_certificates",
+        "saml_sign_ons",
+        "saml_name_ids",
+        "saml_sessions",
+    ),
+)
+
+
+async def fill(pool: Pool, one: Service, user_id: UUID) -> None:
+    """A row of it in every table."""
+    plan = await add_plan(pool, one.id)
+    values = {"org": one.org_id, "service": one.id, "user": user_id, "plan": plan, "key": one.id.bytes}
+    for statement in (
+        """insert into subscriptions (id, org_id, service_id, user_id, plan_id, status, current_period_end, created_at, updated_at)
+           values (gen_random_uuid(), %(org)s, %(service)s, %(user)s, %(plan)s, 'active', now(), now(), now())""",
+        """insert into api_keys (id, org_id, service_id, name, prefix, key_hash, permissions, created_by, created_at)
+           values (gen_random_uuid(), %(org)s, %(service)s, 'x', 'x', %(key)s, '{read:users}', %(user)s, now())""",
+        """insert into identities (id, user_id, service_id, provider, provider_user_id, linked_at)
+           values (gen_random_uuid(), %(user)s, %(service)s, 'codehost', '1', now())""",
+        """insert into oauth_credentials (service_id, provider, org_id, client_id, client_secret, updated_at)
+           values (%(service)s, 'codehost', %(org)s, 'x', 'x', now())""",
+        """insert into saml_configurations (service_id, org_id, enabled, name_id_format, sign_assertions, sign_response, updated_at)
+           values (%(service)s, %(org)s, false, 'x', true, true, now())""",
+        """insert into saml_certificates (id, org_id, service_id, certificate, private_key, valid_from, valid_until, created_at)
+           values (gen_random_uuid(), %(org)s, %(service)s, 'x', 'x', now(), now(), now())""",
+        """insert into saml_sign_ons (state_hash, browser_hash, org_id, service_id, request_id, force_authn, is_passive, created_at,
+                                      expires_at)
+           values (%(key)s, 'x', %(org)s, %(service)s, 'x', false, false, now(), now())""",
+        """insert into saml_name_ids (service_id, user_id, org_id, name_id, created_at)
+           values (%(service)s, %(user)s, %(org)s, 'x', now())""",
+        """with session as (
+             insert into sessions (id, user_id, created_at, expires_at, ends_at)
+             values (gen_random_uuid(), %(user)s, now(), now(), now()) returning id)
+           insert into saml_sessions (session_id, service_id, org_id, session_index, name_id, name_id_format, created_at)
+           select id, %(service)s, %(org)s, 'x', 'x', 'x', now() from session""",
+        "insert into login_totals (org_id, service_id, day, provider, shard, total) values (%(org)s, %(service)s, now(), 'password', 0, 1)",
+        """insert into login_events (id, user_id, org_id, service_id, provider, success, created_at)
+           values (gen_random_uuid(), %(user)s, %(org)s, %(service)s, 'password', true, now())""",
+    ):
+        async with pool.connection() as connection:
+            await connection.execute(statement, values)
+
+
+async def left_of(pool: Pool, one: Service) -> dict[str, int]:
+    return {table: (await run_sql(pool, f"select count(*) from {table} where service_id = %s", one.id))[0][0] for table in HANGING}  # noqa: S608
+
+
+async def end_users(pool: Pool, org: UUID) -> set[UUID]:
+    """The end users of an organization; the total has to be that of them."""
+    found = {user_id for (user_id,) in await run_sql(pool, "select user_id from end_users where org_id = %s", org)}
+    assert await run_sql(pool, "select total from end_user_totals where org_id = %s", org) == [(len(found),)]
+    return found
+
+
+async def test_all_that_belonged_to_a_deleted_service_goes_with_it_and_nothing_else(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    gone, other, foreign = service(org), service(org, "other"), service(twin)
+    await put(storage, gone, other, foreign)
+    await use(storage, gone, ada.id, eve.id)
+    await use(storage, other, eve.id)
+    await use(storage, foreign, ada.id, eve.id)
+    for one in (gone, other, foreign):
+        await fill(pool, one, eve.id)
+    before = [await left_of(pool, one) for one in (other, foreign)]
+    assert all(all(counts.values()) for counts in before)
+    beside = "insert into login_events (id, user_id, provider, success, created_at) values (gen_random_uuid(), %s, 'x', true, now())"
+    await run_sql(pool, beside, ada.id)
+    await delete(storage, gone)
+    assert await left_of(pool, gone) == dict.fromkeys(HANGING, 0)
+    assert [await left_of(pool, one) for one in (other, foreign)] == before
+    assert {one.id for one in (other, foreign)} == {id_ for (id_,) in await run_sql(pool, "select id from services")}
+    # Whoever uses another service of the organization is an end user of it still.
+    assert await end_users(pool, org) == {eve.id}
+    assert await end_users(pool, twin) == {ada.id, eve.id}
+    assert await run_sql(pool, "select count(*) from users") == [(2,)]
+    assert await run_sql(pool, "select count(*) from login_events where service_id is null") == [(1,)]
+    assert await run_sql(pool, "select id, deleted_at from deleted_services") == [(gone.id, NOW)]
+
+
+async def test_users_go_in_bounded_batches(storage: Postgres, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    people = [account(f"{number}@example.com") for number in range(7)]
+    await add(storage, *people)
+    org = await add_organization(pool, "acme")
+    gone, other = service(org), service(org, "other")
+    await put(storage, gone, other)
+    await use(storage, gone, *(person.id for person in people))
+    await use(storage, other, people[3].id)
+    ids = sorted(person.id for person in people)
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.services.lock_users(org, gone.id, None, 3) == ids[2]
+        assert await tx.services.lock_users(org, gone.id, ids[2], 3) == ids[5]
+        assert await tx.services.lock_users(org, gone.id, ids[5], 3) == ids[6]
+        assert await tx.services.lock_users(org, gone.id, ids[6], 3) is None
+    monkeypatch.setattr(services, "USERS_AT_ONCE", 3)
+    await delete(storage, gone)
+    assert await end_users(pool, org) == {people[3].id}
+    assert await run_sql(pool, "select service_id, user_id from service_users") == [(other.id, people[3].id)]
+
+
+async def test_a_deletion_in_another_organization_does_nothing(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    one = await put(storage, service(org))
+    await use(storage, one, ada.id)
+    await delete(storage, replace(one, org_id=twin))
+    assert await by_id(storage, one) == one
+    assert await run_sql(pool, "select user_count from services") == [(1,)]
+    assert await end_users(pool, org) == {ada.id}
+    assert await run_sql(pool, "select count(*) from service_users") == [(1,)]
+    assert await run_sql(pool, "select * from deleted_services") == []
+
+
+async def test_logins_are_purged_in_bounded_batches_the_newest_first(storage: Postgres, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    one, other = service(org), service(org, "other")
+    await put(storage, one, other)
+    await add(storage, account())
+    login = """
+        insert into login_events (id, user_id, org_id, service_id, provider, success, created_at)
+        select gen_random_uuid(), id, %s, %s, %s, true, %s from users"""
+    for number in range(3):
+        for of in (one, other):
+            await run_sql(pool, login, org, of.id, str(number), NOW + number * SECOND)
+    providers = "select provider from login_events where service_id = %s order by created_at"
+    await within(storage, lambda tx: tx.services.purge(one.id, 2))
+    assert await run_sql(pool, providers, one.id) == [("0",)]
+    await within(storage, lambda tx: tx.services.purge(one.id, 2))
+    assert await run_sql(pool, providers, one.id) == []
+    assert await run_sql(pool, providers, other.id) == [("0",), ("1",), ("2",)]
+
+
+# Deletions that meet others
+
+
+async def test_a_deletion_waits_for_a_login_under_way_and_leaves_nothing_of_it(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    one = await put(storage, service(await add_organization(pool, "acme")))
+    async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
+        assert await tx.accounts.lock(ada.id)
+        assert await tx.end_users.add(one.id, ada.id, NOW, signed_in=True)
+        nursery.start_soon(delete, storage, one)
+        await somebody_waits(pool)
+    assert await by_id(storage, one) is None
+    assert await left_of(pool, one) == dict.fromkeys(HANGING, 0)
+    assert await end_users(pool, one.org_id) == set()
+
+
+async def test_a_login_that_comes_second_finds_no_service(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    one = await put(storage, service(await add_organization(pool, "acme")))
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.services.delete(one.org_id, one.id, NOW)
+        added = await in_another_task(lambda: within(storage, lambda tx: tx.end_users.add(one.id, ada.id, NOW, signed_in=True)))
+    assert added is False
+    assert await run_sql(pool, "select count(*) from service_users") == [(0,)]
+    assert await run_sql(pool, "select count(*) from end_users") == [(0,)]
+
+
+async def test_whoever_begins_to_use_another_service_meanwhile_stays_an_end_user(storage: Postgres, pool: Pool) -> None:
+    """The deletion has begun to look when they do not use the other one yet, and comes to their row when they do."""
+    await add(storage, ada := account(), eve := account(EVE))
+    org = await add_organization(pool, "acme")
+    gone, other = service(org), service(org, "other")
+    await put(storage, gone, other)
+    await use(storage, gone, ada.id, eve.id)
+    async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
+        assert await tx.end_users.add(other.id, ada.id, NOW, signed_in=True)
+        nursery.start_soon(delete, storage, gone)
+        await somebody_waits(pool)
+    assert await end_users(pool, org) == {ada.id}
+    assert await run_sql(pool, "select service_id, user_id from service_users") == [(other.id, ada.id)]
+
+
+async def test_whoever_begins_to_use_another_service_after_it_becomes_an_end_user_anew(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    org = await add_organization(pool, "acme")
+    gone, other = service(org), service(org, "other")
+    await put(storage, gone, other)
+    await use(storage, gone, ada.id)
+    async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
+        await tx.services.delete(org, gone.id, NOW)
+        assert await tx.services.lock_users(org, gone.id, None, 10) == ada.id
+        nursery.start_soon(use, storage, other, ada.id)
+        await somebody_waits(pool)
+        await tx.services.remove_totals(org, gone.id, await tx.services.remove_users(org, gone.id, None, ada.id))
+    assert await end_users(pool, org) == {ada.id}
+    assert await run_sql(pool, "select service_id, user_count from service_users join services on id = service_id") == [(other.id, 1)]
+
+
+@pytest.mark.parametrize("first", ["the deletion", "the change"])
+async def test_a_deletion_and_a_change_of_address_wait_for_each_other_in_one_order(storage: Postgres, pool: Pool, first: str) -> None:
+    """A new address goes through both relations, in which a deletion removes rows: whoever comes first finishes, and nobody is shot."""
+    ada = await add(storage, account())
+    org = await add_organization(pool, "acme")
+    gone, other = service(org), service(org, "other")
+    await put(storage, gone, other)
+    await use(storage, gone, ada.id)
+
+    async def change() -> None:
+        await within(storage, lambda tx: tx.accounts.change_email(ada.id, Email("new@example.com"), NOW))
+
+    async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
+        if first == "the change":
+            await tx.accounts.change_email(ada.id, Email("new@example.com"), NOW)
+            nursery.start_soon(delete, storage, gone)
+            await somebody_waits(pool)
+        else:
+            await tx.services.delete(org, gone.id, NOW)
+            await tx.services.lock_users(org, gone.id, None, 10)
+            nursery.start_soon(change)
+            await somebody_waits(pool)
+            await tx.services.remove_totals(org, gone.id, await tx.services.remove_users(org, gone.id, None, ada.id))
+    assert await run_sql(pool, "select email from users") == [("new@example.com",)]
+    assert await end_users(pool, org) == set()
+    assert await run_sql(pool, "select count(*) from service_users") == [(0,)]
+
+
+async def test_a_purge_waits_for_nobody(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    one = await put(storage, service(await add_organization(pool, "acme")))
+    await fill(pool, one, ada.id)
+    async with pool.connection() as connection, connection.transaction():
+        await connection.execute("select 1 from login_events for update")
+        with trio.fail_after(5):
+            await in_another_task(lambda: within(storage, lambda tx: tx.services.purge(one.id, 10)))
+    assert (await left_of(pool, one))["login_events"] == 1
+
+
+async def test_a_service_is_not_locked_by_whoever_holds_its_organization(storage: Postgres, pool: Pool) -> None:
+    """Those who sign in count in its row, and must not wait for whoever changes something else of the organization."""
+    one = await put(storage, service(await add_organization(pool, "acme")))
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.organizations.lock(one.org_id)
+        assert await tx.services.by_slug(one.org_id, "shop")
+        assert not await is_locked(pool, "services", "id = %s", one.id)
+
+
+@pytest.mark.slow
+async def test_logins_to_two_services_and_the_deletion_of_one_leave_true_counts(storage: Postgres, pool: Pool) -> None:
+    people = [account(f"{number}@example.com") for number in range(19)]
+    await add(storage, *people)
+    org = await add_organization(pool, "acme")
+    gone, other = service(org), service(org, "other")
+    await put(storage, gone, other)
+    await use(storage, gone, *(person.id for person in people[:10]))
+
+    async def act(number: int) -> None:
+        if number == 19:
+            await delete(storage, gone)
+            return
+        async with storage.transaction(by=SYSTEM) as tx:
+            assert await tx.accounts.lock(people[number].id)
+            # Half of them to the other one, and half of those know the one that goes.
+            await tx.end_users.add((other if number % 2 else gone).id, people[number].id, NOW, signed_in=True)
+
+    await everyone(20, act)
+    stay = {people[number].id for number in range(19) if number % 2}
+    assert await end_users(pool, org) == stay
+    assert set(await run_sql(pool, "select service_id, user_id from service_users")) == {(other.id, user_id) for user_id in stay}
+    assert await run_sql(pool, "select id, user_count from services") == [(other.id, len(stay))]

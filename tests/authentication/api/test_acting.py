@@ -1,0 +1,465 @@
+"""Who acts, where, and on whose behalf: members, platform owners, impersonators, confirmed memberships (security.md I-3 to I-5, J-5, J-6,
+R-5 and the terms; decisions, points 16, 17, 52 and 54)."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from quart import request
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.kernel.errors import NotFound
+from core.kernel.principals import Anonymous, Capability, Member, OrganizationContext, OrganizationStatus, Person, Role
+from core.kernel.rate_limits import LOGIN
+from entrypoints.http.edge.access import View, access_of, member, person, person_if_present, platform_owner
+from entrypoints.http.edge.context import caller
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.support.builders import (
+    PASSWORD,
+    Answer,
+    Api,
+    add_account,
+    add_member,
+    add_organization,
+    add_platform_owner,
+    impersonate,
+    run_sql,
+    sign_in,
+)
+from tests.support.direct import PEER, ask
+from tests.support.platform import Platform
+
+pytestmark = pytest.mark.adds_routes
+
+Rows = list[tuple[Any, ...]]
+
+
+@pytest.fixture
+def seen(app: QuartTrio) -> list[Any]:
+    """What the views of some more routes see of their caller; each answers 404 when it is asked to."""
+    found: list[Any] = []
+
+    async def view(**_: str) -> str:
+        found.append(caller())
+        if request.args.get("missing"):
+            raise NotFound
+        return "reached"
+
+    routes: dict[str, View] = {
+        "/test/person": person(view),
+        "/test/person/alone": person(impersonated=False)(view),
+        "/test/anybody": person_if_present(view),
+        "/test/anybody/alone": person_if_present(impersonated=False)(view),
+        "/test/platform": platform_owner(view),
+        "/test/platform/limited": platform_owner(limit=LOGIN)(view),
+        "/test/in/<org_slug>/view": member(Capability.MEMBERS_VIEW)(view),
+        "/test/in/<org_slug>/manage": member(Capability.MEMBERS_MANAGE)(view),
+        "/test/in/<org_slug>/own": member(Capability.ORGANIZATION_OWN)(view),
+        "/test/in/<org_slug>/inactive": member(Capability.MEMBERS_MANAGE, inactive=True)(view),
+        "/test/in/<org_slug>/alone": member(Capability.MEMBERS_VIEW, impersonated=False)(view),
+    }
+    for number, (path, guarded) in enumerate(routes.items()):
+        app.add_url_rule(path, f"test_{number}", guarded)
+    return found
+
+
+async def status(app: QuartTrio, path: str, token: str | None = None) -> int | tuple[int, str]:
+    answer = await ask(app, "GET", path, token=token)
+    return answer.status if answer.status == 200 else (answer.status, answer.code)
+
+
+UNAUTHORIZED, FORBIDDEN, NOT_FOUND = (401, "UNAUTHORIZED"), (403, "FORBIDDEN"), (404, "NOT_FOUND")
+NOT_ACTIVE = (403, "ORGANIZATION_NOT_ACTIVE")
+
+
+# Members
+
+
+@pytest.mark.parametrize(("role", "manage", "own"), [("owner", 200, 200), ("admin", 200, FORBIDDEN), ("member", FORBIDDEN, FORBIDDEN)])
+async def test_a_member_may_what_the_role_may(
+    app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any], role: str, manage: int | tuple[int, str], own: int | tuple[int, str]
+) -> None:
+    account, org = await add_account(ports), await add_organization(pool, "acme")
+    await add_member(pool, org, account.id, role)
+    twin = await add_organization(pool, "twin")
+    await add_member(pool, twin, account.id, "owner")  # which does not help
+    begun = await sign_in(ports, account)
+    assert await status(app, "/test/in/acme/view", begun.access_token) == 200
+    assert await status(app, "/test/in/acme/manage", begun.access_token) == manage
+    assert await status(app, "/test/in/acme/own", begun.access_token) == own
+    assert seen[0] == Member(
+        user_id=account.id,
+        email=account.email,
+        email_verified=True,
+        session_id=begun.session_id,
+        address=PEER,
+        acts_in=OrganizationContext(org, "acme", OrganizationStatus.ACTIVE, Role(role)),
+    )
+
+
+async def test_the_first_reason_to_refuse_is_the_one_that_is_told(app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]) -> None:
+    owner, simple, stranger, platform = [
+        await add_account(ports, f"{name}@example.com", is_platform_owner=name == "platform")
+        for name in ("owner", "simple", "stranger", "platform")
+    ]
+    org = await add_organization(pool, "acme", "suspended")
+    await add_member(pool, org, owner.id, "owner")
+    await add_member(pool, org, simple.id)
+    tokens = {account.email: (await sign_in(ports, account)).access_token for account in (owner, simple, stranger, platform)}
+    manage = "/test/in/acme/manage?missing=1"
+    assert await status(app, manage) == await status(app, "/test/in/nothing-there/manage") == UNAUTHORIZED
+    assert await status(app, manage, "x") == (401, "JWT_ERROR")
+    for token in tokens.values():
+        for slug in ("nothing-there", "Acme", "ACME", "acme%20", "acm_", "%25", "a" * 64, str(org)):
+            assert await status(app, f"/test/in/{slug}/manage", token) == NOT_FOUND
+    assert await status(app, manage, tokens[stranger.email]) == FORBIDDEN
+    assert await status(app, manage, tokens[platform.email]) == FORBIDDEN, "a platform owner is no member"
+    assert await status(app, manage, tokens[simple.email]) == FORBIDDEN
+    assert await status(app, manage, tokens[owner.email]) == NOT_ACTIVE
+    await run_sql(pool, "update organizations set status = 'active'")
+    assert await status(app, manage, tokens[owner.email]) == NOT_FOUND, "and only now the thing itself is looked for"
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("organization_status", ["pending", "suspended", "rejected"])
+async def test_an_organization_that_is_not_active_opens_only_what_may_be(
+    app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any], organization_status: str
+) -> None:
+    account, org = await add_account(ports), await add_organization(pool, "acme", organization_status)
+    await add_member(pool, org, account.id, "admin")
+    token = (await sign_in(ports, account)).access_token
+    assert await status(app, "/test/in/acme/view", token) == NOT_ACTIVE
+    assert await status(app, "/test/in/acme/inactive", token) == 200
+    assert seen[0].acts_in.status == organization_status
+    await run_sql(pool, "update memberships set role = 'member'")
+    assert await status(app, "/test/in/acme/inactive", token) == FORBIDDEN
+
+
+async def test_what_changes_counts_with_the_next_request(app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]) -> None:
+    account, org = await add_account(ports), await add_organization(pool, "acme")
+    await add_member(pool, org, account.id, "admin")
+    token = (await sign_in(ports, account, org)).access_token
+    for change, expected in (
+        ("select 1", 200),
+        ("update memberships set role = 'member'", FORBIDDEN),
+        ("update memberships set role = 'owner'", 200),
+        ("update organizations set status = 'suspended'", NOT_ACTIVE),
+        ("update organizations set status = 'active', slug = 'renamed'", NOT_FOUND),
+        ("update organizations set slug = 'acme'", 200),
+        ("delete from memberships", FORBIDDEN),
+        ("delete from organizations", NOT_FOUND),
+        ("update users set deactivated_at = now()", UNAUTHORIZED),
+    ):
+        await run_sql(pool, change)
+        assert await status(app, "/test/in/acme/manage", token) == expected, change
+    assert len(seen) == 3
+
+
+async def test_the_path_says_where_one_acts_and_the_token_is_context(app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]) -> None:
+    account = await add_account(ports)
+    acme, twin, former = [await add_organization(pool, slug) for slug in ("acme", "twin", "former")]
+    await add_member(pool, acme, account.id)
+    await add_member(pool, twin, account.id, "owner")
+    for org, context in ((None, None), (acme, "acme"), (twin, "twin"), (former, None)):
+        token = (await sign_in(ports, account, org)).access_token
+        assert await status(app, "/test/in/acme/view", token) == 200
+        assert await status(app, "/test/in/acme/manage", token) == FORBIDDEN
+        assert await status(app, "/test/in/twin/manage", token) == 200
+        for found, role in zip(seen, (Role.MEMBER, Role.OWNER), strict=True):
+            assert found.acts_in.role is role
+            assert (found.organization.slug if found.organization else None) == context
+        seen.clear()
+
+
+async def test_a_token_of_a_deleted_organization_is_none_of_its_successor(
+    app: QuartTrio, api: Api, ports: Ports, pool: Pool, seen: list[Any]
+) -> None:
+    account, former = await add_account(ports), await add_organization(pool, "acme")
+    await add_member(pool, former, account.id, "owner")
+    begun = await sign_in(ports, account, former)
+    assert await status(app, "/test/in/acme/own", begun.access_token) == 200
+    await run_sql(pool, "delete from organizations")
+    assert await status(app, "/test/in/acme/own", begun.access_token) == NOT_FOUND
+    successor = await add_organization(pool, "acme")
+    await add_member(pool, successor, account.id, "owner")
+    for path in ("/test/in/acme/own", "/test/in/acme/view", "/test/person", "/api/user", "/api/organizations/acme/audit-log"):
+        assert await status(app, path, begun.access_token) == FORBIDDEN, path
+    assert (await api.post("/api/auth/refresh", {"refresh_token": begun.refresh_token})).status in (401, 403)
+    fresh = await sign_in(ports, account, successor)
+    assert await status(app, "/test/in/acme/own", fresh.access_token) == 200
+    assert seen[-1].acts_in.id == successor
+
+
+# Confirmed memberships
+
+
+async def confirmations(pool: Pool) -> Rows:
+    return await run_sql(pool, "select org_id, user_id, confirmed_at from memberships where confirmed_at is not null")
+
+
+async def test_the_first_call_into_an_organization_confirms_the_membership(
+    app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock, seen: list[Any]
+) -> None:
+    ada, eve = await add_account(ports), await add_account(ports, "eve@example.com")
+    acme, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    for org, account in ((acme, ada), (acme, eve), (twin, ada)):
+        await add_member(pool, org, account.id)
+    token = (await sign_in(ports, ada, acme)).access_token
+    await ask(app, "GET", "/test/person", token=token)
+    await ask(app, "GET", "/api/user", token=token)
+    assert await confirmations(pool) == [], "a token of it is not yet a call into it"
+    first = clock.now()
+    assert await status(app, "/test/in/acme/view?missing=1", token) == NOT_FOUND
+    assert await confirmations(pool) == [(acme, ada.id, first)], "whatever becomes of the call"
+    clock.advance(timedelta(minutes=1))
+    assert await status(app, "/test/in/acme/view", token) == 200
+    assert await confirmations(pool) == [(acme, ada.id, first)], "the first time counts"
+    assert await status(app, "/test/in/twin/view", token) == 200
+    assert set(await confirmations(pool)) == {(acme, ada.id, first), (twin, ada.id, clock.now())}
+    assert seen
+
+
+async def test_a_call_that_is_refused_confirms_nothing(app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]) -> None:
+    account = await add_account(ports)
+    await add_member(pool, await add_organization(pool, "acme"), account.id)
+    await add_member(pool, await add_organization(pool, "twin", "pending"), account.id)
+    token = (await sign_in(ports, account)).access_token
+    assert await status(app, "/test/in/acme/manage", token) == FORBIDDEN
+    assert await status(app, "/test/in/twin/view", token) == NOT_ACTIVE
+    assert await status(app, "/test/in/acme/view") == UNAUTHORIZED
+    assert await confirmations(pool) == []
+
+
+async def test_an_impersonator_confirms_nothing_for_the_member(app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]) -> None:
+    support, ada = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
+    org = await add_organization(pool, "acme")
+    await add_member(pool, org, ada.id)
+    token = await impersonate(ports, support, ada, org)
+    assert await status(app, "/test/in/acme/view", token) == 200
+    assert await confirmations(pool) == []
+    assert (seen[0].user_id, seen[0].impersonator_id, seen[0].acts_in.id) == (ada.id, support.id, org)
+
+
+# Platform owners
+
+
+async def test_only_platform_owners_reach_what_is_theirs(app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]) -> None:
+    platform = await add_platform_owner(ports, "platform@example.com")
+    owner, org = await add_account(ports), await add_organization(pool, "acme")
+    await add_member(pool, org, owner.id, "owner")
+    assert await status(app, "/test/platform") == UNAUTHORIZED
+    assert await status(app, "/test/platform", (await sign_in(ports, owner, org)).access_token) == FORBIDDEN
+    token = (await sign_in(ports, platform)).access_token
+    assert await status(app, "/test/platform", token) == 200
+    # Of an organization that lets its holder in no more: what concerns the platform does not depend on it.
+    assert await status(app, "/test/platform", (await sign_in(ports, platform, org)).access_token) == 200
+    assert [(found.user_id, found.is_platform_owner, found.organization) for found in seen] == [(platform.id, True, None)] * 2
+    await run_sql(pool, "update users set is_platform_owner = false")
+    assert await status(app, "/test/platform", token) == FORBIDDEN, "with the next request"
+
+
+async def test_a_limit_of_its_own_makes_no_route_milder() -> None:
+    async def view() -> str:
+        return "reached"
+
+    for guarded in (platform_owner(limit=LOGIN)(view), member(Capability.MEMBERS_VIEW, impersonated=False)(limit=LOGIN)(view)):
+        assert (access_of(guarded).limit, access_of(guarded).impersonated) == (LOGIN, False)
+
+
+# Anybody, or somebody
+
+
+async def test_who_sends_no_token_is_anybody(app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]) -> None:
+    account, org = await add_account(ports), await add_organization(pool, "acme")
+    assert await status(app, "/test/anybody") == 200
+    assert await status(app, "/test/anybody", (await sign_in(ports, account)).access_token) == 200
+    # Here, too, the organization of the token decides nothing.
+    assert await status(app, "/test/anybody", (await sign_in(ports, account, org)).access_token) == 200
+    assert seen[0] == Anonymous(address=PEER)
+    assert [(type(found), found.user_id) for found in seen[1:]] == [(Person, account.id)] * 2
+
+
+async def test_a_token_that_is_sent_must_be_good(app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock, seen: list[Any]) -> None:
+    account = await add_account(ports)
+    ended, late = await sign_in(ports, account), await sign_in(ports, account)
+    await run_sql(pool, "update sessions set ended_at = now() where id = %s", ended.session_id)
+    assert await status(app, "/test/anybody", ended.access_token) == UNAUTHORIZED
+    for value in (b"", b"Bearer", b"Bearer ", b"Basic eDp5", b"bearer"):
+        answer = await ask(app, "GET", "/test/anybody", headers=[(b"authorization", value)])
+        assert (answer.status, answer.code) == UNAUTHORIZED, value
+    assert await status(app, "/test/anybody", "x") == (401, "JWT_ERROR")
+    clock.advance(timedelta(hours=1))
+    assert await status(app, "/test/anybody", late.access_token) == (401, "TOKEN_EXPIRED")
+    assert seen == []
+
+
+# Impersonators
+
+
+async def test_an_impersonator_is_the_person_but_for_what_only_the_person_may(
+    app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]
+) -> None:
+    support, ada = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
+    org = await add_organization(pool, "acme")
+    await add_member(pool, org, ada.id, "owner")
+    own, token = (await sign_in(ports, ada)).access_token, await impersonate(ports, support, ada, org)
+    for path in ("/test/person", "/test/anybody", "/test/in/acme/manage"):
+        assert await status(app, path, token) == await status(app, path, own) == 200
+    assert [(found.user_id, found.impersonator_id) for found in seen] == [(ada.id, support.id), (ada.id, None)] * 3
+    seen.clear()
+    for path in ("/test/person/alone", "/test/anybody/alone", "/test/in/acme/alone"):
+        assert await status(app, path, own) == 200
+        refused = await ask(app, "GET", path, token=token)
+        assert (refused.status, refused.code) == FORBIDDEN
+        assert "impersonating" in refused.json["error"]
+    for path in ("/test/platform", "/test/platform/limited"):
+        assert await status(app, path, token) == FORBIDDEN
+    assert [found.impersonator_id for found in seen] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "update users set is_platform_owner = false where email = 'support@example.com'",
+        "update users set deactivated_at = now() where email = 'support@example.com'",
+        "update users set anonymized_at = now() where email = 'support@example.com'",
+        "delete from users where email = 'support@example.com'",
+        "update users set is_platform_owner = true where email = 'ada@example.com'",
+    ],
+)
+async def test_an_impersonation_ends_with_the_right_to_it(
+    app: QuartTrio, api: Api, ports: Ports, pool: Pool, seen: list[Any], change: str
+) -> None:
+    support, ada = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
+    org = await add_organization(pool, "acme")
+    await add_member(pool, org, ada.id, "owner")
+    behind = await sign_in(ports, ada, org, impersonator=support)
+    own = await sign_in(ports, ada, org)
+    paths = ("/test/person", "/test/anybody", "/test/in/acme/view", "/test/platform", "/api/user")
+    await run_sql(pool, change)
+    for path in paths:
+        assert await status(app, path, behind.access_token) == UNAUTHORIZED
+    refused = await api.post("/api/auth/refresh", {"refresh_token": behind.refresh_token})
+    assert (refused.status, refused.code) == UNAUTHORIZED
+    assert await status(app, "/test/in/acme/view", own.access_token) == 200, "the person's own session goes on"
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("whom", ["the impersonator", "the target"])
+async def test_an_impersonation_that_ended_with_the_right_to_it_does_not_come_back(
+    api: Api, ports: Ports, platform: Platform, whom: str
+) -> None:
+    target, support = await add_account(ports), await add_platform_owner(ports, "support@platform.example")
+    token = await impersonate(ports, support, target)
+    assert (await api.get("/api/user", token=token)).status == 200
+    changed = str(support.id if whom == "the impersonator" else target.id)
+
+    async def promote() -> None:
+        assert (await api.post("/api/platform/owners", {"user_id": changed}, token=platform.token)).status == 200
+
+    async def demote() -> None:
+        assert (await api.delete(f"/api/platform/owners/{changed}", token=platform.token)).status == 200
+
+    for change in (demote, promote) if whom == "the impersonator" else (promote, demote):
+        await change()
+        assert (await api.get("/api/user", token=token)).status == 401
+
+
+async def test_a_refresh_keeps_the_impersonator_and_the_end(
+    app: QuartTrio, api: Api, ports: Ports, pool: Pool, clock: FakeClock, seen: list[Any]
+) -> None:
+    support, ada = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
+    behind = await sign_in(ports, ada, impersonator=support)
+    began = clock.now()
+    clock.advance(timedelta(minutes=50))
+    pair = (await api.post("/api/auth/refresh", {"refresh_token": behind.refresh_token})).json
+    assert pair["expires_in"] == 600, "no token outlives the impersonation"
+    assert await status(app, "/test/person", pair["access_token"]) == 200
+    assert (seen[0].session_id, seen[0].impersonator_id) == (behind.session_id, support.id)
+    assert await run_sql(pool, "select expires_at, ends_at from sessions where user_id = %s", ada.id) == [(began + timedelta(hours=1),) * 2]
+    clock.advance(timedelta(minutes=11))
+    assert (await api.post("/api/auth/refresh", {"refresh_token": pair["refresh_token"]})).status == 401
+    assert (await ask(app, "GET", "/test/person", token=pair["access_token"])).status == 401
+
+
+CHANGES = {
+    ("PATCH", "/api/user"): {"email": "moved@example.com"},
+    ("POST", "/api/user/set-password"): {"new_password": "another good password"},
+    ("POST", "/api/user/change-password"): {"current_password": PASSWORD, "new_password": "another good password"},
+}
+
+
+async def test_an_impersonator_changes_neither_password_nor_address(api: Api, ports: Ports, pool: Pool) -> None:
+    support, ada = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
+    token = await impersonate(ports, support, ada)
+    before = await run_sql(pool, "select * from users order by id")
+    for (method, path), body in CHANGES.items():
+        for sent in (body, {}, {"email": 5, "new_password": 5}):
+            answer: Answer = await api.call(method, path, sent, token=token)
+            assert (answer.status, answer.code) == FORBIDDEN
+            assert "impersonating" in answer.json["error"]
+        assert (await api.call(method, path, raw=b"{", token=token)).status == 403
+    assert await run_sql(pool, "select * from users order by id") == before
+    assert await run_sql(pool, "select count(*) from mails") == [(0,)]
+    assert (await api.get("/api/user", token=token)).json["email"] == ada.email
+
+
+async def test_an_impersonator_can_sign_out_alone(api: Api, ports: Ports) -> None:
+    support, ada = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
+    own, theirs = (await sign_in(ports, ada)).access_token, (await sign_in(ports, support)).access_token
+    token = await impersonate(ports, support, ada)
+    assert (await api.post("/api/auth/logout", token=token)).status == 200
+    assert [(await api.get("/api/user", token=one)).status for one in (token, own, theirs)] == [401, 200, 200]
+
+
+async def test_what_an_impersonator_does_is_recorded_with_both_names(app: QuartTrio, api: Api, ports: Ports, pool: Pool) -> None:
+    support, ada = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
+    org = await add_organization(pool, "acme")
+    await add_member(pool, org, ada.id, "owner")
+    token = await impersonate(ports, support, ada, org)
+    answer = await api.post("/api/organizations/acme/invitations", {"email": "new@example.com", "role": "member"}, token=token)
+    assert answer.status == 200
+    both = (ada.id, support.id)
+    assert await run_sql(pool, "select distinct actor_id, impersonator_id from audit_log") == [both]
+    assert await run_sql(pool, "select distinct actor_id, impersonator_id from events") == [both]
+    [entry] = (await api.get("/api/organizations/acme/audit-log", token=token)).json["logs"]
+    assert (entry["actor"]["id"], entry["details"]["impersonator"]["id"]) == (str(ada.id), str(support.id))
+
+
+# GET /api/user
+
+
+@pytest.mark.parametrize("organization_status", ["active", "pending", "suspended", "rejected"])
+async def test_the_profile_is_read_in_the_tokens_organization_whatever_its_status(
+    api: Api, ports: Ports, pool: Pool, organization_status: str
+) -> None:
+    account, org = await add_account(ports), await add_organization(pool, "acme", organization_status)
+    await add_member(pool, org, account.id)
+    token = (await sign_in(ports, account, org)).access_token
+    assert (await api.get("/api/user", token=token)).json == {"id": str(account.id), "email": account.email, "org": "acme", "service": ""}
+    outside = (await sign_in(ports, account)).access_token
+    assert (await api.get("/api/user", token=outside)).json["org"] == ""
+
+
+@pytest.mark.parametrize("change", ["delete from memberships where org_id = %s", "delete from organizations where id = %s"])
+async def test_whoever_is_no_member_any_more_reads_no_profile_there(api: Api, ports: Ports, pool: Pool, change: str) -> None:
+    account, other = await add_account(ports), await add_account(ports, "other@example.com")
+    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    for where, who in ((org, account), (org, other), (twin, account)):
+        await add_member(pool, where, who.id)
+    token, elsewhere = [(await sign_in(ports, account, where)).access_token for where in (org, twin)]
+    await run_sql(pool, change, org)
+    refused = await api.get("/api/user", token=token)
+    assert (refused.status, refused.code) == FORBIDDEN
+    assert (await api.get("/api/user", token=elsewhere)).json["org"] == "twin"
+    assert (await api.post("/api/auth/logout", token=token)).status == 200, "signing out is always possible"
+
+
+async def test_an_organization_that_was_never_ones_own_gives_no_profile(api: Api, ports: Ports, pool: Pool) -> None:
+    account = await add_account(ports, is_platform_owner=True)
+    token = (await sign_in(ports, account, await add_organization(pool, "acme"))).access_token
+    assert (await api.get("/api/user", token=token)).status == 403
+    assert UUID((await api.get("/api/user", token=(await sign_in(ports, account)).access_token)).json["id"]) == account.id

@@ -1,0 +1,149 @@
+"""An organization that ends somebody's sessions ends what would begin another one, too: codes that no application has exchanged yet, and
+approvals that no device has asked for (security.md A-6, R-6, S-4; ops/decisions/0009)."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from entrypoints.http.app import Edge
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.federation.api.cli import Cli, told
+from tests.federation.api.relying import Party, add_party, enter
+from tests.support.browser import Visitor
+from tests.support.builders import SignedIn, add_account, meanwhile, run_sql, sign_in
+from tests.support.scim import directory_of
+from tests.support.services import add_api_key, service_context
+from tests.support.tenants import Tenant
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+INVALID = (400, "invalid_grant", "BAD_REQUEST")
+DENIED = (400, "access_denied", "BAD_REQUEST")
+
+
+@dataclass(slots=True)
+class There:
+    """An application of an organization's with a browser, and one without: somebody has said yes to both."""
+
+    party: Party
+    cli: Cli
+    code: str
+
+    async def approve(self, session: SignedIn) -> None:
+        await self.cli.begin()
+        assert (await self.cli.answer(session.access_token)).status == 200
+
+
+async def say_yes(tenant: Tenant, app: QuartTrio, edge: Edge, pool: Pool, clock: FakeClock, person: Account, session: SignedIn) -> There:
+    party = await add_party(tenant, Visitor(app, edge.base_url))
+    await enter(party, person)
+    cli = Cli(tenant.api, pool, clock, await service_context(pool, party.service))
+    there = There(party, cli, await party.code())
+    await there.approve(session)
+    return there
+
+
+@pytest.fixture
+async def session(ports: Ports, ada: Account) -> SignedIn:
+    return await sign_in(ports, ada)
+
+
+@pytest.fixture
+async def there(acme: Tenant, app: QuartTrio, edge: Edge, pool: Pool, clock: FakeClock, ada: Account, session: SignedIn) -> There:
+    return await say_yes(acme, app, edge, pool, clock, ada, session)
+
+
+async def end_sessions(there: There, ada: Account) -> None:
+    tenant = there.party.tenant
+    answer = await tenant.api.delete(f"{tenant.path}/users/{ada.id}/sessions", token=tenant.token("admin"))
+    assert (answer.status, answer.json["sessions_revoked"]) == (200, 0), "they are none yet"
+
+
+async def remove_member(there: There, ada: Account) -> None:
+    await there.party.tenant.join("ada", ada)
+    assert (await there.party.tenant.remove("owner", "ada")).status == 200
+
+
+async def remove_from_service(there: There, ada: Account) -> None:
+    key = await add_api_key(there.party.tenant.pool, there.party.service)
+    assert (await there.party.api.delete(f"/api/service/users/{ada.id}", headers={"X-Api-Key": key})).status == 204
+
+
+async def take_out_of_the_group(there: There, ada: Account) -> None:
+    tenant = there.party.tenant
+    await tenant.join("ada", ada)
+    directory = await directory_of(tenant)
+    answer = await directory.remove(ada.id)
+    assert answer.status == 200, answer.text
+
+
+WAYS = {
+    "out of the group": take_out_of_the_group,
+    "end sessions": end_sessions,
+    "remove member": remove_member,
+    "remove from service": remove_from_service,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_what_was_given_before_begins_no_session_after(
+    there: There,
+    twin: Tenant,
+    app: QuartTrio,
+    edge: Edge,
+    pool: Pool,
+    clock: FakeClock,
+    ports: Ports,
+    ada: Account,
+    session: SignedIn,
+    way: str,
+) -> None:
+    """What another organization has, and somebody else here, stays good."""
+    elsewhere = await say_yes(twin, app, edge, pool, clock, ada, session)
+    bob = await add_account(ports, "bob@example.com")
+    await enter(there.party, bob)
+    his = await there.party.code()
+    await WAYS[way](there, ada)
+    assert told(await there.party.exchange(there.code)) == INVALID
+    assert told(await there.cli.poll()) == DENIED
+    assert await run_sql(pool, "select 1 from sessions where service_id is not null") == []
+    assert (await elsewhere.party.exchange(elsewhere.code)).status == 200
+    assert (await elsewhere.cli.poll()).status == 200
+    assert (await there.party.exchange(his)).status == 200
+
+
+async def test_a_code_that_was_exchanged_is_remembered_all_the_same(there: There, ada: Account) -> None:
+    """So that whoever shows it once more ends the session (security.md O-4)."""
+    assert (await there.party.exchange(there.code)).status == 200
+    tenant = there.party.tenant
+    answer = await tenant.api.delete(f"{tenant.path}/users/{ada.id}/sessions", token=tenant.token("owner"))
+    assert answer.json["sessions_revoked"] == 1
+    assert await run_sql(tenant.pool, "select count(session_id) from authorization_codes") == [(1,)]
+
+
+async def test_whoever_says_yes_afterwards_comes_in(there: There, ada: Account, session: SignedIn) -> None:
+    await end_sessions(there, ada)
+    assert (await there.party.exchange(await there.party.code())).status == 200
+    await there.approve(session)
+    assert (await there.cli.poll()).status == 200
+
+
+@pytest.mark.parametrize("device", [False, True])
+async def test_so_it_is_for_who_comes_at_the_same_time(there: There, ada: Account, acme: Tenant, pool: Pool, device: bool) -> None:
+    """It was found good, and waits for the account, which whoever ends sessions holds."""
+    held: list[tuple[str, tuple[UUID, ...]]] = [
+        ("select 1 from users where id = %s for update", (ada.id,)),
+        ("delete from authorization_codes where user_id = %s", (ada.id,)),
+        ("update device_codes set status = 'denied', session_id = null where org_id = %s", (acme.org,)),
+    ]
+    if device:
+        assert told(await meanwhile(pool, held, there.cli.poll)) in (DENIED, INVALID)
+    else:
+        assert told(await meanwhile(pool, held, lambda: there.party.exchange(there.code))) == INVALID
+    assert await run_sql(pool, "select 1 from sessions where service_id is not null") == []

@@ -1,0 +1,359 @@
+"""Beginning to act as somebody else: who may, as whom, where, for how long, and what is recorded of it (identity.md sections 2.9 and 4.8;
+decisions, points 149 to 153 and 229; security.md I-2 to I-5, J-9)."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from ports import Ports
+from tests.fakes.outside import FakeClock, FakeMetrics
+from tests.support.builders import (
+    Answer,
+    add_account,
+    add_member,
+    add_organization,
+    add_platform_owner,
+    everyone,
+    meanwhile,
+    run_sql,
+    sign_in,
+)
+from tests.support.impersonator import AGENT, CLIENT, HOUR, REASON, Support
+from tests.support.refusals import BAD, FORBIDDEN, MISSING, NOT_ACTIVE, UNAUTHORIZED, refused
+from tests.support.services import add_plan, add_service, add_service_user, add_subscription
+from tests.support.tenants import Tenant
+from tests.tenancy.api.organizations import claims, refresh
+
+# What it gives
+
+
+async def test_whoever_impersonates_gets_a_session_of_the_person_for_an_hour(support: Support, clock: FakeClock, pool: Pool) -> None:
+    answer = await support.ask()
+    begun = answer.json
+    assert set(begun) == {"access_token", "refresh_token", "impersonated_user", "session_id", "expires_at", "audit_log_id"}
+    assert begun["impersonated_user"] == {"id": str(support.ada.id), "email": support.ada.email}
+    assert datetime.fromisoformat(begun["expires_at"]) == clock.now() + HOUR
+    assert begun["expires_at"].endswith("Z")
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert (await support.profile(begun["access_token"])).json == {
+        "id": str(support.ada.id),
+        "email": support.ada.email,
+        "org": "",
+        "service": "",
+    }
+    columns = "id, user_id, impersonator_id, impersonator_session_id, org_id, service_id, expires_at, ends_at, address"
+    end = clock.now() + HOUR
+    assert await run_sql(pool, f"select {columns} from sessions where user_id = %s", support.ada.id) == [  # noqa: S608
+        (UUID(begun["session_id"]), support.ada.id, support.account.id, support.session.session_id, None, None, end, end, CLIENT)
+    ]
+
+
+async def test_its_tokens_say_who_it_is_and_who_is_behind_it(support: Support) -> None:
+    begun = await support.begin()
+    said = claims(begun["access_token"])
+    assert (said["sub"], said["email"], said["sid"]) == (str(support.ada.id), support.ada.email, begun["session_id"])
+    assert (said["impersonator"], said["impersonation_session"]) == (str(support.account.id), begun["session_id"])
+    own = claims((await refresh(support.api, support.session.refresh_token)).json["access_token"])
+    assert not {"impersonator", "impersonation_session"} & own.keys()
+
+
+async def test_they_say_it_after_a_refresh_and_a_selection(support: Support, pool: Pool) -> None:
+    await add_member(pool, await add_organization(pool, "acme"), support.ada.id)
+    begun = await support.begin()
+    renewed = (await refresh(support.api, begun["refresh_token"])).json
+    selected = (await support.api.post("/api/organizations/acme/select", token=renewed["access_token"])).json
+    last = (await refresh(support.api, selected["refresh_token"])).json
+    for pair in (renewed, selected, last):
+        said = claims(pair["access_token"])
+        assert (said["impersonator"], said["impersonation_session"]) == (str(support.account.id), begun["session_id"])
+    assert claims(last["access_token"])["org"] == "acme"
+
+
+async def test_no_token_outlives_the_hour_however_often_it_is_renewed(support: Support, clock: FakeClock, pool: Pool) -> None:
+    begun = await support.begin()
+    pair = begun
+    for _ in range(5):
+        clock.advance(timedelta(minutes=11))
+        pair = (await refresh(support.api, pair["refresh_token"])).json
+    assert pair["expires_in"] == 300
+    clock.advance(timedelta(minutes=5) - timedelta(seconds=1))
+    assert (await support.profile(pair["access_token"])).status == 200
+    clock.advance(timedelta(seconds=1))
+    assert (await support.profile(pair["access_token"])).status == 401
+    assert refused(await refresh(support.api, pair["refresh_token"])) == UNAUTHORIZED
+
+
+async def test_nor_does_it_outlive_the_session_it_was_begun_in(support: Support, clock: FakeClock, pool: Pool) -> None:
+    end = clock.now() + timedelta(minutes=20)
+    await run_sql(pool, "update sessions set ends_at = %s where id = %s", end, support.session.session_id)
+    assert datetime.fromisoformat((await support.begin())["expires_at"]) == end
+
+
+async def test_it_is_no_login(support: Support, metrics: FakeMetrics, pool: Pool) -> None:
+    shop = await add_service(pool, await add_organization(pool, "acme"))
+    await add_service_user(support.ports, shop, support.ada.id)
+    await support.begin()
+    await support.begin(org_slug="acme", service_slug="shop")
+    for table in ("login_events", "login_totals", "mails"):
+        assert await run_sql(pool, f"select * from {table}") == [], table  # noqa: S608
+    assert {name for (name,) in await run_sql(pool, "select name from events")} == {"user.impersonated"}
+
+
+# In which context
+
+
+async def test_without_a_context_nobody_but_the_platform_hears_of_it(support: Support, acme: Tenant, pool: Pool) -> None:
+    begun = await support.begin(target=acme.id("member"))
+    assert "org" not in claims(begun["access_token"])
+    assert await acme.log() == []
+    assert len(await support.log()) == 1
+
+
+async def test_in_an_organization_the_person_is_its_member(support: Support, acme: Tenant) -> None:
+    begun = await support.begin(target=acme.id("admin"), org_slug="acme")
+    said = claims(begun["access_token"])
+    assert (said["org"], said["org_id"]) == ("acme", str(acme.org))
+    assert (await support.profile(begun["access_token"])).json["org"] == "acme"
+    assert (await support.api.get(acme.invitations, token=begun["access_token"])).status == 200
+    assert claims((await refresh(support.api, begun["refresh_token"])).json["access_token"])["org"] == "acme"
+
+
+async def test_in_a_service_the_person_is_its_user_and_the_token_the_applications(support: Support, acme: Tenant, clock: FakeClock) -> None:
+    shop = await add_service(acme.pool, acme.org)
+    gold = await add_plan(acme.pool, shop)
+    await add_service_user(support.ports, shop, support.ada.id)
+    await add_subscription(support.ports, acme.pool, shop, support.ada.id, gold, ends=clock.now() + HOUR)
+    begun = await support.begin(org_slug="acme", service_slug="shop")
+    [(client_id,)] = await run_sql(acme.pool, "select client_id from services")
+    renewed = (await refresh(support.api, begun["refresh_token"])).json
+    for token in (begun["access_token"], renewed["access_token"]):
+        said = claims(token)
+        assert (said["aud"], said["org"], said["service"], said["plan"]) == (str(client_id), "acme", "shop", "Gold")
+        assert (said["impersonator"], said["impersonation_session"]) == (str(support.account.id), begun["session_id"])
+        assert (await support.profile(token)).json["service"] == "shop"
+        # As with any other token of an application (security.md J-9).
+        for path in (acme.path, "/api/platform/tiers", "/api/organizations"):
+            assert refused(await support.api.get(path, token=token)) == FORBIDDEN
+    await run_sql(acme.pool, "delete from service_users")
+    assert refused(await support.profile(renewed["access_token"])) == FORBIDDEN
+
+
+@pytest.mark.slow
+async def test_the_context_must_be_one_of_the_person(support: Support, acme: Tenant, twin: Tenant) -> None:
+    for tenant in (acme, twin):
+        await add_service_user(support.ports, await add_service(tenant.pool, tenant.org, f"{tenant.slug}-shop"), acme.people["member"].id)
+    await add_service(acme.pool, acme.org, "unused")
+    member, before = acme.id("member"), await support.everything()
+    refusals: list[tuple[dict[str, Any], tuple[int, str]]] = [
+        ({"org_slug": "nowhere"}, MISSING),
+        ({"org_slug": "Acme"}, MISSING),
+        ({"org_slug": ""}, MISSING),
+        ({"org_slug": "nowhere", "service_slug": "acme-shop"}, MISSING),
+        ({"org_slug": "acme", "service_slug": "nothing"}, MISSING),
+        ({"org_slug": "acme", "service_slug": "twin-shop"}, MISSING),
+        ({"org_slug": "acme", "service_slug": ""}, MISSING),
+        ({"service_slug": "acme-shop"}, BAD),
+        ({"org_slug": None, "service_slug": "acme-shop"}, BAD),
+        ({"org_slug": "twin"}, BAD),  # whose service the person uses, without being a member
+        ({"org_slug": "acme", "service_slug": "unused"}, BAD),  # a member, who does not use the service
+        ({"org_slug": 5}, BAD),
+        ({"org_slug": ["acme"]}, BAD),
+        ({"org_slug": "acme", "service_slug": True}, BAD),
+    ]
+    for context, refusal in refusals:
+        assert refused(await support.ask(target=member, **context)) == refusal, context
+    assert await support.everything() == before
+    let_in: list[dict[str, Any]] = [{"org_slug": "acme", "service_slug": None}, {"org_slug": "twin", "service_slug": "twin-shop"}]
+    for context in let_in:
+        assert (await support.ask(target=member, **context)).status == 200, context
+
+
+@pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
+async def test_an_organization_that_is_not_active_is_no_context(support: Support, acme: Tenant, status: str) -> None:
+    await add_service_user(support.ports, await add_service(acme.pool, acme.org), acme.people["member"].id)
+    await acme.become(status)
+    before = await support.everything()
+    for named in ({"org_slug": "acme"}, {"org_slug": "acme", "service_slug": "shop"}, {"org_slug": "acme", "service_slug": "nothing"}):
+        assert refused(await support.ask(target=acme.id("member"), **named)) == NOT_ACTIVE
+        assert refused(await support.ask(**named)) == NOT_ACTIVE
+    assert await support.everything() == before
+    assert (await support.ask(target=acme.id("member"))).status == 200, "nothing is wrong with the person"
+
+
+# Who, and whom
+
+
+async def test_only_platform_owners_may(support: Support, acme: Tenant, ports: Ports) -> None:
+    before = await support.everything()
+    for target in (support.ada.id, uuid4()):
+        assert refused(await support.ask(target=target, token=acme.token("owner"))) == FORBIDDEN
+        anonymous = await support.api.post(f"/api/platform/impersonate/{target}", {"reason": REASON})
+        assert refused(anonymous) == UNAUTHORIZED
+    assert await support.everything() == before
+
+
+async def test_whoever_impersonates_impersonates_nobody_else(support: Support, ports: Ports) -> None:
+    other = await add_account(ports, "other@example.com", None)
+    token = (await support.begin())["access_token"]
+    answer = await support.ask(target=other.id, token=token)
+    assert refused(answer) == FORBIDDEN
+    assert "impersonating" in answer.json["error"]
+
+
+async def test_an_unknown_person_is_told_before_anything_of_the_body(support: Support) -> None:
+    before = await support.everything()
+    for target in (uuid4(), "x", str(support.ada.id).upper(), "me", support.ada.email):
+        for body in ({"reason": REASON}, {}, {"reason": 5}, {"reason": REASON, "org_slug": "nowhere"}):
+            assert refused(await support.ask(body, target=target)) == MISSING, (target, body)
+    assert await support.everything() == before
+
+
+async def test_neither_oneself_nor_a_platform_owner_nor_who_is_gone_can_be_impersonated(
+    support: Support, ports: Ports, clock: FakeClock
+) -> None:
+    now = clock.now()
+    colleague = await add_platform_owner(ports, "colleague@platform.example")
+    deactivated = await add_account(ports, "off@example.com", None, deactivated_at=now)
+    anonymized = await add_account(ports, "gone@deleted.local", None, anonymized_at=now)
+    before = await support.everything()
+    sentences = set()
+    for account in (support.account, colleague, deactivated, anonymized):
+        answer = await support.ask(target=account.id)
+        assert refused(answer) == BAD, account.email
+        sentences.add(answer.json["error"])
+    assert len(sentences) == 3
+    assert await support.everything() == before
+
+
+# Why
+
+
+@pytest.mark.parametrize("reason", ["x", "x" * 500, "  trimmed  ", "Größe: 大きさ — “ok”"])
+async def test_a_reason_of_1_to_500_characters_will_do(support: Support, reason: str) -> None:
+    begun = await support.begin(reason=reason)
+    [entry] = await support.log()
+    assert (str(entry["id"]), entry["details"]["reason"]) == (begun["audit_log_id"], reason.strip())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        *(
+            {"reason": reason}
+            for reason in (None, "", "   ", "x" * 501, 5, ["x"], "a\x00b", "a\nb", "a\x1b[31m", "a\x7f", "a\x85b", "a\u202eb")
+        ),
+    ],
+)
+async def test_without_a_good_reason_nothing_happens(support: Support, body: dict[str, Any]) -> None:
+    before = await support.everything()
+    assert refused(await support.ask(body)) == BAD
+    assert await support.everything() == before
+
+
+# What is recorded of its beginning
+
+
+async def test_the_platforms_log_has_the_entry_with_the_reason(support: Support) -> None:
+    begun = await support.begin()
+    assert await support.log() == [
+        {
+            "id": UUID(begun["audit_log_id"]),
+            "action": "user.impersonated",
+            "target_type": "user",
+            "target_id": str(support.ada.id),
+            "actor_id": support.account.id,
+            "impersonator_id": support.account.id,
+            "address": CLIENT,
+            "agent": AGENT["User-Agent"],
+            "details": {
+                "session_id": begun["session_id"],
+                "expires_at": begun["expires_at"],
+                "org_id": None,
+                "service_slug": None,
+                "reason": REASON,
+            },
+        }
+    ]
+
+
+@pytest.mark.parametrize("service", [None, "shop"])
+async def test_the_organization_reads_who_it_was_but_not_why(support: Support, acme: Tenant, service: str | None) -> None:
+    await add_service_user(support.ports, await add_service(acme.pool, acme.org), acme.people["member"].id)
+    begun = await support.begin(target=acme.id("member"), org_slug="acme", service_slug=service)
+    [entry] = (await support.api.get(f"{acme.path}/audit-log", token=acme.token("owner"))).json["logs"]
+    who = {"id": str(support.account.id), "email": support.account.email}
+    assert (entry["action"], entry["target_type"], entry["target_id"]) == ("user.impersonated", "user", acme.id("member"))
+    assert entry["actor"] == {**who, "is_platform_owner": True}
+    assert entry["details"] == {
+        "session_id": begun["session_id"],
+        "expires_at": begun["expires_at"],
+        "service_slug": service,
+        "impersonator": who,
+    }
+    [kept] = await support.log()
+    assert entry["id"] != begun["audit_log_id"] == str(kept["id"])
+    assert (kept["details"]["reason"], kept["details"]["org_id"]) == (REASON, str(acme.org))
+    [(_, told, data)] = await acme.told()
+    assert told == acme.id("member")
+    assert "reason" not in data
+
+
+# At the same moment
+
+
+async def test_who_is_demoted_meanwhile_impersonates_nobody(support: Support, pool: Pool) -> None:
+    demote = "update users set is_platform_owner = false where id = %s"
+    answer = await meanwhile(pool, [(demote, (support.account.id,))], support.ask)
+    assert refused(answer) == FORBIDDEN
+    assert await run_sql(pool, "select * from sessions where user_id = %s", support.ada.id) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [
+        ("update users set is_platform_owner = true where id = %s", BAD),
+        ("update users set deactivated_at = now() where id = %s", BAD),
+        ("update users set anonymized_at = now() where id = %s", BAD),
+        ("delete from users where id = %s", MISSING),
+    ],
+)
+async def test_who_changes_meanwhile_is_judged_as_they_are_then(
+    support: Support, pool: Pool, change: str, refusal: tuple[int, str]
+) -> None:
+    answer = await meanwhile(pool, [(change, (support.ada.id,))], support.ask)
+    assert refused(answer) == refusal
+    assert await run_sql(pool, "select * from sessions where user_id = %s", support.ada.id) == []
+    assert await support.log() == []
+
+
+async def test_a_membership_that_ends_meanwhile_is_no_context(support: Support, acme: Tenant) -> None:
+    leave = "delete from memberships where user_id = %s"
+    member = acme.people["member"].id
+    answer = await meanwhile(acme.pool, [(leave, (member,))], lambda: support.ask(target=member, org_slug="acme"))
+    assert refused(answer) == BAD
+
+
+@pytest.mark.slow
+async def test_twenty_at_once_all_begin_on_one_device(support: Support, pool: Pool) -> None:
+    answers = await everyone(20, lambda _: support.ask())
+    assert {answer.status for answer in answers} == {200}
+    assert len({answer.json["session_id"] for answer in answers}) == 20
+    assert await run_sql(pool, "select count(*), count(distinct device_id) from sessions where user_id = %s", support.ada.id) == [(20, 1)]
+    assert await run_sql(pool, "select count(*) from devices") == [(1,)]
+
+
+@pytest.mark.slow
+async def test_two_platform_owners_who_try_each_other_do_not_wait_for_each_other(support: Support, ports: Ports) -> None:
+    colleague = await add_platform_owner(ports, "colleague@platform.example")
+    other = replace(support, account=colleague, session=await sign_in(ports, colleague))
+
+    async def act(number: int) -> Answer:
+        one, target = (support, colleague) if number % 2 else (other, support.account)
+        return await one.ask(target=target.id)
+
+    assert {refused(answer) for answer in await everyone(20, act)} == {BAD}

@@ -1,0 +1,175 @@
+"""What a service is known by at the identity providers: set, shown without its secret, removed (decisions, point 211; W-7, T-1, L-1)."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from adapters.postgres.authentication.oauth_credentials import name_of, place
+from core.authentication.providers import Provider
+from tests.fakes.outside import FakeClock
+from tests.support.builders import Answer, everyone, make_vault, meanwhile, run_sql
+from tests.support.services import add_service
+from tests.support.tenants import Tenant
+from tests.tenancy.api.organizations import NOW
+
+GIVEN = {"client_id": "0oa1b2c3", "client_secret": "the provider's own secret"}
+SHOWN = {"provider": "codehost", "client_id": "0oa1b2c3", "has_secret": True, "updated_at": NOW}
+
+
+def path(team: Tenant, provider: str = "codehost", service: str = "shop") -> str:
+    return f"{team.path}/services/{service}/oauth-credentials/{provider}"
+
+
+async def put(team: Tenant, body: Any = GIVEN, by: str = "owner", **where: str) -> Answer:
+    return await team.api.call("PUT", path(team, **where), body, token=team.token(by))
+
+
+async def look(team: Tenant, by: str = "owner", **where: str) -> Answer:
+    return await team.api.get(path(team, **where), token=team.token(by))
+
+
+async def remove(team: Tenant, by: str = "owner", **where: str) -> Answer:
+    return await team.api.delete(path(team, **where), token=team.token(by))
+
+
+async def stored(team: Tenant) -> dict[tuple[UUID, str], tuple[str, str]]:
+    """Client id and, opened where it lies, secret, by service and provider."""
+    rows = await run_sql(team.pool, "select service_id, provider, client_id, client_secret from oauth_credentials")
+    return {
+        (service, provider): (client_id, make_vault().open(secret, place(name_of(service, Provider(provider)))).decode())
+        for service, provider, client_id, secret in rows
+    }
+
+
+@pytest.mark.parametrize("by", ["owner", "admin"])
+async def test_managers_give_a_service_credentials_of_its_own(acme: Tenant, by: str) -> None:
+    service = await add_service(acme.pool, acme.org)
+    assert (await look(acme, by)).status == 404
+    answer = await put(acme, by=by)
+    assert (answer.status, answer.json) == (200, SHOWN)
+    assert (await look(acme, by)).json == SHOWN
+    assert await stored(acme) == {(service, "codehost"): ("0oa1b2c3", "the provider's own secret")}
+    details = {"service_slug": "shop", "provider": "codehost", "client_id": "0oa1b2c3"}
+    assert await acme.recorded() == [("service.oauth_credentials.updated", "service", str(service), acme.people[by].id, details)]
+    assert await acme.told() == [("service.oauth_credentials.updated", str(service), details)]
+
+
+async def test_new_ones_take_the_place_of_the_old_ones(acme: Tenant, clock: FakeClock) -> None:
+    service = await add_service(acme.pool, acme.org)
+    await put(acme)
+    clock.advance(timedelta(minutes=1))
+    answer = await put(acme, {"client_id": "another id", "client_secret": "another secret"})
+    assert answer.json == {**SHOWN, "client_id": "another id", "updated_at": "2026-03-14T15:10:26.535897Z"} == (await look(acme)).json
+    assert await stored(acme) == {(service, "codehost"): ("another id", "another secret")}
+    assert [entry["details"]["client_id"] for entry in await acme.log()] == ["0oa1b2c3", "another id"]
+
+
+async def test_the_secret_is_told_to_nobody(acme: Tenant) -> None:
+    await add_service(acme.pool, acme.org)
+    answers = [await put(acme), await look(acme), await put(acme, {**GIVEN, "client_id": 5}), await remove(acme)]
+    assert all("secret" not in answer.text.replace("has_secret", "") for answer in answers)
+    written = [*await acme.recorded(), *await acme.told(), *await run_sql(acme.pool, "select * from oauth_credentials")]
+    assert "own secret" not in str(written)
+
+
+async def test_each_provider_has_its_own(acme: Tenant) -> None:
+    service = await add_service(acme.pool, acme.org)
+    for provider in Provider:
+        assert (await put(acme, {"client_id": f"at {provider}", "client_secret": "s"}, provider=provider)).json["provider"] == provider
+    assert (await remove(acme, provider="websuite")).status == 204
+    assert [(await look(acme, provider=provider)).status for provider in Provider] == [200, 404, 200]
+    assert await stored(acme) == {(service, name): (f"at {name}", "s") for name in ("codehost", "officesuite")}
+
+
+async def test_what_is_removed_is_gone_and_the_log_says_so(acme: Tenant, clock: FakeClock) -> None:
+    service = await add_service(acme.pool, acme.org)
+    await put(acme)
+    clock.advance(timedelta(seconds=1))
+    assert (await remove(acme)).status == 204
+    assert [(await look(acme)).status, (await remove(acme)).status] == [404, 404]
+    details = {"service_slug": "shop", "provider": "codehost", "client_id": None}
+    entry = ("service.oauth_credentials.updated", "service", str(service), acme.people["owner"].id, details)
+    assert (await acme.recorded())[1:] == [entry]
+
+
+async def test_a_service_of_another_organization_is_none(acme: Tenant, twin: Tenant) -> None:
+    await add_service(acme.pool, acme.org)
+    await put(acme)
+    theirs = await add_service(twin.pool, twin.org, "theirs")
+    await put(twin, service="theirs")
+    before = await stored(acme)
+    for team, service in ((twin, "shop"), (acme, "theirs"), (acme, str(theirs)), (acme, "SHOP"), (acme, "nothing")):
+        answers = [await act(team, service=service) for act in (put, look, remove)]
+        assert {(answer.status, answer.code) for answer in answers} == {(404, "NOT_FOUND")}, service
+    assert await stored(acme) == before
+    # Of two services of one name, each has its own.
+    await add_service(twin.pool, twin.org)
+    assert (await look(twin)).status == 404
+    await put(twin, {**GIVEN, "client_id": "twin's"})
+    assert ((await look(acme)).json["client_id"], (await look(twin)).json["client_id"]) == ("0oa1b2c3", "twin's")
+    assert (await remove(twin)).status == 204
+    assert (await look(acme)).json == SHOWN
+
+
+async def test_neither_service_nor_provider_there_is_told_before_the_body_is_looked_at(acme: Tenant) -> None:
+    await add_service(acme.pool, acme.org)
+    for where in ({"service": "nothing"}, {"provider": "Codehost"}, {"provider": "other"}, {"service": "nothing", "provider": "other"}):
+        answers = [
+            await acme.api.call("PUT", path(acme, **where), raw=raw, token=acme.token("owner"), headers=headers)
+            for raw, headers in ((b"{", {}), (b'{"client_id": 5}', {}), (b"x", {"Content-Type": "text/plain"}), (None, {}))
+        ]
+        answers += [await look(acme, **where), await remove(acme, **where)]
+        assert {(answer.status, answer.code) for answer in answers} == {(404, "NOT_FOUND")}, where
+        assert len({answer.json["error"] for answer in answers}) == 1
+
+
+async def test_what_no_provider_can_have_given_is_refused(acme: Tenant) -> None:
+    await add_service(acme.pool, acme.org)
+    texts = ["", " ", " x", "x ", "x\n", "x\0", "x\ty", "schlüssel", "\u202ex", "x" * 2049, None, 5, ["x"]]
+    for body in (*({**GIVEN, name: text} for name in GIVEN for text in texts), *({name: "x"} for name in GIVEN), {}):
+        answer = await put(acme, body)
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), body
+    assert await stored(acme) == {}
+    longest = dict.fromkeys(GIVEN, "x" * 2048)
+    assert (await put(acme, longest)).json["client_id"] == "x" * 2048
+
+
+async def test_only_managers_come_near_them(acme: Tenant) -> None:
+    await add_service(acme.pool, acme.org)
+    await put(acme)
+    assert {(await act(acme, by="member")).status for act in (put, look, remove)} == {403}
+    assert (await look(acme)).json == SHOWN
+
+
+async def test_they_go_with_their_service(acme: Tenant) -> None:
+    service = await add_service(acme.pool, acme.org)
+    await put(acme)
+    await run_sql(acme.pool, "delete from services where id = %s", service)
+    assert await stored(acme) == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [("update memberships set role = 'member' where role = 'admin'", 403), ("delete from services", 404)],
+)
+async def test_a_change_that_comes_second_obeys_what_came_first(acme: Tenant, change: str, status: int) -> None:
+    await add_service(acme.pool, acme.org)
+    for act in (put, remove):
+        await run_sql(acme.pool, "update memberships set role = 'admin' where user_id = %s", acme.people["admin"].id)
+        changes = [("select 1 from organizations where id = %s for no key update", (acme.org,)), (change, ())]
+        assert (await meanwhile(acme.pool, changes, lambda act=act: act(acme, by="admin"))).status == status  # type: ignore[misc]
+        await run_sql(acme.pool, "delete from services")
+        await add_service(acme.pool, acme.org)
+    assert await acme.log() == []
+
+
+@pytest.mark.slow
+async def test_of_twenty_at_once_one_is_left_and_all_are_recorded(acme: Tenant) -> None:
+    service = await add_service(acme.pool, acme.org)
+    answers = await everyone(20, lambda number: put(acme, {"client_id": f"id {number}", "client_secret": f"secret {number}"}))
+    assert {answer.status for answer in answers} == {200}
+    [(key, (client_id, secret))] = (await stored(acme)).items()
+    assert (key, secret) == ((service, "codehost"), client_id.replace("id", "secret"))
+    assert await acme.actions() == {"service.oauth_credentials.updated": 20}

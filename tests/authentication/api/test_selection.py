@@ -1,0 +1,236 @@
+"""Selecting an organization: the pair of tokens, and the session that it is of (decisions, point 51; security.md S-3, I-3, J-6)."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from core.kernel.values import digest
+from ports import Ports
+from tests.fakes.outside import FakeClock, FakeMetrics
+from tests.support.builders import (
+    Answer,
+    Api,
+    add_account,
+    add_member,
+    add_organization,
+    add_person,
+    add_platform_owner,
+    everyone,
+    impersonate,
+    run_sql,
+    sign_in,
+)
+from tests.tenancy.api.organizations import ACME, ROLES, claims, log, refresh, token_of, told
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_selecting_gives_a_pair_that_says_so(api: Api, ports: Ports, pool: Pool, role: str) -> None:
+    org = await add_organization(pool, "acme")
+    ada, token = await add_person(ports, pool, "ada", org, role)
+    answer = await api.post(f"{ACME}/select", token=token)
+    assert answer.status == 200
+    assert list(answer.json) == ["user", "membership", "access_token", "refresh_token", "expires_in"]
+    assert answer.json["user"] == {"id": str(ada.id), "email": "ada@example.com", "is_platform_owner": False}
+    [(membership, created)] = await run_sql(pool, "select id, created_at from memberships")
+    assert answer.json["membership"] == {
+        "id": str(membership),
+        "org_id": str(org),
+        "user_id": str(ada.id),
+        "role": role,
+        "created_at": created.isoformat().replace("+00:00", "Z"),
+    }
+    assert answer.json["expires_in"] == 900
+    said = claims(answer.json["access_token"])
+    assert (said["org"], said["org_id"], said["sub"], said["sid"]) == ("acme", str(org), str(ada.id), claims(token)["sid"])
+    assert (said["email"], said["email_verified"], said["exp"] - said["iat"]) == ("ada@example.com", True, 900)
+    assert "service" not in said
+    assert (await api.get("/api/user", token=answer.json["access_token"])).json["org"] == "acme"
+    assert answer.headers["Cache-Control"] == "no-store"
+
+
+async def test_a_platform_owner_who_is_a_member_is_shown_as_one(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    boss = await add_platform_owner(ports)
+    await add_member(pool, org, boss.id)
+    answer = await api.post(f"{ACME}/select", token=await token_of(ports, boss))
+    assert answer.json["user"]["is_platform_owner"] is True
+
+
+async def test_an_empty_body_will_do_and_so_will_none(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    _, token = await add_person(ports, pool, "ada", org)
+    assert (await api.call("POST", f"{ACME}/select", token=token)).status == 200
+    assert (await api.post(f"{ACME}/select", {}, token=token)).status == 200
+
+
+async def test_the_old_refresh_token_is_used_up(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    org = await add_organization(pool, "acme")
+    ada, _ = await add_person(ports, pool, "ada", org)
+    signed_in = await sign_in(ports, ada)
+    selected = (await api.post(f"{ACME}/select", token=signed_in.access_token)).json
+    # The one right before, at once: two tabs raced.
+    assert (await refresh(api, signed_in.refresh_token)).status == 401
+    renewed = (await refresh(api, selected["refresh_token"])).json
+    assert (claims(renewed["access_token"])["org"], claims(renewed["access_token"])["org_id"]) == ("acme", str(org))
+    # Later, or an older one: somebody has stolen it, and the session ends.
+    clock.advance(timedelta(seconds=11))
+    assert (await refresh(api, signed_in.refresh_token)).status == 401
+    assert (await refresh(api, renewed["refresh_token"])).status == 401
+    assert (await api.get("/api/user", token=renewed["access_token"])).status == 401
+
+
+async def test_selecting_another_one_moves_the_session(api: Api, ports: Ports, pool: Pool) -> None:
+    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    ada, token = await add_person(ports, pool, "ada", org)
+    await add_member(pool, twin, ada.id, "owner")
+    first = (await api.post(f"{ACME}/select", token=token)).json
+    second = (await api.post("/api/organizations/twin/select", token=first["access_token"])).json
+    assert claims(second["access_token"])["org"] == "twin"
+    assert second["membership"]["role"] == "owner"
+    assert claims((await refresh(api, second["refresh_token"])).json["access_token"])["org"] == "twin"
+    assert await run_sql(pool, "select org_id from sessions") == [(twin,)]
+
+
+async def test_it_is_no_login(api: Api, ports: Ports, pool: Pool, metrics: FakeMetrics) -> None:
+    org = await add_organization(pool, "acme")
+    _, token = await add_person(ports, pool, "ada", org)
+    assert (await api.post(f"{ACME}/select", token=token)).status == 200
+    assert await run_sql(pool, "select * from login_events") == []
+    assert await log(pool) == await told(pool) == []
+    assert metrics.tokens_issued == 1
+
+
+async def test_it_confirms_a_membership_but_not_for_somebody_else(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    ada, token = await add_person(ports, pool, "ada", org)
+    support = await add_platform_owner(ports)
+    assert (await api.post(f"{ACME}/select", token=await impersonate(ports, support, ada))).status == 200
+    assert await run_sql(pool, "select confirmed_at from memberships") == [(None,)]
+    assert (await api.post(f"{ACME}/select", token=token)).status == 200
+    assert await run_sql(pool, "select confirmed_at is not null from memberships") == [(True,)]
+
+
+async def test_a_session_keeps_its_end(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    org = await add_organization(pool, "acme")
+    ada, _ = await add_person(ports, pool, "ada", org)
+    pair = (await sign_in(ports, ada)).access_token, ""
+    [(ends_at,)] = await run_sql(pool, "select ends_at from sessions where user_id = %s order by created_at desc limit 1", ada.id)
+    for _ in range(3):
+        clock.advance(timedelta(minutes=14))
+        selected = (await api.post(f"{ACME}/select", token=pair[0])).json
+        pair = selected["access_token"], selected["refresh_token"]
+    while clock.now() < ends_at - timedelta(days=20):
+        clock.advance(timedelta(days=20))
+        renewed = (await refresh(api, pair[1])).json
+        selected = (await api.post(f"{ACME}/select", token=renewed["access_token"])).json
+        pair = selected["access_token"], selected["refresh_token"]
+    clock.advance(ends_at - clock.now() - timedelta(seconds=3))
+    renewed = (await refresh(api, pair[1])).json
+    last = (await api.post(f"{ACME}/select", token=renewed["access_token"])).json
+    assert last["expires_in"] == 3
+    clock.advance(timedelta(seconds=3))
+    assert (await refresh(api, last["refresh_token"])).status == 401
+
+
+async def test_an_impersonator_stays_one_and_gains_no_time(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    """security.md I-3."""
+    org = await add_organization(pool, "acme")
+    ada, _ = await add_person(ports, pool, "ada", org, "owner")
+    support = await add_platform_owner(ports)
+    token = await impersonate(ports, support, ada)
+    clock.advance(timedelta(minutes=14))
+    selected = (await api.post(f"{ACME}/select", token=token)).json
+    token = selected["access_token"]
+    assert (await api.delete(ACME, token=token)).status == 403
+    await api.patch(ACME, {"name": "New"}, token=token)
+    assert await run_sql(pool, "select actor_id, impersonator_id from audit_log where org_id is not null") == [(ada.id, support.id)]
+    ended = "select max(expires_at - created_at), max(ends_at - created_at) from sessions where impersonator_id = %s"
+    assert await run_sql(pool, ended, support.id) == [(timedelta(hours=1), timedelta(hours=1))]
+    for minutes in (14, 14, 14):
+        clock.advance(timedelta(minutes=minutes))
+        token = (await api.post(f"{ACME}/select", token=token)).json["access_token"]
+    clock.advance(timedelta(minutes=3))
+    last = (await api.post(f"{ACME}/select", token=token)).json
+    assert last["expires_in"] == 60
+    await run_sql(pool, "update users set is_platform_owner = false where id = %s", support.id)
+    assert (await api.post(f"{ACME}/select", token=last["access_token"])).status == 401
+    assert (await refresh(api, last["refresh_token"])).status == 401
+
+
+async def live_tokens(pool: Pool) -> int:
+    [(count,)] = await run_sql(pool, "select count(*) from refresh_tokens where rotated_at is null")
+    return int(count)
+
+
+@pytest.mark.slow
+async def test_twenty_selections_at_once_leave_one_refresh_token(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    ada = await add_account(ports)
+    await add_member(pool, org, ada.id)
+    token = await token_of(ports, ada)
+    answers = await everyone(20, lambda _: api.post(f"{ACME}/select", token=token))
+    assert {answer.status for answer in answers} == {200}
+    assert await live_tokens(pool) == 1
+    assert await run_sql(pool, "select count(*), max(generation) from refresh_tokens") == [(21, 21)]
+    # Whoever brought another one first would end the session: it would be a thief's.
+    [(live,)] = await run_sql(pool, "select token_hash from refresh_tokens where rotated_at is null")
+    given = sorted((answer.json["refresh_token"] for answer in answers), key=lambda token: digest(token) != live)
+    assert [(await refresh(api, token)).status for token in given] == [200] + [401] * 19
+
+
+@pytest.mark.slow
+async def test_selections_of_different_organizations_at_once_all_come_to_an_end(api: Api, ports: Ports, pool: Pool) -> None:
+    """No common lock but the session's own rows: whoever loses the race for the refresh token tries again with the next one."""
+    ada = await add_account(ports)
+    for number in range(10):
+        await add_member(pool, await add_organization(pool, f"acme-{number}"), ada.id)
+    token = await token_of(ports, ada)
+    answers = await everyone(20, lambda number: api.post(f"/api/organizations/acme-{number % 10}/select", token=token))
+    assert {answer.status for answer in answers} == {200}
+    assert await live_tokens(pool) == 1
+    assert await run_sql(pool, "select count(distinct generation), max(generation) from refresh_tokens") == [(21, 21)]
+
+
+@pytest.mark.slow
+async def test_selections_and_refreshes_at_once_leave_one_refresh_token(api: Api, ports: Ports, pool: Pool) -> None:
+    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    ada = await add_account(ports)
+    for one in (org, twin):
+        await add_member(pool, one, ada.id)
+    for _ in range(3):
+        signed_in = await sign_in(ports, ada)
+        await run_sql(pool, "delete from sessions where id <> %s", signed_in.session_id)
+
+        async def act(number: int, mine: Any = signed_in) -> Answer:
+            match number % 3:
+                case 0:
+                    return await refresh(api, mine.refresh_token)
+                case 1:
+                    return await api.post(f"{ACME}/select", token=mine.access_token)
+                case _:
+                    return await api.post("/api/organizations/twin/select", token=mine.access_token)
+
+        answers = await everyone(20, act)
+        # A refresh that comes too late finds its token used; the one before last even tells a thief, and the session ends.
+        assert {answer.status for answer in answers} <= {200, 401}
+        assert sum("expires_in" in answer.json and "user" not in answer.json for answer in answers) <= 1
+        assert await live_tokens(pool) == 1
+
+
+async def test_a_session_that_ends_at_the_same_moment_gets_no_tokens(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    ada = await add_account(ports)
+    await add_member(pool, org, ada.id)
+    for _ in range(5):
+        token = await token_of(ports, ada)
+
+        async def act(number: int, token: str = token) -> Answer:
+            return await api.post(f"{ACME}/select" if number else "/api/auth/logout", token=token)
+
+        for answer in await everyone(2, act):
+            assert answer.status in (200, 401)
+            if "refresh_token" in answer.json:
+                assert (await refresh(api, answer.json["refresh_token"])).status == 401
+                assert (await api.get("/api/user", token=answer.json["access_token"])).status == 401

@@ -1,0 +1,504 @@
+"""Signing in and out on our own pages (decisions, points 42 and 176; security.md A-3, A-10, B-1, B-3, G-1, G-2, G-4, J-8, S-3, S-5)."""
+
+from datetime import timedelta
+from urllib.parse import urlencode
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from core.authentication.browser import form_token as token_of
+from core.kernel.values import digest, new_secret
+from entrypoints.http.app import Edge
+from entrypoints.http.pages.sign_in import safe_next
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.support.browser import ACCOUNT, CODE, FORM, HTML, SIGN_IN, Visitor, form_token, leads_to, set_cookies
+from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Api, add_account, run_sql, sign_in
+from tests.support.direct import ask
+from tests.support.mfa import Authenticator
+from tests.support.services import add_service
+from tests.support.tenants import Tenants
+
+HTTPS = "https://gatehouse.test"
+FORGOT = "/app/forgot-password"
+
+
+@pytest.fixture
+def visitor(app: QuartTrio, edge: Edge) -> Visitor:
+    return Visitor(app, edge.base_url)
+
+
+async def sessions_of(pool: Pool) -> int:
+    [(count,)] = await run_sql(pool, "select count(*) from sessions where ended_at is null")
+    return int(count)
+
+
+# With a password
+
+
+async def test_what_one_goes_on_to_may_be_nonsense(visitor: Visitor) -> None:
+    for wanted in (
+        "/auth/authorize?org=%00&service=x",
+        "/auth/authorize?org=x&service=%00",
+        "/auth/authorize?client_id=%00",
+        "/auth/authorize?state=%00",
+    ):
+        assert (await visitor.open(f"{SIGN_IN}?{urlencode({'next': wanted})}")).status == 200, wanted
+
+
+async def test_the_right_password_opens_the_account_page(visitor: Visitor, ada: Account, pool: Pool) -> None:
+    assert leads_to(await visitor.open(ACCOUNT)) == f"{SIGN_IN}?next=%2Fapp%2Faccount"
+    assert leads_to(await visitor.sign_in()) == ACCOUNT
+    page = await visitor.open(ACCOUNT)
+    assert page.status == 200
+    assert EMAIL in page.text
+    assert page.headers["Cache-Control"] == "no-store"
+    secret = visitor.cookies["gatehouse-session"]
+    assert await run_sql(pool, "select user_id, browser_hash from sessions") == [(ada.id, digest(secret))]
+    assert await run_sql(pool, "select count(*) from refresh_tokens") == [(0,)]
+
+
+async def test_the_session_ends_when_its_cookie_does(visitor: Visitor, ada: Account, ports: Ports, clock: FakeClock) -> None:
+    answer = await visitor.sign_in()
+    assert set_cookies(answer)["gatehouse-session"]["max-age"] == str(int(ports.policy.refresh_token_ttl.total_seconds()))
+    clock.advance(ports.policy.refresh_token_ttl)
+    assert not await visitor.is_in()
+
+
+@pytest.mark.parametrize(("email", "password"), [(EMAIL, "wrong"), ("nobody@example.com", PASSWORD), ("deactivated@example.com", PASSWORD)])
+async def test_every_wrong_pair_is_one_answer(
+    visitor: Visitor, ada: Account, ports: Ports, clock: FakeClock, email: str, password: str
+) -> None:
+    await add_account(ports, "deactivated@example.com", deactivated_at=clock.now())
+    answer = await visitor.sign_in(email, password)
+    assert answer.status == 401
+    assert "The e-mail address or the password is wrong." in answer.text
+    assert answer.text.count(email) == 1, "what was typed is there still"
+    assert f'value="{password}"' not in answer.text
+    assert "<title>Error: Sign in" in answer.text
+    assert answer.text.count('required aria-invalid="true" aria-describedby="problem"') == 2
+    assert answer.headers["WWW-Authenticate"].startswith("Cookie ")
+    assert "gatehouse-session" not in visitor.cookies
+
+
+async def test_a_form_that_was_refused_can_be_sent_again(visitor: Visitor, ada: Account) -> None:
+    refused = await visitor.sign_in(password="wrong")
+    assert leads_to(await visitor.send(SIGN_IN, form_token=form_token(refused), email=EMAIL, password=PASSWORD)) == ACCOUNT
+
+
+async def test_an_address_that_is_not_verified_is_said_after_the_right_password_only(visitor: Visitor, ports: Ports) -> None:
+    await add_account(ports, verified=False)
+    assert "not verified" in (await visitor.sign_in()).text
+    assert "not verified" not in (await visitor.sign_in(password="wrong")).text
+
+
+@pytest.mark.parametrize("fields", [{}, {"email": "x", "password": PASSWORD}, {"email": EMAIL, "password": "x" * 129}])
+async def test_a_form_that_makes_no_sense_is_shown_again(visitor: Visitor, ada: Account, fields: dict[str, str]) -> None:
+    answer = await visitor.submit(SIGN_IN, SIGN_IN, **fields)
+    assert answer.status == 400
+    assert 'role="alert"' in answer.text
+
+
+@pytest.mark.slow
+async def test_too_many_guesses_are_told_and_a_trusted_browser_is_spared(visitor: Visitor, factor: Authenticator, app: QuartTrio) -> None:
+    await visitor.sign_in_with(factor, trust="yes")
+    stranger = Visitor(app)
+    for _ in range(10):
+        assert (await stranger.sign_in(password="wrong")).status == 401
+    limited = await stranger.sign_in()
+    assert limited.status == 429
+    assert int(limited.headers["Retry-After"]) > 0
+    assert "Sign in" in limited.text
+    await visitor.submit("/app/sign-out")
+    assert leads_to(await visitor.sign_in()) == ACCOUNT
+
+
+@pytest.mark.parametrize("edge", [{"rate_limit_factor": 1.0}], indirect=True)
+@pytest.mark.parametrize(("path", "allowed"), [(SIGN_IN, 10), (FORGOT, 5), (CODE, 3)])
+async def test_pages_share_the_limits_of_the_interface(visitor: Visitor, path: str, allowed: int) -> None:
+    answers = [await visitor.send(path) for _ in range(allowed + 1)]
+    assert [answer.status for answer in answers] == [403] * allowed + [429]
+    assert "A little slower, please" in answers[-1].text
+
+
+async def test_signing_in_again_takes_the_place_of_the_session_before(visitor: Visitor, ada: Account, pool: Pool) -> None:
+    first = await visitor.open(SIGN_IN)
+    await visitor.sign_in()
+    secret = visitor.cookies["gatehouse-session"]
+    fields = {"form_token": form_token(first), "email": EMAIL, "password": PASSWORD}
+    assert leads_to(await visitor.send(SIGN_IN, **fields)) == ACCOUNT
+    assert visitor.cookies["gatehouse-session"] != secret
+    assert await sessions_of(pool) == 1
+
+
+async def test_whoever_is_signed_in_is_sent_on(visitor: Visitor, ada: Account) -> None:
+    await visitor.sign_in()
+    assert leads_to(await visitor.open(SIGN_IN)) == ACCOUNT
+    assert leads_to(await visitor.open(f"{SIGN_IN}?next=/app/account/devices")) == "/app/account/devices"
+
+
+async def test_a_cookie_that_was_made_up_opens_nothing_and_becomes_no_session(visitor: Visitor, ada: Account, pool: Pool) -> None:
+    made_up = new_secret()
+    for value in (made_up, "x", "", "ü", "x" * 9000):
+        visitor.cookies["gatehouse-session"] = value
+        assert (await visitor.open(ACCOUNT)).status in (303, 400, 431)
+    visitor.cookies["gatehouse-session"] = made_up
+    await visitor.sign_in()
+    assert visitor.cookies["gatehouse-session"] != made_up
+    assert await run_sql(pool, "select count(*) from sessions where browser_hash = %s", digest(made_up)) == [(0,)]
+
+
+# Where to go on
+
+
+GOOD = ["/", "/app/account", "/app/account/devices?page=2", "/docs", "/a.b/..c/.d", "/x?next=//evil.example", "/app/caf%C3%A9"]
+BAD = [
+    *("", "//evil.example", "///evil.example", "/\\evil.example", "\\\\evil.example", "https://evil.example", "evil.example"),
+    *("javascript:x", "/app/../..//evil.example", "/..//evil.example", "/app/../account", "/./x", "/app/.", "/app/.."),
+    *("/%2e%2e//evil.example", "/a/%2E./b", "/.%2e/x", "/a//b", "/\t/evil.example", "/\n/evil.example", "/app\r\nSet-Cookie: x=y"),
+    *(" /app", "/a b", "/x\x00", "/app/café", "/%5Cevil", "/\u2028", "/x#y", "/" + "x" * 9000, "?x", "http:/x", "/x?\\evil"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", GOOD)
+async def test_it_goes_on_to_a_path_of_ours(visitor: Visitor, ada: Account, target: str) -> None:
+    assert safe_next(target) == target
+    assert leads_to(await visitor.sign_in(after=target)) == target
+
+
+@pytest.mark.parametrize("target", BAD)
+async def test_it_goes_nowhere_else(app: QuartTrio, target: str) -> None:
+    assert safe_next(target) == ACCOUNT
+    page = await Visitor(app).open(f"{SIGN_IN}?{urlencode({'next': target})}")
+    assert '<input type="hidden" name="next" value="/app/account">' in page.text
+
+
+async def test_what_a_form_brings_along_is_looked_at_again(visitor: Visitor, factor: Authenticator) -> None:
+    answer = await visitor.submit(SIGN_IN, SIGN_IN, email=EMAIL, password=PASSWORD, next="/app/../..//evil.example")
+    assert leads_to(answer) == CODE
+    answer = await visitor.show_code(factor.code(), next="//evil.example")
+    assert leads_to(answer) == ACCOUNT
+
+
+async def test_the_way_on_is_kept_over_the_second_factor(visitor: Visitor, factor: Authenticator) -> None:
+    on = leads_to(await visitor.sign_in(after="/app/account/devices"))
+    assert on == f"{CODE}?next=%2Fapp%2Faccount%2Fdevices"
+    page = await visitor.open(on)
+    assert 'name="next" value="/app/account/devices"' in page.text
+    fields = {"form_token": form_token(page), "next": "/app/account/devices", "code": factor.code()}
+    assert leads_to(await visitor.send(CODE, **fields)) == "/app/account/devices"
+
+
+# The second factor
+
+
+async def test_a_password_alone_gives_no_session_where_a_code_is_asked_for(visitor: Visitor, factor: Authenticator, pool: Pool) -> None:
+    assert leads_to(await visitor.sign_in()) == CODE
+    assert "gatehouse-session" not in visitor.cookies
+    assert await sessions_of(pool) == 0
+    assert not await visitor.is_in()
+    assert leads_to(await visitor.show_code(factor.code())) == ACCOUNT
+    assert "gatehouse-pre-auth" not in visitor.cookies
+    assert await visitor.is_in()
+
+
+@pytest.mark.parametrize("code", ["", "12345", "1234567", "abcd-efgh", "\uff11\uff12\uff13\uff14\uff15\uff16", " 123456"])
+async def test_what_can_be_no_code_is_400_and_not_counted(visitor: Visitor, factor: Authenticator, code: str) -> None:
+    await visitor.sign_in()
+    answer = await visitor.show_code(code)
+    assert answer.status == 400
+    assert 'aria-invalid="true"' in answer.text
+    assert leads_to(await visitor.show_code(factor.code())) == ACCOUNT
+
+
+async def test_a_code_works_once_and_a_wrong_one_can_be_tried_again(visitor: Visitor, factor: Authenticator, app: QuartTrio) -> None:
+    await visitor.sign_in_with(factor)
+    other = Visitor(app)
+    await other.sign_in()
+    for code in (factor.code(), factor.wrong()):
+        answer = await other.show_code(code)
+        assert answer.status == 401
+        assert "The code is wrong" in answer.text
+    assert leads_to(await other.show_code(factor.code(1))) == ACCOUNT
+
+
+async def test_a_backup_code_opens_once(visitor: Visitor, factor: Authenticator, app: QuartTrio) -> None:
+    await visitor.sign_in()
+    assert leads_to(await visitor.show_code(factor.backup_codes[0])) == ACCOUNT
+    other = Visitor(app)
+    await other.sign_in()
+    assert (await other.show_code(factor.backup_codes[0])).status == 401
+
+
+@pytest.mark.slow
+async def test_five_wrong_codes_lead_back_to_the_beginning(visitor: Visitor, factor: Authenticator) -> None:
+    await visitor.sign_in()
+    for _ in range(5):
+        assert (await visitor.show_code(factor.wrong())).status == 401
+    ended = await visitor.show_code(factor.code())
+    assert ended.status == 401
+    assert "Sign in again." in ended.text
+    assert "<h1>Sign in</h1>" in ended.text
+    assert "gatehouse-pre-auth" not in visitor.cookies
+    assert not await visitor.is_in()
+
+
+async def test_a_sign_in_waits_for_ten_minutes(visitor: Visitor, factor: Authenticator, clock: FakeClock) -> None:
+    assert set_cookies(await visitor.sign_in())["gatehouse-pre-auth"]["max-age"] == "600"
+    clock.advance(timedelta(seconds=600))
+    answer = await visitor.show_code(factor.code())
+    assert answer.status == 401
+    assert "<h1>Sign in</h1>" in answer.text
+
+
+async def test_what_an_application_began_is_not_continued_here(
+    visitor: Visitor, factor: Authenticator, api: Api, tenants: Tenants, pool: Pool
+) -> None:
+    acme = await tenants.add("acme")
+    await add_service(pool, acme.org, "shop")
+    began = await api.post("/api/auth/login", {"email": EMAIL, "password": PASSWORD, "org_slug": "acme", "service_slug": "shop"})
+    await visitor.open(SIGN_IN)
+    visitor.cookies["gatehouse-pre-auth"] = began.json["access_token"]
+    before = await sessions_of(pool)
+    answer = await visitor.show_code(factor.code())
+    assert (answer.status, "gatehouse-session" in visitor.cookies, await sessions_of(pool)) == (401, False, before)
+
+
+async def test_without_a_sign_in_no_code_is_asked_for(visitor: Visitor, factor: Authenticator) -> None:
+    assert leads_to(await visitor.open(CODE)) == SIGN_IN
+    assert leads_to(await visitor.submit(CODE, SIGN_IN, code=factor.code())) == SIGN_IN
+    visitor.cookies["gatehouse-pre-auth"] = "made.up.token"
+    assert (await visitor.show_code(factor.code())).status == 401
+
+
+async def test_an_access_token_is_no_sign_in_that_waits(visitor: Visitor, factor: Authenticator, ports: Ports, ada: Account) -> None:
+    visitor.cookies["gatehouse-pre-auth"] = (await sign_in(ports, ada)).access_token
+    assert (await visitor.show_code(factor.code())).status == 401
+    assert not await visitor.is_in()
+
+
+async def test_a_trusted_browser_is_asked_for_no_code_until_it_is_not_trusted_any_more(
+    visitor: Visitor, factor: Authenticator, clock: FakeClock, app: QuartTrio
+) -> None:
+    await visitor.sign_in_with(factor, trust="yes")
+    await visitor.submit("/app/sign-out")
+    assert leads_to(await visitor.sign_in()) == ACCOUNT
+    other = Visitor(app)
+    assert leads_to(await other.sign_in()) == CODE, "the trust is this browser's alone"
+    other.cookies["gatehouse-device"] = visitor.cookies["gatehouse-device"]
+    assert leads_to(await other.sign_in()) == CODE, "and its device's id is not what says so"
+    await visitor.submit("/app/sign-out")
+    clock.advance(timedelta(days=30))
+    assert leads_to(await visitor.sign_in()) == CODE
+
+
+async def test_trust_is_not_given_unless_it_is_asked_for(visitor: Visitor, factor: Authenticator) -> None:
+    await visitor.sign_in_with(factor)
+    assert "gatehouse-trust" not in visitor.cookies
+    await visitor.submit("/app/sign-out")
+    assert leads_to(await visitor.sign_in()) == CODE
+
+
+async def test_a_browser_is_one_device_however_often_it_signs_in(visitor: Visitor, ada: Account, pool: Pool, app: QuartTrio) -> None:
+    for _ in range(2):
+        await visitor.sign_in()
+        await visitor.submit("/app/sign-out")
+    device_id = visitor.cookies["gatehouse-device"]
+    assert await run_sql(pool, "select name, client_hash, device_type from devices") == [
+        ("Firefox on Linux", digest(device_id), "browser"),
+    ]
+    await Visitor(app).sign_in()
+    assert await run_sql(pool, "select count(*) from devices") == [(2,)]
+
+
+# Signing out
+
+
+async def test_signing_out_ends_the_session_and_keeps_the_device(visitor: Visitor, ada: Account, pool: Pool) -> None:
+    await visitor.sign_in()
+    secret = visitor.cookies["gatehouse-session"]
+    assert leads_to(await visitor.submit("/app/sign-out")) == SIGN_IN
+    assert "gatehouse-session" not in visitor.cookies
+    assert "gatehouse-device" in visitor.cookies
+    visitor.cookies["gatehouse-session"] = secret
+    assert not await visitor.is_in()
+    assert await sessions_of(pool) == 0
+    assert leads_to(await visitor.send("/app/sign-out")) == SIGN_IN, "whoever is not signed in has nothing to lose"
+
+
+# Forgotten passwords
+
+
+async def test_forgot_password_is_always_the_same_page(visitor: Visitor, ada: Account, pool: Pool) -> None:
+    pages = []
+    for email in (EMAIL, "nobody@example.com", "no address", ""):
+        answer = await visitor.submit(FORGOT, FORGOT, email=email)
+        assert answer.status == 200
+        pages.append(answer.text.partition("<body>")[2])
+    assert len({*pages}) == 1
+    assert await run_sql(pool, "select kind, address from mails order by address") == [
+        ("reset_password", EMAIL),
+        ("reset_password", "nobody@example.com"),
+    ]
+
+
+# Forms of others
+
+
+FOREIGN = [
+    (b"sec-fetch-site", b"cross-site"),
+    (b"sec-fetch-site", b"same-site"),
+    (b"sec-fetch-site", b"none"),
+    (b"origin", b"https://evil.example"),
+]
+
+
+@pytest.mark.parametrize("path", [SIGN_IN, CODE, FORGOT, "/app/sign-out"])
+@pytest.mark.parametrize("header", FOREIGN)
+async def test_a_form_of_somebody_elses_page_does_nothing(
+    visitor: Visitor, ada: Account, pool: Pool, path: str, header: tuple[bytes, bytes], app: QuartTrio
+) -> None:
+    token = form_token(await visitor.open(SIGN_IN))
+    cookie = (b"cookie", f"gatehouse-device={visitor.cookies['gatehouse-device']}".encode())
+    body = urlencode({"form_token": token, "email": EMAIL, "password": PASSWORD, "code": "123456"}).encode()
+    answer = await ask(app, "POST", path, headers=[HTML, FORM, cookie, header], body=body)
+    assert answer.status == 403
+    assert "<h1>Not allowed</h1>" in answer.text
+    assert "Set-Cookie" not in answer.headers
+    assert await run_sql(pool, "select (select count(*) from sessions), (select count(*) from mails)") == [(0, 0)]
+
+
+@pytest.mark.parametrize("path", [SIGN_IN, CODE, FORGOT])
+async def test_a_form_without_the_token_of_this_browser_does_nothing(
+    visitor: Visitor, ada: Account, app: QuartTrio, pool: Pool, path: str
+) -> None:
+    foreign = form_token(await Visitor(app).open(SIGN_IN))
+    fields = {"email": EMAIL, "password": PASSWORD, "code": "123456"}
+    await visitor.open(SIGN_IN)
+    for token in ({}, {"form_token": ""}, {"form_token": foreign}, {"form_token": "ü"}):
+        answer = await visitor.send(path, **fields, **token)
+        assert answer.status == 403
+        assert "load the page again" in answer.text
+    assert await run_sql(pool, "select (select count(*) from sessions), (select count(*) from mails)") == [(0, 0)]
+
+
+async def test_a_browser_that_keeps_no_cookie_cannot_send_a_form(visitor: Visitor, ada: Account) -> None:
+    own = form_token(await visitor.open(SIGN_IN))
+    device_id = visitor.cookies.pop("gatehouse-device")
+    for kept, token in ((None, own), (None, token_of("")), ("", token_of("")), ("x", token_of("x")), (device_id + "x", own)):
+        visitor.cookies = {} if kept is None else {"gatehouse-device": kept}
+        assert (await visitor.send(SIGN_IN, form_token=token, email=EMAIL, password=PASSWORD)).status == 403
+
+
+async def test_nobody_is_signed_out_by_a_page_of_somebody_else(visitor: Visitor, ada: Account, app: QuartTrio) -> None:
+    await visitor.sign_in()
+    foreign = form_token(await Visitor(app).open(SIGN_IN))
+    for token in ({}, {"form_token": foreign}):
+        assert (await visitor.send("/app/sign-out", **token)).status == 403
+    assert (await visitor.open("/app/sign-out")).status == 405
+    assert await visitor.is_in()
+
+
+@pytest.mark.parametrize("path", [SIGN_IN, CODE, FORGOT, "/app/sign-out"])
+async def test_only_forms_are_read(api: Api, app: QuartTrio, path: str) -> None:
+    assert (await api.post(path, {"email": EMAIL})).status == 415
+    for method in ("PUT", "DELETE", "PATCH"):
+        assert (await ask(app, method, path)).status == 405
+
+
+# Cookies
+
+
+@pytest.mark.parametrize(
+    ("edge", "prefix", "secure"), [({}, "gatehouse-", False), ({"base_url": HTTPS}, "__Host-gatehouse-", True)], indirect=["edge"]
+)
+async def test_cookies_are_out_of_the_reach_of_scripts_and_other_sites(
+    visitor: Visitor, factor: Authenticator, prefix: str, *, secure: bool
+) -> None:
+    set_by = {
+        "device": await visitor.open(SIGN_IN),
+        "pre-auth": await visitor.sign_in(),
+    }
+    set_by["session"] = set_by["trust"] = await visitor.show_code(factor.code(), trust="yes")
+    ages = {}
+    for kind, answer in set_by.items():
+        cookie = set_cookies(answer)[f"{prefix}{kind}"]
+        assert cookie["httponly"], kind
+        assert (cookie["secure"] is True) == secure
+        assert (cookie["samesite"], cookie["path"], cookie["domain"]) == ("Lax", "/", "")
+        ages[kind] = int(cookie["max-age"])
+    day = 86400
+    assert ages == {"device": 400 * day, "pre-auth": 600, "session": 30 * day, "trust": 90 * day}
+    assert await visitor.is_in()
+    cleared = set_cookies(set_by["session"])[f"{prefix}pre-auth"]
+    assert (cleared.value, cleared["max-age"], cleared["secure"] is True) == ("", "0", secure)
+
+
+@pytest.mark.parametrize("edge", [{"base_url": HTTPS}], indirect=True)
+async def test_under_https_a_cookie_without_the_prefix_is_not_looked_at(visitor: Visitor, ada: Account) -> None:
+    await visitor.sign_in()
+    visitor.cookies = {"gatehouse-session": visitor.cookies["__Host-gatehouse-session"]}
+    assert not await visitor.is_in()
+
+
+async def test_no_page_shows_what_a_cookie_holds(visitor: Visitor, factor: Authenticator) -> None:
+    await visitor.sign_in()
+    pages = [await visitor.open(CODE)]
+    await visitor.show_code(factor.code(), trust="yes")
+    pages += [await visitor.open(path) for path in (ACCOUNT, "/app/account/devices", "/app/account/sessions", "/app/account/two-factor")]
+    for page in pages:
+        assert page.status == 200
+        for value in visitor.cookies.values():
+            assert value not in page.text
+
+
+async def test_the_interface_takes_no_cookies(visitor: Visitor, ada: Account, app: QuartTrio) -> None:
+    await visitor.sign_in()
+    cookie = (b"cookie", "; ".join(f"{name}={value}" for name, value in visitor.cookies.items()).encode())
+    bearer = (b"authorization", f"Bearer {visitor.cookies['gatehouse-session']}".encode())
+    for headers in ([cookie], [bearer], [cookie, bearer]):
+        for path in ("/api/user", "/api/user/devices", "/api/organizations"):
+            assert (await ask(app, "GET", path, headers=headers)).status == 401
+
+
+async def test_pages_take_no_tokens(api: Api, ports: Ports, ada: Account) -> None:
+    token = (await sign_in(ports, ada)).access_token
+    answer = await api.get(ACCOUNT, token=token, headers={"Cookie": f"gatehouse-session={token}"})
+    assert answer.status == 303
+
+
+# To look is to change nothing
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+async def test_looking_changes_nothing(visitor: Visitor, ada: Account, pool: Pool, method: str) -> None:
+    for path in (SIGN_IN, CODE, FORGOT, "/app/sign-out"):
+        await visitor.open(path, method=method)
+    assert await run_sql(pool, "select count(*) from sessions") == [(0,)]
+    assert await run_sql(pool, "select count(*) from mails") == [(0,)]
+
+
+@pytest.mark.parametrize("path", [SIGN_IN, FORGOT])
+async def test_a_page_lets_nothing_in_and_is_not_kept(visitor: Visitor, path: str) -> None:
+    answer = await visitor.open(path)
+    policy = answer.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "form-action 'self'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert (answer.headers["Referrer-Policy"], answer.headers["Cache-Control"]) == ("no-referrer", "no-store")
+    assert answer.text.count("<h1>") == 1
+    assert "<script" not in answer.text
+
+
+async def test_errors_are_pages(visitor: Visitor) -> None:
+    for path in ("/app/sign-in/nowhere", "/app/nowhere"):
+        answer = await visitor.open(path)
+        assert answer.status == 404
+        assert "<h1>Page not found</h1>" in answer.text
+    assert BASE_URL not in (await visitor.open("/app/nowhere")).text
+
+
+async def test_the_front_page_leads_to_signing_in(visitor: Visitor) -> None:
+    assert f'href="{SIGN_IN}"' in (await visitor.open("/")).text

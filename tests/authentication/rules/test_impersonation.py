@@ -1,0 +1,59 @@
+"""What is told of somebody who acts as somebody else, and to whom (decisions, points 153 and 207; security.md I-5)."""
+
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+
+from core.authentication.sessions_rules import Session
+from core.kernel import events
+from core.kernel.principals import OrganizationStatus, ServiceContext
+
+NOW = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
+ADA, SUPPORT, ORG, ENTRY = UUID(int=1), UUID(int=2), UUID(int=3), UUID(int=4)
+SHOP = ServiceContext(
+    id=UUID(int=5), slug="shop", client_id=UUID(int=6), is_public=False, org_id=ORG, org_slug="acme", status=OrganizationStatus.ACTIVE
+)
+
+
+def session(org_id: UUID | None = None, service: ServiceContext | None = None) -> Session:
+    return Session(
+        id=UUID(int=7),
+        user_id=ADA,
+        created_at=NOW,
+        expires_at=NOW,
+        ends_at=NOW,
+        address=None,
+        agent=None,
+        impersonator_id=SUPPORT,
+        service=service,
+        org_id=org_id,
+    )
+
+
+@pytest.mark.parametrize(
+    ("begun", "org_id", "service_slug"), [(session(), None, None), (session(ORG), ORG, None), (session(None, SHOP), ORG, "shop")]
+)
+def test_the_organization_of_the_context_hears_who_it_was_and_not_why(
+    begun: Session, org_id: UUID | None, service_slug: str | None
+) -> None:
+    event = events.impersonated(begun)
+    assert (event.kind.name, event.target_id, event.org_id, event.of_person) == ("user.impersonated", str(ADA), org_id, None)
+    assert (event.impersonator_id, event.id) == (SUPPORT, None)
+    assert event.details == {"session_id": str(begun.id), "expires_at": "2026-03-14T15:09:26Z", "service_slug": service_slug}
+
+
+@pytest.mark.parametrize("begun", [session(), session(ORG), session(None, SHOP)])
+def test_the_platform_hears_why(begun: Session) -> None:
+    heard = events.impersonated(begun)
+    event = events.impersonated_for_the_platform(heard, ENTRY, "a reason")
+    assert (event.kind, event.target_id, event.org_id, event.of_person) == (heard.kind, str(ADA), None, None)
+    assert (event.impersonator_id, event.id) == (SUPPORT, ENTRY)
+    org_id = None if heard.org_id is None else str(heard.org_id)
+    assert event.details == {**heard.details, "org_id": org_id, "reason": "a reason"}
+
+
+def test_a_request_is_told_to_the_platform_alone() -> None:
+    event = events.impersonation_request(ADA, UUID(int=7), "GET", "/api/user/<x>", {"x": "1"})
+    assert (event.target_id, event.org_id, event.of_person, event.kind.platform_only) == (str(ADA), None, None, True)
+    assert event.details == {"session_id": str(UUID(int=7)), "method": "GET", "route": "/api/user/<x>", "arguments": {"x": "1"}}

@@ -1,0 +1,134 @@
+"""Sessions as their owner sees them, and those of browsers on our own pages: every statement about these."""
+
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from core.accounts.accounts_rules import Account
+from core.authentication.sessions_rules import LiveSession
+from core.kernel.principals import BrowserSession, Standing
+from core.kernel.values import digest
+from tests.support.builders import add_organization, run_sql
+from tests.support.rows import ADA, EVE, HOUR, NOW, SECOND, account, add, begin, session, within
+from tests.support.services import add_service
+
+
+@pytest.fixture
+async def ada(storage: Postgres) -> Account:
+    return await add(storage, account(), account(EVE, is_platform_owner=True))
+
+
+async def live_of(storage: Postgres, person: Account, limit: int = 10) -> tuple[list[LiveSession], int]:
+    async with storage.reading() as read:
+        found = await read.sessions.live_of(person.id, limit, NOW)
+    return [*found.items], found.total
+
+
+async def test_every_field_of_a_live_session_is_shown(storage: Postgres, pool: Pool, ada: Account) -> None:
+    org = await add_organization(pool, "acme")
+    service = await add_service(pool, org, "shop")
+    plain = session(ada.id)
+    await within(storage, lambda tx: tx.sessions.begin_in_browser(plain, digest("cookie")))
+    of_service = await begin(storage, ada.id, "service", created_at=NOW - 2 * HOUR)
+    await run_sql(pool, "update sessions set service_id = %s, org_id = %s where id = %s", service, org, of_service.id)
+    in_org = await begin(storage, ada.id, "org", created_at=NOW - 3 * HOUR, address=None, agent=None)
+    await run_sql(pool, "update sessions set org_id = %s where id = %s", org, in_org.id)
+    [(eve,)] = await run_sql(pool, "select id from users where email = %s", EVE)
+    support = await begin(storage, ada.id, "support", created_at=NOW - 4 * HOUR, impersonator_id=eve)
+    common = LiveSession(plain.id, NOW - HOUR, plain.expires_at, "203.0.113.9", "tests", None, None, by_support=False, in_browser=True)
+    other = replace(common, in_browser=False)
+    assert await live_of(storage, ada) == (
+        [
+            common,
+            replace(other, id=of_service.id, created_at=NOW - 2 * HOUR, organization="Acme", service="Shop"),
+            replace(other, id=in_org.id, created_at=NOW - 3 * HOUR, organization="Acme", address=None, agent=None),
+            replace(other, id=support.id, created_at=NOW - 4 * HOUR, by_support=True),
+        ],
+        4,
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "update sessions set ended_at = now()",
+        "update sessions set expires_at = '2026-03-14T15:09:26.535897Z'",
+        "update sessions set user_id = (select id from users where email = 'eve@example.com')",
+        "update sessions set service_id = gen_random_uuid()",  # of a service that is gone
+    ],
+)
+async def test_what_opens_nothing_is_not_shown(storage: Postgres, pool: Pool, ada: Account, change: str) -> None:
+    await begin(storage, ada.id, "token")
+    assert (await live_of(storage, ada))[1] == 1
+    await run_sql(pool, change)
+    assert await live_of(storage, ada) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "update users set is_platform_owner = false where email = 'eve@example.com'",
+        "update users set is_platform_owner = true",
+        "update users set deactivated_at = now() where email = 'eve@example.com'",
+        "update sessions set ended_at = now() where impersonator_id is null",
+    ],
+)
+async def test_support_is_shown_only_while_it_may_be_there(storage: Postgres, pool: Pool, ada: Account, change: str) -> None:
+    [(eve,)] = await run_sql(pool, "select id from users where email = %s", EVE)
+    await begin(storage, ada.id, "support", impersonator_id=eve)
+    assert (await live_of(storage, ada))[1] == 1
+    await run_sql(pool, change)
+    assert await live_of(storage, ada) == ([], 0)
+
+
+async def test_only_the_newest_are_shown_and_all_are_counted(storage: Postgres, ada: Account) -> None:
+    begun = [await begin(storage, ada.id, f"token {number}", created_at=NOW - number * HOUR) for number in range(1, 4)]
+    items, total = await live_of(storage, ada, 2)
+    assert ([one.id for one in items], total) == ([begun[0].id, begun[1].id], 3)
+
+
+async def test_one_session_ends_if_it_is_the_persons_own_and_live(storage: Postgres, pool: Pool, ada: Account) -> None:
+    [(eve,)] = await run_sql(pool, "select id from users where email = %s", EVE)
+    mine, other = await begin(storage, ada.id, "mine"), await begin(storage, ada.id, "other")
+    lapsed, hers = await begin(storage, ada.id, "lapsed", expires_at=NOW), await begin(storage, eve, "hers")
+    for session_id in (hers.id, lapsed.id, uuid4()):
+        assert not await within(storage, lambda tx, id_=session_id: tx.sessions.end_one(ada.id, id_, NOW))  # type: ignore[misc]
+    assert await within(storage, lambda tx: tx.sessions.end_one(ada.id, mine.id, NOW))
+    assert not await within(storage, lambda tx: tx.sessions.end_one(ada.id, mine.id, NOW + SECOND)), "it has ended"
+    assert await run_sql(pool, "select id, ended_at from sessions where ended_at is not null") == [(mine.id, NOW)]
+    assert [one.id for one in (await live_of(storage, ada))[0]] == [other.id]
+
+
+# Browsers
+
+
+async def test_a_cookie_stands_for_a_session_without_tokens(storage: Postgres, pool: Pool, ada: Account) -> None:
+    begun = session(ada.id, provider="codehost")
+    await within(storage, lambda tx: tx.sessions.begin_in_browser(begun, digest("cookie")))
+    assert await run_sql(pool, "select count(*) from refresh_tokens") == [(0,)]
+    standing = Standing(user_id=ada.id, email=ADA, email_verified_at=NOW, is_platform_owner=False, organization=None)
+    expected = BrowserSession(begun.id, "codehost", None, begun.created_at)
+    async with storage.reading() as read:
+        assert await read.sessions.standing_of_browser(digest("cookie"), NOW) == (expected, standing)
+        assert await read.sessions.standing_of_browser(digest("another"), NOW) is None
+        assert await read.sessions.standing_of_browser(digest("cookie"), begun.expires_at) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "update sessions set ended_at = now()",
+        "update users set deactivated_at = now()",
+        "update users set anonymized_at = now()",
+        "update sessions set impersonator_id = (select id from users where email = 'eve@example.com')",
+        "update sessions set service_id = gen_random_uuid()",
+    ],
+)
+async def test_a_cookie_stands_for_nothing_once_its_session_opens_nothing(storage: Postgres, pool: Pool, ada: Account, change: str) -> None:
+    await within(storage, lambda tx: tx.sessions.begin_in_browser(session(ada.id), digest("cookie")))
+    await run_sql(pool, change)
+    async with storage.reading() as read:
+        assert await read.sessions.standing_of_browser(digest("cookie"), NOW) is None

@@ -1,0 +1,146 @@
+"""Sign-ins that wait for the second factor (security.md J-8)."""
+
+from collections import Counter
+from dataclasses import replace
+from datetime import datetime, timedelta
+from uuid import UUID, uuid4
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from core.accounts.attempt_limits_rules import Allowance
+from core.accounts.mfa_rules import subject
+from core.authentication.identities_rules import Unlinked
+from core.authentication.login_rules import Pending
+from core.authentication.providers import Provider, ProviderTokens
+from core.kernel.principals import SYSTEM
+from core.kernel.values import Email, digest
+from ports.crypto import SealBroken
+from tests.support.builders import everyone, run_sql
+from tests.support.rows import EVE, NOW, SECOND, account, add, within
+
+TTL = timedelta(seconds=600)
+TRIES = 5
+
+
+def pending(user_id: UUID) -> Pending:
+    return Pending(id=uuid4(), user_id=user_id, service_id=uuid4(), provider="password", created_at=NOW, expires_at=NOW + TTL)
+
+
+async def begin(storage: Postgres, email: Email = EVE) -> Pending:
+    person = await add(storage, account(email=email))
+    begun = pending(person.id)
+    await within(storage, lambda tx: tx.pre_auths.add(begun))
+    return begun
+
+
+async def take(storage: Postgres, begun: Pending, *, after: timedelta = timedelta()) -> Pending | None:
+    async with storage.counting() as count:
+        tried = await count.pre_auths.take_try(begun.id, begun.user_id, TRIES, subject(begun.user_id), Allowance(12, TTL), NOW + after)
+    if tried is None:
+        return None
+    async with storage.reading() as read:
+        assert tried.account == await read.accounts.by_id(tried.pending.user_id)
+        assert tried.enrolment == await read.mfa.enrolment(tried.pending.user_id)
+    return tried.pending if tried.blocked_until is None else None
+
+
+async def failures(pool: Pool, user_id: UUID) -> int:
+    """How many guesses at the second factor are counted."""
+    rows = await run_sql(pool, "select failures from guesses where secret = 'mfa' and subject = %s", digest(str(user_id)))
+    return int(rows[0][0]) if rows else 0
+
+
+async def test_a_try_tells_what_waits(storage: Postgres) -> None:
+    begun = await begin(storage)
+    assert await take(storage, begun) == begun
+    without = replace(begun, id=uuid4(), service_id=None)
+    await within(storage, lambda tx: tx.pre_auths.add(without))
+    assert await take(storage, without) == without
+    assert await take(storage, replace(begun, id=uuid4())) is None
+
+
+TOKENS = ProviderTokens("an access token", "a refresh token", NOW, ("repo", "user"))
+UNLINKED = Unlinked(uuid4(), Provider.CODEHOST, "https://codehost.example", "4711", EVE, TOKENS, known_elsewhere=True)
+BARE = Unlinked(None, Provider.CODEHOST, "https://codehost.example", "1", None, ProviderTokens("x", None, None, ()), known_elsewhere=False)
+
+
+@pytest.mark.parametrize("unlinked", [UNLINKED, BARE])
+async def test_what_is_to_be_linked_waits_with_it(storage: Postgres, unlinked: Unlinked) -> None:
+    person = await add(storage, account())
+    begun, plain = replace(pending(person.id), provider="codehost", unlinked=unlinked), replace(pending(person.id), provider="codehost")
+    for one in (begun, plain):
+        await within(storage, lambda tx, one=one: tx.pre_auths.add(one))  # type: ignore[misc]
+    assert [await take(storage, one) for one in (begun, plain, begun)] == [begun, plain, begun]
+
+
+async def test_its_tokens_are_sealed_for_their_sign_in_and_their_column(storage: Postgres, pool: Pool) -> None:
+    person = await add(storage, account())
+    begun, other = [replace(pending(person.id), provider="codehost", unlinked=UNLINKED) for _ in range(2)]
+    for one in (begun, other):
+        await within(storage, lambda tx, one=one: tx.pre_auths.add(one))  # type: ignore[misc]
+    rows = await run_sql(pool, "select access_token, refresh_token from pre_auths")
+    assert not any(b"token" in value for row in rows for value in row)
+    for moved in ("refresh_token", "(select p.access_token from pre_auths p where p.id <> pre_auths.id)"):
+        await run_sql(pool, f"update pre_auths set access_token = {moved} where id = %s", begun.id)  # noqa: S608
+        with pytest.raises(SealBroken):
+            await take(storage, begun)
+    assert await take(storage, other) == other
+
+
+async def test_there_are_so_many_tries_and_no_more_guesses_are_counted(storage: Postgres, pool: Pool) -> None:
+    begun = await begin(storage)
+    taken = await everyone(20, lambda _: take(storage, begun))
+    assert sum(one is not None for one in taken) == TRIES
+    assert await failures(pool, begun.user_id) == TRIES
+
+
+async def test_guesses_at_all_sign_ins_of_a_person_are_counted_together_and_a_wait_is_no_try(storage: Postgres, pool: Pool) -> None:
+    begun = await begin(storage)
+    others = [replace(begun, id=uuid4()) for _ in range(3)]
+    for other in others:
+        await within(storage, lambda tx, other=other: tx.pre_auths.add(other))  # type: ignore[misc]
+    taken = await everyone(20, lambda number: take(storage, [begun, *others][number % 4]))
+    assert sum(one is not None for one in taken) == 12
+    assert await failures(pool, begun.user_id) == 12
+    assert await run_sql(pool, "select sum(failures) from pre_auths") == [(12,)]
+    async with storage.counting() as count:
+        tried = await count.pre_auths.take_try(begun.id, begun.user_id, 100, subject(begun.user_id), Allowance(12, TTL), NOW + SECOND)
+    assert tried is not None
+    assert tried.blocked_until == NOW + timedelta(seconds=30)
+
+
+async def test_it_lasts_until_its_end(storage: Postgres) -> None:
+    begun = await begin(storage)
+    assert await take(storage, begun, after=TTL - SECOND) == begun
+    assert await take(storage, begun, after=TTL) is None
+    assert await end(storage, begun, at=NOW + TTL) is None
+    assert await end(storage, begun, at=NOW + TTL - SECOND) is True
+
+
+async def end(storage: Postgres, begun: Pending, step: int = 1000, at: datetime = NOW) -> bool | None:
+    """End it with the code of a step: whether that was there, or None if the sign-in was not."""
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.mfa.begin(begun.user_id, "SECRET", NOW)
+        accepted = tx.mfa.accept_step(begun.id, begun.user_id, NOW, step, at)
+    return None if accepted.value is None else accepted.value.code_taken
+
+
+async def test_exactly_one_ends_it_well(storage: Postgres) -> None:
+    begun = await begin(storage)
+    outcomes = await everyone(20, lambda number: end(storage, begun, number + 1))
+    assert Counter(outcomes) == {None: 19, True: 1}
+    assert await take(storage, begun) is None
+
+
+async def test_nobody_else_ends_it(storage: Postgres) -> None:
+    begun, other = await begin(storage), await begin(storage, Email("grace@example.com"))
+    assert await end(storage, replace(begun, user_id=other.user_id)) is None
+    assert await take(storage, begun) == begun
+
+
+async def test_all_of_a_person_end_and_nobody_elses(storage: Postgres, pool: Pool) -> None:
+    begun, other = await begin(storage), await begin(storage, Email("grace@example.com"))
+    await within(storage, lambda tx: tx.pre_auths.remove_all(begun.user_id))
+    assert await run_sql(pool, "select id from pre_auths") == [(other.id,)]

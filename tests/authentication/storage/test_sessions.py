@@ -1,0 +1,837 @@
+"""Every statement about sessions, their refresh tokens and logins: each field, each condition, and that it touches nobody else's rows."""
+
+from dataclasses import replace
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+import trio
+
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from core.authentication.sessions_rules import Grant, LiveSessions, Presented, Refreshed
+from core.billing.subscriptions_rules import Entitlement, SubscriptionStatus
+from core.kernel.principals import SYSTEM, OrganizationContext, OrganizationStanding, OrganizationStatus, Role, Standing
+from core.kernel.values import digest
+from ports import Ports
+from tests.support.builders import add_member, add_organization, everyone, run_sql
+from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, begin, somebody_waits, within
+from tests.support.services import add_plan, add_service, add_subscription, service_context
+
+
+async def test_every_field_of_a_session_is_stored_and_its_token_is_not(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    how = {"provider": "codehost", "grant": Grant.DEVICE_CODE}
+    begun = await begin(storage, ada.id, "token", impersonator_id=eve.id, impersonator_session_id=(behind := uuid4()), **how)
+    columns = "id, user_id, impersonator_id, impersonator_session_id, created_at, expires_at, ends_at, address, agent, org_id, ended_at"
+    assert await run_sql(pool, f"select {columns} from sessions") == [  # noqa: S608
+        (begun.id, ada.id, eve.id, behind, NOW - HOUR, NOW + 30 * DAY, NOW + 90 * DAY, "203.0.113.9", "tests", None, None)
+    ]
+    assert await run_sql(pool, "select provider, grant_type from sessions") == [("codehost", "device_code")]
+    tokens = await run_sql(pool, "select token_hash, session_id, generation, rotated_at, created_at from refresh_tokens")
+    assert tokens == [(digest("token"), begun.id, 1, None, NOW - HOUR)]
+
+
+async def test_standing_tells_everything_a_request_is_judged_by(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account(is_platform_owner=True))
+    begun = await begin(storage, ada.id, "token")
+    org = await add_organization(pool, "acme", "suspended")
+    twin = await add_organization(pool, "twin")
+    await add_member(pool, org, ada.id, "admin")
+    plain = Standing(user_id=ada.id, email=ADA, email_verified_at=NOW, is_platform_owner=True, organization=None)
+    async with storage.reading() as read:
+        standing = read.sessions.standing
+        assert await standing(begun.id, ada.id, None, NOW) == plain
+        assert await standing(begun.id, ada.id, uuid4(), NOW) == plain
+        assert await standing(begun.id, ada.id, org, NOW) == replace(
+            plain,
+            organization=OrganizationContext(org, "acme", OrganizationStatus.SUSPENDED, Role.ADMIN),
+        )
+        elsewhere = await standing(begun.id, ada.id, twin, NOW)
+        assert elsewhere is not None
+        assert elsewhere.organization is None, "being a member of one organization says nothing in another"
+
+
+async def test_standing_is_of_ones_own_session_only(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE, is_platform_owner=True))
+    mine, hers = await begin(storage, ada.id, "ada"), await begin(storage, eve.id, "eve")
+    org = await add_organization(pool, "acme")
+    await add_member(pool, org, eve.id, "owner")
+    async with storage.reading() as read:
+        assert await read.sessions.standing(hers.id, ada.id, None, NOW) is None
+        assert await read.sessions.standing(mine.id, eve.id, None, NOW) is None
+        assert await read.sessions.standing(uuid4(), ada.id, None, NOW) is None
+        found = await read.sessions.standing(mine.id, ada.id, org, NOW)
+    assert found is not None
+    assert (found.organization, found.is_platform_owner) == (None, False)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "update sessions set ended_at = %(now)s",
+        "update sessions set expires_at = %(now)s",
+        "update users set deactivated_at = %(now)s",
+        "update users set anonymized_at = %(now)s",
+        "delete from users",
+        "delete from sessions",
+    ],
+)
+async def test_a_session_that_is_over_stands_for_nobody(storage: Postgres, pool: Pool, end: str) -> None:
+    ada = await add(storage, account())
+    begun = await begin(storage, ada.id, "token")
+    async with storage.reading() as read:
+        assert await read.sessions.standing(begun.id, ada.id, None, NOW)
+    async with pool.connection() as connection:
+        await connection.execute(end, {"now": NOW})
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.sessions.standing(begun.id, ada.id, None, NOW) is None
+        assert await tx.sessions.rotate(digest("token"), digest("next"), NOW, NOW + 30 * DAY) is None
+        presented = await tx.sessions.presented(digest("token"), NOW)
+    assert presented is None or not presented.session_is_live
+
+
+async def test_standing_in_an_organization_tells_what_one_is_there(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    begun = await begin(storage, ada.id, "token")
+    org, twin = await add_organization(pool, "acme", "pending"), await add_organization(pool, "twin", "rejected")
+    await add_member(pool, org, ada.id, "admin")
+    await add_member(pool, org, eve.id, "owner")
+    await add_member(pool, twin, eve.id, "owner")
+    context = OrganizationContext(org, "acme", OrganizationStatus.PENDING, Role.ADMIN)
+    here = OrganizationStanding(org, "acme", OrganizationStatus.PENDING, Role.ADMIN, confirmed=False)
+    there = OrganizationStanding(twin, "twin", OrganizationStatus.REJECTED, None, confirmed=False)
+    async with storage.reading() as read:
+        plain = await read.sessions.standing(begun.id, ada.id, None, NOW)
+        assert plain is not None
+        for token_org, organization in ((None, None), (org, context), (twin, None), (uuid4(), None)):
+            for slug, acts_in in (("acme", here), ("twin", there), ("Acme", None), ("acm_", None), ("", None)):
+                found = await read.sessions.standing_in(slug, begun.id, ada.id, token_org, NOW)
+                assert found == replace(plain, organization=organization, acts_in=acts_in), (slug, token_org)
+
+
+async def test_standing_in_an_organization_tells_whether_one_confirmed_it(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    begun = await begin(storage, ada.id, "token")
+    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    for organization, person in ((org, ada), (org, eve), (twin, ada)):
+        await add_member(pool, organization, person.id)
+    confirmed = "update memberships set confirmed_at = %s where (org_id, user_id) = (%s, %s)"
+    found = []
+    for organization, person in ((org, eve), (twin, ada), (org, ada)):
+        await run_sql(pool, confirmed, NOW, organization, person.id)
+        async with storage.reading() as read:
+            standing = await read.sessions.standing_in("acme", begun.id, ada.id, None, NOW)
+        found.append(standing is not None and standing.acts_in is not None and standing.acts_in.confirmed)
+    assert found == [False, False, True]
+
+
+async def test_standing_in_an_organization_is_of_ones_own_session_only(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    mine, hers = await begin(storage, ada.id, "ada"), await begin(storage, eve.id, "eve")
+    org = await add_organization(pool, "acme")
+    await add_member(pool, org, ada.id, "owner")
+    async with storage.reading() as read:
+        for session_id, user_id in ((hers.id, ada.id), (mine.id, eve.id), (uuid4(), ada.id)):
+            assert await read.sessions.standing_in("acme", session_id, user_id, org, NOW) is None
+
+
+# Somebody behind the session
+
+
+async def test_a_session_knows_who_impersonates(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), support := account(EVE, is_platform_owner=True))
+    behind, own = await begin(storage, ada.id, "token", impersonator_id=support.id), await begin(storage, ada.id, "own")
+    await add_organization(pool, "acme")
+    async with storage.reading() as read:
+        for session, impersonator_id in ((behind, support.id), (own, None)):
+            found = await read.sessions.standing(session.id, ada.id, None, NOW)
+            inside = await read.sessions.standing_in("acme", session.id, ada.id, None, NOW)
+            assert found is not None
+            assert inside is not None
+            assert found.impersonator_id == inside.impersonator_id == impersonator_id
+
+
+@pytest.mark.parametrize(
+    ("change", "goes_on"),
+    [
+        ("select 1", True),
+        ("update users set is_platform_owner = false where email = 'eve@example.com'", False),
+        ("update users set deactivated_at = now() where email = 'eve@example.com'", False),
+        ("update users set anonymized_at = now() where email = 'eve@example.com'", False),
+        ("delete from users where email = 'eve@example.com'", False),
+        ("update users set is_platform_owner = true where email = 'ada@example.com'", False),
+        ("update users set is_platform_owner = false where email = 'other@example.com'", True),
+        ("update users set is_platform_owner = not is_platform_owner where email = 'third@example.com'", True),
+    ],
+)
+async def test_a_session_of_an_impersonator_dies_with_their_right_to_it(storage: Postgres, pool: Pool, change: str, goes_on: bool) -> None:
+    await add(storage, ada := account(), support := account(EVE, is_platform_owner=True))
+    other, third = account("other@example.com", is_platform_owner=True), account("third@example.com")
+    await add(storage, other, third)
+    behind, own = await begin(storage, ada.id, "token", impersonator_id=support.id), await begin(storage, ada.id, "own")
+    await begin(storage, ada.id, "another's", impersonator_id=other.id)  # which says nothing of this one
+    await add_organization(pool, "acme")
+    await run_sql(pool, change)
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert (await tx.sessions.standing(behind.id, ada.id, None, NOW) is not None) == goes_on
+        assert (await tx.sessions.standing_in("acme", behind.id, ada.id, None, NOW) is not None) == goes_on
+        assert (await tx.sessions.rotate(digest("token"), digest("next"), NOW, NOW + DAY) is not None) == goes_on
+        # The person's own session is another matter.
+        assert await tx.sessions.standing(own.id, ada.id, None, NOW)
+        assert await tx.sessions.standing_in("acme", own.id, ada.id, None, NOW)
+        assert await tx.sessions.rotate(digest("own"), digest("own next"), NOW, NOW + DAY)
+
+
+@pytest.mark.parametrize(
+    ("change", "goes_on"),
+    [
+        ("select %(behind)s, %(beside)s, %(now)s", True),
+        ("update sessions set ended_at = %(now)s where id = %(behind)s", False),
+        ("update sessions set expires_at = %(now)s where id = %(behind)s", False),
+        ("update sessions set expires_at = %(now)s + interval '1 microsecond' where id = %(behind)s", True),
+        ("delete from sessions where id = %(behind)s", False),
+        ("update sessions set ended_at = %(now)s where id = %(beside)s", True),
+        ("update sessions set impersonator_session_id = null where impersonator_id is not null", False),
+        ("update sessions set impersonator_session_id = id where impersonator_id is not null", False),
+    ],
+)
+async def test_a_session_of_an_impersonator_dies_with_the_one_it_was_begun_in(
+    storage: Postgres, pool: Pool, change: str, goes_on: bool
+) -> None:
+    support, other = account(EVE, is_platform_owner=True), account("other@example.com", is_platform_owner=True)
+    await add(storage, ada := account(), support, other)
+    shop = await add_service(pool, await add_organization(pool, "acme"))
+    context = await service_context(pool, shop)
+    await use(storage, shop, ada.id)
+    behind, beside = await begin(storage, support.id, "behind"), await begin(storage, support.id, "beside")
+    await begin(storage, other.id, "another's")
+    by = {"impersonator_id": support.id, "impersonator_session_id": behind.id}
+    plain = await begin(storage, ada.id, "plain", **by)
+    of_shop = await begin(storage, ada.id, "of shop", service=context, **by)
+    async with pool.connection() as connection:
+        await connection.execute(change, {"behind": behind.id, "beside": beside.id, "now": NOW})
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert (await tx.sessions.standing(plain.id, ada.id, None, NOW) is not None) == goes_on
+        assert (await tx.sessions.standing_in("acme", plain.id, ada.id, None, NOW) is not None) == goes_on
+        assert (await tx.sessions.standing_with(context.client_id, of_shop.id, ada.id, NOW) is not None) == goes_on
+        for token in ("plain", "of shop"):
+            assert (await tx.sessions.rotate(digest(token), digest(f"next {token}"), NOW, NOW + DAY) is not None) == goes_on
+
+
+async def test_rotation_keeps_the_impersonator_and_the_end(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), support := account(EVE, is_platform_owner=True))
+    behind = await begin(storage, ada.id, "token", impersonator_id=support.id, expires_at=NOW + HOUR, ends_at=NOW + HOUR)
+    await within(storage, lambda tx: tx.sessions.rotate(digest("token"), digest("next"), NOW, NOW + 30 * DAY))
+    stored = await run_sql(pool, "select id, impersonator_id, expires_at, ends_at from sessions where user_id = %s", ada.id)
+    assert stored == [(behind.id, support.id, NOW + HOUR, NOW + HOUR)]
+
+
+# Rotation
+
+
+async def test_rotation_tells_whose_session_it_is_and_makes_a_successor(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    begun, other = await begin(storage, ada.id, "first"), await begin(storage, eve.id, "eve")
+    org = await add_organization(pool, "acme")
+    await add_organization(pool, "twin")
+    await add_member(pool, org, ada.id)
+    await run_sql(pool, "update sessions set org_id = %s where id = %s", org, begun.id)
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.sessions.rotate(digest("unknown"), digest("next"), NOW, NOW + DAY) is None
+        assert await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + 31 * DAY) == Refreshed(
+            session_id=begun.id,
+            user_id=ada.id,
+            email=ADA,
+            email_verified_at=NOW,
+            ends_at=NOW + 90 * DAY,
+            impersonator_id=None,
+            org_id=org,
+            org_slug="acme",
+            service=None,
+            entitlement=Entitlement(),
+        )
+        assert await tx.sessions.rotate(digest("first"), digest("third"), NOW, NOW + DAY) is None
+    tokens = await run_sql(
+        pool, "select token_hash, session_id, generation, rotated_at, created_at from refresh_tokens order by generation, 2"
+    )
+    assert sorted(tokens, key=str) == sorted(
+        [
+            (digest("eve"), other.id, 1, None, NOW - HOUR),
+            (digest("first"), begun.id, 1, NOW, NOW - HOUR),
+            (digest("second"), begun.id, 2, None, NOW),
+        ],
+        key=str,
+    )
+    lives = await run_sql(pool, "select id, expires_at from sessions")
+    assert set(lives) == {(begun.id, NOW + 31 * DAY), (other.id, NOW + 30 * DAY)}
+
+
+async def test_rotation_never_outlives_the_absolute_end(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    await begin(storage, ada.id, "first")
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + 365 * DAY)
+    assert await run_sql(pool, "select expires_at = ends_at from sessions") == [(True,)]
+
+
+@pytest.mark.parametrize(
+    ("status", "member", "passes"),
+    [("active", True, True), ("active", False, False), ("suspended", True, False), ("pending", True, False), ("rejected", True, False)],
+)
+async def test_rotation_asks_for_an_active_organization_and_membership(
+    storage: Postgres, pool: Pool, status: str, member: bool, passes: bool
+) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    begun = await begin(storage, ada.id, "first")
+    org, twin = await add_organization(pool, "acme", status), await add_organization(pool, "twin")
+    await add_member(pool, twin, ada.id, "owner")  # of another organization, which does not help
+    await add_member(pool, org, eve.id)  # somebody else, who does not either
+    if member:
+        await add_member(pool, org, ada.id, "admin")
+    await run_sql(pool, "update sessions set org_id = %s", org)
+    async with storage.transaction(by=SYSTEM) as tx:
+        rotated = await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY)
+        assert (rotated is not None) == passes
+        if not passes:
+            assert await tx.sessions.presented(digest("first"), NOW) == Presented(
+                session_id=begun.id,
+                rotated_at=None,
+                is_previous=False,
+                session_is_live=True,
+                org_id=org,
+                organization_status=OrganizationStatus(status),
+                role=Role.ADMIN if member else None,
+                service_id=None,
+                uses_service=False,
+                fits=True,
+            )
+
+
+async def test_what_is_known_of_a_token_that_was_used(storage: Postgres) -> None:
+    ada = await add(storage, account())
+    begun = await begin(storage, ada.id, "1")
+    async with storage.transaction(by=SYSTEM) as tx:
+        for number in (1, 2):
+            assert await tx.sessions.rotate(digest(f"{number}"), digest(f"{number + 1}"), NOW + number * SECOND, NOW + DAY)
+        known = [await tx.sessions.presented(digest(f"{number}"), NOW + 3 * SECOND) for number in (1, 2, 3, 4)]
+    plain = Presented(
+        session_id=begun.id,
+        rotated_at=None,
+        is_previous=False,
+        session_is_live=True,
+        org_id=None,
+        organization_status=None,
+        role=None,
+        service_id=None,
+        uses_service=False,
+        fits=True,
+    )
+    assert known == [
+        replace(plain, rotated_at=NOW + SECOND),
+        replace(plain, rotated_at=NOW + 2 * SECOND, is_previous=True),
+        plain,
+        None,
+    ]
+
+
+async def test_of_twenty_rotations_of_one_token_one_wins(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    await begin(storage, ada.id, "first")
+
+    async def rotate(number: int) -> bool:
+        async with storage.transaction(by=SYSTEM) as tx:
+            return await tx.sessions.rotate(digest("first"), digest(f"next {number}"), NOW, NOW + DAY) is not None
+
+    assert sum(await everyone(20, rotate)) == 1
+    assert await run_sql(pool, "select generation from refresh_tokens order by 1") == [(1,), (2,)]
+
+
+async def test_an_end_that_waits_for_a_rotation_ends_its_successor_too(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    begun = await begin(storage, ada.id, "first")
+    async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
+        assert await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY)
+        nursery.start_soon(within, storage, lambda tx: tx.sessions.end(begun.id, NOW))
+        await somebody_waits(pool)
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.sessions.rotate(digest("second"), digest("third"), NOW, NOW + DAY) is None
+
+
+async def test_a_rotation_that_waits_for_an_end_makes_no_successor(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    begun = await begin(storage, ada.id, "first")
+    outcome: list[object] = []
+
+    async def rotate() -> None:
+        async with storage.transaction(by=SYSTEM) as tx:
+            outcome.append(await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY))
+
+    async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
+        await tx.sessions.end(begun.id, NOW)
+        nursery.start_soon(rotate)
+        await somebody_waits(pool)
+    assert outcome == [None]
+    assert await run_sql(pool, "select count(*) from refresh_tokens where token_hash = %s", digest("second")) == [(0,)]
+
+
+async def test_ending_sessions_touches_whom_it_names(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    one, two, three = [await begin(storage, ada.id, f"ada {number}") for number in range(3)]
+    hers = await begin(storage, eve.id, "eve")
+
+    async def ended() -> set[tuple[Any, ...]]:
+        return set(await run_sql(pool, "select id, ended_at from sessions where ended_at is not null"))
+
+    await within(storage, lambda tx: tx.sessions.end(one.id, NOW))
+    assert await ended() == {(one.id, NOW)}
+    await within(storage, lambda tx: tx.sessions.end_others(ada.id, two.id, NOW + SECOND))
+    assert await ended() == {(one.id, NOW), (three.id, NOW + SECOND)}  # when it ended first is what counts
+    await within(storage, lambda tx: tx.sessions.end_all(ada.id, NOW + 2 * SECOND))
+    assert await ended() == {(one.id, NOW), (three.id, NOW + SECOND), (two.id, NOW + 2 * SECOND)}
+    await within(storage, lambda tx: tx.sessions.end_others(eve.id, hers.id, NOW))
+    assert hers.id not in {found[0] for found in await ended()}
+
+
+async def test_sessions_end_in_one_organization_of_one_person(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    for number, (person, where) in enumerate([(ada, org), (ada, org), (ada, twin), (ada, None), (eve, org)]):
+        begun = await begin(storage, person.id, f"{number}")
+        await run_sql(pool, "update sessions set org_id = %s where id = %s", where, begun.id)
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.sessions.end_in(uuid4(), [ada.id], NOW) == 0
+        assert await tx.sessions.end_in(org, [ada.id], NOW) == 2
+        assert await tx.sessions.end_in(org, [ada.id], NOW + SECOND) == 0
+    ended = await run_sql(pool, "select user_id, org_id, ended_at from sessions where ended_at is not null")
+    assert ended == [(ada.id, org, NOW)] * 2
+
+
+async def test_live_sessions_in_an_organization_are_those_that_would_end_there(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    shop, gone, other = [await add_service(pool, org, slug) for org, slug in ((acme, "shop"), (acme, "gone"), (twin, "shop"))]
+    contexts = {service: await service_context(pool, service) for service in (shop, gone, other)}
+    live = [
+        await begin(storage, ada.id, "of a service", service=contexts[shop], created_at=NOW - 3 * HOUR),
+        await begin(storage, ada.id, "of a service again", service=contexts[shop], created_at=NOW - 2 * HOUR),
+        selected := await begin(storage, ada.id, "selected", created_at=NOW - 4 * HOUR),
+    ]
+    await run_sql(pool, "update sessions set org_id = %s where id = %s", acme, selected.id)
+    for token, user, service, expires_at in (
+        ("lapsed", ada.id, shop, NOW),
+        ("of a service that is gone", ada.id, gone, NOW + DAY),
+        ("elsewhere", ada.id, other, NOW + DAY),
+        ("hers", eve.id, shop, NOW + DAY),
+    ):
+        await begin(storage, user, token, service=contexts[service], expires_at=expires_at)
+    await begin(storage, ada.id, "of the platform")
+    over = await begin(storage, ada.id, "over", service=contexts[shop])
+    await within(storage, lambda tx: tx.sessions.end(over.id, NOW - SECOND))
+    await run_sql(pool, "delete from services where id = %s", gone)
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.sessions.live_in(acme, ada.id, NOW) == LiveSessions(3, NOW - 2 * HOUR)
+        assert await tx.sessions.live_in(acme, eve.id, NOW) == LiveSessions(1, NOW - HOUR)
+        assert await tx.sessions.live_in(uuid4(), ada.id, NOW) == LiveSessions(0, None)
+        assert await tx.sessions.end_in(acme, [ada.id], NOW) == 3
+        assert await tx.sessions.live_in(acme, ada.id, NOW) == LiveSessions(0, None)
+        assert await tx.sessions.live_in(twin, ada.id, NOW) == LiveSessions(1, NOW - HOUR)
+    ended = await run_sql(pool, "select id from sessions where ended_at = %s", NOW)
+    assert {row[0] for row in ended} == {session.id for session in live}
+
+
+# Sessions of applications
+
+
+async def use(storage: Postgres, service: UUID, *users: UUID) -> None:
+    async with storage.transaction(by=SYSTEM) as tx:
+        for user in users:
+            assert await tx.end_users.add(service, user, NOW, signed_in=True)
+
+
+async def test_a_session_of_a_service_is_stored_with_it_and_its_organization(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    shop = await add_service(pool, org := await add_organization(pool, "acme"))
+    begun = await begin(storage, ada.id, "token", service=await service_context(pool, shop))
+    assert await run_sql(pool, "select id, user_id, service_id, org_id from sessions") == [(begun.id, ada.id, shop, org)]
+
+
+@pytest.mark.parametrize("status", OrganizationStatus)
+@pytest.mark.parametrize("uses", [True, False])
+async def test_standing_with_a_service_tells_everything_a_request_is_judged_by(
+    storage: Postgres, pool: Pool, status: OrganizationStatus, uses: bool
+) -> None:
+    await add(storage, ada := account(is_platform_owner=True), eve := account(EVE))
+    org, twin = await add_organization(pool, "acme", status), await add_organization(pool, "twin")
+    shop, wiki, other = [await add_service(pool, where, slug) for where, slug in ((org, "shop"), (org, "wiki"), (twin, "shop"))]
+    context = await service_context(pool, shop)
+    begun = await begin(storage, ada.id, "token", service=context)
+    # Others use it, and she uses others: none of that counts.
+    await use(storage, shop, eve.id)
+    for service in (wiki, other):
+        await use(storage, service, ada.id)
+    if uses:
+        await use(storage, shop, ada.id)
+    async with storage.reading() as read:
+        assert await read.sessions.standing_with(context.client_id, begun.id, ada.id, NOW) == Standing(
+            user_id=ada.id,
+            email=ADA,
+            email_verified_at=NOW,
+            is_platform_owner=True,
+            organization=None,
+            service=context,
+            uses_service=uses,
+        )
+    assert (context.id, context.org_id, context.org_slug, context.slug, context.status) == (shop, org, "acme", "shop", status)
+
+
+async def test_a_session_stands_only_for_its_own_kind_of_token_and_its_own_service(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    shop, wiki, other = [
+        await service_context(pool, await add_service(pool, org, slug)) for org, slug in ((acme, "shop"), (acme, "wiki"), (twin, "shop"))
+    ]
+    for org in (acme, twin):
+        await add_member(pool, org, ada.id, "owner")
+    for service in (shop, wiki, other):
+        await use(storage, service.id, ada.id, eve.id)
+    in_shop, plain = await begin(storage, ada.id, "shop", service=shop), await begin(storage, ada.id, "plain")
+    hers = await begin(storage, eve.id, "hers", service=shop)
+    selected = await begin(storage, ada.id, "selected")
+    await run_sql(pool, "update sessions set org_id = %s where id = %s", acme, selected.id)
+    async with storage.reading() as read:
+        assert await read.sessions.standing_with(shop.client_id, in_shop.id, ada.id, NOW)
+        for client_id, session_id, user_id in (
+            (wiki.client_id, in_shop.id, ada.id),
+            (other.client_id, in_shop.id, ada.id),
+            (uuid4(), in_shop.id, ada.id),
+            (shop.id, in_shop.id, ada.id),
+            (shop.client_id, plain.id, ada.id),
+            (shop.client_id, selected.id, ada.id),
+            (shop.client_id, hers.id, ada.id),
+            (shop.client_id, in_shop.id, eve.id),
+            (shop.client_id, uuid4(), ada.id),
+        ):
+            assert await read.sessions.standing_with(client_id, session_id, user_id, NOW) is None
+        for claimed in (None, acme, twin):
+            assert await read.sessions.standing(in_shop.id, ada.id, claimed, NOW) is None
+            assert await read.sessions.standing_in("acme", in_shop.id, ada.id, claimed, NOW) is None
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "update sessions set ended_at = %(now)s",
+        "update sessions set expires_at = %(now)s",
+        "update users set deactivated_at = %(now)s where email = 'ada@example.com'",
+        "update users set anonymized_at = %(now)s where email = 'ada@example.com'",
+        "update users set is_platform_owner = false where email = 'eve@example.com'",
+        "delete from sessions",
+        "delete from services",
+        "delete from organizations",
+    ],
+)
+async def test_a_session_of_a_service_that_is_over_stands_for_nobody(storage: Postgres, pool: Pool, end: str) -> None:
+    await add(storage, ada := account(), support := account(EVE, is_platform_owner=True))
+    shop = await add_service(pool, await add_organization(pool, "acme"))
+    context = await service_context(pool, shop)
+    await use(storage, shop, ada.id)
+    begun = await begin(storage, ada.id, "token", service=context, impersonator_id=support.id)
+    async with storage.reading() as read:
+        found = await read.sessions.standing_with(context.client_id, begun.id, ada.id, NOW)
+    assert found is not None
+    assert found.impersonator_id == support.id
+    async with pool.connection() as connection:
+        await connection.execute(end, {"now": NOW})
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.sessions.standing_with(context.client_id, begun.id, ada.id, NOW) is None
+        assert await tx.sessions.rotate(digest("token"), digest("next"), NOW, NOW + DAY) is None
+
+
+async def test_rotation_keeps_the_service(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    shop = await add_service(pool, org := await add_organization(pool, "acme"))
+    context = await service_context(pool, shop)
+    await use(storage, shop, ada.id)
+    begun = await begin(storage, ada.id, "first", service=context)
+    rotated = await within(storage, lambda tx: tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + 31 * DAY))
+    assert rotated == Refreshed(
+        session_id=begun.id,
+        user_id=ada.id,
+        email=ADA,
+        email_verified_at=NOW,
+        ends_at=NOW + 90 * DAY,
+        impersonator_id=None,
+        org_id=org,
+        org_slug="acme",
+        service=context,
+        entitlement=Entitlement(),
+    )
+    assert await run_sql(pool, "select service_id, org_id, expires_at from sessions") == [(shop, org, NOW + 31 * DAY)]
+
+
+async def test_rotation_tells_what_the_person_has_of_the_service(storage: Postgres, pool: Pool, ports: Ports) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    shop, other = [await add_service(pool, org, slug) for org in [await add_organization(pool, "acme")] for slug in ("shop", "other")]
+    gold, removed = [await add_plan(pool, shop, name, features=[name]) for name in ("Gold", "Free")]
+    await run_sql(pool, "update plans set removed_at = now() where id = %s", removed)
+    await add_plan(pool, other, "Free", features=["other"])
+    await use(storage, shop, ada.id)
+    await begin(storage, ada.id, "0", service=await service_context(pool, shop))
+    told: list[Entitlement] = []
+
+    async def rotate() -> None:
+        old, new = digest(str(len(told))), digest(str(len(told) + 1))
+        async with storage.transaction(by=SYSTEM) as tx:
+            rotated = await tx.sessions.rotate(old, new, NOW, NOW + DAY)
+            assert rotated is not None
+            assert rotated.entitlement == await tx.subscriptions.entitlement(shop, ada.id, NOW)
+        told.append(rotated.entitlement)
+
+    await add_subscription(ports, pool, shop, eve.id, gold, ends=NOW + DAY)
+    await rotate()
+    await add_plan(pool, shop, "Free", features=["free"])
+    await rotate()
+    subscription = await add_subscription(ports, pool, shop, ada.id, gold, ends=NOW + DAY)
+    await rotate()
+    await run_sql(pool, "update subscriptions set current_period_end = %s where id = %s", NOW, subscription)
+    await rotate()
+    assert told == [
+        Entitlement(),
+        Entitlement("Free", None, ("free",)),
+        Entitlement("Gold", SubscriptionStatus.ACTIVE, ("Gold",)),
+        Entitlement("Gold", SubscriptionStatus.EXPIRED, ("Gold",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "uses", "member", "there", "passes"),
+    [
+        ("active", True, False, True, True),
+        ("active", True, True, True, True),
+        ("active", False, True, True, False),  # membership is no relation to a service
+        ("suspended", True, True, True, False),
+        ("pending", True, True, True, False),
+        ("rejected", True, True, True, False),
+        ("active", True, True, False, False),
+    ],
+)
+async def test_rotation_asks_for_an_active_organization_a_service_that_is_there_and_somebody_who_uses_it(
+    storage: Postgres, pool: Pool, status: str, uses: bool, member: bool, there: bool, passes: bool
+) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    org, twin = await add_organization(pool, "acme", status), await add_organization(pool, "twin")
+    shop, wiki, other = [await add_service(pool, where, slug) for where, slug in ((org, "shop"), (org, "wiki"), (twin, "shop"))]
+    begun = await begin(storage, ada.id, "first", service=await service_context(pool, shop))
+    await use(storage, shop, eve.id)
+    for service in (wiki, other):
+        await use(storage, service, ada.id)
+    if uses:
+        await use(storage, shop, ada.id)
+    if member:
+        await add_member(pool, org, ada.id, "admin")
+    if not there:
+        await run_sql(pool, "delete from services where id = %s", shop)
+    async with storage.transaction(by=SYSTEM) as tx:
+        rotated = await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY)
+        assert (rotated is not None) == passes
+        if not passes:
+            assert await tx.sessions.presented(digest("first"), NOW) == Presented(
+                session_id=begun.id,
+                rotated_at=None,
+                is_previous=False,
+                session_is_live=True,
+                org_id=org,
+                organization_status=OrganizationStatus(status),
+                role=Role.ADMIN if member else None,
+                service_id=shop,
+                uses_service=uses and there,
+                fits=True,
+            )
+
+
+async def test_a_rotation_that_waits_for_a_revocation_makes_no_successor(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    shop = await add_service(pool, org := await add_organization(pool, "acme"))
+    await use(storage, shop, ada.id)
+    await begin(storage, ada.id, "first", service=await service_context(pool, shop))
+    outcome: list[object] = []
+
+    async def rotate() -> None:
+        async with storage.transaction(by=SYSTEM) as tx:
+            outcome.append(await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY))
+
+    async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
+        assert await tx.sessions.end_in(org, [ada.id], NOW) == 1
+        nursery.start_soon(rotate)
+        await somebody_waits(pool)
+    assert outcome == [None]
+    assert await run_sql(pool, "select count(*) from refresh_tokens") == [(1,)]
+
+
+async def test_a_revocation_that_waits_for_a_rotation_ends_its_successor_too(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    shop = await add_service(pool, org := await add_organization(pool, "acme"))
+    await use(storage, shop, ada.id)
+    await begin(storage, ada.id, "first", service=await service_context(pool, shop))
+    revoked: list[int] = []
+
+    async def revoke() -> None:
+        async with storage.transaction(by=SYSTEM) as tx:
+            revoked.append(await tx.sessions.end_in(org, [ada.id], NOW))
+
+    async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
+        assert await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY)
+        nursery.start_soon(revoke)
+        await somebody_waits(pool)
+    assert revoked == [1]
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.sessions.rotate(digest("second"), digest("third"), NOW, NOW + DAY) is None
+
+
+# Removing them
+
+
+async def test_sessions_are_removed_with_their_tokens_ended_ones_too(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    org = await add_organization(pool, "acme")
+    shop, second = [await service_context(pool, await add_service(pool, org, slug)) for slug in ("shop", "second")]
+    begun = {
+        (user.id, service): await begin(storage, user.id, f"{user.id} {service}", service=service)
+        for user in (ada, eve)
+        for service in (None, shop, second)
+    }
+    await within(storage, lambda tx: tx.sessions.end(begun[ada.id, shop].id, NOW))
+
+    async def left() -> set[UUID]:
+        rows = await run_sql(pool, "select s.id from sessions s join refresh_tokens t on t.session_id = s.id")
+        return {id_ for (id_,) in rows}
+
+    await within(storage, lambda tx: tx.sessions.remove(ada.id, shop.id))
+    assert await left() == {one.id for whose, one in begun.items() if whose != (ada.id, shop)}
+    await within(storage, lambda tx: tx.sessions.remove(ada.id))
+    assert await left() == {one.id for (user, _), one in begun.items() if user == eve.id}
+    assert await run_sql(pool, "select count(*) from sessions") == [(3,)]
+
+
+async def test_a_removal_that_waits_for_a_rotation_takes_its_successor_too(storage: Postgres, pool: Pool) -> None:
+    """Whoever renews a token holds it and then wants its session. A removal that held the session by then would wait for ever."""
+    ada = await add(storage, account())
+    begun = await begin(storage, ada.id, "first")
+    succeeding = "insert into refresh_tokens (token_hash, session_id, generation, created_at) values (%s, %s, 2, now())"
+    async with trio.open_nursery() as nursery, pool.connection() as connection, connection.transaction():
+        await connection.execute("update refresh_tokens set rotated_at = now()")
+        nursery.start_soon(within, storage, lambda tx: tx.sessions.remove(ada.id))
+        await somebody_waits(pool)
+        await connection.execute("update sessions set expires_at = expires_at + interval '1 day'")
+        await connection.execute(succeeding, (digest("second"), begun.id))
+    assert await run_sql(pool, "select count(*) from sessions") == await run_sql(pool, "select count(*) from refresh_tokens") == [(0,)]
+
+
+# Selecting an organization
+
+
+async def test_selecting_gives_the_session_its_organization_and_another_token(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    begun, other, hers = [await begin(storage, who, token) for who, token in ((ada.id, "first"), (ada.id, "other"), (eve.id, "eve"))]
+    org = await add_organization(pool, "acme")
+    ends_at = await within(storage, lambda tx: tx.sessions.select(begun.id, org, digest("second"), NOW, NOW + 31 * DAY))
+    assert ends_at == NOW + 90 * DAY
+    assert set(await run_sql(pool, "select id, org_id, expires_at, ends_at from sessions")) == {
+        (begun.id, org, NOW + 31 * DAY, NOW + 90 * DAY),
+        (other.id, None, NOW + 30 * DAY, NOW + 90 * DAY),
+        (hers.id, None, NOW + 30 * DAY, NOW + 90 * DAY),
+    }
+    assert set(await run_sql(pool, "select token_hash, session_id, generation, rotated_at, created_at from refresh_tokens")) == {
+        (digest("first"), begun.id, 1, NOW, NOW - HOUR),
+        (digest("second"), begun.id, 2, None, NOW),
+        (digest("other"), other.id, 1, None, NOW - HOUR),
+        (digest("eve"), hers.id, 1, None, NOW - HOUR),
+    }
+
+
+async def test_selecting_never_outlives_the_absolute_end(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    begun = await begin(storage, ada.id, "first", ends_at=NOW + DAY, expires_at=NOW + HOUR)
+    org = await add_organization(pool, "acme")
+    assert await within(storage, lambda tx: tx.sessions.select(begun.id, org, digest("second"), NOW, NOW + 31 * DAY)) == NOW + DAY
+    assert await run_sql(pool, "select expires_at = ends_at from sessions") == [(True,)]
+
+
+@pytest.mark.parametrize("end", ["ended_at", "expires_at"])
+async def test_a_session_that_is_over_selects_nothing(storage: Postgres, pool: Pool, end: str) -> None:
+    ada = await add(storage, account())
+    begun = await begin(storage, ada.id, "first")
+    org = await add_organization(pool, "acme")
+    await run_sql(pool, f"update sessions set {end} = %s", NOW)  # noqa: S608
+    for session_id in (begun.id, uuid4()):
+        async with storage.transaction(by=SYSTEM) as tx:
+            assert await tx.sessions.select(session_id, org, digest("second"), NOW, NOW + DAY) is None
+    assert await run_sql(pool, "select org_id from sessions") == [(None,)]
+    assert await run_sql(pool, "select generation, rotated_at from refresh_tokens") == [(1, None)]
+
+
+@pytest.mark.slow
+async def test_of_twenty_selections_and_rotations_each_makes_one_successor_of_the_one_before(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    begun = await begin(storage, ada.id, "first")
+    org = await add_organization(pool, "acme")
+    await add_member(pool, org, ada.id)
+
+    async def act(number: int) -> bool:
+        async with storage.transaction(by=SYSTEM) as tx:
+            new = digest(f"next {number}")
+            if number % 2:
+                return await tx.sessions.rotate(digest("first"), new, NOW, NOW + DAY) is not None
+            return await tx.sessions.select(begun.id, org, new, NOW, NOW + DAY) is not None
+
+    won = sum(await everyone(20, act))
+    generations = await run_sql(pool, "select generation, rotated_at is null from refresh_tokens order by 1")
+    assert generations == [(number, number == won + 1) for number in range(1, won + 2)]
+    assert won >= 1
+
+
+# The record of logins
+
+
+async def test_every_field_of_a_login_is_stored(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    begun = await begin(storage, ada.id, "token")
+    await within(storage, lambda tx: tx.logins.succeeded(begun, "websuite"))
+    async with storage.counting() as count:
+        await count.logins.failed(ada.id, "password", NOW + SECOND, "2001:db8::1", None)
+    query = "select user_id, session_id, provider, success, address, agent, created_at, org_id from login_events order by created_at"
+    assert await run_sql(pool, query) == [
+        (ada.id, begun.id, "websuite", True, begun.address, begun.agent, begun.created_at, None),
+        (ada.id, None, "password", False, "2001:db8::1", None, NOW + SECOND, None),
+    ]
+
+
+async def test_a_failed_login_leaves_the_connection_as_careful_as_it_was(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    async with pool.connection() as connection:
+        before = await connection.row("show synchronous_commit")
+    async with storage.counting() as count:
+        await count.logins.failed(ada.id, "password", NOW, None, None)
+    async with pool.connection() as connection:
+        assert await connection.row("show synchronous_commit") == before
+
+
+async def test_a_live_session_of_the_person_has_an_end(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    begun, hers = await begin(storage, ada.id, "ada"), await begin(storage, eve.id, "eve", ends_at=NOW + DAY)
+    async with storage.transaction(by=SYSTEM) as tx:
+        ends_at = tx.sessions.ends_at
+        assert await ends_at(begun.id, ada.id, NOW) == NOW + 90 * DAY
+        assert await ends_at(hers.id, eve.id, NOW) == NOW + DAY
+        for session_id, user_id in ((hers.id, ada.id), (begun.id, eve.id), (uuid4(), ada.id)):
+            assert await ends_at(session_id, user_id, NOW) is None
+
+
+@pytest.mark.parametrize("column", ["ended_at", "expires_at"])
+async def test_a_session_that_is_over_has_none(storage: Postgres, pool: Pool, column: str) -> None:
+    ada = await add(storage, account())
+    begun = await begin(storage, ada.id, "ada")
+    await run_sql(pool, f"update sessions set {column} = %s", NOW)  # noqa: S608
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.sessions.ends_at(begun.id, ada.id, NOW) is None

@@ -1,0 +1,116 @@
+"""What is read of what the payment provider says: where an invoice is shown, and until when it is for; and what is news of a status."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from core.billing.payments import LONGEST_PAGE, Facts, ProviderSubscription, invoice_page, invoice_period_end
+
+PAGE = "https://invoice.provider.example/i/acct_1/live_2?s=ap&a=%3C"
+
+
+@pytest.mark.parametrize(
+    "url", [PAGE, "https://provider.example", "https://provider.example:8443/i/1", PAGE + "x" * (LONGEST_PAGE - len(PAGE))]
+)
+def test_an_address_that_can_be_given_to_anybody_is_one(url: str) -> None:
+    assert invoice_page({"hosted_invoice_url": url}) == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        None,
+        [PAGE],
+        "",
+        PAGE.replace("https", "http"),
+        "javascript:alert(1)//https://provider.example/i/1",
+        "//provider.example/i/1",
+        "https:///i/1",
+        "https://user@provider.example/i/1",
+        "https://provider.example:port/i/1",
+        "https://[provider.example/i/1",
+        PAGE + '"onclick="alert(1)',
+        PAGE + "<script>",
+        PAGE + "\\",
+        PAGE + " x",
+        PAGE + "\n",
+        PAGE + "\u202e",
+        PAGE + "x" * LONGEST_PAGE,
+    ],
+)
+def test_anything_else_is_none(url: object) -> None:
+    assert invoice_page({"hosted_invoice_url": url}) is None
+    assert invoice_page({}) is None
+
+
+def line(end: int, **changes: Any) -> dict[str, Any]:
+    return {"period": {"start": 0, "end": end}, **changes}
+
+
+def newer(type_: str, *, proration: bool = False) -> dict[str, Any]:
+    """What newer versions of the provider's interface say of what a line is for."""
+    return {"parent": {"type": type_, type_: {"proration": proration}}}
+
+
+@pytest.mark.parametrize(
+    ("lines", "end"),
+    [
+        ([line(100)], 100),
+        ([line(100), line(200)], 200),
+        ([line(100, type="subscription"), line(900, type="invoiceitem")], 100),
+        ([line(100, **newer("subscription_item_details")), line(900, **newer("invoice_item_details"))], 100),
+        ([line(100, type="subscription"), line(200, type="invoiceitem", proration=True)], 200),
+        ([line(100), line(200, **newer("invoice_item_details", proration=True))], 200),
+        ([line(100), line(200, **newer("subscription_item_details", proration=True))], 200),
+        ([line(100, parent=None, type="subscription"), line(900, parent={}, type="invoiceitem")], 100),
+        ([line(100), line(900, parent={"type": "invoice_item_details"})], 100),
+        ([line(100, type="subscription"), line(200, type=5, parent={"type": 5})], 200),
+        ([line(900, type="invoiceitem")], None),
+        ([], 50),
+        (None, 50),
+        ([None, 5, {"period": None}], 50),
+    ],
+)
+def test_an_invoice_is_for_the_period_of_the_subscription_and_not_of_what_is_bought_once(lines: Any, end: int | None) -> None:
+    found = invoice_period_end({"lines": {"object": "list", "data": lines}, "period_end": 50})
+    assert found == (None if end is None else datetime.fromtimestamp(end, UTC))
+
+
+NOW = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+
+
+def found(status: str) -> ProviderSubscription:
+    return ProviderSubscription(id="sub_1", customer_id=None, status=status, price_id=None, period_end=None, meant=None)
+
+
+@pytest.mark.parametrize(
+    ("learn", "says"),
+    [
+        (lambda facts: facts.with_failure(NOW + SECOND), True),
+        (lambda facts: facts.with_payment(NOW + SECOND, None), True),
+        (lambda facts: facts.with_object(found("unpaid"), NOW + SECOND), True),
+        (lambda facts: facts.with_object(found("past_due"), NOW + SECOND, deleted=True), True),
+        (lambda facts: facts.with_object(found("canceled"), NOW - SECOND), True),
+        (lambda facts: facts.with_object(found("past_due"), NOW + SECOND), False),
+        (lambda facts: facts.with_object(found("active"), NOW - SECOND), False),
+        (lambda facts: facts.with_failure(NOW - SECOND), False),
+        (lambda facts: facts.with_payment(NOW - SECOND, NOW), False),
+        (lambda facts: facts.with_action(NOW + SECOND, None), False),
+        (lambda facts: replace(facts, price_id="price_else"), False),
+    ],
+)
+def test_what_is_newer_of_a_status_says_more_of_it_be_it_the_same(learn: Callable[[Facts], Facts], *, says: bool) -> None:
+    facts = Facts(id="sub_1").with_object(found("past_due"), NOW)
+    assert learn(facts).says_more_of_status_than(facts) == says
+
+
+def test_the_same_failure_or_payment_says_nothing_more() -> None:
+    facts = Facts(id="sub_1").with_object(found("active"), NOW)
+    for again in (Facts.with_failure, lambda facts, at: facts.with_payment(at, None)):
+        once = again(facts, NOW + SECOND)
+        assert once.says_more_of_status_than(facts)
+        assert not again(once, NOW + SECOND).says_more_of_status_than(once)

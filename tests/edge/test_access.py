@@ -1,0 +1,256 @@
+"""The access decorators, and the check at start that every route has exactly one, outermost (architecture.md, The edge)."""
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from functools import wraps
+from typing import Any
+
+import pytest
+from quart import Quart
+from quart_schema import validate_response
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.authentication import sessions
+from core.kernel.principals import Anonymous, Person
+from core.kernel.rate_limits import LOGIN
+from entrypoints.http.edge.access import access_of, anyone, check_every_route, operations, person, person_anywhere
+from entrypoints.http.edge.bodies import Message
+from entrypoints.http.edge.context import agent, caller, signed_in
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.proof.access.calls import routes
+from tests.support.builders import Api, add_account, add_member, add_organization, run_sql
+from tests.support.direct import PEER, ask
+
+pytestmark = pytest.mark.adds_routes
+
+View = Callable[..., Awaitable[Any]]
+
+
+async def bare() -> Message:
+    return Message(message="reached")
+
+
+def wrapped(view: View) -> View:
+    """A decorator as others write them: `wraps` copies every attribute of what it wraps."""
+
+    @wraps(view)
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return await view(*args, **kwargs)
+
+    return wrapper
+
+
+def app_with(view: View) -> Quart:
+    app = Quart("sample", static_folder=None)
+    app.add_url_rule("/sample", "sample", view)
+    return app
+
+
+GOOD = {
+    "anyone": anyone(bare),
+    "person": person(bare),
+    "person_anywhere": person_anywhere(bare),
+    "operations": operations(bare),
+    "with a limit of its own": anyone(limit=LOGIN)(bare),
+    "above other decorators": person(wrapped(validate_response(Message)(bare))),
+}
+BAD = {
+    "none": bare,
+    "none, but others": wrapped(wrapped(bare)),
+    "not outermost": wrapped(anyone(bare)),
+    "deep inside": wrapped(wrapped(person(wrapped(bare)))),
+    "two": anyone(person(bare)),
+    "the same twice": person(person(bare)),
+    "two, one with a limit": anyone(limit=LOGIN)(person(bare)),
+    "two with another between": anyone(wrapped(person(bare))),
+    "operations over another": operations(person(bare)),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_one_decorator_outermost_is_right(name: str) -> None:
+    check_every_route(app_with(GOOD[name]))
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_anything_else_keeps_the_service_from_starting(name: str) -> None:
+    with pytest.raises(ValueError, match=r"/sample: it"):
+        check_every_route(app_with(BAD[name]))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("none, but others", "has no access decorator"),
+        ("deep inside", "not the outermost"),
+        ("two", "more than one"),
+        ("two with another between", "more than one"),
+    ],
+)
+def test_it_is_told_what_is_wrong(name: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        access_of(BAD[name])
+
+
+def test_all_wrong_routes_are_named_at_once() -> None:
+    app = app_with(bare)
+    app.add_url_rule("/other", "other", wrapped(anyone(bare)))
+    app.add_url_rule("/right", "right", anyone(bare))
+    with pytest.raises(ValueError, match=r"/other: .*outermost.*; /sample: .*no access") as error:
+        check_every_route(app)
+    assert "/right" not in str(error.value)
+
+
+def test_a_static_route_would_be_noticed() -> None:
+    app = Quart("sample", static_folder="/tmp")  # noqa: S108
+    with pytest.raises(ValueError, match="no access decorator"):
+        check_every_route(app)
+
+
+async def test_every_route_of_the_application_passes(app: QuartTrio) -> None:
+    check_every_route(app)
+
+
+async def test_what_the_table_of_who_may_call_what_does_not_show(app: QuartTrio) -> None:
+    """There (tests/proof/access/table.py), nobody has an address without proof, nor a token of an organization that is gone, and nobody waits."""
+    named: dict[str, set[str]] = defaultdict(set)
+    for route, view in routes(app):
+        named[access_of(view).name].add(route)
+    assert named["verified_person"] == {"POST /api/organizations"}
+    assert named["person_anywhere"] == {
+        *("POST /api/auth/logout", "GET /api/organizations", "GET /api/invitations"),
+        *("GET /api/privacy/export/<user_id>", "DELETE /api/privacy/forget/<user_id>"),
+    }
+    assert named["pre_auth"] == {"POST /api/auth/mfa/verify"}
+    assert {route for route in named["page_session"] if route.split()[1].split("/")[1] != "app"} == {"GET /auth/device/verify"}
+    assert named["person_or_browser"] == {"POST /auth/device/verify"}
+    assert {route for route, view in routes(app) if not access_of(view).limited} == {
+        "GET /",
+        "GET /health",
+        "GET /health/live",
+        "GET /health/ready",
+        "GET /metrics",
+        "GET /.well-known/jwks.json",
+        "GET /.well-known/oauth-authorization-server",
+        "GET /openapi.json",
+        "GET /docs",
+        "GET /assets/<name>",
+        *("POST /auth/token", "POST /auth/revoke"),  # which count by the application, when they know it
+    }
+
+
+# What the decorators find out
+
+
+@pytest.fixture
+def seen(app: QuartTrio) -> list[Any]:
+    """What the views of three more routes see of their caller."""
+    found: list[Any] = []
+
+    async def view() -> str:
+        found.append(caller())
+        return "reached"
+
+    async def person_view() -> str:
+        found.append(signed_in())
+        return "reached"
+
+    async def agent_view() -> str:
+        found.append(agent())
+        return "reached"
+
+    app.add_url_rule("/test/anyone", "test_anyone", anyone(view))
+    app.add_url_rule("/test/person", "test_person", person(person_view))
+    app.add_url_rule("/test/agent", "test_agent", anyone(agent_view))
+    return found
+
+
+async def test_anybody_is_known_by_address_and_agent(app: QuartTrio, seen: list[Any]) -> None:
+    assert (await ask(app, "GET", "/test/anyone", headers=[(b"user-agent", b"tests/1.0")])).status == 200
+    [found] = seen
+    assert (found.address, found.agent) == (PEER, "tests/1.0")
+    assert not isinstance(found, Person)
+
+
+async def test_an_agent_is_cut_short(app: QuartTrio, seen: list[Any]) -> None:
+    await ask(app, "GET", "/test/agent", headers=[(b"user-agent", b"x" * 600)])
+    await ask(app, "GET", "/test/agent")
+    assert seen == ["x" * 512, None]
+
+
+async def test_an_agent_holds_nothing_that_a_terminal_would_obey(app: QuartTrio, seen: list[Any]) -> None:
+    for sent in (b"evil\x1b[2Jagent", b"evil\x9b2Jagent", "evil\u202eagent".encode(), b"plain/1.0 (x; y)"):
+        await ask(app, "GET", "/test/agent", headers=[(b"user-agent", sent)])
+    assert seen[0] == "evil?[2Jagent"
+    assert all(agent.isprintable() for agent in seen)
+    assert seen[-1] == "plain/1.0 (x; y)"
+
+
+async def test_a_person_is_known_as_the_database_has_them(app: QuartTrio, api: Api, ports: Ports, pool: Pool, seen: list[Any]) -> None:
+    account = await add_account(ports)
+    token = (await api.login()).json["access_token"]
+    async with pool.connection() as connection:
+        await connection.execute("update users set is_platform_owner = true, email = 'new@example.com', email_verified_at = null")
+    assert (await ask(app, "GET", "/test/person", headers=[(b"user-agent", b"tests/1.0")], token=token)).status == 200
+    [found] = seen
+    assert (found.user_id, found.email, found.email_verified, found.is_platform_owner) == (account.id, "new@example.com", False, True)
+    assert (found.address, found.agent, found.organization, found.impersonator_id) == (PEER, "tests/1.0", None, None)
+
+
+async def test_nobody_gets_in_without_a_live_session(
+    app: QuartTrio, api: Api, ports: Ports, clock: FakeClock, pool: Pool, seen: list[Any]
+) -> None:
+    await add_account(ports)
+    token = (await api.login()).json["access_token"]
+    for column, value in (("ended_at", clock.now()), ("expires_at", clock.now())):
+        async with pool.connection() as connection:
+            await connection.execute(f"update sessions set {column} = %s", (value,))  # noqa: S608
+        answer = await ask(app, "GET", "/test/person", token=token)
+        assert (answer.status, answer.code) == (401, "UNAUTHORIZED")
+        async with pool.connection() as connection:
+            await connection.execute("update sessions set ended_at = null, expires_at = ends_at")
+    assert (await ask(app, "GET", "/test/person", token=token)).status == 200
+    clock.advance(timedelta(minutes=16))
+    assert (await ask(app, "GET", "/test/person", token=token)).code == "TOKEN_EXPIRED"
+    assert len(seen) == 1
+
+
+async def test_a_session_of_somebody_else_opens_nothing(app: QuartTrio, api: Api, ports: Ports, pool: Pool, seen: list[Any]) -> None:
+    await add_account(ports)
+    other = await add_account(ports, "other@example.com")
+    token = (await api.login()).json["access_token"]
+    async with pool.connection() as connection:
+        await connection.execute("update sessions set user_id = %s", (other.id,))
+    assert (await ask(app, "GET", "/test/person", token=token)).code == "UNAUTHORIZED"
+    assert seen == []
+
+
+async def test_a_deleted_account_opens_nothing(app: QuartTrio, api: Api, ports: Ports, pool: Pool, seen: list[Any]) -> None:
+    await add_account(ports)
+    token = (await api.login()).json["access_token"]
+    async with pool.connection() as connection:
+        await connection.execute("delete from users")
+    assert (await ask(app, "GET", "/test/person", token=token)).code == "UNAUTHORIZED"
+    assert seen == []
+
+
+async def test_what_a_token_claims_counts_for_nothing_in_another_organization(
+    app: QuartTrio, api: Api, ports: Ports, pool: Pool, seen: list[Any]
+) -> None:
+    account = await add_account(ports)
+    login = (await api.login()).json
+    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "acme-two")
+    for one in (org, twin):
+        await add_member(pool, one, account.id, "admin")
+    await run_sql(pool, "update sessions set org_id = %s", org)
+    pair = await sessions.refresh(ports, Anonymous(), login["refresh_token"])
+    assert (await ask(app, "GET", "/test/person", token=pair.access_token)).status == 200
+    assert (seen[0].organization.slug, seen[0].organization.role) == ("acme", "admin")
+    async with pool.connection() as connection:
+        await connection.execute("delete from memberships where org_id = %s", (org,))
+    answer = await ask(app, "GET", "/test/person", token=pair.access_token)
+    assert (answer.status, answer.code) == (403, "FORBIDDEN")
+    assert len(seen) == 1

@@ -1,0 +1,390 @@
+"""Every error becomes the same kind of answer, and says nothing of how things are made (organizations.md section 7; N-8)."""
+
+import importlib
+import json
+import pkgutil
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg.errors
+import pytest
+from quart_trio import QuartTrio
+from structlog.testing import capture_logs
+
+import core
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from core.accounts import accounts, accounts_rules
+from core.kernel.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    Limited,
+    NotFound,
+    OrganizationNotActive,
+    Outage,
+    PaymentsFailed,
+    ProviderFailed,
+    Refusal,
+    SessionEnded,
+    StorageDown,
+    TokenExpired,
+    TokenInvalid,
+    Unauthenticated,
+    Unsupported,
+)
+from entrypoints.http.edge.error_body import code_of
+from entrypoints.http.edge.errors import status_of
+from ports import Ports
+from tests.fakes.outside import FakeMailTransport
+from tests.support.builders import PASSWORD, Api, add_account, deliver, link, make_vault
+from tests.support.direct import ask, change_ports
+
+# organizations.md section 7 and decisions, point 2.
+KINDS: list[tuple[type[Exception], int, str]] = [
+    (Invalid, 400, "BAD_REQUEST"),
+    (Unauthenticated, 401, "UNAUTHORIZED"),
+    (TokenExpired, 401, "TOKEN_EXPIRED"),
+    (TokenInvalid, 401, "JWT_ERROR"),
+    (SessionEnded, 401, "UNAUTHORIZED"),
+    (Forbidden, 403, "FORBIDDEN"),
+    (OrganizationNotActive, 403, "ORGANIZATION_NOT_ACTIVE"),
+    (NotFound, 404, "NOT_FOUND"),
+    (Conflict, 409, "CONFLICT"),
+    (Limited, 429, "RATE_LIMIT_EXCEEDED"),
+    (Unsupported, 501, "NOT_IMPLEMENTED"),
+    (Outage, 500, "INTERNAL_SERVER_ERROR"),
+    (StorageDown, 500, "DATABASE_ERROR"),
+    (ProviderFailed, 500, "OAUTH_ERROR"),
+    (PaymentsFailed, 500, "BILLING_ERROR"),
+]
+
+
+def family(kind: type[Exception]) -> set[type[Exception]]:
+    for module in pkgutil.iter_modules(core.__path__, "core."):
+        importlib.import_module(module.name)
+    return {kind, *(found for child in kind.__subclasses__() for found in family(child))}
+
+
+@pytest.mark.parametrize(("kind", "status", "code"), KINDS)
+def test_each_kind_has_its_status_and_code(kind: type[Exception], status: int, code: str) -> None:
+    error = kind(1) if kind is Limited else kind()
+    assert (status_of(error), error.code) == (status, code)  # type: ignore[attr-defined]
+
+
+def test_every_refusal_has_a_kind() -> None:
+    kinds = {Invalid, Unauthenticated, Forbidden, NotFound, Conflict, Limited, Unsupported}
+    for refusal in family(Refusal) - {Refusal}:
+        assert kinds & set(refusal.__mro__), refusal
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (400, "BAD_REQUEST"),
+        (401, "UNAUTHORIZED"),
+        (403, "FORBIDDEN"),
+        (404, "NOT_FOUND"),
+        (405, "METHOD_NOT_ALLOWED"),
+        (408, "REQUEST_TIMEOUT"),
+        (409, "CONFLICT"),
+        (413, "PAYLOAD_TOO_LARGE"),
+        (415, "UNSUPPORTED_MEDIA_TYPE"),
+        (429, "RATE_LIMIT_EXCEEDED"),
+        (500, "INTERNAL_SERVER_ERROR"),
+        (501, "NOT_IMPLEMENTED"),
+        (503, "SERVICE_UNAVAILABLE"),
+    ],
+)
+def test_each_status_has_its_default_code(status: int, code: str) -> None:
+    assert code_of(status) == code
+
+
+# What an error looks like from outside
+
+
+def failing_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Let POST /api/auth/forgot-password fail in the use case."""
+
+    async def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(accounts, "forgot_password", fail)
+
+
+async def ask_for_failure(api: Api, **options: Any) -> Any:
+    return await api.post("/api/auth/forgot-password", {"email": "ada@example.com"}, **options)
+
+
+def defect() -> Exception:
+    try:
+        secret = "hunter2"  # a local variable of the frame that fails
+        raise KeyError("select password_hash from users", secret)
+    except KeyError as error:
+        return error
+
+
+UNEXPECTED: dict[str, Exception] = {
+    "a defect": defect(),
+    "an integrity error": psycopg.errors.UniqueViolation('duplicate key value violates unique constraint "users_pkey"'),
+    "a defect in SQL": psycopg.errors.UndefinedTable('relation "users" does not exist'),
+    "a group of one": ExceptionGroup("nursery", [defect()]),
+    "a group of many": ExceptionGroup("nursery", [defect(), Conflict()]),
+    "recursion": RecursionError("maximum recursion depth exceeded"),
+    "memory": MemoryError(),
+    "an assertion": AssertionError("internal"),
+    "a bare refusal": ValueError("x" * 10_000),
+}
+
+
+@pytest.mark.parametrize("name", UNEXPECTED)
+async def test_what_nobody_expected_is_told_without_details(api: Api, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    failing_with(monkeypatch, UNEXPECTED[name])
+    with capture_logs() as logs:
+        answer = await ask_for_failure(api, headers={"X-Request-Id": "request-12345"})
+    assert (answer.status, answer.code) == (500, "INTERNAL_SERVER_ERROR")
+    assert answer.headers["X-Request-Id"] == "request-12345"
+    assert answer.json["error"] == "Something went wrong on our side. If it happens again, report it with the request id request-12345."
+    [logged] = [entry for entry in logs if entry["log_level"] == "error"]
+    assert logged["exc_info"] is not None
+
+
+async def test_a_refusal_in_a_nursery_is_still_a_refusal(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing_with(monkeypatch, ExceptionGroup("outer", [ExceptionGroup("inner", [accounts_rules.EmailTaken()])]))
+    answer = await ask_for_failure(api)
+    assert (answer.status, answer.code) == (409, "CONFLICT")
+    assert answer.json["error"] == accounts_rules.EmailTaken.__doc__
+
+
+async def test_a_lost_database_is_told_with_a_time_to_come_back(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = StorageDown()
+    error.__cause__ = psycopg.OperationalError('connection to server at "10.0.0.5", port 5432 failed: password authentication failed')
+    failing_with(monkeypatch, error)
+    with capture_logs() as logs:
+        answer = await ask_for_failure(api)
+    assert (answer.status, answer.code) == (500, "DATABASE_ERROR")
+    assert int(answer.headers["Retry-After"]) >= 1
+    assert "10.0.0.5" not in answer.text
+    assert any("10.0.0.5" in str(entry) for entry in logs)
+
+
+@pytest.mark.parametrize("outage", [ProviderFailed, PaymentsFailed])
+async def test_another_outage_keeps_its_code(api: Api, monkeypatch: pytest.MonkeyPatch, outage: type[Outage]) -> None:
+    failing_with(monkeypatch, outage("token endpoint said: invalid_client secret=hunter2"))
+    with capture_logs() as logs:
+        answer = await ask_for_failure(api)
+    assert (answer.status, answer.code) == (500, outage.code)
+    assert "hunter2" not in answer.text
+    assert logs
+
+
+@pytest.mark.parametrize(("wait", "told"), [(0.0, "1"), (0.2, "1"), (1.0, "1"), (1.001, "2"), (29.5, "30"), (-5, "1")])
+async def test_retry_after_is_in_whole_seconds_and_never_too_early(
+    api: Api, monkeypatch: pytest.MonkeyPatch, wait: float, told: str
+) -> None:
+    failing_with(monkeypatch, Limited(wait))
+    answer = await ask_for_failure(api)
+    assert (answer.status, answer.code, answer.headers["Retry-After"]) == (429, "RATE_LIMIT_EXCEEDED", told)
+
+
+async def test_the_timestamp_is_now_in_utc(api: Api) -> None:
+    answer = await api.get("/nothing")
+    told = datetime.fromisoformat(answer.json["timestamp"])
+    assert told.utcoffset() == timedelta(0)
+    assert abs(told - datetime.now(UTC)) < timedelta(minutes=1)
+    assert answer.headers["Content-Type"] == "application/json"
+
+
+async def test_every_error_has_the_headers_that_answers_have(api: Api) -> None:
+    for path in ("/nothing", "/api/user", "/auth/verify-email"):
+        answer = await api.get(path)
+        assert answer.status >= 400
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["Cache-Control"] == "no-store"
+        assert answer.headers["Referrer-Policy"] == "no-referrer"
+        assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+        assert answer.headers["X-Request-Id"]
+        assert "Server" not in answer.headers
+        assert "Set-Cookie" not in answer.headers
+
+
+# Addresses and methods (decisions, points 6 and 7)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/nothing", "/api", "/api/", "/api/nothing", "/api//user", "//api/user", "/api/user//", "/API/USER", "/api/user/x", "/static/x"],
+)
+async def test_an_unknown_address_is_404(app: QuartTrio, path: str) -> None:
+    answer = await ask(app, "GET", path)
+    assert (answer.status, answer.code) == (404, "NOT_FOUND")
+
+
+async def test_one_trailing_slash_is_forgiven_without_a_redirect(api: Api, ports: Ports) -> None:
+    await add_account(ports)
+    token = (await api.login()).json["access_token"]
+    assert (await api.get("/api/user/", token=token)).status == 200
+    assert (await api.get("/health/")).status == 200
+    assert (await api.call("POST", "/api/auth/login/", {})).status == 400
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/api/auth/login", {"POST", "OPTIONS"}),
+        ("HEAD", "/api/auth/login", {"POST", "OPTIONS"}),
+        ("DELETE", "/api/user", {"GET", "HEAD", "PATCH", "OPTIONS"}),
+        ("PUT", "/api/user", {"GET", "HEAD", "PATCH", "OPTIONS"}),
+        ("POST", "/health", {"GET", "HEAD", "OPTIONS"}),
+        ("TRACE", "/health", {"GET", "HEAD", "OPTIONS"}),
+        ("BREW", "/auth/reset-password", {"GET", "HEAD", "POST", "OPTIONS"}),
+    ],
+)
+async def test_a_wrong_method_is_405_and_names_the_right_ones(app: QuartTrio, method: str, path: str, allowed: set[str]) -> None:
+    answer = await ask(app, method, path, headers=[(b"accept", b"application/json")])
+    assert answer.status == 405
+    assert {name.strip() for name in answer.headers["Allow"].split(",")} == allowed
+    if method != "HEAD":
+        assert answer.code == "METHOD_NOT_ALLOWED"
+
+
+async def test_a_wrong_method_needs_no_credentials_and_costs_nothing(app: QuartTrio) -> None:
+    assert (await ask(app, "DELETE", "/api/user")).status == 405
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [("/api/user", {"GET", "HEAD", "PATCH", "OPTIONS"}), ("/api/auth/login", {"POST", "OPTIONS"}), ("/health", {"GET", "HEAD", "OPTIONS"})],
+)
+async def test_options_says_what_is_possible_and_runs_nothing(app: QuartTrio, path: str, allowed: set[str]) -> None:
+    answer = await ask(app, "OPTIONS", path)
+    assert (answer.status, answer.text) == (204, "")
+    assert {name.strip() for name in answer.headers["Allow"].split(",")} == allowed
+
+
+async def test_options_of_nothing_is_404(app: QuartTrio) -> None:
+    assert (await ask(app, "OPTIONS", "/nothing")).status == 404
+
+
+async def test_head_has_the_head_of_get(app: QuartTrio) -> None:
+    for path in ("/health", "/openapi.json", "/docs", "/nothing", "/api/user"):
+        got, head = await ask(app, "GET", path), await ask(app, "HEAD", path)
+        assert head.status == got.status  # the server leaves the body out (tests/edge)
+        assert head.headers["Content-Type"] == got.headers["Content-Type"]
+
+
+async def test_no_spelling_of_an_address_gets_around_the_rule_for_head(
+    app: QuartTrio, api: Api, ports: Ports, sent: FakeMailTransport
+) -> None:
+    await api.post("/api/auth/register", {"email": "ada@example.com", "password": "a good long text"})
+    await deliver(ports)
+    token = link(sent.letters[0])
+    spellings = ["/auth/verify-email", "/auth/verify-email/", "//auth/verify-email", "///auth/verify-email", "/%61uth/verify-email"]
+    spellings += ["/auth/./verify-email", "http://gatehouse.test/auth/verify-email", "http://gatehouse.test//auth/verify-email"]
+    for path in spellings:
+        await ask(app, "HEAD", f"{path}?token={token}")
+    assert (await ask(app, "GET", f"/auth/verify-email?token={token}")).status == 200
+
+
+# A page or JSON
+
+
+@pytest.mark.parametrize(
+    ("path", "accept", "page"),
+    [
+        ("/auth/verify-email", None, True),
+        ("/auth/verify-email", "text/html,application/xhtml+xml,*/*;q=0.8", True),
+        ("/auth/verify-email", "*/*", True),
+        ("/auth/verify-email", "application/json", False),
+        ("/auth/verify-email", "application/json, text/html;q=0.5", False),
+        ("/auth/nothing", None, True),
+        ("/nothing", "text/html", True),
+        ("/nothing", None, False),
+        ("/nothing", "*/*", False),
+        ("/api/user", "text/html", False),
+        ("/api/nothing", "text/html", False),
+        ("/webhooks/nothing", "text/html", False),
+        ("/auth/token", "text/html", False),
+        ("/auth/device/code", "text/html", False),
+        ("/health/nothing", "text/html", False),
+        ("/.well-known/nothing", "text/html", False),
+    ],
+)
+async def test_people_get_pages_and_programs_get_json(api: Api, path: str, accept: str | None, page: bool) -> None:
+    answer = await api.get(path, headers={"Accept": accept} if accept else {})
+    assert answer.status >= 400
+    assert answer.headers["Content-Type"].startswith("text/html" if page else "application/json")
+    if page:
+        assert answer.headers["X-Request-Id"] in answer.text
+    else:
+        assert answer.code
+
+
+@pytest.mark.parametrize(
+    ("path", "accept", "page"),
+    [
+        ("/auth/reset-password", b"text/html", True),
+        ("/auth/reset-password", None, True),
+        ("/auth/reset-password", b"application/json", False),
+        ("/auth/nothing", b"text/html", True),
+        ("/api/auth/login", b"text/html", False),
+        ("/nothing", b"text/html", True),
+        ("/nothing", None, False),
+    ],
+)
+async def test_what_the_outer_layer_refuses_looks_like_what_the_route_refuses(
+    app: QuartTrio, path: str, accept: bytes | None, page: bool
+) -> None:
+    headers = [(b"accept", accept)] if accept is not None else []
+    for target, body, status in ((path, b"x" * 300_000, 413), (f"{path}%0A", None, 404)):
+        answer = await ask(app, "POST", target, headers=headers, body=body)
+        assert answer.status == status
+        assert answer.headers["Content-Type"].startswith("text/html" if page else "application/json")
+        if page:
+            assert answer.headers["X-Request-Id"] in answer.text
+            assert "form-action 'none'" in answer.headers["Content-Security-Policy"]
+            assert answer.headers.getlist("Cache-Control") == ["no-store"]
+        else:
+            assert answer.code
+
+
+async def test_a_page_for_something_unexpected_gives_no_details(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object) -> None:
+        raise UNEXPECTED["a defect"]
+
+    monkeypatch.setattr(accounts, "verify_email", fail)
+    with capture_logs():
+        answer = await api.get("/auth/verify-email?token=x")
+    assert answer.status == 500
+    assert answer.headers["Content-Type"].startswith("text/html")
+    assert "hunter2" not in answer.text
+    assert "KeyError" not in answer.text
+
+
+@pytest.mark.slow
+async def test_a_lost_database_is_told_on_every_kind_of_route(app: QuartTrio, ports: Ports) -> None:
+    gone = Pool("host=127.0.0.1 port=1 dbname=nothing", size=2, acquire_timeout=0.5)
+    await add_account(ports)
+    json_type = (b"content-type", b"application/json")
+    login = json.dumps({"email": "ada@example.com", "password": "x" * 10}).encode()
+    right = login.replace(b"x" * 10, PASSWORD.encode())
+    token = (await ask(app, "POST", "/api/auth/login", headers=[json_type], body=right)).json["access_token"]
+    change_ports(app, storage=Postgres(gone, make_vault(), ports.clock))
+    for method, path, body in (
+        ("POST", "/api/auth/login", login),
+        ("POST", "/api/auth/register", login),
+        ("POST", "/api/auth/refresh", b'{"refresh_token": "x"}'),
+        ("POST", "/api/auth/forgot-password", login),
+        ("GET", "/api/user", None),
+    ):
+        with capture_logs():
+            answer = await ask(app, method, path, headers=[json_type], body=body, token=token)
+        assert (answer.status, answer.code) == (500, "DATABASE_ERROR"), path
+        assert int(answer.headers["Retry-After"]) >= 1
+    with capture_logs():
+        page = await ask(app, "GET", "/auth/verify-email?token=x")
+    assert (page.status, page.headers["Retry-After"] >= "1") == (500, True)
+    assert (await ask(app, "GET", "/health/live")).status == 200
+    assert (await ask(app, "GET", "/health")).status == 200
+    assert (await ask(app, "GET", "/health/ready")).status == 503
+    await gone.aclose()

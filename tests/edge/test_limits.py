@@ -1,0 +1,318 @@
+"""Rate limits per client address: each documented bucket, alone and together (organizations.md section 8; N-1, N-2)."""
+
+import json
+from datetime import timedelta
+from functools import partial
+from ipaddress import ip_network
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from entrypoints.http.app import Edge
+from entrypoints.http.edge.access import access_of
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, everyone, make_edge
+from tests.support.direct import PEER, ask, change_ports
+
+pytestmark = pytest.mark.slow
+
+PROXY = "10.1.2.3"
+
+# Method and path -> how many at once, and after how many seconds the next (identity.md section 4.1).
+OWN = {
+    ("POST", "/api/auth/register"): (10, 6),
+    ("POST", "/api/auth/login"): (10, 6),
+    ("POST", "/api/auth/forgot-password"): (5, 12),
+    ("POST", "/api/auth/resend-verification"): (3, 20),
+    ("POST", "/api/platform/impersonate/<user_id>"): (10, 6),
+}
+# What several endpoints share, and those that have more than one bucket (decisions, points 25 to 27): the tests of the second factor are
+# in test_mfa_limits.py. A form of a page has the limits of the endpoint that it stands for.
+GROUPED = {
+    ("POST", "/api/user/mfa/setup"): ["mfa-setup"],
+    ("DELETE", "/api/user/mfa"): ["mfa-setup"],
+    ("POST", "/api/user/mfa/backup-codes/regenerate"): ["mfa-setup"],
+    ("POST", "/api/user/mfa/verify"): ["mfa-confirmation", "mfa-verification"],
+    ("POST", "/api/auth/mfa/verify"): ["mfa-verification"],
+    ("POST", "/auth/device/code"): ["device"],  # as polls do (test_device_flow_polls.py)
+    ("GET", "/auth/device/verify"): ["device"],
+    ("POST", "/auth/device/verify"): ["device"],
+    ("POST", "/app/sign-in"): ["login"],
+    ("POST", "/app/sign-in/code"): ["mfa-verification"],
+    ("POST", "/app/forgot-password"): ["forgot-password"],
+    ("POST", "/app/account/email/verification"): ["resend-verification"],
+    ("POST", "/app/account/two-factor/setup"): ["mfa-setup"],
+    ("POST", "/app/account/two-factor/confirm"): ["mfa-confirmation", "mfa-verification"],
+    ("POST", "/app/account/two-factor/backup-codes"): ["mfa-setup"],
+    ("POST", "/app/account/two-factor/disable"): ["mfa-setup"],
+    ("POST", "/webhooks/billing"): ["billing"],  # sixteen a second (test_billing.py)
+}
+# /auth/* and /api/auth/*: one a second, twenty at once (organizations.md section 8).
+SHARED = [
+    ("GET", "/auth/verify-email"),
+    ("GET", "/auth/reset-password"),
+    ("POST", "/auth/reset-password"),
+    ("POST", "/api/auth/reset-password"),
+    ("POST", "/api/auth/refresh"),
+    ("POST", "/api/auth/logout"),
+    ("POST", "/api/auth/lookup-email"),
+    ("GET", "/auth/codehost"),
+    ("GET", "/auth/codehost/callback"),
+    ("GET", "/auth/authorize"),
+    ("POST", "/auth/authorize"),
+    ("POST", "/auth/token"),  # of who shows no client secret, here nothing at all (test_oauth_tokens.py)
+    ("POST", "/auth/revoke"),
+]
+UNLIMITED = ["/health", "/health/live", "/health/ready", "/metrics", "/.well-known/jwks.json", "/openapi.json", "/docs", "/assets/x", "/"]
+
+
+@pytest.fixture
+def edge(request: pytest.FixtureRequest) -> Edge:
+    """Limits as documented; a test may ask for a factor."""
+    return make_edge(rate_limit_factor=getattr(request, "param", 1.0), trusted_proxies=(ip_network("10.0.0.0/8"), ip_network("fd00::/8")))
+
+
+factor = partial(pytest.mark.parametrize, "edge", indirect=True)
+
+
+async def knock(app: QuartTrio, method: str, path: str, peer: str = PEER, forwarded_for: str | None = None) -> Answer:
+    """A request that costs nothing but its tokens: it is refused as soon as it is let in."""
+    headers = [(b"x-forwarded-for", forwarded_for.encode())] if forwarded_for is not None else []
+    return await ask(app, method, path, headers=headers, peer=peer)
+
+
+async def admitted(app: QuartTrio, method: str, path: str, count: int, peer: str = PEER) -> int:
+    """How many of so many requests are let in."""
+    return sum([(await knock(app, method, path, peer)).status != 429 for _ in range(count)])
+
+
+def wait_of(answer: Answer) -> int:
+    """What a refusal says about when to come back; also proves that it says so properly."""
+    assert (answer.status, answer.code) == (429, "RATE_LIMIT_EXCEEDED")
+    wait = answer.headers["Retry-After"]
+    assert wait.isdecimal()
+    assert int(wait) >= 1
+    return int(wait)
+
+
+@pytest.mark.parametrize(("method", "path"), OWN)
+async def test_an_endpoint_has_its_burst_and_its_rate(app: QuartTrio, clock: FakeClock, method: str, path: str) -> None:
+    burst, period = OWN[method, path]
+    assert await admitted(app, method, path, burst) == burst
+    for _ in range(3):
+        wait = wait_of(await knock(app, method, path))
+        assert wait == period
+        clock.advance(timedelta(seconds=wait) - timedelta(milliseconds=1))
+        assert (await knock(app, method, path)).status == 429
+        clock.advance(timedelta(milliseconds=1))
+        assert await admitted(app, method, path, 3) == 1
+    clock.advance(timedelta(minutes=1))
+    assert await admitted(app, method, path, burst + 2) == burst
+
+
+@pytest.mark.parametrize(("method", "path"), SHARED)
+async def test_the_scope_has_its_burst_and_its_rate(app: QuartTrio, clock: FakeClock, method: str, path: str) -> None:
+    assert await admitted(app, method, path, 20) == 20
+    answer = await ask(app, method, path)
+    assert (answer.status, answer.headers["Retry-After"]) == (429, "1")
+    clock.advance(timedelta(seconds=1))
+    assert [(await ask(app, method, path)).status == 429 for _ in range(2)] == [False, True]
+    clock.advance(timedelta(seconds=5))
+    assert sum([(await ask(app, method, path)).status != 429 for _ in range(7)]) == 5
+
+
+async def test_one_bucket_serves_the_whole_scope(app: QuartTrio) -> None:
+    for number in range(20):
+        method, path = SHARED[number % len(SHARED)]
+        assert (await knock(app, method, path)).status != 429
+    for method, path in [*SHARED, *OWN]:
+        assert ((await knock(app, method, path)).status == 429) == ("/auth/" in path), path
+
+
+async def test_every_limited_route_is_in_this_file(app: QuartTrio) -> None:
+    limited: dict[tuple[str, str], list[str]] = {}
+    for rule in app.url_map.iter_rules():
+        own = access_of(app.view_functions[rule.endpoint]).limits
+        if own or rule.rule.startswith(("/auth/", "/api/auth/")):
+            for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}:
+                limited[method, rule.rule.replace("<provider:provider>", "codehost")] = [bucket.name for bucket in own]
+    assert limited.keys() == {*SHARED, *OWN, *GROUPED}
+    assert {route: limited[route] for route in GROUPED} == GROUPED
+    assert {tuple(limited[route]) for route in SHARED} == {()}
+    buckets = [name for route in OWN for name in limited[route]]
+    assert len({*buckets}) == len(buckets) == len(OWN), "each has a bucket of its own"
+
+
+async def test_a_refused_request_costs_nothing_elsewhere(app: QuartTrio) -> None:
+    assert await admitted(app, "POST", "/api/auth/resend-verification", 53) == 3
+    # Of the scope's twenty, three are spent.
+    assert await admitted(app, "GET", "/auth/reset-password", 25) == 17
+
+
+async def test_an_exhausted_scope_costs_an_endpoint_nothing(app: QuartTrio, clock: FakeClock) -> None:
+    assert await admitted(app, "GET", "/auth/reset-password", 20) == 20
+    assert await admitted(app, "POST", "/api/auth/resend-verification", 10) == 0
+    clock.advance(timedelta(seconds=10))
+    assert await admitted(app, "POST", "/api/auth/resend-verification", 10) == 3
+
+
+async def test_the_longest_wait_is_told(app: QuartTrio) -> None:
+    assert await admitted(app, "POST", "/api/auth/forgot-password", 5) == 5
+    assert await admitted(app, "GET", "/auth/reset-password", 15) == 15
+    assert wait_of(await knock(app, "POST", "/api/auth/refresh")) == 1
+    assert wait_of(await knock(app, "POST", "/api/auth/forgot-password")) == 12
+    assert wait_of(await knock(app, "POST", "/api/auth/login")) == 1
+
+
+async def test_other_clients_are_not_held_back(app: QuartTrio) -> None:
+    assert await admitted(app, "POST", "/api/auth/forgot-password", 6) == 5
+    assert await admitted(app, "POST", "/api/auth/forgot-password", 6, peer="203.0.113.10") == 5
+    assert await admitted(app, "POST", "/api/auth/login", 6) == 6
+
+
+async def test_health_and_metrics_are_never_limited(app: QuartTrio) -> None:
+    assert await admitted(app, "GET", "/auth/reset-password", 21) == 20
+    for path in UNLIMITED:
+        assert await admitted(app, "GET", path, 25) == 25
+
+
+async def test_authenticated_reads_have_no_limit_of_their_own(app: QuartTrio) -> None:
+    assert await admitted(app, "GET", "/api/user", 40) == 40
+
+
+# Parallel requests
+
+
+@pytest.mark.parametrize(("method", "path"), [*OWN, *SHARED[:1]])
+async def test_parallel_requests_admit_exactly_the_burst(app: QuartTrio, method: str, path: str) -> None:
+    burst = OWN.get((method, path), (20, 1))[0]
+    answers = await everyone(burst + 20, lambda _: knock(app, method, path))
+    assert sum(answer.status != 429 for answer in answers) == burst
+    assert {answer.status for answer in answers} <= {429, 400, 401}
+
+
+async def test_parallel_requests_of_two_endpoints_share_the_scope_exactly(app: QuartTrio) -> None:
+    paths = [("POST", "/api/auth/login"), ("POST", "/api/auth/register"), ("GET", "/auth/reset-password")]
+    answers = await everyone(45, lambda number: knock(app, *paths[number % 3]))
+    assert sum(answer.status != 429 for answer in answers) == 20
+
+
+# Who is a client
+
+
+async def test_only_trusted_proxies_are_believed(app: QuartTrio) -> None:
+    login = partial(knock, app, "POST", "/api/auth/login")
+    # A stranger may write into the header what he likes: he is himself.
+    assert sum([(await login(PEER, f"198.51.100.{number}")).status != 429 for number in range(15)]) == 10
+    # Behind a proxy everybody has a bucket of his own.
+    assert sum([(await login(PROXY, f"198.51.100.{number}")).status != 429 for number in range(15)]) == 15
+    # The right-most entry that is no proxy counts; what stands left of it is the client's own invention.
+    assert sum([(await login(PROXY, f"192.0.2.{number}, 198.51.100.77, 10.9.9.9")).status != 429 for number in range(15)]) == 10
+    # The same client, straight or through a proxy, is one client.
+    assert (await login(PROXY, PEER)).status == 429
+
+
+async def test_a_proxy_that_says_nothing_is_the_client(app: QuartTrio) -> None:
+    assert await admitted(app, "POST", "/api/auth/login", 12, peer=PROXY) == 10
+    assert (await knock(app, "POST", "/api/auth/login", PROXY, "nonsense")).status == 429
+
+
+async def test_an_ipv6_network_is_one_client(app: QuartTrio) -> None:
+    login = partial(knock, app, "POST", "/api/auth/login")
+    assert sum([(await login(f"2001:db8:1:2::{number:x}")).status != 429 for number in range(1, 16)]) == 10
+    assert (await login("2001:db8:1:2:ffff:ffff:ffff:ffff")).status == 429
+    assert (await login("2001:db8:1:3::1")).status != 429
+
+
+async def test_an_ipv4_address_is_the_same_when_ipv6_carries_it(app: QuartTrio) -> None:
+    assert await admitted(app, "POST", "/api/auth/login", 10) == 10
+    assert (await knock(app, "POST", "/api/auth/login", f"::ffff:{PEER}")).status == 429
+    assert (await knock(app, "POST", "/api/auth/login", "::ffff:203.0.113.10")).status != 429
+
+
+# The operator's factor
+
+
+@factor([2.0])
+async def test_a_factor_makes_limits_wider(app: QuartTrio, clock: FakeClock) -> None:
+    assert await admitted(app, "POST", "/api/auth/login", 30) == 20
+    assert wait_of(await knock(app, "POST", "/api/auth/login")) == 3
+    clock.advance(timedelta(seconds=3))
+    assert await admitted(app, "POST", "/api/auth/login", 3) == 1
+    clock.advance(timedelta(minutes=10))
+    assert await admitted(app, "GET", "/auth/reset-password", 45) == 40
+
+
+@factor([0.1])
+async def test_a_small_factor_leaves_one_request(app: QuartTrio, clock: FakeClock) -> None:
+    assert await admitted(app, "POST", "/api/auth/resend-verification", 3) == 1
+    wait = wait_of(await knock(app, "POST", "/api/auth/resend-verification"))
+    assert wait == 200
+    clock.advance(timedelta(seconds=wait))
+    assert await admitted(app, "POST", "/api/auth/resend-verification", 3) == 1
+
+
+@factor([None])
+async def test_limits_of_addresses_can_be_switched_off(app: QuartTrio, pool: Pool) -> None:
+    for method, path in OWN:
+        assert await admitted(app, method, path, 25) == 25
+    async with pool.connection() as connection:
+        assert await connection.rows("select client from rates") == []
+
+
+@factor([None])
+async def test_limits_of_accounts_cannot(api: Api) -> None:
+    statuses = [(await api.login(password="wrong password")).status for _ in range(11)]
+    assert statuses == [401] * 10 + [429]
+
+
+# What comes first
+
+
+async def test_a_limit_comes_before_everything_else(app: QuartTrio, ports: Ports, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    await add_account(ports)
+
+    class Untouched:
+        def __getattr__(self, name: str) -> object:
+            raise AssertionError(f"passwords.{name} was used")
+
+    assert await admitted(app, "POST", "/api/auth/login", 10) == 10
+    assert await admitted(app, "POST", "/api/auth/register", 10) == 10
+    change_ports(app, passwords=Untouched())
+    json_type = (b"content-type", b"application/json")
+    credentials = json.dumps({"email": EMAIL, "password": PASSWORD}).encode()
+    for path in ("/api/auth/login", "/api/auth/register"):
+        for body in (credentials, b"{", b"\xff", b"[]", b"{}", None):
+            answer = await ask(app, "POST", path, headers=[json_type], body=body)
+            assert (answer.status, answer.code) == (429, "RATE_LIMIT_EXCEEDED")
+        assert (await ask(app, "POST", path, headers=[(b"content-type", b"text/plain")], body=b"x")).status == 429
+        assert (await ask(app, "POST", path + "?" + "a=1&" * 150)).status == 429
+    assert (await ask(app, "POST", "/api/auth/logout")).status == 429
+    assert (await ask(app, "POST", "/api/auth/logout", token="not.a.token")).status == 429
+    async with pool.connection() as connection:
+        assert await connection.rows("select 1 from guesses") == []
+        assert await connection.rows("select 1 from mails") == []
+
+
+async def test_credentials_come_before_the_request(app: QuartTrio) -> None:
+    for target, body in (("/api/user", b"{"), ("/api/user?" + "a=1&" * 150, None)):
+        answer = await ask(app, "PATCH", target, body=body)
+        assert (answer.status, answer.code) == (401, "UNAUTHORIZED"), target
+
+
+async def test_a_page_says_it_as_a_page(app: QuartTrio) -> None:
+    assert await admitted(app, "GET", "/auth/reset-password", 20) == 20
+    answer = await ask(app, "GET", "/auth/reset-password", headers=[(b"accept", b"text/html")])
+    assert answer.status == 429
+    assert answer.headers["Retry-After"] == "1"
+    assert answer.headers["Content-Type"].startswith("text/html")
+
+
+async def test_a_client_is_one_row_however_much_it_asks(app: QuartTrio, pool: Pool) -> None:
+    for method, path in [*OWN, *SHARED]:
+        await knock(app, method, path)
+    async with pool.connection() as connection:
+        rows = await connection.rows("select client, expires_at > to_timestamp(0) from rates")
+    assert rows == [(PEER, True)]

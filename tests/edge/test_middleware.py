@@ -1,0 +1,613 @@
+"""The outer layer by itself: a call of an ASGI application that never touches a socket."""
+
+import json
+import re
+from collections.abc import Callable
+from datetime import datetime
+from ipaddress import ip_network
+from typing import Any
+from urllib.parse import quote, unquote
+
+import pytest
+import trio
+import trio.testing
+
+from entrypoints.http.edge.middleware import App, Exchange, Headers, Message, Outer, Receive, Refused, Scope, Send
+from tests.proof.wire.wire import Paths
+
+FRONTEND = "https://app.example"
+
+PATHS = Paths(
+    {
+        "/api/user": {"GET", "PATCH"},
+        "/api/auth/login": {"POST"},
+        "/auth/token": {"POST"},
+        "/auth/verify-email": {"GET"},
+        "/docs": {"GET"},
+    },
+    changing={"/auth/verify-email"},
+)
+
+
+class Asked:
+    """The application: notes what it is asked, and answers as it is told to."""
+
+    def __init__(self, *headers: tuple[bytes, bytes], status: int = 200, body: bytes = b"{}") -> None:
+        self.headers = list(headers) or [(b"content-type", b"application/json")]
+        self.status = status
+        self.body = body
+        self.scopes: list[Scope] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scopes.append(scope)
+        await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
+        await send({"type": "http.response.body", "body": self.body})
+
+
+class Answer:
+    def __init__(self, sent: list[Message], exchange: Exchange | None) -> None:
+        self.sent = sent
+        self.exchange = exchange
+        self.status = sent[0]["status"] if sent else None
+        self.list: list[tuple[str, str]] = [(name.decode(), value.decode()) for name, value in sent[0]["headers"]] if sent else []
+        self.headers = dict(self.list)
+        self.body = b"".join(message.get("body", b"") for message in sent[1:])
+
+    @property
+    def error(self) -> tuple[int, str]:
+        return self.status or 0, json.loads(self.body)["error_code"]
+
+
+async def ask(
+    app: App,
+    method: str = "GET",
+    path: str = "/api/user",
+    *headers: tuple[str, str],
+    query: str = "",
+    raw_path: bytes | None = None,
+    version: str = "1.1",
+    client: str = "198.51.100.7",
+    receive: Receive | None = None,
+    **options: Any,
+) -> Answer:
+    observed: list[Exchange] = []
+    sent: list[Message] = []
+    settings: dict[str, Any] = {"routes": PATHS, "body_limit": lambda _: 1000, "cors_origin": FRONTEND, **options}
+    outer = Outer(app, observe=observed.append, **settings)
+
+    async def nothing() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "http_version": version,
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": raw_path if raw_path is not None else path.encode(),
+        "query_string": query.encode(),
+        "headers": [(b"host", b"test"), *((name.encode(), value.encode("latin-1")) for name, value in headers)],
+        "client": (client, 50000),
+    }
+    await outer(scope, receive or nothing, send)
+    assert len(observed) == 1, "every exchange is observed, and once"
+    return Answer(sent, observed[0])
+
+
+# What every answer has
+
+
+async def test_an_answer_gets_the_headers_that_every_answer_has() -> None:
+    answer = await ask(Asked())
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
+    assert "strict-transport-security" not in answer.headers
+    assert answer.body == b"{}"
+
+
+async def test_strict_transport_security_exactly_under_https() -> None:
+    assert "max-age=" in (await ask(Asked(), https=True)).headers["strict-transport-security"]
+
+
+@pytest.mark.parametrize(
+    "own",
+    [(b"cache-control", b"public, max-age=300"), (b"referrer-policy", b"origin"), (b"content-security-policy", b"default-src 'self'")],
+)
+async def test_what_the_application_set_itself_stands(own: tuple[bytes, bytes]) -> None:
+    answer = await ask(Asked(own))
+    assert [value for name, value in answer.list if name == own[0].decode()] == [own[1].decode()]
+
+
+async def test_a_page_sets_its_own_content_security_policy() -> None:
+    assert "content-security-policy" not in (await ask(Asked((b"content-type", b"text/html; charset=utf-8")))).headers
+
+
+async def test_the_application_finds_its_exchange_in_the_scope_and_fills_it_in() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["exchange"].route = "/api/user"
+        scope["exchange"].caller = "ada"
+        await Asked(status=418)(scope, receive, send)
+
+    exchange = (await ask(app, monotonic=iter([10.0, 12.5]).__next__)).exchange
+    assert exchange is not None
+    assert (exchange.route, exchange.caller, exchange.status, exchange.duration) == ("/api/user", "ada", 418, 2.5)
+    assert (exchange.method, exchange.path, exchange.address, exchange.aborted) == ("GET", "/api/user", "198.51.100.7", False)
+
+
+async def test_an_unknown_path_shares_its_label_with_every_other_and_an_odd_method_too() -> None:
+    exchange = (await ask(Asked(status=404), "BREW", "/coffee")).exchange
+    assert exchange is not None
+    assert (exchange.route, exchange.method) == ("(unknown)", "OTHER")
+
+
+@pytest.mark.parametrize("offered", ["abcdefgh", "A-z_0.9" * 9, "f" * 64])
+async def test_a_harmless_request_id_is_kept(offered: str) -> None:
+    answer = await ask(Asked(), "GET", "/api/user", ("x-request-id", offered))
+    assert answer.headers["x-request-id"] == offered
+    assert answer.exchange is not None
+    assert answer.exchange.request_id == offered
+
+
+@pytest.mark.parametrize("offered", [None, "", "short", "f" * 65, "with space", "semi;colon", "<script>x", "caf\xe9caf\xe9", "line\nbreak"])
+async def test_any_other_request_id_is_replaced(offered: str | None) -> None:
+    headers = [] if offered is None else [("x-request-id", offered)]
+    first, second = [(await ask(Asked(), "GET", "/api/user", *headers)).headers["x-request-id"] for _ in range(2)]
+    assert first != second
+    assert re.fullmatch(r"[A-Za-z0-9_-]{8,64}", first)
+
+
+async def test_the_address_is_what_a_trusted_proxy_says_over_all_its_headers() -> None:
+    proxies = (ip_network("10.0.0.0/8"),)
+    lines = [("x-forwarded-for", "203.0.113.9"), ("x-forwarded-for", "203.0.113.5"), ("x-forwarded-for", "10.0.0.2")]
+    trusting = await ask(Asked(), "GET", "/api/user", *lines, client="10.0.0.1", trusted_proxies=proxies)
+    wary = await ask(Asked(), "GET", "/api/user", *lines, client="10.0.0.1")
+    assert trusting.exchange is not None
+    assert wary.exchange is not None
+    assert (trusting.exchange.address, wary.exchange.address) == ("203.0.113.5", "10.0.0.1")
+
+
+# What is refused
+
+
+async def test_a_refusal_has_the_error_body_of_the_interface() -> None:
+    answer = await ask(Asked(), version="2")
+    body = json.loads(answer.body)
+    assert body.keys() == {"error", "error_code", "timestamp"}
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["content-length"] == str(len(answer.body))
+    assert body["timestamp"].endswith("Z")
+    assert datetime.fromisoformat(body["timestamp"]).utcoffset() is not None
+    assert {"x-request-id", "x-content-type-options", "cache-control"} <= answer.headers.keys()
+    assert answer.exchange is not None
+    assert (answer.exchange.status, answer.exchange.error_code) == (505, "HTTP_VERSION_NOT_SUPPORTED")
+
+
+async def test_other_places_may_render_their_errors_themselves() -> None:
+    def rendered(refused: Refused, exchange: Exchange, accept: str | None) -> tuple[Headers, bytes]:
+        return [(b"content-type", b"text/x")], f"{refused.status} {exchange.path} {accept}".encode()
+
+    answer = await ask(Asked(), "CONNECT", "/scim/v2/Users", ("accept", "text/x"), render_error=rendered)
+    assert (answer.headers["content-type"], answer.body) == ("text/x", b"405 /scim/v2/Users text/x")
+
+
+REFUSED: list[tuple[str, str, list[tuple[str, str]], tuple[int, str], bool]] = [
+    ("both lengths", "1.1", [("content-length", "3"), ("transfer-encoding", "chunked")], (400, "BAD_REQUEST"), True),
+    ("the other way round", "1.1", [("transfer-encoding", "chunked"), ("content-length", "3")], (400, "BAD_REQUEST"), True),
+    ("chunks in HTTP/1.0", "1.0", [("transfer-encoding", "chunked")], (400, "BAD_REQUEST"), True),
+    ("two lengths", "1.1", [("content-length", "3"), ("content-length", "4")], (400, "BAD_REQUEST"), True),
+    ("two tokens", "1.1", [("authorization", "Bearer a"), ("authorization", "Bearer b")], (400, "BAD_REQUEST"), False),
+    ("two types", "1.1", [("content-type", "application/json"), ("content-type", "text/plain")], (400, "BAD_REQUEST"), False),
+    ("two keys", "1.1", [("x-api-key", "a"), ("x-api-key", "a")], (400, "BAD_REQUEST"), False),
+    ("two signatures", "1.1", [("billing-signature", "a"), ("billing-signature", "b")], (400, "BAD_REQUEST"), False),
+    ("two of the other name", "1.1", [("stripe-signature", "a"), ("stripe-signature", "b")], (400, "BAD_REQUEST"), False),
+    ("HTTP/2", "2", [], (505, "HTTP_VERSION_NOT_SUPPORTED"), True),
+    ("HTTP/2 with prior knowledge", "2.0", [], (505, "HTTP_VERSION_NOT_SUPPORTED"), True),
+    ("HTTP/0.9", "0.9", [], (505, "HTTP_VERSION_NOT_SUPPORTED"), True),
+    ("an upgrade to HTTP/2", "1.1", [("upgrade", "h2c")], (505, "HTTP_VERSION_NOT_SUPPORTED"), True),
+    ("an upgrade to WebSocket", "1.1", [("upgrade", "WebSocket")], (400, "BAD_REQUEST"), True),
+    ("large headers", "1.1", [("x-filler", "x" * 16384)], (431, "REQUEST_HEADER_FIELDS_TOO_LARGE"), True),
+    ("many headers", "1.1", [("x-filler", "x" * 20)] * 512, (431, "REQUEST_HEADER_FIELDS_TOO_LARGE"), True),
+    ("a large body", "1.1", [("content-length", "1001")], (413, "PAYLOAD_TOO_LARGE"), True),
+    ("a huge body", "1.1", [("content-length", "9" * 20)], (413, "PAYLOAD_TOO_LARGE"), True),
+]
+
+
+@pytest.mark.parametrize(("version", "headers", "error", "close"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+async def test_refused_before_the_application_runs(
+    version: str, headers: list[tuple[str, str]], error: tuple[int, str], close: bool
+) -> None:
+    app = Asked()
+    answer = await ask(app, "POST", "/api/auth/login", *headers, version=version)
+    assert answer.error == error
+    assert (answer.headers.get("connection") == "close") is close
+    assert app.scopes == []
+
+
+async def test_connect_is_refused_and_told_what_is_allowed() -> None:
+    app = Asked()
+    answer = await ask(app, "CONNECT", "example.com:443")
+    assert answer.error == (405, "METHOD_NOT_ALLOWED")
+    assert "GET" in answer.headers["allow"]
+    assert app.scopes == []
+
+
+@pytest.mark.parametrize("path", ["/api/\x00", "/api/a\nb", "/api/\u202euser", "/api/\x85"])
+async def test_a_path_that_cannot_be_printed_leads_nowhere(path: str) -> None:
+    app = Asked()
+    answer = await ask(app, "GET", path)
+    assert answer.error == (404, "NOT_FOUND")
+    assert app.scopes == []
+
+
+async def test_a_websocket_is_closed() -> None:
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def never() -> Message:
+        raise AssertionError
+
+    await Outer(Asked(), routes=PATHS, observe=lambda _: None, body_limit=lambda _: 0)({"type": "websocket"}, never, send)
+    assert [message["type"] for message in sent] == ["websocket.close"]
+
+
+# Paths
+
+
+@pytest.mark.parametrize(
+    ("raw", "path"),
+    [
+        (b"/", "/"),
+        (b"/api/user", "/api/user"),
+        (b"/api/user/", "/api/user"),
+        (b"/api/user//", "/api/user//"),  # a doubled slash is another path, and there is nothing there
+        (b"//api/user", "//api/user"),
+        (b"//", "//"),
+        (b"/caf%C3%A9/", "/café"),
+        (b"http://test/api/user", "/api/user"),
+        (b"HTTP://TEST/api/user/", "/api/user"),
+        (b"http://test", "/"),
+    ],
+)
+async def test_the_path_by_which_routes_are_looked_up(raw: bytes, path: str) -> None:
+    app = Asked()
+    await ask(app, "GET", unquote(raw.decode()), raw_path=raw, query="a=/")
+    assert app.scopes[0]["path"] == path
+    assert app.scopes[0]["raw_path"] in (quote(path).encode(), raw)
+    assert unquote(app.scopes[0]["raw_path"].decode()) == path
+    assert app.scopes[0]["query_string"] == b"a=/"
+
+
+@pytest.mark.parametrize(
+    "raw", [b"http://elsewhere/api/user", b"http://a@test/api/user", b"ftp://test/api/user", b"api/user", b"*", b"test:80"]
+)
+async def test_a_target_that_is_no_path_of_ours_is_refused(raw: bytes) -> None:
+    app = Asked()
+    assert (await ask(app, "GET", raw.decode(), raw_path=raw)).error == (400, "BAD_REQUEST")
+    assert app.scopes == []
+
+
+@pytest.mark.parametrize("raw", [b"/api%2fuser", b"/api/user%2F", b"/%2F", b"/api/organizations/acme%2Fmembers"])
+async def test_an_encoded_slash_is_not_a_slash_and_nothing_is_there(raw: bytes) -> None:
+    app = Asked()
+    assert (await ask(app, "GET", unquote(raw.decode()), raw_path=raw)).error == (404, "NOT_FOUND")
+    assert app.scopes == []
+
+
+# OPTIONS, HEAD, CORS
+
+
+async def test_options_says_what_is_allowed_and_runs_no_view() -> None:
+    app = Asked()
+    answer = await ask(app, "OPTIONS", "/api/user/")
+    assert (answer.status, answer.headers["allow"], answer.body) == (204, "GET, HEAD, OPTIONS, PATCH", b"")
+    assert (await ask(app, "OPTIONS", "/api/auth/login")).headers["allow"] == "OPTIONS, POST"
+    assert (await ask(app, "OPTIONS", "*")).status == 204
+    assert app.scopes == []
+
+
+async def test_options_of_an_unknown_path_is_left_to_the_application() -> None:
+    app = Asked(status=404)
+    assert (await ask(app, "OPTIONS", "/nowhere")).status == 404
+    assert len(app.scopes) == 1
+
+
+async def test_head_never_runs_a_view_whose_get_changes_something() -> None:
+    app = Asked()
+    answer = await ask(app, "HEAD", "/auth/verify-email/", query="token=x")
+    assert (answer.status, answer.body, app.scopes) == (200, b"", [])
+    assert (await ask(app, "HEAD", "/api/user")).status == 200
+    assert (await ask(app, "GET", "/auth/verify-email")).status == 200
+    assert [scope["method"] for scope in app.scopes] == ["HEAD", "GET"]
+
+
+PREFLIGHT = ("access-control-request-method", "PATCH")
+
+
+@pytest.mark.parametrize("path", ["/api/user", "/api/auth/login", "/auth/token"])
+async def test_the_frontend_may_read_answers_of_the_interface(path: str) -> None:
+    answer = await ask(Asked(status=401), "POST", path, ("origin", FRONTEND))
+    assert answer.headers["access-control-allow-origin"] == FRONTEND
+    assert answer.headers["access-control-expose-headers"] == "X-Request-Id, Retry-After, X-Total-Count, WWW-Authenticate"
+    assert answer.headers["vary"] == "Origin"
+    assert "access-control-allow-credentials" not in answer.headers
+
+
+async def test_a_preflight_of_the_frontend() -> None:
+    app = Asked()
+    answer = await ask(app, "OPTIONS", "/api/user", ("origin", FRONTEND), PREFLIGHT)
+    assert answer.status == 204
+    assert answer.headers["access-control-allow-origin"] == FRONTEND
+    assert answer.headers["access-control-allow-methods"] == "GET, HEAD, OPTIONS, PATCH"
+    assert answer.headers["access-control-allow-headers"] == "Authorization, Content-Type, X-Device-Id, X-Request-Id"
+    assert app.scopes == []
+
+
+@pytest.mark.parametrize("origin", ["https://app.example.evil", "http://app.example", "null", "https://APP.example", f"{FRONTEND}/"])
+async def test_no_other_origin_gets_a_cors_header(origin: str) -> None:
+    for method in ("GET", "OPTIONS"):
+        answer = await ask(Asked(), method, "/api/user", ("origin", origin), PREFLIGHT)
+        assert not [name for name in answer.headers if name.startswith("access-control-")]
+        assert answer.headers["vary"] == "Origin"
+
+
+@pytest.mark.parametrize(
+    ("path", "frontend"), [("/docs", FRONTEND), ("/auth/verify-email", FRONTEND), ("/apiary", FRONTEND), ("/api/user", None)]
+)
+async def test_elsewhere_and_without_a_frontend_there_is_no_cors(path: str, frontend: str | None) -> None:
+    for method in ("GET", "OPTIONS"):
+        answer = await ask(Asked(), method, path, ("origin", FRONTEND), PREFLIGHT, cors_origin=frontend)
+        assert not [name for name in answer.headers if name.startswith("access-control-") or name == "vary"]
+
+
+async def test_a_vary_of_the_application_is_kept() -> None:
+    answer = await ask(Asked((b"vary", b"Accept")), "GET", "/api/user", ("origin", FRONTEND))
+    assert [value for name, value in answer.list if name == "vary"] == ["Accept", "Origin"]
+
+
+# Bodies
+
+
+def arriving(*messages: Message, then: Callable[[], Any] = trio.sleep_forever) -> Receive:
+    """What comes in: these, and then nothing, or what is told."""
+    waiting = iter(messages)
+
+    async def receive() -> Message:
+        for message in waiting:
+            return message
+        await then()
+        return {"type": "http.disconnect"}
+
+    return receive
+
+
+def piece(body: bytes, *, last: bool = False) -> Message:
+    return {"type": "http.request", "body": body, "more_body": not last}
+
+
+class Reader(Asked):
+    """Reads the whole body first, and returns without a word when the client is gone, as Quart does."""
+
+    read = b""
+    cancelled = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            more = True
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return
+                self.read += message["body"]
+                more = message["more_body"]
+        except trio.Cancelled:
+            self.cancelled = True
+            raise
+        await super().__call__(scope, receive, send)
+
+
+async def test_a_body_comes_through_piece_by_piece() -> None:
+    app = Reader()
+    answer = await ask(
+        app,
+        "POST",
+        "/api/user",
+        ("transfer-encoding", "chunked"),
+        receive=arriving(piece(b"x" * 600), piece(b"y" * 400), piece(b"", last=True)),
+    )
+    assert (answer.status, app.read) == (200, b"x" * 600 + b"y" * 400)
+
+
+async def test_a_chunked_body_is_cut_off_at_the_limit() -> None:
+    app = Reader()
+    answer = await ask(app, "POST", "/api/user", ("transfer-encoding", "chunked"), receive=arriving(piece(b"x" * 600), piece(b"y" * 401)))
+    assert answer.error == (413, "PAYLOAD_TOO_LARGE")
+    assert answer.headers["connection"] == "close"
+    assert app.cancelled
+
+
+async def test_a_body_has_thirty_seconds(autojump_clock: trio.testing.MockClock) -> None:
+    app = Reader()
+    started = trio.current_time()
+    answer = await ask(app, "POST", "/api/user", ("content-length", "10"), receive=arriving(piece(b"x")))
+    assert answer.error == (408, "REQUEST_TIMEOUT")
+    assert answer.headers["connection"] == "close"
+    assert trio.current_time() - started == 30
+    assert app.cancelled
+
+
+async def test_an_application_may_take_longer_than_a_body(autojump_clock: trio.testing.MockClock) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await trio.sleep(3600)
+        await Asked()(scope, receive, send)
+
+    assert (await ask(app, "POST", "/api/user", ("content-length", "1"), receive=arriving(piece(b"x", last=True)))).status == 200
+
+
+# Clients that leave
+
+
+class Watching(Asked):
+    """Listens for the client's leaving while it works, as Quart-Trio does, and would be cancelled by it."""
+
+    completed = False
+    cancelled = False
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        super().__init__()
+        self.work = work
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with trio.open_nursery() as nursery:
+
+            async def watch() -> None:
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(watch)
+            try:
+                await self.work()
+                await super().__call__(scope, receive, send)
+            except trio.Cancelled:
+                self.cancelled = True
+                raise
+            self.completed = True
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_client_that_leaves_in_the_middle_does_not_cancel_the_work() -> None:
+    app = Watching(trio.testing.wait_all_tasks_blocked)
+    answer = await ask(app, receive=arriving(piece(b"", last=True), then=trio.lowlevel.checkpoint))
+    assert app.completed
+    assert answer.exchange is not None
+    assert (answer.exchange.status, answer.exchange.aborted) == (200, True)
+
+
+async def test_a_client_that_leaves_before_its_body_is_complete_does() -> None:
+    app = Watching(trio.sleep_forever)
+    answer = await ask(app, "POST", "/api/user", ("content-length", "5"), receive=arriving(piece(b"x"), then=trio.lowlevel.checkpoint))
+    assert app.cancelled
+    assert answer.sent == []
+    assert answer.exchange is not None
+    assert (answer.exchange.status, answer.exchange.aborted) == (499, True)
+
+
+async def test_the_end_of_an_answer_is_no_leaving() -> None:
+    """A server reports the end of an exchange in the words of a client's leaving, while the last of the answer is still being sent."""
+    over = trio.Event()
+    sent: list[Message] = []
+    observed: list[Exchange] = []
+    app = Watching(trio.lowlevel.checkpoint)
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+        if message["type"] == "http.response.body":
+            over.set()
+            await trio.testing.wait_all_tasks_blocked()  # the news spreads before this returns
+            sent.append({"type": "done"})
+
+    outer = Outer(app, routes=PATHS, observe=observed.append, body_limit=lambda _: 1000)
+    scope: Scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": "/",
+        "raw_path": b"/",
+        "query_string": b"",
+        "headers": [],
+        "client": None,
+    }
+    await outer(scope, arriving(piece(b"", last=True), then=over.wait), send)
+    assert sent[-1] == {"type": "done"}
+    assert app.completed
+    assert not observed[0].aborted
+
+
+# Applications that fail
+
+
+async def test_an_application_that_breaks_is_answered_for() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        raise ZeroDivisionError("secret of the house")
+
+    answer = await ask(app)
+    assert answer.error == (500, "INTERNAL_SERVER_ERROR")
+    assert b"secret" not in answer.body
+    assert answer.exchange is not None
+    assert isinstance(answer.exchange.error, ZeroDivisionError)
+
+
+async def test_an_application_that_breaks_in_mid_answer_is_recorded() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise ZeroDivisionError
+
+    answer = await ask(app)
+    assert len(answer.sent) == 1
+    assert answer.exchange is not None
+    assert isinstance(answer.exchange.error, ZeroDivisionError)
+
+
+async def test_an_application_that_says_nothing_is_answered_for() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        pass
+
+    assert (await ask(app)).error == (500, "INTERNAL_SERVER_ERROR")
+
+
+@pytest.mark.parametrize("nested", [False, True])
+async def test_a_request_cut_off_by_shutdown_is_told_so(nested: bool) -> None:
+    answers: list[Message] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if not nested:
+            await trio.sleep_forever()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            nursery.start_soon(trio.sleep_forever)
+
+    async def send(message: Message) -> None:
+        answers.append(message)
+
+    observed: list[Exchange] = []
+    outer = Outer(app, routes=PATHS, observe=observed.append, body_limit=lambda _: 1000)
+    scope: Scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": "/",
+        "raw_path": b"/",
+        "query_string": b"",
+        "headers": [],
+        "client": None,
+    }
+    with trio.CancelScope() as scope_of_server:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(outer, scope, arriving(), send)
+            await trio.testing.wait_all_tasks_blocked()
+            scope_of_server.cancel()
+    assert answers[0]["status"] == 503
+    assert [exchange.status for exchange in observed] == [503]
+
+
+async def test_start_up_and_shutdown_go_to_the_application() -> None:
+    seen: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(scope["type"])
+
+    async def nothing(message: Message | None = None) -> Any:
+        return {}
+
+    await Outer(app, routes=PATHS, observe=lambda _: None, body_limit=lambda _: 0)({"type": "lifespan"}, nothing, nothing)
+    assert seen == ["lifespan"]

@@ -1,0 +1,167 @@
+"""Health, metrics, published keys, the description's page and the assets (organizations.md section 4.11)."""
+
+import base64
+import re
+from datetime import timedelta
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from adapters.prometheus import CONTENT_TYPE
+from core.authentication import signing_keys
+from entrypoints.http.app import create_app
+from entrypoints.http.pages import asset_url
+from entrypoints.version import VERSION
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.support.builders import Api, add_account, make_edge, make_vault
+from tests.support.direct import ask, change_ports
+
+EXPOSITION = b"# HELP sso_x X.\n# TYPE sso_x gauge\nsso_x 1.0\n"
+
+
+def open_with(ports: Ports, metrics_token: str | None) -> QuartTrio:
+    return create_app(
+        ports,
+        make_edge(metrics_token=metrics_token),
+        observe=lambda _: None,
+        exposition=lambda: EXPOSITION,
+        exposition_type=CONTENT_TYPE,
+    )
+
+
+async def test_health_says_the_version(api: Api) -> None:
+    answer = await api.get("/health")
+    assert (answer.status, answer.json) == (200, {"status": "healthy", "version": VERSION})
+    assert answer.headers["Content-Type"] == "application/json"
+
+
+async def test_live_has_no_body(api: Api) -> None:
+    answer = await api.get("/health/live")
+    assert (answer.status, answer.text) == (200, "")
+
+
+async def test_ready_while_the_database_answers(api: Api) -> None:
+    answer = await api.get("/health/ready")
+    assert (answer.status, answer.json) == (200, {"status": "ready", "version": VERSION, "database": "connected"})
+
+
+@pytest.mark.slow
+async def test_not_ready_while_it_does_not(app: QuartTrio, ports: Ports, clock: FakeClock) -> None:
+    gone = Pool("host=127.0.0.1 port=1 dbname=nothing", size=1, acquire_timeout=0.5)
+    change_ports(app, storage=Postgres(gone, make_vault(), clock))
+    answer = await ask(app, "GET", "/health/ready")
+    assert (answer.status, answer.json) == (503, {"status": "unhealthy", "version": VERSION, "database": "disconnected"})
+    assert (await ask(app, "GET", "/health")).status == 200
+    assert (await ask(app, "GET", "/health/live")).status == 200
+    change_ports(app, storage=ports.storage)
+    assert (await ask(app, "GET", "/health/ready")).status == 200
+    await gone.aclose()
+
+
+@pytest.mark.parametrize("accept", ["", "*/*", "text/html", "application/json", "application/openmetrics-text; version=1.0.0"])
+async def test_metrics_are_text_of_format_0_0_4_whatever_is_asked_for(ports: Ports, accept: str) -> None:
+    answer = await ask(open_with(ports, None), "GET", "/metrics", headers=[(b"accept", accept.encode())])
+    assert (answer.status, answer.text) == (200, EXPOSITION.decode())
+    assert re.fullmatch(r"text/plain; version=0\.0\.4(; charset=utf-8)?", answer.headers["Content-Type"])
+
+
+@pytest.mark.slow
+async def test_metrics_can_be_closed(ports: Ports) -> None:
+    app = open_with(ports, "scrape me")
+    refused = [
+        [],
+        [(b"authorization", b"Bearer")],
+        [(b"authorization", b"Bearer wrong")],
+        [(b"authorization", b"Bearer scrape")],
+        [(b"authorization", b"scrape me")],
+        [(b"authorization", b"Basic scrape me")],
+        [(b"authorization", b"Bearer \xff\xfe")],
+        [(b"x-api-key", b"scrape me")],
+    ]
+    for headers in refused:
+        answer = await ask(app, "GET", "/metrics", headers=headers)
+        assert answer.status == 401, headers
+        assert answer.code == "UNAUTHORIZED"
+        assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+    assert (await ask(app, "GET", "/metrics?token=scrape%20me")).status == 401
+    # The name of the scheme is without case (RFC 9110 section 11.1).
+    for scheme in (b"Bearer", b"bearer", b"BEARER"):
+        assert (await ask(app, "GET", "/metrics", headers=[(b"authorization", scheme + b" scrape me")])).status == 200
+    for path in ("/health", "/health/live", "/health/ready"):
+        assert (await ask(app, "GET", path)).status == 200
+
+
+async def test_the_published_keys_are_public_halves_only(api: Api) -> None:
+    answer = await api.get("/.well-known/jwks.json")
+    assert answer.status == 200
+    assert answer.headers["Content-Type"].split(";")[0] in ("application/jwk-set+json", "application/json")
+    assert answer.headers["Cache-Control"].startswith("public")
+    [key] = answer.json["keys"]
+    assert (key["kty"], key["use"], key["alg"], key["kid"]) == ("RSA", "sig", "RS256", "test")
+    assert set(key) == {"kty", "use", "alg", "kid", "n", "e"}
+    assert len(base64.urlsafe_b64decode(key["n"] + "==")) == 256
+
+
+@pytest.mark.slow
+async def test_a_rotated_key_stays_published_for_a_token_lifetime(api: Api, ports: Ports, clock: FakeClock) -> None:
+    await add_account(ports)
+    old = (await api.login()).json["access_token"]
+    clock.advance(timedelta(seconds=1))
+    kid = await signing_keys.rotate(ports)
+    await signing_keys.load(ports)
+    assert {key["kid"] for key in (await api.get("/.well-known/jwks.json")).json["keys"]} == {"test", kid}
+    assert (await api.get("/api/user", token=old)).status == 200
+    assert (await api.login()).status == 200
+    clock.advance(timedelta(minutes=20))
+    await signing_keys.load(ports)
+    assert {key["kid"] for key in (await api.get("/.well-known/jwks.json")).json["keys"]} == {kid}
+
+
+async def test_the_description_is_served_as_json(api: Api) -> None:
+    answer = await api.get("/openapi.json")
+    assert answer.headers["Content-Type"] == "application/json"
+    assert answer.json["openapi"].startswith("3.1")
+
+
+async def test_the_interactive_page_loads_only_from_here(api: Api) -> None:
+    page = await api.get("/docs")
+    assert page.status == 200
+    assert page.headers["Content-Type"].startswith("text/html")
+    policy = page.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    loaded = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    assert loaded
+    for address in loaded:
+        assert address.startswith("/")
+        assert not address.startswith("//")
+        assert (await api.get(address)).status == 200
+    assert "<script>" not in page.text  # files only
+
+
+async def test_assets_are_kept_for_ever_by_name(app: QuartTrio) -> None:
+    answer = await ask(app, "GET", asset_url("icon.svg"))
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == "image/svg+xml"
+    assert answer.headers["Cache-Control"] == "public, max-age=31536000, immutable"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize("name", ["icon.svg", "", "..", "../main.py", "..%2f..%2faccess.py", "docs.html", "docs/docs.js", "x", "%00"])
+async def test_what_is_no_asset_is_not_served(app: QuartTrio, name: str) -> None:
+    assert (await ask(app, "GET", f"/assets/{name}")).status == 404
+
+
+async def test_the_front_page_is_a_page(api: Api) -> None:
+    page = await api.get("/")
+    assert (page.status, page.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert "Gatehouse" in page.text
+
+
+async def test_operations_need_no_credentials_and_mind_none(api: Api) -> None:
+    for path in ("/health", "/health/live", "/health/ready", "/metrics", "/.well-known/jwks.json", "/openapi.json", "/docs", "/"):
+        assert (await api.get(path, token="not.a.token")).status == 200, path

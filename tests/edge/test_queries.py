@@ -1,0 +1,237 @@
+"""Query strings and the ids in paths: clamped, or refused where nothing can be meant (decisions, points 8, 9, 11 and 13; N-6, T-4)."""
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from pydantic import ValidationError
+from quart_schema import validate_querystring, validate_response
+from quart_trio import QuartTrio
+
+from core.kernel.values import Page
+from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.bodies import Message
+from entrypoints.http.edge.queries import LARGEST, Flag, Limit, Offset, PageNumber, PageQuery, Pagination, Query, pagination, path_id
+from tests.support.direct import ask
+
+pytestmark = pytest.mark.adds_routes
+
+
+class Sample(Query):
+    """One of each."""
+
+    page: PageNumber = 1
+    limit: Limit = 50
+    offset: Offset = 0
+
+
+class Flags(Query):
+    """One that says yes or no."""
+
+    flag: Flag | None = None
+
+
+@pytest.mark.parametrize(
+    ("given", "page", "limit", "offset"),
+    [
+        ("0", 1, 1, 0),
+        ("1", 1, 1, 1),
+        ("-1", 1, 1, 0),
+        ("+7", 7, 7, 7),
+        ("-0", 1, 1, 0),
+        ("007", 7, 7, 7),
+        ("99", 99, 99, 99),
+        ("100", 100, 100, 100),
+        ("101", 101, 100, 101),
+        (str(2**31 - 2), 2**31 - 2, 100, 2**31 - 2),
+        (str(2**31 - 1), 2**31 - 1, 100, 2**31 - 1),
+        (str(2**31), 2**31 - 1, 100, 2**31 - 1),
+        (str(2**63), 2**31 - 1, 100, 2**31 - 1),
+        (str(-(2**63)), 1, 1, 0),
+        ("9" * 5000, 2**31 - 1, 100, 2**31 - 1),  # more digits than Python makes a number of
+        ("-" + "9" * 5000, 1, 1, 0),
+        ("0" * 5000 + "7", 7, 7, 7),
+        ("-" + "0" * 5000, 1, 1, 0),
+    ],
+)
+def test_an_integer_of_any_size_is_clamped(given: str, page: int, limit: int, offset: int) -> None:
+    found = Sample.model_validate({"page": given, "limit": given, "offset": given})
+    assert (found.page, found.limit, found.offset) == (page, limit, offset)
+
+
+NO_INTEGERS: list[Any] = [
+    *["", " ", "x", "1.0", "1e3", "0x10", "1_000", " 1", "1 ", "1\n", "--1", "+-1", "+", "-", "\u0661", "\uff11", "\u00b2", "nan", "null"],
+    *["true", "1,000", "1;2", ["1", "2"], ["1"], None],
+]
+
+
+@pytest.mark.parametrize("given", NO_INTEGERS)
+@pytest.mark.parametrize("name", ["page", "limit", "offset"])
+def test_anything_else_is_refused(name: str, given: Any) -> None:
+    with pytest.raises(ValidationError):
+        Sample.model_validate({name: given})
+
+
+@pytest.mark.parametrize(("given", "is_true"), [("true", True), ("false", False), ("True", True), ("FALSE", False)])
+def test_a_flag_is_true_or_false(given: str, is_true: bool) -> None:
+    assert Flags.model_validate({"flag": given}).flag is is_true
+    assert Flags().flag is None
+
+
+@pytest.mark.parametrize("given", ["", " ", "maybe", "1", "0", "yes", "on", "t", "null", " true", "true\n", ["true", "true"], ["true"]])
+def test_no_other_flag_is_and_those_are_named(given: Any) -> None:
+    with pytest.raises(ValidationError, match="it must be 'true' or 'false'"):
+        Flags.model_validate({"flag": given})
+
+
+async def test_every_flag_of_the_interface_names_its_values(app: QuartTrio) -> None:
+    """Also one that is written as a plain bool, which the library would refuse in words of its own."""
+    found = 0
+    for query in every(Query):
+        for name, schema in query.model_json_schema()["properties"].items():
+            if any(each.get("type") == "boolean" for each in (schema, *schema.get("anyOf", ()))):
+                found += 1
+                with pytest.raises(ValidationError, match="it must be 'true' or 'false'"):
+                    query.model_validate({name: "maybe"})
+    assert found > 1, "beside the one that is made for the tests here"
+
+
+def every(kind: type[Query]) -> Iterator[type[Query]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from every(each)
+
+
+def test_without_parameters_there_are_defaults() -> None:
+    assert Sample() == Sample.model_validate({}) == Sample.model_validate({"page": "1", "limit": "50", "offset": "0", "unknown": "x"})
+    assert PageQuery().wanted() == Page(1, 50)
+    assert PageQuery.model_validate({"page": "3", "limit": "20"}).wanted() == Page(3, 20)
+
+
+def test_the_description_says_what_is_clamped_to() -> None:
+    properties = Sample.model_json_schema()["properties"]
+    assert {name: {key: schema[key] for key in schema if key != "title"} for name, schema in properties.items()} == {
+        "page": {"type": "integer", "minimum": 1, "default": 1},
+        "limit": {"type": "integer", "minimum": 1, "maximum": 100, "default": 50},
+        "offset": {"type": "integer", "minimum": 0, "default": 0},
+    }
+
+
+@pytest.mark.parametrize(
+    ("page", "total", "pages", "has_next", "has_prev"),
+    [
+        (Page(1, 50), 0, 0, False, False),
+        (Page(2, 50), 0, 0, False, True),
+        (Page(1, 50), 1, 1, False, False),
+        (Page(1, 50), 50, 1, False, False),
+        (Page(1, 50), 51, 2, True, False),
+        (Page(2, 50), 51, 2, False, True),
+        (Page(2, 50), 101, 3, True, True),
+        (Page(3, 1), 3, 3, False, True),
+        (Page(9, 1), 3, 3, False, True),
+        (Page(LARGEST, 100), 10**12, 10**10, True, True),
+    ],
+)
+def test_the_pagination_object(page: Page, total: int, pages: int, has_next: bool, has_prev: bool) -> None:
+    assert pagination(page, total) == Pagination(
+        page=page.number, limit=page.limit, total=total, total_pages=pages, has_next=has_next, has_prev=has_prev
+    )
+
+
+def test_an_id_in_canonical_form_is_one() -> None:
+    for id_ in (uuid4(), UUID(int=0), UUID(int=2**128 - 1)):
+        assert path_id(str(id_)) == id_
+
+
+ID = "6f1d0c52-5c1e-4b4f-9a57-0a3d8ad1b0c1"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "1", "me", ID.upper(), ID.replace("-", ""), f"{{{ID}}}", f"urn:uuid:{ID}", f" {ID}", f"{ID}\n", ID[:-1]]
+)
+def test_any_other_id_is_one_that_nothing_has(text: str) -> None:
+    assert path_id(text) == UUID(int=0)
+
+
+# Over HTTP
+
+
+@pytest.fixture
+def seen(app: QuartTrio) -> list[Any]:
+    """What two more routes read."""
+    found: list[Any] = []
+
+    @anyone
+    @validate_querystring(Sample)
+    @validate_response(Message)
+    async def listed(query_args: Sample) -> Message:
+        found.append((query_args.page, query_args.limit, query_args.offset))
+        return Message(message="listed")
+
+    @anyone
+    @validate_response(Message)
+    async def thing(thing_id: str) -> Message:
+        found.append(path_id(thing_id))
+        return Message(message="found")
+
+    app.add_url_rule("/api/test/things", "test_things", listed)
+    app.add_url_rule("/api/test/things/<thing_id>", "test_thing", thing)
+    return found
+
+
+async def test_pages_are_read_from_the_query(app: QuartTrio, seen: list[Any]) -> None:
+    for query in ("", "?page=2&limit=7&offset=9", "?page=-5&limit=9999999999999999999999&offset=%2B3&x=y", "?page=%31"):
+        assert (await ask(app, "GET", f"/api/test/things{query}")).status == 200
+    assert seen == [(1, 50, 0), (2, 7, 9), (1, 100, 3), (1, 50, 0)]
+
+
+async def test_what_cannot_be_meant_is_refused(app: QuartTrio, seen: list[Any]) -> None:
+    queries = [
+        "page=",
+        "page=x",
+        "limit=1.5",
+        "offset=%00",
+        "page=1&page=2",
+        "page[]=1",
+        "limit=%D9%A1",
+        "offset=+3",
+        "page=1%0A",
+    ]
+    for query in queries:
+        answer = await ask(app, "GET", f"/api/test/things?{query}")
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), query
+        assert query[:4] in answer.json["error"]
+    assert seen == []
+
+
+# With surrogates, alone and in pairs.
+NOT_UTF8 = ["%FF", "a%C3", "%C3%28", "%C0%AF", "%ED%A0%80", "%ED%A0%BD%ED%B8%80", "%F4%90%80%80"]
+
+
+async def test_a_query_is_utf8_in_every_field(app: QuartTrio, seen: list[Any]) -> None:
+    for text in NOT_UTF8:
+        for query in (f"x={text}", f"page=1&{text}", f"{text}=1&limit=5", f"page={text}"):
+            answer = await ask(app, "GET", f"/api/test/things?{query}")
+            assert (answer.status, answer.json["error"]) == (400, "The query is not UTF-8."), query
+    assert seen == []
+    for query in ("x=%C3%BC%F0%9F%98%80", "x=%EF%BF%BD", "x=100%", "x=%zz"):
+        assert (await ask(app, "GET", f"/api/test/things?{query}")).status == 200, query
+
+
+async def test_a_path_that_is_not_utf8_is_no_address(app: QuartTrio, seen: list[Any]) -> None:
+    for text in NOT_UTF8:
+        for path in (f"/api/test/things/{text}", f"/api/test/{text}/", f"http://gatehouse.test/api/test/things/{text}"):
+            assert (await ask(app, "GET", path)).status == 404, path
+    assert seen == []
+    assert (await ask(app, "GET", "/api/test/things/%C3%BC%EF%BF%BD")).status == 200
+
+
+async def test_an_id_in_a_path_is_matched_exactly(app: QuartTrio, seen: list[Any]) -> None:
+    assert (await ask(app, "GET", f"/api/test/things/{ID}")).status == 200
+    assert (await ask(app, "GET", f"/api/test/things/{ID}/")).status == 200
+    assert seen == [UUID(ID)] * 2
+    for text in (ID.upper(), ID.replace("-", ""), f"%7B{ID}%7D", f"%20{ID}", f"{ID}%20", f"{ID}%0A", f"{ID}%00", "x", "%D9%A1", f"{ID}%2F"):
+        answer = await ask(app, "GET", f"/api/test/things/{text}")
+        assert answer.status == 404 or seen[-1] == UUID(int=0), text
+    assert seen.count(UUID(ID)) == 2

@@ -1,0 +1,513 @@
+"""psycopg on Trio: what a connection does, and what is left of it when a task is cancelled."""
+
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager
+
+import pytest
+import trio
+import trio.testing
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from adapters.postgres.engine import driver
+from adapters.postgres.engine.driver import Connection, connect
+from tests.support.waiting import PATIENCE, eventually
+
+
+@asynccontextmanager
+async def session(conninfo: str, statement_timeout_ms: int = 0) -> AsyncIterator[Connection]:
+    connection = await connect(conninfo, timeout=PATIENCE, statement_timeout_ms=statement_timeout_ms)
+    try:
+        yield connection
+    finally:
+        connection.finish()
+
+
+async def prepared(connection: Connection) -> int:
+    cursor = await connection.execute("select count(*) from pg_prepared_statements", prepare=False)
+    (count,) = await cursor.fetchone() or (0,)
+    return int(count)
+
+
+async def test_session_has_the_settings_it_was_opened_with(blank: str) -> None:
+    connection = await connect(
+        blank,
+        timeout=PATIENCE,
+        application_name="a name",
+        statement_timeout_ms=1234,
+        lock_timeout_ms=234,
+        idle_in_transaction_session_timeout_ms=5678,
+    )
+    async with connection:
+        assert await connection.row(
+            """select current_setting('TimeZone'), current_setting('statement_timeout'), current_setting('application_name'),
+                current_setting('lock_timeout'), current_setting('idle_in_transaction_session_timeout'),
+                current_setting('client_encoding')"""
+        ) == ("UTC", "1234ms", "a name", "234ms", "5678ms", "UTF8")
+        assert connection.autocommit
+    assert connection.closed
+
+
+async def test_options_of_the_url_win(blank: str) -> None:
+    given = make_conninfo(blank, options="-c statement_timeout=42 -c work_mem=8MB", application_name="mine")
+    async with session(given, statement_timeout_ms=1000) as connection:
+        assert await connection.row(
+            "select current_setting('statement_timeout'), current_setting('work_mem'), current_setting('application_name')"
+        ) == ("42ms", "8MB", "mine")
+
+
+async def test_rows_row_and_run(blank: str) -> None:
+    async with session(blank) as connection:
+        assert await connection.rows("select n, n * 2 from generate_series(1, %(top)s) n", {"top": 3}) == [(1, 2), (2, 4), (3, 6)]
+        assert await connection.row("select 1 where false") is None
+        assert await connection.row("select 'x', null, true") == ("x", None, True)
+        assert await connection.run("create temporary table t (n int)") == -1
+        assert await connection.run("insert into t select generate_series(1, 7)") == 7
+
+
+async def test_statement_is_prepared_when_it_comes_again(blank: str) -> None:
+    async with session(blank) as connection:
+        for expected in (0, 1, 1):
+            assert await connection.row("select %(n)s::int", {"n": 5}) == (5,)
+            assert await prepared(connection) == expected
+
+
+async def test_several_statements_in_one_text_work_again_and_again(blank: str) -> None:
+    async with session(blank) as connection:
+        for _ in range(3):
+            cursor = await connection.execute("select 1; select 2")
+            assert await cursor.fetchone() == (1,)
+
+
+async def test_rollback_keeps_prepared_statements(blank: str) -> None:
+    async with session(blank) as connection:
+        for _ in range(3):
+            connection.begin()
+            await connection.row("select %(n)s::int", {"n": 5})
+            await connection.rollback()
+        assert await prepared(connection) == 2  # that one, and what begins a transaction
+
+
+async def test_what_is_sent_ahead_comes_before_the_next_statement(fresh: str) -> None:
+    async with session(fresh) as connection, session(fresh) as other:
+        await connection.run("create table t (n int primary key)")
+        for _ in range(3):  # not yet prepared, prepared by then, and once more
+            connection.begin()
+            connection.ahead("insert into t values (%(n)s)", {"n": 1})
+            connection.ahead("update t set n = n + %(more)s", {"more": 10})
+            assert await connection.rows("select n from t") == [(11,)]
+            connection.ahead("update t set n = n + 1")
+            assert await other.rows("select n from t") == []
+            assert await connection.run("update t set n = n * 2") == 1
+            connection.ahead("insert into t values (5)")
+            await connection.commit()
+            assert connection.is_idle
+            assert await other.rows("select n from t order by n") == [(5,), (24,)]
+            assert await other.run("delete from t") == 2
+
+
+async def test_the_next_statement_raises_what_is_wrong_with_one_that_was_sent_ahead(fresh: str) -> None:
+    async with session(fresh) as connection, session(fresh) as other:
+        await connection.run("create table t (n int constraint t_key primary key)")
+        await connection.run("insert into t values (1)")
+
+        async def commit() -> None:
+            await connection.commit()
+
+        async def ask() -> None:
+            await connection.rows("select n from t")
+
+        for then in (ask, commit):
+            connection.begin()
+            connection.ahead("insert into t values (2)")
+            connection.ahead("insert into t values (1)")
+            connection.ahead("insert into t values (3)")
+            with pytest.raises(errors.UniqueViolation) as violated:
+                await then()
+            assert violated.value.diag.constraint_name == "t_key"
+            await connection.rollback()
+            assert connection.is_idle
+            assert await other.rows("select n from t") == [(1,)]
+            assert await connection.rows("select n from t") == [(1,)]  # nothing waits to be sent any more
+
+
+async def test_what_was_asked_ahead_is_known_after_the_next_statement(blank: str) -> None:
+    async with session(blank) as connection:
+        for _ in range(3):
+            connection.begin()
+            some = connection.ask_ahead("select %(n)s::int, 'a'", {"n": 1})
+            connection.ahead("select 2")
+            none = connection.ask_ahead("select 3 where false")
+            assert await connection.row("select 4") == (4,)
+            assert (some.row, none.row) == ((1, "a"), None)
+            await connection.rollback()
+
+
+async def test_what_was_skipped_because_of_an_error_is_not_taken_for_prepared(blank: str) -> None:
+    async with session(blank) as connection:
+        await connection.row("select 3")
+        for _ in range(3):
+            connection.begin()
+            connection.ahead("select 1 / 0")
+            with pytest.raises(errors.DivisionByZero):
+                await connection.row("select 3")
+            await connection.rollback()
+            assert await connection.row("select 3") == (3,)
+            assert await connection.row("select 3") == (3,)
+
+
+async def test_a_parameter_of_no_type_leaves_the_connection_as_it_was(blank: str) -> None:
+    async with session(blank) as connection:
+        for _ in range(3):
+            connection.begin()
+            connection.ahead("select 1")
+            with pytest.raises(errors.ProgrammingError):
+                await connection.row("select %(it)s", {"it": object()})
+            await connection.rollback()
+            assert connection.is_idle
+            assert await connection.row("select 2") == (2,)
+
+
+async def test_a_statement_is_refused_itself_whatever_was_sent_ahead(fresh: str) -> None:
+    async with session(fresh) as connection:
+        await connection.run("create table t (n int primary key)")
+        connection.begin()
+        connection.ahead("insert into t values (1)")
+        with pytest.raises(errors.UniqueViolation):
+            await connection.run("insert into t values (1)")
+        await connection.rollback()
+        assert await connection.rows("select n from t") == []
+
+
+async def test_a_transaction_in_which_nothing_is_done_does_not_begin(blank: str) -> None:
+    async with session(blank) as connection:
+        for end in (connection.commit, connection.rollback):
+            connection.begin()
+            await end()
+            assert connection.is_idle
+        assert await connection.row("select 1") == (1,)
+        assert connection.is_idle
+
+
+async def test_cancelled_with_something_sent_ahead_the_connection_is_closed(blank: str) -> None:
+    async with session(blank) as connection:
+        connection.begin()
+        connection.ahead("select 1")
+        with trio.move_on_after(0.1) as scope:
+            await connection.row("select pg_sleep(30)")
+        assert scope.cancelled_caught
+        assert connection.closed
+
+
+async def test_transaction_is_committed_or_rolled_back(fresh: str) -> None:
+    async with session(fresh) as connection, session(fresh) as other:
+        await connection.run("create table t (n int)")
+        connection.begin()
+        await connection.run("insert into t values (1)")
+        assert await other.rows("select n from t") == []
+        await connection.commit()
+        assert await other.rows("select n from t") == [(1,)]
+        connection.begin()
+        await connection.run("insert into t values (2)")
+        await connection.rollback()
+        await connection.rollback()  # nothing left to roll back
+        assert await other.rows("select n from t") == [(1,)]
+        assert connection.is_idle
+
+
+async def test_psycopgs_transactions_nest(fresh: str) -> None:
+    async with session(fresh) as connection:
+        await connection.run("create table t (n int unique)")
+        async with connection.transaction():
+            await connection.run("insert into t values (1)")
+            with pytest.raises(errors.UniqueViolation):
+                async with connection.transaction():
+                    await connection.run("insert into t values (1)")
+            await connection.run("insert into t values (2)")
+        assert await connection.rows("select n from t order by n") == [(1,), (2,)]
+
+
+async def test_statement_timeout_ends_a_query(blank: str) -> None:
+    async with session(blank, statement_timeout_ms=20) as connection:
+        with pytest.raises(errors.QueryCanceled):
+            await connection.run("select pg_sleep(60)")
+        assert await connection.row("select 1") == (1,)
+
+
+async def test_cancelled_query_ends_on_the_server_and_closes_its_connection(blank: str) -> None:
+    async with session(blank) as connection, session(blank) as observer:
+        pid = connection.info.backend_pid
+        with trio.move_on_after(0.05) as scope:
+            await connection.run("select pg_sleep(60)")
+        assert scope.cancelled_caught
+        assert connection.closed
+
+        async def gone() -> bool:
+            return await observer.row("select 1 from pg_stat_activity where pid = %(pid)s", {"pid": pid}) is None
+
+        await eventually(gone)
+        with pytest.raises(errors.OperationalError):
+            await connection.run("select 1")
+
+
+async def test_cancelled_query_ends_even_when_the_server_cannot_be_asked(blank: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unreachable(self: Connection, *, timeout: float = 0) -> None:  # noqa: ASYNC109
+        raise errors.OperationalError("no route to host")
+
+    async with session(blank) as connection:
+        monkeypatch.setattr(Connection, "cancel_safe", unreachable)
+        with trio.move_on_after(0.05) as scope:
+            await connection.run("select pg_sleep(0.5)")
+        assert scope.cancelled_caught
+        assert connection.closed
+
+
+async def test_task_that_is_cancelled_already_sends_nothing(blank: str) -> None:
+    async with session(blank) as connection:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await connection.run("select 1")
+        assert scope.cancelled_caught
+        assert await connection.row("select 2") == (2,)
+
+
+async def test_cancelled_between_two_statements_leaves_the_connection_open(blank: str) -> None:
+    async with session(blank) as connection:
+        with trio.CancelScope() as scope:
+            connection.begin()
+            await connection.run("select 1")
+            scope.cancel()
+            await connection.run("select 2")
+        assert not connection.closed
+        assert not connection.is_idle
+        await connection.rollback()
+        assert connection.is_idle
+
+
+async def test_two_tasks_on_one_connection_take_turns(blank: str) -> None:
+    answers: list[tuple[int, object]] = []
+
+    async def ask(number: int) -> None:
+        for _ in range(10):
+            answers.append((number, await connection.row("select %(n)s::int", {"n": number})))
+
+    async with session(blank) as connection:
+        async with trio.open_nursery() as nursery:
+            for number in range(5):
+                nursery.start_soon(ask, number)
+        assert len(answers) == 50
+        assert all(answer == (number,) for number, answer in answers)
+
+
+async def test_closing_wakes_the_task_that_waits(blank: str) -> None:
+    async with session(blank) as connection, trio.open_nursery() as nursery:
+
+        async def wait() -> None:
+            with pytest.raises(errors.OperationalError):
+                await connection.run("select pg_sleep(60)")
+
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        connection.finish()
+
+
+async def test_connection_notices_that_the_server_ended_it(blank: str) -> None:
+    async with session(blank) as connection, session(blank) as other:
+        assert not connection.has_ended
+        await other.row("select pg_terminate_backend(%(pid)s)", {"pid": connection.info.backend_pid})
+
+        async def ended() -> bool:
+            return connection.has_ended
+
+        await eventually(ended)
+        with pytest.raises(errors.OperationalError):
+            await connection.run("select 1")
+
+
+# -- LISTEN and NOTIFY -------------------------------------------------------------------------------------------------
+
+
+async def test_notification_arrives_on_another_connection(blank: str) -> None:
+    async with session(blank) as listener, session(blank) as speaker:
+        await listener.execute("listen news")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(speaker.run, "select pg_notify('news', 'first'), pg_notify('news', 'second')")
+            async with aclosing(listener.notifies()) as notifications:
+                heard = [(await anext(notifications)).payload for _ in range(2)]
+        assert heard == ["first", "second"]
+        assert await listener.row("select 1") == (1,)
+
+
+async def test_notification_is_held_until_commit(blank: str) -> None:
+    async with session(blank) as listener, session(blank) as speaker:
+        await listener.execute("listen news")
+        speaker.begin()
+        await speaker.run("notify news, 'held'")
+        async with aclosing(listener.notifies(timeout=0.05)) as notifications:
+            assert [notification async for notification in notifications] == []
+        await speaker.commit()
+        async with aclosing(listener.notifies(timeout=PATIENCE, stop_after=1)) as notifications:
+            assert [notification.payload async for notification in notifications] == ["held"]
+
+
+async def test_listening_can_be_cancelled_and_taken_up_again(blank: str) -> None:
+    async with session(blank) as listener, session(blank) as speaker:
+        await listener.execute("listen news")
+        with trio.move_on_after(0.02) as scope:
+            async with aclosing(listener.notifies()) as notifications:
+                await anext(notifications)
+        assert scope.cancelled_caught
+        assert not listener.closed
+        await speaker.run("notify news, 'later'")
+        async with aclosing(listener.notifies()) as notifications:
+            assert (await anext(notifications)).payload == "later"
+
+
+async def test_timeout_of_zero_hears_what_has_arrived(blank: str) -> None:
+    async with session(blank) as listener, session(blank) as speaker:
+        await listener.execute("listen news")
+        await speaker.run("notify news, 'waiting'")
+        await trio.lowlevel.wait_readable(listener.fileno())
+        async with aclosing(listener.notifies(timeout=0)) as notifications:
+            assert [notification.payload async for notification in notifications] == ["waiting"]
+
+
+async def test_listener_learns_that_the_server_is_gone(blank: str) -> None:
+    async with session(blank) as listener, session(blank) as other:
+        await listener.execute("listen news")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(other.run, "select pg_terminate_backend(%(pid)s)", {"pid": listener.info.backend_pid})
+            with pytest.raises(errors.OperationalError):
+                async with aclosing(listener.notifies()) as notifications:
+                    await anext(notifications)
+
+
+# -- the rest of psycopg -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+async def test_large_values_go_both_ways(blank: str) -> None:
+    # More than the buffers of a socket, so that the driver has to wait for room while it sends.
+    large = "äöü" * 3_000_000
+    async with session(blank) as connection:
+        row = await connection.row("select %(text)s::text, length(%(text)s)", {"text": large})
+        assert row == (large, len(large))
+
+
+async def test_sending_much_can_be_cancelled(blank: str) -> None:
+    async with session(blank) as connection:
+        with trio.CancelScope() as scope:
+
+            async def cancel_soon() -> None:
+                await trio.testing.wait_all_tasks_blocked()
+                scope.cancel()
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(cancel_soon)
+                await connection.row("select length(%(text)s), pg_sleep(60)", {"text": "x" * 9_000_000})
+        assert scope.cancelled_caught
+        assert connection.closed
+
+
+@pytest.mark.slow
+async def test_pipelines_and_executemany(fresh: str) -> None:
+    async with session(fresh) as connection:
+        await connection.run("create table t (n int, filler text)")
+        async with connection.cursor() as cursor:
+            await cursor.executemany("insert into t values (%s, %s)", [(n, "x" * 100) for n in range(5000)])
+            assert cursor.rowcount == 5000
+        async with connection.pipeline():
+            cursors = [await connection.execute("select %s::int", (n,)) for n in range(20)]
+            assert [await cursor.fetchone() for cursor in cursors] == [(n,) for n in range(20)]
+
+
+@pytest.mark.slow
+async def test_copy_in_and_out(fresh: str) -> None:
+    async with session(fresh) as connection:
+        await connection.run("create table t (n int, filler text)")
+        async with connection.cursor() as cursor:
+            async with cursor.copy("copy t from stdin") as copy:
+                for n in range(20_000):
+                    await copy.write_row((n, "x" * 50))
+            async with cursor.copy("copy t to stdout") as copy:
+                assert sum([1 async for _ in copy.rows()]) == 20_000
+
+
+async def test_server_side_cursors_and_streams(blank: str) -> None:
+    async with session(blank) as connection:
+        async with connection.transaction(), connection.cursor("named") as named:
+            await named.execute("select generate_series(1, 500)")
+            assert len(await named.fetchall()) == 500
+        async with connection.cursor() as cursor:
+            assert [row async for row in cursor.stream("select generate_series(1, 500)")] == [(n,) for n in range(1, 501)]
+        assert await connection.row("select 1") == (1,)
+
+
+# -- connecting --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """The port of a server that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening.getsockname()[1]
+
+
+async def test_refused_connection_is_an_operational_error() -> None:
+    with pytest.raises(errors.OperationalError, match="No such file"):
+        await connect("host=/nonexistent", timeout=PATIENCE)
+
+
+async def test_silent_server_does_not_hold_us_longer_than_agreed(silent: int) -> None:
+    with trio.fail_after(PATIENCE), pytest.raises(errors.ConnectionTimeout):
+        await connect(f"host=127.0.0.1 port={silent}", timeout=0.1)
+
+
+async def test_connecting_can_be_cancelled(silent: int) -> None:
+    with trio.move_on_after(0.05) as scope:
+        await connect(f"host=127.0.0.1 port={silent}", timeout=PATIENCE)
+    assert scope.cancelled_caught
+
+
+@pytest.mark.slow
+async def test_next_host_is_tried_when_one_is_silent(blank: str, silent: int) -> None:
+    given = conninfo_to_dict(blank)
+    both = make_conninfo(blank, host=f"127.0.0.1,{given['host']}", port=f"{silent},{given['port']}")
+    connection = await connect(both, timeout=0.6)
+    assert await connection.row("select 1") == (1,)
+    connection.finish()
+
+
+async def test_error_of_the_last_host_is_told(silent: int) -> None:
+    with pytest.raises(errors.OperationalError, match="No such file"):
+        await connect(f"host=127.0.0.1,/nonexistent port={silent},5432", timeout=0.2)
+
+
+async def test_every_address_of_a_name_is_tried(silent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up: list[str] = []
+
+    def answer(host: str) -> list[tuple[object, ...]]:
+        looked_up.append(host)
+        return [(2, 1, 6, "", (address, 0)) for address in ("127.0.0.1", "127.0.0.2", "127.0.0.1")]
+
+    monkeypatch.setattr(driver, "_getaddrinfo", answer)
+    with pytest.raises(errors.OperationalError, match=r"127\.0\.0\.2.*refused"):
+        await connect(f"host=db.example port={silent} sslmode=disable", timeout=0.2)
+    assert looked_up == ["db.example"]
+
+
+async def test_unknown_name_is_an_operational_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(host: str) -> list[tuple[object, ...]]:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(driver, "_getaddrinfo", answer)
+    with pytest.raises(errors.OperationalError, match="not resolved"):
+        await connect("host=db.example", timeout=PATIENCE)
+
+
+async def test_broken_url_is_refused_without_its_password() -> None:
+    with pytest.raises(errors.OperationalError) as caught:
+        await connect("postgres//app:secret@db.example/app", timeout=PATIENCE)
+    assert "secret" not in str(caught.value)
+    assert caught.value.__cause__ is None

@@ -1,0 +1,450 @@
+"""The embedded database: a real server, started, killed and fought over."""
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from adapters.postgres.engine import embedded
+from adapters.postgres.engine.embedded import EmbeddedError, attach, place, programs, start
+from tests import ROOT
+from tests.support.database import reachable_directory
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
+
+as_root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+# A process that starts a database and stays until it is ended.
+OWNER = """
+import sys, time
+from pathlib import Path
+from adapters.postgres.embedded import start
+running = start(Path(sys.argv[1]), durable=False)
+print(running.pid, running.conninfo, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    with reachable_directory() as path:
+        yield path
+
+
+@pytest.fixture
+def data(home: Path) -> Path:
+    """Where a database could be made."""
+    return home / "postgres"
+
+
+@pytest.fixture(scope="module")
+def stopped() -> Iterator[Path]:
+    with reachable_directory() as path:
+        start(path / "postgres", durable=False).stop()
+        yield path / "postgres"
+
+
+@pytest.fixture
+def made(stopped: Path, data: Path) -> Path:
+    """A database that is there and does not run: a copy, because making one takes ten times as long."""
+    subprocess.run(["cp", "-a", stopped, data], check=True)
+    return data
+
+
+def write(conninfo: str, number: int) -> None:
+    with psycopg.connect(conninfo) as connection:
+        connection.execute("create table if not exists kept (n int)")
+        connection.execute("insert into kept values (%s)", (number,))
+
+
+def kept(conninfo: str) -> list[int]:
+    with psycopg.connect(conninfo) as connection:
+        return [n for (n,) in connection.execute("select n from kept order by n")]
+
+
+def has_ended(pid: int) -> bool:
+    # A server whose parent was killed is adopted, perhaps by somebody who never asks for its end: a zombie has ended too.
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@contextmanager
+def owning_process(data: Path) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen([sys.executable, "-c", OWNER, str(data)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        said, _ = process.communicate()
+        if server := said.split():  # unless the test has read what it said
+            until(lambda: has_ended(int(server[0])), "the server has ended")
+
+
+@pytest.fixture
+def owner(made: Path) -> Iterator[tuple[subprocess.Popen[str], int, str]]:
+    """Another process that runs the database in `made`: the process, the server's pid, and how to reach it."""
+    with owning_process(made) as process:
+        assert process.stdout is not None
+        pid, _, conninfo = process.stdout.readline().strip().partition(" ")
+        yield process, int(pid), conninfo
+    until(lambda: has_ended(int(pid)), "the server has ended")
+
+
+# -- the usual life ----------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_kept_from_one_start_to_the_next(data: Path) -> None:
+    with start(data) as first:
+        write(first.conninfo, 1)
+        with psycopg.connect(first.conninfo) as connection:
+            assert connection.execute("select lower('ÄÖÜ'), current_setting('fsync'), current_setting('listen_addresses')").fetchone() == (
+                "äöü",
+                "on",
+                "",
+            )
+    with start(data, durable=False) as second:
+        assert kept(second.conninfo) == [1]
+        with psycopg.connect(second.conninfo) as connection:
+            assert connection.execute("select current_setting('fsync')").fetchone() == ("off",)
+
+
+def test_stop_ends_the_server_in_good_order_and_may_be_called_again(made: Path) -> None:
+    running = start(made, durable=False)
+    idle = psycopg.connect(running.conninfo)
+    running.stop()
+    running.stop()
+    assert has_ended(running.pid)
+    assert not (made / "postmaster.pid").exists()
+    with pytest.raises(psycopg.OperationalError):
+        idle.execute("select 1")
+    idle.close()
+
+
+def test_directory_and_socket_are_private(data: Path) -> None:
+    with start(data, durable=False):
+        assert data.stat().st_mode & 0o777 == 0o700
+        assert (data / ".s.PGSQL.5432").stat().st_mode & 0o777 == 0o700
+        assert data.with_name("postgres.lock").stat().st_mode & 0o777 == 0o600
+        assert data.with_name("postgres.log").stat().st_mode & 0o777 == 0o600
+
+
+def test_log_tells_nothing_of_statements_and_values(made: Path) -> None:
+    with start(made, durable=False) as running, psycopg.connect(running.conninfo, autocommit=True) as connection:
+        connection.execute("create table people (email text unique); insert into people values ('a@example.org')")
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            connection.execute("insert into people values ('a@example.org')")
+        with pytest.raises(psycopg.errors.SyntaxError):
+            connection.execute("selekt 'a@example.org'")
+    assert "example.org" not in made.with_name("postgres.log").read_text()
+
+
+def test_environment_of_the_caller_changes_nothing(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"PGPORT": "1", "PGDATA": "/nowhere", "PGOPTIONS": "-c fsync=off", "LC_ALL": "nowhere.UTF-8"}.items():
+        monkeypatch.setenv(name, value)
+    with start(data) as running:
+        monkeypatch.delenv("PGOPTIONS")
+        write(running.conninfo, 1)
+        assert kept(running.conninfo) == [1]
+        with psycopg.connect(running.conninfo) as connection:
+            assert connection.execute("select current_setting('fsync')").fetchone() == ("on",)
+
+
+@pytest.mark.parametrize("name", ["with blanks, a comma and 'quotes\"", "long" * 30])
+def test_name_that_cannot_hold_the_socket_gets_a_private_directory_for_it(home: Path, name: str) -> None:
+    data = home / name / "postgres"
+    with start(data, durable=False) as running:
+        write(running.conninfo, 1)
+        assert attach(data) == running.conninfo
+        socket_dir = Path(str(psycopg.conninfo.conninfo_to_dict(running.conninfo)["host"]))
+        assert socket_dir != data
+        assert socket_dir.stat().st_mode & 0o777 == 0o700
+    assert not socket_dir.exists()
+
+
+def test_worker_thread_may_not_start_it(data: Path) -> None:
+    caught: list[Exception] = []
+
+    def run() -> None:
+        try:
+            start(data)
+        except RuntimeError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert "main thread" in str(caught[0])
+
+
+# -- one owner ---------------------------------------------------------------------------------------------------------
+
+
+def test_second_owner_is_refused_with_a_sentence(made: Path, owner: tuple[subprocess.Popen[str], int, str]) -> None:
+    process, _, conninfo = owner
+    with pytest.raises(EmbeddedError, match=rf"in use by another process \(pid {process.pid}\): stop that one first"):
+        start(made)
+    write(conninfo, 1)  # and the first one is not disturbed
+
+
+def test_other_processes_attach_to_a_running_one(made: Path, owner: tuple[subprocess.Popen[str], int, str]) -> None:
+    conninfo = attach(made)
+    assert conninfo == owner[2]
+    write(conninfo, 7)
+    assert kept(owner[2]) == [7]
+
+
+def test_there_is_nothing_to_attach_to_before_and_after(made: Path) -> None:
+    assert attach(made) is None
+    start(made, durable=False).stop()
+    assert attach(made) is None
+
+
+def test_attaching_waits_for_one_that_is_being_started(data: Path) -> None:
+    with owning_process(data):
+        until(lambda: place.has_owner(data), "the directory has an owner")
+        conninfo = attach(data)
+        assert conninfo is not None
+        write(conninfo, 1)
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
+def test_server_ends_with_its_parent_and_keeps_its_rows(
+    made: Path, owner: tuple[subprocess.Popen[str], int, str], sign: signal.Signals
+) -> None:
+    process, server, conninfo = owner
+    write(conninfo, 1)
+    process.send_signal(sign)
+    process.wait()
+    until(lambda: has_ended(server), "the server has ended")
+    assert not (made / "postmaster.pid").exists()  # it was a shutdown, not a crash
+    with start(made, durable=False) as running:
+        assert kept(running.conninfo) == [1]
+
+
+def test_next_start_waits_for_the_server_of_a_killed_owner(made: Path, owner: tuple[subprocess.Popen[str], int, str]) -> None:
+    process, _, conninfo = owner
+    write(conninfo, 1)
+    busy = psycopg.connect(conninfo)
+    busy.execute("select 1")
+    process.kill()
+    process.wait()
+    with start(made, durable=False) as running:  # at once
+        assert kept(running.conninfo) == [1]
+    busy.close()
+
+
+def test_killed_server_recovers_at_the_next_start(made: Path) -> None:
+    first = start(made)
+    write(first.conninfo, 1)
+    os.kill(first.pid, signal.SIGKILL)
+    first.stop()
+    assert (made / "postmaster.pid").exists()
+    with start(made) as second:
+        assert kept(second.conninfo) == [1]
+
+
+def test_files_of_a_crash_do_not_stop_a_start(made: Path) -> None:
+    with start(made) as first:
+        write(first.conninfo, 1)
+        left = (made / "postmaster.pid").read_text()
+    # As after a crash of the machine, with the server's number given to a process of the same user since.
+    stranger = start(made.with_name("another"), durable=False)
+    (made / "postmaster.pid").write_text(left.replace(str(first.pid), str(stranger.pid), 1))
+    shutil.copystat(made / "PG_VERSION", made / "postmaster.pid")
+    os.chown(made / "postmaster.pid", made.stat().st_uid, made.stat().st_gid)
+    made.with_name("postgres.lock").write_text("123456\n")
+    with stranger, start(made) as second:
+        assert kept(second.conninfo) == [1]
+        assert not has_ended(stranger.pid)
+
+
+def test_creation_that_was_interrupted_starts_anew(data: Path) -> None:
+    half = data.with_name("postgres.new")
+    half.mkdir()
+    (half / "PG_VERSION").write_text("18\n")
+    with start(data, durable=False) as running:
+        write(running.conninfo, 1)
+    assert not half.exists()
+
+
+# -- sentences ---------------------------------------------------------------------------------------------------------
+
+
+def test_database_of_another_version_is_refused_with_a_sentence(data: Path) -> None:
+    data.mkdir()
+    (data / "PG_VERSION").write_text("9.6\n")
+    with pytest.raises(EmbeddedError, match=r"was made by PostgreSQL 9\.6, but the programs in .* are version \d+: set PG_BINDIR"):
+        start(data)
+
+
+def test_directory_with_something_else_in_it_is_left_alone(data: Path) -> None:
+    data.mkdir()
+    (data / "letters.txt").write_text("dear")
+    with pytest.raises(EmbeddedError, match="is not the data directory of a PostgreSQL"):
+        start(data)
+    assert (data / "letters.txt").read_text() == "dear"
+
+
+def test_empty_directory_is_taken(data: Path) -> None:
+    data.mkdir(parents=True)
+    with start(data, durable=False) as running:
+        write(running.conninfo, 1)
+
+
+def test_reason_of_a_failed_start_is_told(made: Path) -> None:
+    start(made, durable=False).stop()
+    with (made / "postgresql.conf").open("a") as file:
+        file.write("max_wal_senders = many\n")
+    with pytest.raises(EmbeddedError, match=r"did not start: configuration file .* contains errors"):
+        start(made)
+    assert not place.has_owner(made)
+
+
+def test_wrong_pg_bindir_is_told(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PG_BINDIR", "/nonexistent")
+    with pytest.raises(EmbeddedError, match="PG_BINDIR is /nonexistent, but the programs postgres and initdb are not there"):
+        start(data)
+
+
+def test_machine_without_postgresql_is_told_how_to_get_it(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PG_BINDIR", raising=False)
+    for source in ("_of_wheel", "_of_debian", "_of_path"):
+        monkeypatch.setattr(programs, source, lambda: iter(()))
+    with pytest.raises(EmbeddedError, match="apt-get install postgresql"):
+        start(data)
+
+
+def test_programs_are_looked_for_in_order(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(name: str) -> Path:
+        directory = home / name / "bin"
+        directory.mkdir(parents=True)
+        for program in ("postgres", "initdb"):
+            (directory / program).touch(0o755)
+        return directory
+
+    monkeypatch.delenv("PG_BINDIR", raising=False)
+    path, debian, wheel, chosen = made("path"), made("debian"), made("wheel"), made("chosen")
+    for source in ("_of_wheel", "_of_debian", "_of_path"):
+        monkeypatch.setattr(programs, source, lambda: iter(()))
+    monkeypatch.setattr(programs, "_of_path", lambda: iter([path]))
+    assert programs.find_programs() == path
+    monkeypatch.setattr(programs, "_of_debian", lambda: iter([home / "not there", debian]))
+    assert programs.find_programs() == debian
+    monkeypatch.setattr(programs, "_of_wheel", lambda: iter([wheel]))
+    assert programs.find_programs() == wheel
+    monkeypatch.setenv("PG_BINDIR", str(chosen))
+    assert programs.find_programs() == chosen
+
+
+def test_newest_version_comes_first() -> None:
+    assert programs._newest_first(iter(Path(f"/usr/lib/postgresql/{number}/bin") for number in (9, 15, 17, 8)))[0].parent.name == "17"
+
+
+# -- root and others ---------------------------------------------------------------------------------------------------
+
+
+@as_root_only
+def test_root_lends_the_server_to_nobody(made: Path) -> None:
+    with start(made, durable=False) as running:
+        assert Path(f"/proc/{running.pid}").stat().st_uid == pwd.getpwnam("nobody").pw_uid
+        assert made.stat().st_uid == pwd.getpwnam("nobody").pw_uid
+        status = Path(f"/proc/{running.pid}/status").read_text()
+    assert "Groups:\t \n" in status or "Groups:\t\n" in status  # none of root's other groups came along
+
+
+@as_root_only
+def test_project_that_nobody_can_reach_has_its_database_elsewhere(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "ELSEWHERE", home / "elsewhere")
+    clone = home / "clone"
+    clone.mkdir(mode=0o700)
+    data = clone / "var" / "postgres"
+    with start(data, durable=False) as running:
+        write(running.conninfo, 1)
+        assert attach(data) == running.conninfo
+        assert str(home / "elsewhere") in running.conninfo
+    assert not data.exists()
+    assert clone.stat().st_mode & 0o777 == 0o700
+    with start(data, durable=False) as running:
+        assert kept(running.conninfo) == [1]
+    shutil.rmtree(clone / "var")  # with the service's keys goes its database
+    with start(data, durable=False) as running, psycopg.connect(running.conninfo) as connection:
+        assert connection.execute("select to_regclass('kept')").fetchone() == (None,)
+
+
+@as_root_only
+def test_programs_that_nobody_can_reach_are_copied(home: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "ELSEWHERE", home / "elsewhere")
+    monkeypatch.delenv("PG_BINDIR", raising=False)
+    found = next(iter(programs._of_wheel()), None)
+    if found is None:
+        pytest.skip("the wheel with the programs is not installed")
+    install, package = found.parent, found.parent.parent
+    site = home / "site-packages"
+    shutil.copytree(install, site / package.name / install.name, symlinks=True, ignore=shutil.ignore_patterns("include", "*.a"))
+    shutil.copytree(package.with_name(f"{package.name}.libs"), site / f"{package.name}.libs", symlinks=True)
+    (site / package.name / install.name / "bin" / "postgres").chmod(0o700)  # as under a umask of 077
+    site.chmod(0o700)
+    monkeypatch.setattr(programs, "_of_wheel", lambda: iter([site / package.name / install.name / "bin"]))
+    for _ in range(2):
+        with start(data, durable=False) as running:
+            write(running.conninfo, 1)
+            assert str(home / "elsewhere") in os.readlink(f"/proc/{running.pid}/exe")
+    assert len(list((home / "elsewhere" / "programs").iterdir())) == 1
+
+
+@as_root_only
+def test_ordinary_user_runs_it_as_himself(home: Path, data: Path) -> None:
+    # In a fork, because an interpreter under /root could not be started by another user.
+    someone = pwd.getpwnam("daemon")
+    os.chown(home, someone.pw_uid, someone.pw_gid)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.setgroups([])
+            os.setgid(someone.pw_gid)
+            os.setuid(someone.pw_uid)
+            for number in (1, 2):
+                with start(data, durable=False) as running:
+                    assert Path(f"/proc/{running.pid}").stat().st_uid == someone.pw_uid
+                    assert attach(data) == running.conninfo
+                    write(running.conninfo, number)
+            status = 0 if data.stat().st_uid == someone.pw_uid else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    with start(data, durable=False) as running:  # root takes over what is another's as that other
+        assert kept(running.conninfo) == [1, 2]
+        assert Path(f"/proc/{running.pid}").stat().st_uid == someone.pw_uid
+
+
+def test_account_without_the_right_to_enter_cannot_reach(home: Path) -> None:
+    account = place.Account("someone", 4242, 4343)
+    (home / "a" / "b").mkdir(parents=True)
+    (home / "a").chmod(0o711)
+    assert account.can_reach(home / "a" / "b")
+    (home / "a").chmod(0o700)
+    assert not account.can_reach(home / "a" / "b")
+    if os.geteuid() == 0:
+        os.chown(home / "a", 4242, 0)
+        assert account.can_reach(home / "a" / "b")
+        os.chown(home / "a", 0, 4343)
+        assert not account.can_reach(home / "a" / "b")
+        (home / "a").chmod(0o010)
+        assert account.can_reach(home / "a" / "b")
+
+
+def test_names_of_the_package_are_what_others_import() -> None:
+    assert set(embedded.__all__) == {"EmbeddedError", "Running", "attach", "start"}

@@ -1,0 +1,89 @@
+"""The buckets of the rate limits: all or none, across connections, at any time."""
+
+import math
+from datetime import timedelta
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from core.kernel.rate_limits import Bucket
+from core.maintenance.housekeeping_rules import Sweep
+from tests.support.builders import everyone, run_sql
+from tests.support.rows import MICROSECOND, NOW, SECOND, within
+
+LOGIN, AUTH = Bucket("login", 6.0, 10), Bucket("auth", 1.0, 20)
+
+
+async def charge(storage: Postgres, client: str, *buckets: Bucket, at: float = 0.0) -> float:
+    async with storage.counting() as count:
+        return await count.rates.charge(client, buckets, NOW + timedelta(seconds=at))
+
+
+async def test_a_bucket_gives_its_burst_and_then_its_rate(storage: Postgres) -> None:
+    bucket = Bucket("x", 10.0, 3)
+    assert [await charge(storage, "a", bucket) for _ in range(3)] == [0.0] * 3
+    assert [await charge(storage, "a", bucket) for _ in range(3)] == [pytest.approx(10.0, abs=1e-5)] * 3
+    assert await charge(storage, "a", bucket, at=4.0) == pytest.approx(6.0, abs=1e-5)
+    assert await charge(storage, "a", bucket, at=9.999) > 0
+    assert await charge(storage, "a", bucket, at=10.0) == 0
+    assert await charge(storage, "a", bucket, at=10.0) == pytest.approx(10.0, abs=1e-5)
+    assert [await charge(storage, "a", bucket, at=1000.0) == 0 for _ in range(4)] == [True, True, True, False]
+
+
+async def test_a_bucket_of_one(storage: Postgres) -> None:
+    bucket = Bucket("x", 0.5, 1)
+    assert await charge(storage, "a", bucket) == 0
+    assert await charge(storage, "a", bucket) == pytest.approx(0.5, abs=1e-5)
+    assert await charge(storage, "a", bucket, at=0.5) == 0
+
+
+async def test_all_buckets_or_none(storage: Postgres) -> None:
+    narrow, wide = Bucket("narrow", 60.0, 1), Bucket("wide", 1.0, 3)
+    assert await charge(storage, "a", narrow, wide) == 0
+    for _ in range(5):
+        assert await charge(storage, "a", narrow, wide) == pytest.approx(60.0, abs=1e-5)
+    assert [await charge(storage, "a", wide) == 0 for _ in range(3)] == [True, True, False]
+    # Both are empty now: the longest wait is told, in whichever order they come.
+    for buckets in ((narrow, wide), (wide, narrow)):
+        assert await charge(storage, "a", *buckets) == pytest.approx(60.0, abs=1e-5)
+
+
+async def test_clients_and_buckets_do_not_share(storage: Postgres) -> None:
+    bucket = Bucket("x", 10.0, 1)
+    assert await charge(storage, "a", bucket) == 0
+    assert await charge(storage, "b", bucket) == 0
+    assert await charge(storage, "a", Bucket("y", 10.0, 1)) == 0
+    assert await charge(storage, "a", bucket) > 0
+    assert await charge(storage, "b", bucket) > 0
+
+
+@pytest.mark.parametrize("behind", [0.5, 3600.0])
+async def test_a_clock_that_runs_behind_does_not_give_more(storage: Postgres, behind: float) -> None:
+    bucket = Bucket("x", 10.0, 2)
+    assert [await charge(storage, "a", bucket) for _ in range(2)] == [0.0] * 2
+    assert await charge(storage, "a", bucket, at=-behind) == pytest.approx(10.0 + behind, abs=1e-5)
+
+
+@pytest.mark.slow
+async def test_parallel_charges_admit_exactly_the_burst(storage: Postgres) -> None:
+    waits = await everyone(40, lambda _: charge(storage, "a", LOGIN, AUTH))
+    assert sum(wait == 0 for wait in waits) == 10
+    waits = await everyone(40, lambda _: charge(storage, "a", AUTH))
+    assert sum(wait == 0 for wait in waits) == 10
+
+
+@pytest.mark.slow
+async def test_parallel_charges_of_different_buckets_and_clients_do_not_deadlock(storage: Postgres) -> None:
+    buckets = [(LOGIN, AUTH), (AUTH, LOGIN), (AUTH,)]
+    waits = await everyone(60, lambda number: charge(storage, f"client {number % 4}", *buckets[number % 3]))
+    assert all(wait >= 0 and math.isfinite(wait) for wait in waits)
+
+
+async def test_a_bucket_that_is_full_again_can_be_swept(storage: Postgres, pool: Pool) -> None:
+    await charge(storage, "a", LOGIN, AUTH)
+    await charge(storage, "a", AUTH)
+    [(expires_at,)] = await run_sql(pool, "select expires_at from rates")
+    assert expires_at == pytest.approx(NOW + 6 * SECOND, abs=MICROSECOND * 10)
+    assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.RATES, NOW + 5 * SECOND, 10)) == 0
+    assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.RATES, NOW + 7 * SECOND, 10)) == 1

@@ -1,0 +1,127 @@
+"""Transactions on the real database: what is kept, what is undone, and that nobody's locks cross."""
+
+from collections.abc import Awaitable
+from uuid import uuid4
+
+import psycopg
+import pytest
+import trio
+import trio.testing
+
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from core.accounts import accounts
+from core.accounts.accounts_rules import EmailTaken
+from core.accounts.attempt_limits_rules import Allowance, Secret
+from core.authentication import sessions
+from core.kernel.errors import Outage, Refusal, StorageDown
+from core.kernel.principals import SYSTEM
+from core.kernel.values import Email
+from core.maintenance import housekeeping
+from ports import Ports
+from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.support.builders import PASSWORD, add_account, deliver, everyone, link, log_in, make_vault, run_sql
+from tests.support.rows import ADA, EVE, HOUR, NOW, account, add
+
+
+async def test_leaving_a_transaction_commits_and_an_error_rolls_back(storage: Postgres) -> None:
+    await add(storage, account())
+    with pytest.raises(ZeroDivisionError):  # noqa: PT012 (what comes before the error is the point)
+        async with storage.transaction(by=SYSTEM) as tx:
+            await tx.accounts.add(account(EVE))
+            assert await tx.accounts.by_email(EVE)
+            raise ZeroDivisionError
+    async with storage.reading() as read:
+        assert await read.accounts.by_email(ADA)
+        assert await read.accounts.by_email(EVE) is None
+
+
+async def test_cancellation_rolls_back_and_leaves_the_pool_clean(storage: Postgres, pool: Pool) -> None:
+    with trio.CancelScope() as scope:
+        async with storage.transaction(by=SYSTEM) as tx:
+            await tx.accounts.add(account())
+            scope.cancel()
+            await trio.lowlevel.checkpoint()
+    assert scope.cancelled_caught
+    async with storage.reading() as read:
+        assert await read.accounts.by_email(ADA) is None
+    assert pool.stats.total == pool.stats.idle
+
+
+async def test_a_transaction_that_failed_in_the_database_can_be_left(storage: Postgres) -> None:
+    await add(storage, account())
+    with pytest.raises(EmailTaken):
+        await add(storage, account())
+    await add(storage, account(EVE))
+
+
+async def test_what_counts_survives_the_refusal_it_leads_to(storage: Postgres, pool: Pool) -> None:
+    with pytest.raises(ZeroDivisionError):  # noqa: PT012 (what comes before the error is the point)
+        async with storage.counting() as count:
+            await count.guesses.charge(Secret.PASSWORD, b"x", Allowance(10, HOUR), NOW)
+            raise ZeroDivisionError
+    assert await run_sql(pool, "select failures from guesses") == [(1,)]
+
+
+async def test_a_database_that_is_away_is_storage_down(clock: FakeClock) -> None:
+    pool = Pool("host=127.0.0.1 port=1 dbname=nothing", size=1, acquire_timeout=0.2)
+    storage = Postgres(pool, make_vault(), clock)
+    for attempt in (storage.ping, lambda: add(storage, account())):
+        with pytest.raises(StorageDown):
+            await attempt()
+    await pool.aclose()
+
+
+async def test_ping(storage: Postgres) -> None:
+    await storage.ping()
+
+
+# Lock order (security.md Z-6)
+
+
+@pytest.mark.slow
+async def test_everything_at_once_on_two_accounts_ends_without_a_deadlock(ports: Ports, sent: FakeMailTransport, pool: Pool) -> None:
+    """Whoever takes its locks in another order than account, tokens, sessions is found here as StorageDown (a deadlock is one)."""
+    people = [await add_account(ports), await add_account(ports, EVE)]
+    pairs = [await log_in(ports, person.email) for person in people for _ in range(4)]
+    callers = [await sessions.authenticate(ports, pair.access_token, address=None, agent=None) for pair in pairs]
+    for person in people:
+        await accounts.forgot_password(ports, SYSTEM, person.email)
+    await deliver(ports)
+    resets = [link(letter) for letter in sent.letters]
+    holder = uuid4()
+
+    def acts(person: int, number: int) -> Awaitable[object]:
+        caller, pair = callers[4 * person + number % 4], pairs[4 * person + number % 4]
+        match number % 9:
+            case 0:
+                return sessions.refresh(ports, SYSTEM, pair.refresh_token)
+            case 1:
+                return sessions.logout(ports, caller)
+            case 2:
+                return log_in(ports, people[person].email)
+            case 3:
+                return accounts.change_password(ports, caller, PASSWORD, f"another password {number}")
+            case 4:
+                return accounts.reset_password(ports, SYSTEM, resets[person], f"reset password {number}")
+            case 5:
+                return accounts.change_email(ports, caller, Email(f"changed-{person}-{number}@example.com"))
+            case 6:
+                return accounts.forgot_password(ports, SYSTEM, people[person].email)
+            case 7:
+                return deliver(ports)
+            case _:
+                return housekeeping.sweep(ports, holder)
+
+    async def act(number: int) -> BaseException | None:
+        try:
+            await acts(number % 2, number // 2)
+        except (Refusal, Outage, psycopg.Error) as error:
+            return error
+        return None
+
+    for _ in range(3):
+        outcomes = await everyone(36, act)
+        assert [outcome for outcome in outcomes if outcome is not None and not isinstance(outcome, Refusal)] == []
+    query = "select count(*) from refresh_tokens t join sessions s on s.id = t.session_id where rotated_at is null group by s.id"
+    assert set(await run_sql(pool, query)) == {(1,)}

@@ -1,0 +1,397 @@
+"""`gatehouse demo`: what it says is there is there, and a second time adds nothing."""
+
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core import demo
+from core.applications.services_rules import RedirectUriInvalid
+from core.demo import Demo, DemoRefused
+from core.federation.saml.configuration_rules import Certificate
+from core.kernel.principals import Person
+from core.tenancy import governance
+from entrypoints.demo import as_json, as_walk, notes
+from ports import Ports
+from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
+from tests.federation.api.relying import AUTHORIZE, PKCE, TOKEN, VERIFIER, answered
+from tests.support.browser import Visitor, form_token, leads_to
+from tests.support.builders import BASE_URL, Api, add_account, add_member, add_organization, everyone, make_ports, run_sql, sign_in
+from tests.support.identities import add_identity
+from tests.support.mfa import Authenticator, add_mfa
+from tests.support.saml import Application, new_certificate
+from tests.support.saml_browser import Traveller
+
+# What each run makes anew, or what is only ever added to; and secrets that go on signing for a day beside those that replace them.
+REPLACED = {"audit_log", "audit_totals", "events", "former_webhook_secrets", "guesses", "rates"}
+SECRETS = ("password", "client_secret", "api_key", "scim_token", "totp_secret", "secret")
+
+
+async def counts(pool: Pool) -> dict[str, int]:
+    tables = await run_sql(pool, "select relname from pg_stat_user_tables")
+    names = [name for (name,) in tables if name not in REPLACED]
+    return {name: (await run_sql(pool, f"select count(*) from {name}"))[0][0] for name in names}  # noqa: S608  (names of our own tables)
+
+
+def people(shown: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for tenant in (shown, shown["other_organization"]):
+        for who in (tenant["owner"], tenant["admin"], tenant["member"], *tenant["end_users"]):
+            yield who["email"], who["password"]
+
+
+class Kept:
+    """ports.crypto.Certificates: keys are made once for each organization, since that takes a tenth of a second, and each run makes two."""
+
+    async def new(self, organization: str, name: str, now: datetime, years: int) -> Certificate:
+        return await new_certificate(now, organization)
+
+
+@pytest.fixture
+async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics) -> Ports:
+    return replace(await make_ports(pool, clock, sent, metrics), certificates=Kept())
+
+
+@pytest.fixture
+async def seeded(ports: Ports) -> Demo:
+    return await demo.seed(ports)
+
+
+@pytest.mark.slow
+async def test_everybody_in_it_can_do_what_they_are_there_for(api: Api, seeded: Demo) -> None:
+    shown = as_json(seeded, BASE_URL)
+    for email, password in people(shown):
+        assert (await api.login(email, password)).status == 200
+    for tenant in (shown, shown["other_organization"]):
+        assert tenant["organization"]["status"] == "active"
+        org, service = tenant["organization"]["slug"], tenant["service"]["slug"]
+        token = (await api.login(tenant["owner"]["email"], tenant["owner"]["password"])).json["access_token"]
+        listed = (await api.get(f"/api/organizations/{org}/services", token=token)).json["services"]
+        assert {each["client_id"] for each in listed} == {tenant[name]["client_id"] for name in ("service", "mobile_service")}
+        members = (await api.get(f"/api/organizations/{org}/members", token=token)).json["members"]
+        assert {(each["user"]["id"], each["membership"]["role"]) for each in members} == {
+            (tenant[role]["id"], role) for role in ("owner", "admin", "member")
+        }
+        key = {"X-Api-Key": tenant["api_key"]}
+        users = (await api.get("/api/service/users", headers=key)).json
+        assert {each["id"] for each in users["users"]} == {each["id"] for each in tenant["end_users"]}
+        subscription = (await api.get(f"/api/service/subscriptions/{tenant['end_users'][0]['id']}", headers=key)).json
+        assert subscription["plan_id"] == tenant["plan"]["id"]
+        known = (await api.get("/scim/v2/Users", token=tenant["scim_token"])).json
+        assert {each["id"] for each in known["Resources"]} == {tenant[role]["id"] for role in ("owner", "admin", "member")}
+        both = {"org_slug": org, "service_slug": service}
+        end_user = tenant["end_users"][0]
+        signed_in = await api.post("/api/auth/login", {"email": end_user["email"], "password": end_user["password"], **both})
+        profile = (await api.get("/api/user", token=signed_in.json["access_token"])).json
+        assert (profile["org"], profile["service"]) == (org, service)
+    owner = await api.login(shown["platform_owner"]["email"], shown["platform_owner"]["password"])
+    listed = await api.get("/api/platform/organizations", token=owner.json["access_token"])
+    assert {each["organization"]["slug"] for each in listed.json["organizations"]} == {"demo", "demo-other"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["service", "mobile_service"])
+async def test_its_applications_exchange_codes(app: QuartTrio, api: Api, seeded: Demo, name: str) -> None:
+    shown = as_json(seeded, BASE_URL)
+    for tenant in (shown, shown["other_organization"]):
+        application, who, browser = tenant[name], tenant["end_users"][0], Visitor(app)
+        client, pkce = {"client_id": application["client_id"]}, {} if "client_secret" in application else PKCE
+        shows = {"code_verifier": VERIFIER} if pkce else {"client_secret": application["client_secret"]}
+        for redirect_uri in application["redirect_uris"]:
+            path = f"{AUTHORIZE}?{urlencode({**client, **pkce, 'redirect_uri': redirect_uri})}"
+            if "gatehouse-session" not in browser.cookies:
+                assert leads_to(await browser.sign_in(who["email"], who["password"], after=path)) == path
+            place, fields = answered(await browser.send(path, form_token=form_token(await browser.open(path)), answer="continue"))
+            assert place == redirect_uri
+            tokens = await api.post(TOKEN, {**client, **shows, "code": fields["code"], "redirect_uri": redirect_uri})
+            profile = (await api.get("/api/user", token=tokens.json["access_token"])).json
+            assert (profile["id"], profile["service"]) == (who["id"], application["slug"])
+
+
+@pytest.mark.slow
+async def test_a_device_is_let_in(api: Api, seeded: Demo) -> None:
+    shown = as_json(seeded, BASE_URL)
+    client, who = {"client_id": shown["service"]["client_id"]}, shown["end_users"][0]
+    codes = (await api.post("/auth/device/code", client)).json
+    token = (await api.login(who["email"], who["password"])).json["access_token"]
+    approved = await api.post("/auth/device/verify", {"user_code": codes["user_code"], "action": "approve"}, token=token)
+    assert approved.json == {"status": "approved"}
+    assert (await api.post(TOKEN, {**client, "device_code": codes["device_code"]})).json["token_type"] == "Bearer"
+
+
+@pytest.mark.slow
+async def test_one_application_has_people_signed_in_with_saml(app: QuartTrio, api: Api, clock: FakeClock, seeded: Demo) -> None:
+    shown = as_json(seeded, BASE_URL)
+    for tenant, made in ((shown, seeded.first), (shown["other_organization"], seeded.other)):
+        assert (await api.get(tenant["saml"]["metadata_url"].removeprefix(BASE_URL))).status == 200
+        org, service, who = made.organization, made.web.service, tenant["end_users"][0]
+        browser = Traveller(app, clock)
+        await browser.sign_in(who["email"], who["password"])
+        found = await browser.sign_on(Application(org.id, org.slug, service.id, service.slug, made.saml, None))
+        assert (found.url, found.name_id) == (tenant["saml"]["acs_url"], who["email"])
+
+
+@pytest.mark.slow
+async def test_how_saml_was_set_up_since_stays_unless_it_is_off(api: Api, ports: Ports, pool: Pool, seeded: Demo) -> None:
+    await run_sql(pool, "update saml_configurations set acs_url = 'https://mine.example/acs'")
+    before = await run_sql(pool, "select id from saml_certificates order by id")
+    assert (await demo.seed(ports)).first.saml.acs_url == "https://mine.example/acs"
+    assert await run_sql(pool, "select id from saml_certificates order by id") == before
+    await run_sql(pool, "update saml_configurations set enabled = false")
+    await run_sql(pool, "update saml_certificates set private_key = null, deactivated_at = now()")
+    assert (await demo.seed(ports)).first.saml == demo.SAML
+    for slug in demo.ORGANIZATIONS:
+        assert (await api.get(f"/saml/{slug}/web-shop/metadata")).status == 200
+
+
+@pytest.mark.slow
+async def test_one_end_user_of_each_organization_has_a_second_factor(api: Api, ports: Ports, pool: Pool, seeded: Demo) -> None:
+    shown = as_json(seeded, BASE_URL)
+    for tenant in (shown, shown["other_organization"]):
+        plain, cautious = tenant["end_users"]
+        assert plain["totp_secret"] is None
+        assert re.fullmatch("[A-Z2-7]{32}", cautious["totp_secret"])
+        assert "mfa_required" not in (await api.login(plain["email"], plain["password"])).json
+        first = (await api.login(cautious["email"], cautious["password"])).json
+        assert (first["mfa_required"], first["refresh_token"]) == (True, "")
+        code = Authenticator(cautious["totp_secret"], ports.clock).code()
+        pair = (await api.post("/api/auth/mfa/verify", {"code": code}, token=first["access_token"])).json
+        assert (await api.get("/api/user/mfa/status", token=pair["access_token"])).json == {"enabled": True, "has_backup_codes": False}
+    assert await run_sql(pool, "select action from audit_log where action like 'security.mfa%%'") == [("security.mfa.enabled",)] * 2
+
+
+@pytest.mark.slow
+async def test_a_new_second_factor_takes_the_place_of_the_old_one(api: Api, ports: Ports, pool: Pool, seeded: Demo) -> None:
+    old = seeded.first.end_users[1]
+    first = (await api.login(old.email, old.password)).json
+    body = {"code": Authenticator(old.totp_secret or "", ports.clock).code(), "trust_device": True}
+    trusted = (await api.post("/api/auth/mfa/verify", body, token=first["access_token"])).json["device_token"]
+    waiting = (await api.login(old.email, old.password)).json["access_token"]
+    new = (await demo.seed(ports)).first.end_users[1]
+    answer = await api.post("/api/auth/mfa/verify", {"code": Authenticator(old.totp_secret or "", ports.clock).code(1)}, token=waiting)
+    assert answer.status == 401
+    login = {"email": new.email, "password": new.password, "device_token": trusted}
+    again = (await api.post("/api/auth/login", login)).json
+    assert again["mfa_required"], "the device is not trusted any more"
+    code = Authenticator(new.totp_secret or "", ports.clock).code()
+    body = {"code": code, "trust_device": True}
+    trusted = (await api.post("/api/auth/mfa/verify", body, token=again["access_token"])).json["device_token"]
+    assert "mfa_required" not in (await api.post("/api/auth/login", {**login, "device_token": trusted})).json
+    assert await run_sql(pool, "select count(*) from mfa_events where event_type = 'mfa_enabled'") == [(2,)]
+
+
+@pytest.mark.slow
+async def test_a_second_time_adds_nothing_and_makes_new_secrets(api: Api, ports: Ports, pool: Pool, seeded: Demo) -> None:
+    before, there = as_json(seeded, BASE_URL), await counts(pool)
+    after = as_json(await demo.seed(ports), BASE_URL)
+    assert await counts(pool) == there
+    assert without_secrets(after) == without_secrets(before)
+    assert not set(secrets(after)) & set(secrets(before))
+    old, new = ({"X-Api-Key": shown["api_key"]} for shown in (before, after))
+    assert (await api.get("/api/service/info", headers=old)).status == 401
+    assert (await api.get("/api/service/info", headers=new)).status == 200
+    assert (await api.get("/scim/v2/Groups", token=before["scim_token"])).status == 401
+    assert (await api.get("/scim/v2/Groups", token=after["scim_token"])).status == 200
+
+
+def without_secrets(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: without_secrets(each) for name, each in value.items() if name not in SECRETS}
+    return [without_secrets(each) for each in value] if isinstance(value, list) else value
+
+
+def secrets(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, each in value.items():
+            if name not in SECRETS:
+                yield from secrets(each)
+            elif each is not None:
+                yield each
+    elif isinstance(value, list):
+        for each in value:
+            yield from secrets(each)
+
+
+@pytest.mark.slow
+async def test_redirect_uris_are_set_when_given_and_else_left(ports: Ports) -> None:
+    wanted = ["http://localhost:9999/back", "com.example.mine:/back"]
+    for redirect_uris in (wanted, []):
+        tenant = (await demo.seed(ports, redirect_uris)).first
+        assert list(tenant.web.service.redirect_uris) == wanted[:1]  # the other one is for what is installed on a device
+        assert list(tenant.mobile.service.redirect_uris) == wanted
+
+
+@pytest.mark.slow
+async def test_it_is_told_which_redirect_uris_are_for_devices_alone(ports: Ports) -> None:
+    of_app, of_web = "com.example.mine:/back", "https://shop.example/back"
+    seeded = await demo.seed(ports, [of_app])
+    assert list(seeded.first.web.service.redirect_uris) == ["http://localhost:3000/callback"]
+    assert notes(seeded, []) == notes(seeded, [of_web]) == []
+    [note] = notes(seeded, [of_app])
+    assert f"{of_app} went to mobile-shop alone" in note
+    assert "web-shop keeps http://localhost:3000/callback" in note
+    [note] = notes(seeded, [of_app, of_web])
+    assert of_web not in note
+    assert "keeps" not in note
+
+
+@pytest.mark.slow
+async def test_no_mail_goes_out(pool: Pool, seeded: Demo) -> None:
+    assert await run_sql(pool, "select kind from mails") == []
+
+
+# What is in the way
+
+Spoil = Callable[[Ports, Pool], Awaitable[object]]
+SUSPEND = "update organizations set status = 'suspended', suspended_reason = 'x' where slug = 'demo'"
+
+
+def sql(*statements: str) -> Spoil:
+    async def spoil(_: Ports, pool: Pool) -> None:
+        for statement in statements:
+            await run_sql(pool, statement)
+
+    return spoil
+
+
+async def delete_another(ports: Ports, pool: Pool) -> None:
+    """As a platform owner would, and suspend the first."""
+    [(org_id,)] = await run_sql(pool, "select id from organizations where slug = 'demo-other'")
+    async with ports.storage.reading() as read:
+        steward = await read.accounts.by_email(demo.STEWARD)
+    assert steward is not None
+    session = await sign_in(ports, steward)
+    await governance.delete(ports, Person(user_id=steward.id, email=steward.email, session_id=session.session_id), org_id)
+    await run_sql(pool, SUSPEND)
+
+
+IN_THE_WAY: dict[str, tuple[Spoil, str]] = {
+    "suspended": (sql(SUSPEND), "The organization demo is suspended. Activate or delete it"),
+    "suspended, and the other one is gone": (delete_another, "The organization demo is suspended. Activate or delete it"),
+    "rejected": (
+        sql("update organizations set status = 'rejected' where slug = 'demo-other'"),
+        "The organization demo-other was rejected.",
+    ),
+    "given away": (
+        sql("update memberships set role = 'admin' where role = 'owner'"),
+        "The organization demo is not the demo's: owner@demo.example does not own it.",
+    ),
+    "an address is somebody else's": (
+        sql("update users set email = 'grace@example.com' where email = 'owner@demo-other.example'"),
+        "The organization demo-other is not the demo's: owner@demo-other.example does not own it.",
+    ),
+    "a person is deactivated": (
+        sql("update users set deactivated_at = now() where email = 'grace@customer.demo-other.example'"),
+        "The account grace@customer.demo-other.example is deactivated.",
+    ),
+    "no room for a service": (
+        sql(
+            "update organizations set max_services = 1 where slug = 'demo-other'",
+            "update services s set slug = 'renamed' from organizations o where o.id = s.org_id and o.slug = 'demo-other'"
+            " and s.slug = 'mobile-shop'",
+        ),
+        "In the organization demo-other the demo cannot be made: The organization has as many services as it may have.",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", IN_THE_WAY)
+async def test_what_is_in_the_way_is_named_and_nothing_has_changed(ports: Ports, pool: Pool, seeded: Demo, name: str) -> None:
+    spoil, message = IN_THE_WAY[name]
+    await spoil(ports, pool)
+    before = await everything(pool)
+    with pytest.raises(DemoRefused) as refused:
+        await demo.seed(ports, ["https://elsewhere.example/back"])
+    assert refused.value.message.startswith(message)
+    assert refused.value.message.endswith(" Nothing was changed.")
+    assert await everything(pool) == before
+
+
+@pytest.mark.slow
+async def test_somebody_elses_organization_is_left_alone(ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "demo-other")
+    await add_member(pool, org, (await add_account(ports, "grace@example.com", None)).id, "owner")
+    before = await everything(pool)
+    with pytest.raises(DemoRefused, match="demo-other is not the demo's"):
+        await demo.seed(ports)
+    assert await everything(pool) == before, "not even accounts"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("uri", ["ftp://localhost/back", "http://shop.example/back", "com.example.mine", "https://*.example/", ""])
+async def test_a_redirect_uri_that_no_application_may_have_is_refused(ports: Ports, pool: Pool, uri: str) -> None:
+    before = await everything(pool)
+    with pytest.raises(RedirectUriInvalid):
+        await demo.seed(ports, ["https://shop.example/back", uri])
+    assert await everything(pool) == before
+
+
+async def everything(pool: Pool) -> dict[str, list[Any]]:
+    """Every row of every table."""
+    tables = sorted(name for (name,) in await run_sql(pool, "select relname from pg_stat_user_tables"))
+    return {name: await run_sql(pool, f"select t::text from {name} t order by 1") for name in tables}  # noqa: S608  (names of our own tables)
+
+
+@pytest.mark.slow
+async def test_what_was_taken_away_comes_back(api: Api, ports: Ports, pool: Pool, seeded: Demo) -> None:
+    before = as_json(seeded, BASE_URL)
+    changes = [
+        "update organizations set status = 'pending' where slug = 'demo'",
+        "update memberships set role = 'member' where role = 'admin'",
+        "delete from memberships where role = 'member' and user_id = (select id from users where email = 'member@demo.example')",
+        "update services set service_type = 'mobile', client_secret_hash = null where slug = 'web-shop'",
+        "update services set service_type = 'web', client_secret_hash = '\\x00' where slug = 'mobile-shop'",
+        "delete from subscriptions",
+        "delete from saml_certificates",
+        "delete from saml_configurations",
+        "update services set redirect_uris = '{}'",
+    ]
+    for change in changes:
+        await run_sql(pool, change)
+    after = as_json(await demo.seed(ports), BASE_URL)
+    assert without_secrets(after) == without_secrets(before)
+    for tenant in (after, after["other_organization"]):
+        token = (await api.login(tenant["admin"]["email"], tenant["admin"]["password"])).json["access_token"]
+        key = {"X-Api-Key": tenant["api_key"]}
+        assert (await api.get(f"/api/service/subscriptions/{tenant['end_users'][0]['id']}", headers=key)).status == 200
+        listed = (await api.get(f"/api/organizations/{tenant['organization']['slug']}/services", token=token)).json["services"]
+        assert {each["slug"]: each["service_type"] for each in listed} == {"web-shop": "web", "mobile-shop": "mobile"}
+
+
+@pytest.mark.slow
+async def test_whoever_registered_an_address_of_it_before_has_no_way_in(api: Api, ports: Ports, pool: Pool) -> None:
+    squatter = await add_account(ports, "owner@demo.example", "a password of theirs", verified=False)
+    session = await sign_in(ports, squatter)
+    await add_mfa(ports, squatter)
+    await add_identity(pool, squatter.id)
+    owner = (await demo.seed(ports)).first.owner
+    assert (owner.id, (await api.get("/api/user", token=session.access_token)).status) == (squatter.id, 401)
+    assert (await api.login(owner.email, "a password of theirs")).status == 401
+    assert "mfa_required" not in (await api.login(owner.email, owner.password)).json
+    assert await run_sql(pool, "select 1 from identities") == []
+
+
+@pytest.mark.slow
+async def test_two_at_once_come_one_after_the_other(ports: Ports, pool: Pool) -> None:
+    seeds = await everyone(2, lambda _: demo.seed(ports))
+    first, second = (without_secrets(as_json(seed, BASE_URL)) for seed in seeds)
+    assert first == second
+    assert await run_sql(pool, "select count(*) from organizations") == [(2,)]
+
+
+@pytest.mark.slow
+async def test_the_walk_tells_what_to_paste(seeded: Demo) -> None:
+    walk = as_walk(seeded, BASE_URL)
+    assert f"api={BASE_URL}\n" in walk
+    web, mobile = seeded.first.web, seeded.first.mobile
+    for named in (seeded.first.api_key, f"-u {web.service.client_id}:{web.client_secret}", f"client_id={mobile.service.client_id}"):
+        assert named in walk
+    assert "redirect_uri=http%3A%2F%2Flocalhost%3A3000%2Fcallback" in walk
+    assert "/saml/demo/web-shop/metadata" in walk
+    assert "{" not in re.sub(r'\{ python3|\'\{"(email|code|user_code|schemas)"', "", walk)

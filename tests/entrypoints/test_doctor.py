@@ -1,0 +1,168 @@
+"""What the doctor says of an installation that has something wrong with it."""
+
+import importlib.metadata
+from pathlib import Path
+from typing import Any
+
+import dns.resolver
+import pytest
+
+from entrypoints import doctor
+from entrypoints.doctor import Health
+from entrypoints.settings import Settings
+from tests.fakes.dns_server import DnsServer
+from tests.fakes.geoip import SHIPPED
+from tests.fakes.http_server import TRAP, Answer
+from tests.fakes.payments import API_KEY, FakePayments, error
+
+
+def test_what_is_installed_here_is_above_every_floor() -> None:
+    assert [finding.health for finding in doctor.libraries()] == [Health.GOOD]
+
+
+@pytest.mark.parametrize("library", doctor.FLOORS)
+def test_a_library_below_its_floor_is_bad(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.metadata.version
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.9.99" if name == library else real(name))
+    [bad, _] = doctor.libraries()
+    assert bad.health is Health.BAD
+    assert f"install {doctor.FLOORS[library]} or later" in bad.text
+
+
+@pytest.mark.parametrize(
+    ("version", "health"),
+    [((3, 11, 14), Health.WARNING), ((3, 11, 15), Health.GOOD), ((3, 13, 11), Health.WARNING), ((3, 14, 3), Health.GOOD)],
+)
+def test_an_interpreter_without_its_security_fix_is_warned_of(version: tuple[int, int, int], health: Health) -> None:
+    assert doctor.interpreter(version).health is health
+
+
+def test_a_misspelt_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSO_SMPT_URL", "smtp://mail.example.com")
+    assert any(finding.health is Health.WARNING and "SSO_SMPT_URL" in finding.text for finding in doctor.unknown_settings())
+
+
+def test_what_tenants_can_reach_that_is_not_public_is_warned_of() -> None:
+    assert doctor.outbound(Settings()).health is Health.GOOD
+    warned = doctor.outbound(Settings(outbound_allow="10.0.0.0/8,127.0.0.1:2525"))
+    assert warned.health is Health.WARNING
+    assert "10.0.0.0/8,127.0.0.1:2525" in warned.text
+    assert doctor.outbound(Settings(outbound_allow="localhost")).health is Health.BAD
+
+
+def test_each_name_server_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with DnsServer() as good, DnsServer() as failing:
+        failing.codes[""] = "SERVFAIL"
+        [fine, bad] = doctor.name_servers(Settings(dns_servers=(good.address, failing.address)))
+        assert (fine.health, bad.health) == (Health.GOOD, Health.BAD)
+        for finding, server in ((fine, good), (bad, failing)):
+            assert "127.0.0.1:{1}".format(*server.address) in finding.text
+            assert set(server.asked) == {("udp", "")}, "the root: nobody's domain is told to anybody"
+        assert "SERVFAIL" in bad.text
+    monkeypatch.setattr(doctor, "DNS_DEADLINE", 0.05)  # nobody listens there any more
+    [silent] = doctor.name_servers(Settings(dns_servers=(good.address,)))
+    assert silent.health is Health.BAD
+    assert "Error" not in silent.text
+
+
+def test_without_name_servers_that_are_set_those_of_the_system_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with DnsServer() as server:
+
+        def read(resolver: dns.resolver.BaseResolver, _: object) -> None:
+            resolver.nameservers, resolver.port = [server.address[0]], server.address[1]
+
+        monkeypatch.setattr(dns.resolver.BaseResolver, "read_resolv_conf", read)
+        assert [finding.health for finding in doctor.name_servers(Settings())] == [Health.GOOD]
+        server.codes[""] = "REFUSED"
+        [warned] = doctor.name_servers(Settings())
+        assert warned.health is Health.WARNING, "the service does without, but for domains"
+        assert "REFUSED" in warned.text
+
+
+def test_lxml_and_xmlsec_share_their_library() -> None:
+    assert doctor.xml().health is Health.GOOD
+
+
+def test_a_file_of_places_is_tried_out(tmp_path: Path) -> None:
+    assert doctor.locations(Settings()).health is Health.GOOD
+    assert doctor.locations(Settings(geoip_database=SHIPPED)).health is Health.GOOD
+    bad = doctor.locations(Settings(geoip_database=tmp_path / "missing.mmdb"))
+    assert bad.health is Health.BAD
+    assert "missing.mmdb cannot be read" in bad.text
+
+
+def test_billing_is_told_and_what_is_missing_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    with FakePayments() as provider:
+        look_at_billing(provider)
+    assert capsys.readouterr().out == "", "what is found is said once"
+
+
+def look_at_billing(provider: FakePayments) -> None:
+    on = {"billing_api_url": provider.address, "billing_api_key": API_KEY}
+    secret = {"billing_webhook_secret": "whsec_one,whsec_two"}
+
+    def found(**given: Any) -> tuple[Health, str]:
+        finding = doctor.billing(Settings(**given))
+        for secret in (API_KEY, "sk_wrong", "whsec", TRAP):
+            assert secret not in finding.text
+        return finding.health, finding.text
+
+    assert found() == (Health.GOOD, "off: SSO_BILLING_API_URL is unset")
+    assert found(**secret)[0] is Health.GOOD
+    assert found(**on)[0] is Health.WARNING
+    assert found(**on, **secret) == (
+        Health.GOOD,
+        f"through {provider.address}, which answers; its events go to http://127.0.0.1:8080/webhooks/billing",
+    )
+    elsewhere = provider.address.replace("127.0.0.1", "127.1")  # which is the same, and not named among those that never leave the machine
+    assert found(**{**on, "billing_api_url": elsewhere}, **secret) == (
+        Health.WARNING,
+        f"the payment provider is at {elsewhere}: the key to it travels in the clear",
+    )
+    assert {(method, path, tuple(sent.items())) for method, path, sent in provider.asked} == {("GET", "subscriptions", (("limit", "1"),))}
+    refused = (Health.BAD, f"the payment provider at {provider.address} refuses the key: see SSO_BILLING_API_KEY")
+    assert found(**{**on, "billing_api_key": "sk_wrong"}) == refused
+    provider.answers["subscriptions"] = error(403)
+    assert found(**on, **secret) == refused
+    unusable = f"the payment provider at {provider.address} is not usable"
+    provider.answers["subscriptions"] = error(402)
+    assert found(**on, **secret) == (Health.BAD, f"{unusable}: it answered 402 to GET subscriptions")
+    provider.answers["subscriptions"] = Answer(200, TRAP.encode())
+    assert found(**on, **secret) == (Health.BAD, f"{unusable}: its answer is not JSON")
+    nobody = {**on, "billing_api_url": "http://127.0.0.1:9"}
+    assert found(**nobody, **secret) == (
+        Health.BAD,
+        "the payment provider at http://127.0.0.1:9 is not usable: it cannot be spoken to: ConnectError",
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "health"),
+    [
+        (None, []),
+        ("https://app.example.com", [Health.GOOD]),
+        ("http://localhost:3000", [Health.GOOD]),
+        ("http://127.0.0.1:3000", [Health.GOOD]),
+        ("http://app.example.com", [Health.WARNING]),
+        ("http://localhost.example.com", [Health.WARNING]),
+    ],
+)
+def test_a_frontend_in_the_clear_is_warned_of(url: str | None, health: list[Health]) -> None:
+    assert [finding.health for finding in doctor.frontend(Settings(frontend_url=url))] == health
+
+
+def test_a_base_url_in_the_clear_is_warned_of() -> None:
+    """Here too, where most clients would not send back a cookie that is for https alone (security.md G-2)."""
+    for url, health in (("https://id.example.com", Health.GOOD), ("http://id.example.com", Health.WARNING), (None, Health.WARNING)):
+        assert doctor.address(Settings(base_url=url)).health is health
+
+
+def test_identity_providers_are_told_and_those_in_the_clear_warned_of() -> None:
+    assert [finding.health for finding in doctor.providers(Settings())] == [Health.GOOD]
+    names = ("authorize_url", "token_url", "userinfo_url", "emails_url")
+    places: dict[str, Any] = {f"codehost_{name}": "https://codehost.example/x" for name in names}
+    [good] = doctor.providers(Settings(**places))
+    assert (good.health, good.text) == (Health.GOOD, "codehost, for services with credentials of their own")
+    [warned] = doctor.providers(Settings(**{**places, "codehost_token_url": "http://codehost.example/x"}))
+    assert warned.health is Health.WARNING
+    assert "http://codehost.example/x" in warned.text

@@ -1,0 +1,564 @@
+"""Settings: their defaults, what is refused and how it is said (architecture.md, Settings)."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapters.crypto import generate_key
+from adapters.http.payments import PaymentSettings
+from adapters.http.providers import ProviderSettings
+from core.authentication.providers import Provider, ProviderClient
+from core.kernel.policy import Policy
+from entrypoints import wiring
+from entrypoints.settings import Settings, SettingsInvalid, load
+from entrypoints.wiring import encryption_keys, outbox, wire
+
+KEYS = "a:" + "A" * 43 + "="
+GOLD: dict[str, Any] = {"name": "gold", "display_name": "Gold", "default_max_services": 50, "default_max_users": 500, "price_cents": 49_00}
+
+
+OF_A_PROVIDER = ("client_id", "client_secret", "authorize_url", "token_url", "userinfo_url")
+CODEHOST = {
+    "CODEHOST_CLIENT_ID": "gatehouse",
+    "CODEHOST_CLIENT_SECRET": "the secret at the code host",
+    "CODEHOST_AUTHORIZE_URL": "https://codehost.example/authorize?prompt=select",
+    "CODEHOST_TOKEN_URL": "https://codehost.example/token",
+    "CODEHOST_USERINFO_URL": "https://api.codehost.example/user",
+    "CODEHOST_EMAILS_URL": "https://api.codehost.example/user/emails",
+    "CODEHOST_SCOPES": "gist  read:org",
+}
+OFFICESUITE = {
+    "OFFICESUITE_AUTHORIZE_URL": "https://officesuite.example/authorize",
+    "OFFICESUITE_TOKEN_URL": "https://officesuite.example/token",
+    "OFFICESUITE_USERINFO_URL": "https://officesuite.example/userinfo",
+    "OFFICESUITE_ISSUER": "https://officesuite.example/v2.0",
+    "OFFICESUITE_JWKS_URL": "http://127.0.0.1:9000/keys",
+}
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No settings but the test's own, and no file of them either."""
+    for name in list(os.environ):
+        if name.upper().startswith("SSO_"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Settings]:
+    """The settings of an environment with these variables."""
+
+    def load_with(**variables: str) -> Settings:
+        for name, value in variables.items():
+            monkeypatch.setenv(f"SSO_{name}", value)
+        return load()
+
+    return load_with
+
+
+Given = Callable[..., Settings]
+
+
+def test_the_defaults_are_the_documented_ones(given: Given) -> None:
+    settings = given()
+    assert settings.model_dump() == {
+        "database_url": None,
+        "data_dir": Path("var"),
+        "bind": "127.0.0.1:8080",
+        "base_url": None,
+        "frontend_url": None,
+        "workers": 1,
+        "db_pool_size": 10,
+        "encryption_keys": None,
+        "access_token_ttl": 900,
+        "refresh_token_ttl": 2592000,
+        "session_absolute_ttl": 7776000,
+        "verification_ttl": 86400,
+        "reset_ttl": 3600,
+        "invitation_ttl": 604800,
+        "argon2_memory_kib": 19456,
+        "argon2_time_cost": 2,
+        "argon2_parallelism": 1,
+        "smtp_url": None,
+        "mail_from": settings.mail_from,
+        "tiers": (),
+        "platform_owner_email": None,
+        "platform_owner_password": None,
+        "auto_approve_organizations": False,
+        "key_environment": None,
+        "dns_servers": (),
+        "outbound_allow": "",
+        "geoip_database": None,
+        "trusted_proxies": (),
+        "rate_limits": "on",
+        "client_rate": 20.0,
+        "scim_string_status": False,
+        "account_guess_limit": 10,
+        "mfa_guess_limit": 10,
+        "mails_per_recipient": 5,
+        "invitations_per_day": 1000,
+        "unverified_purge_days": 7,
+        "export_login_events": 1000,
+        "webhook_retry_delays": (0, 5, 300, 1800, 7200),
+        "webhook_timeout": 10.0,
+        "webhooks_per_organization": 50,
+        **{f"billing_{name}": None for name in ("api_url", "api_key", "webhook_secret", "livemode")},
+        "common_passwords_file": None,
+        **{f"{provider}_{name}": None for provider in ("codehost", "websuite", "officesuite") for name in OF_A_PROVIDER},
+        **{f"{provider}_{name}": None for provider in ("websuite", "officesuite") for name in ("issuer", "jwks_url")},
+        **{f"{provider}_scopes": "" for provider in ("codehost", "websuite", "officesuite")},
+        "codehost_emails_url": None,
+        "log_format": "auto",
+        "log_level": "info",
+        "metrics_token": None,
+    }
+    assert settings.policy == Policy()
+    assert settings.rate_limit_factor == 1.0
+
+
+def test_every_setting_is_read_from_its_variable(given: Given, tmp_path: Path) -> None:
+    common = tmp_path / "common.txt"
+    common.write_text("password1234\nqwertyuiop\n", encoding="utf-8")
+    settings = given(
+        DATABASE_URL="postgresql://gatehouse:hunter2@db/gatehouse",
+        DATA_DIR="/srv/gatehouse",
+        BIND="[::1]:9090",
+        BASE_URL="https://id.example.com/",
+        FRONTEND_URL="https://app.example.com",
+        WORKERS="4",
+        DB_POOL_SIZE="20",
+        ENCRYPTION_KEYS=KEYS,
+        ACCESS_TOKEN_TTL="86400",
+        REFRESH_TOKEN_TTL="3600",
+        SESSION_ABSOLUTE_TTL="7200",
+        VERIFICATION_TTL="600",
+        RESET_TTL="300",
+        INVITATION_TTL="120",
+        ARGON2_MEMORY_KIB="65536",
+        ARGON2_TIME_COST="3",
+        ARGON2_PARALLELISM="2",
+        SMTP_URL="smtp://mail.example.com:587?starttls=1",
+        MAIL_FROM="Gatehouse <id@example.com>",
+        OUTBOUND_ALLOW="10.0.0.0/8,[fd00::/8]:443",
+        GEOIP_DATABASE="/srv/cities.mmdb",
+        TIERS=json.dumps([GOLD]),
+        PLATFORM_OWNER_EMAIL=" Ada@Example.com",
+        PLATFORM_OWNER_PASSWORD="hunter2hunter2",
+        AUTO_APPROVE_ORGANIZATIONS="true",
+        KEY_ENVIRONMENT="live",
+        TRUSTED_PROXIES="10.0.0.0/8, fd00::/8 ,192.0.2.1",
+        RATE_LIMITS="2.5",
+        ACCOUNT_GUESS_LIMIT="3",
+        MFA_GUESS_LIMIT="6",
+        MAILS_PER_RECIPIENT="2",
+        INVITATIONS_PER_DAY="30",
+        UNVERIFIED_PURGE_DAYS="1",
+        EXPORT_LOGIN_EVENTS="100000",
+        WEBHOOK_RETRY_DELAYS="1, 2,3,4,50",
+        WEBHOOK_TIMEOUT="2.5",
+        WEBHOOKS_PER_ORGANIZATION="7",
+        COMMON_PASSWORDS_FILE=str(common),
+        LOG_FORMAT="json",
+        LOG_LEVEL="debug",
+        METRICS_TOKEN="scrape me",
+    )
+    assert settings.database_url is not None
+    assert settings.database_url.get_secret_value() == "postgresql://gatehouse:hunter2@db/gatehouse"
+    assert settings.data_dir == Path("/srv/gatehouse")
+    assert (settings.bind, settings.base_url, settings.frontend_url) == ("[::1]:9090", "https://id.example.com", "https://app.example.com")
+    assert (settings.workers, settings.db_pool_size) == (4, 20)
+    assert (settings.argon2_memory_kib, settings.argon2_time_cost, settings.argon2_parallelism) == (65536, 3, 2)
+    assert settings.mail_from == "Gatehouse <id@example.com>"
+    assert settings.outbound_allow == "10.0.0.0/8,[fd00::/8]:443"
+    assert settings.geoip_database == Path("/srv/cities.mmdb")
+    assert [tier.model_dump() for tier in settings.tiers] == [GOLD]
+    assert settings.platform_owner_email == "ada@example.com"
+    assert settings.trusted_proxies == (ip_network("10.0.0.0/8"), ip_network("fd00::/8"), ip_network("192.0.2.1/32"))
+    assert settings.rate_limit_factor == 2.5
+    assert (settings.log_format, settings.log_level) == ("json", "debug")
+    assert settings.policy == Policy(
+        access_token_ttl=timedelta(days=1),
+        refresh_token_ttl=timedelta(hours=1),
+        session_absolute_ttl=timedelta(hours=2),
+        verification_ttl=timedelta(minutes=10),
+        reset_ttl=timedelta(minutes=5),
+        invitation_ttl=timedelta(minutes=2),
+        account_guess_limit=3,
+        mfa_guess_limit=6,
+        mails_per_recipient=2,
+        invitations_per_day=30,
+        unverified_purge=timedelta(days=1),
+        export_login_events=100_000,
+        webhook_retry_delays=tuple(timedelta(seconds=delay) for delay in (1, 2, 3, 4, 50)),
+        webhook_timeout=timedelta(seconds=2.5),
+        webhooks_per_organization=7,
+        auto_approve_organizations=True,
+        key_environment="live",
+        frontend_url="https://app.example.com",
+        common_passwords=frozenset({"password1234", "qwertyuiop"}),
+    )
+
+
+@pytest.mark.parametrize(("text", "factor"), [("on", 1.0), ("off", None), ("10", 10.0), ("0.5", 0.5), ("1e3", 1000.0)])
+def test_rate_limits_are_on_off_or_a_factor(given: Given, text: str, factor: float | None) -> None:
+    assert given(RATE_LIMITS=text).rate_limit_factor == factor
+
+
+@pytest.mark.parametrize("bind", ["127.0.0.1:8080", "0.0.0.0:80", "[::]:8080", "[::1]:0", "localhost:65535", ":8080"])
+def test_addresses_to_listen_on(given: Given, bind: str) -> None:
+    assert given(BIND=bind).bind == bind
+
+
+@pytest.mark.parametrize(("text", "networks"), [("", 0), ("10.0.0.1", 1), ("10.0.0.0/8,", 1), (" , ", 0), ("::1,127.0.0.1", 2)])
+def test_proxies_are_a_list_of_networks(given: Given, text: str, networks: int) -> None:
+    assert len(given(TRUSTED_PROXIES=text).trusted_proxies) == networks
+
+
+def test_name_servers_are_addresses_with_or_without_a_port(given: Given) -> None:
+    text = "192.0.2.1, 192.0.2.2:5353 ,2001:db8::1,[2001:DB8::2]:5354"
+    servers = (("192.0.2.1", 53), ("192.0.2.2", 5353), ("2001:db8::1", 53), ("2001:db8::2", 5354))
+    assert given(DNS_SERVERS=text).dns_servers == servers
+
+
+def test_an_empty_variable_is_as_good_as_none(given: Given) -> None:
+    settings = given(BASE_URL="", WORKERS="", DATABASE_URL="", SMTP_URL="", PLATFORM_OWNER_EMAIL="", METRICS_TOKEN="", LOG_LEVEL="")
+    assert settings == Settings()
+
+
+def test_unknown_variables_are_left_alone(given: Given) -> None:
+    given(SOMETHING_ELSE="x", PATH="x")
+
+
+# What cannot be used
+
+BAD_TIERS: list[dict[str, Any]] = [
+    *({"name": name} for name in ("", "Gold", "gold ", "go ld", "-gold", "go--ld", "gold\n", "x" * 101, 5, None)),
+    *({"display_name": name} for name in ("", " ", "x" * 101, "Go\nld", "Go\u0000ld", 5, None)),
+    *(
+        {field: amount}
+        for field in ("default_max_services", "default_max_users", "price_cents")
+        for amount in (-1, 2**31, 1.5, "5", True, None)
+    ),
+    {"prize_cents": 5},
+]
+REFUSED = {
+    "BIND": ["8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536", "127.0.0.1:-1", "x:1e3"],
+    "BASE_URL": [
+        "id.example.com",
+        "ftp://id.example.com",
+        "https://",
+        "https://id.example.com?x=1",
+        "https://id.example.com#x",
+        "https://user:pass@id.example.com",
+        "http://[::1",
+        "javascript:alert(1)",
+    ],
+    "FRONTEND_URL": ["app.example.com", "*", "null", "https://"],
+    "WORKERS": ["0", "-1", "65", "two", "1.5"],
+    "DB_POOL_SIZE": ["1", "0", "x", "1001"],
+    "ACCESS_TOKEN_TTL": ["0", "-5", "86401", "15m"],
+    "REFRESH_TOKEN_TTL": ["0", "x", "9" * 30],
+    "SESSION_ABSOLUTE_TTL": ["0", "x", "9" * 30],
+    "ARGON2_MEMORY_KIB": ["7", "x", "9" * 30],
+    "ARGON2_TIME_COST": ["0", "x"],
+    "ARGON2_PARALLELISM": ["0", "17"],
+    "TRUSTED_PROXIES": ["proxy", "10.0.0.0/33", "10.0.0.1/8", "10.0.0.0/8;10.1.0.0/16", "*"],
+    "DNS_SERVERS": [
+        *("dns.example", "localhost:53", "192.0.2.1:", "192.0.2.1:0", "192.0.2.1:65536", "192.0.2.1:dns", "192.0.2.1:" + "9" * 5000),
+        *("192.0.2.256", "[192.0.2.1]:53", "[2001:db8::1]", "[2001:db8::1", "192.0.2.1;192.0.2.2", "192.0.2.0/24", "192.0.2.1,x"),
+        *(",", " ", " , "),
+    ],
+    "RATE_LIMITS": ["yes", "0", "-1", "nan", "inf", "-inf", "ON", "1,5"],
+    "TIERS": [
+        "gold",
+        "{}",
+        "null",
+        "5",
+        "[1]",
+        "[[]]",
+        "[{}",
+        "[" * 100_000,
+        "[" + "1" * 10_000 + "]",
+        *(json.dumps([GOLD | change]) for change in BAD_TIERS),
+        json.dumps([{name: value for name, value in GOLD.items() if name != "price_cents"}]),
+        json.dumps([GOLD, GOLD]),
+    ],
+    "AUTO_APPROVE_ORGANIZATIONS": ["maybe", "2"],
+    "KEY_ENVIRONMENT": ["prod", "LIVE", "live,test"],
+    "ACCOUNT_GUESS_LIMIT": ["0", "x"],
+    "MFA_GUESS_LIMIT": ["0", "x"],
+    "MAILS_PER_RECIPIENT": ["0", "x"],
+    "UNVERIFIED_PURGE_DAYS": ["0", "x", "9" * 12],
+    "LOG_FORMAT": ["xml", "JSON"],
+    "LOG_LEVEL": ["loud", "INFO!"],
+}
+
+
+def refused() -> Iterator[tuple[str, str]]:
+    return ((name, value) for name, values in REFUSED.items() for value in values)
+
+
+@pytest.mark.parametrize(("name", "value"), list(refused()))
+def test_a_bad_value_is_told_in_one_sentence_that_names_it(given: Given, name: str, value: str) -> None:
+    with pytest.raises(SettingsInvalid) as refusal:
+        # What reads the settings must not be surprised later by what was let through here.
+        _ = given(**{name: value}).policy
+    sentence = str(refusal.value)
+    assert sentence.startswith(f"SSO_{name} ")
+    assert sentence.endswith(".")
+    assert "\n" not in sentence
+    assert "pydantic" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("tiers", "sentences"),
+    [
+        (
+            "gold",
+            ["must be a JSON array of objects with the fields name, display_name, default_max_services, default_max_users, price_cents"],
+        ),
+        ([GOLD, {**GOLD, "name": "Silver"}], ["number 2, name: it must be of lower-case letters and digits,"]),
+        ([{**GOLD, "price_cents": -5}], ["number 1, price_cents: input should be greater than or equal to 0"]),
+        (
+            [{"name": "gold", "display_name": "Gold", "default_max_services": 1, "price_cents": 1}],
+            ["number 1, default_max_users: field required"],
+        ),
+        ([{**GOLD, "prize": 1, "price_cents": "9"}], ["number 1, price_cents: ", "number 1, prize: "]),
+        ([GOLD, {**GOLD, "display_name": "Other"}], ["the tier gold is there twice"]),
+    ],
+)
+def test_it_is_told_what_is_wrong_with_which_tier(given: Given, tiers: object, sentences: list[str]) -> None:
+    with pytest.raises(SettingsInvalid) as refusal:
+        given(TIERS=tiers if isinstance(tiers, str) else json.dumps(tiers))
+    told = str(refusal.value).splitlines()
+    assert len(told) == len(sentences)
+    for line, sentence in zip(told, sentences, strict=True):
+        assert line.startswith(f"SSO_TIERS is not usable: {sentence}")
+
+
+def test_a_tier_is_known_by_its_name_and_has_an_id_of_its_own(given: Given) -> None:
+    settings = given(TIERS=json.dumps([{**GOLD, "name": "gold_2026-b", "display_name": " Gold ", "price_cents": 0}]))
+    [tier] = [tier.tier() for tier in settings.tiers]
+    assert (tier.name, tier.display_name, tier.default_max_services, tier.default_max_users, tier.price_cents) == (
+        "gold_2026-b",
+        "Gold",
+        50,
+        500,
+        0,
+    )
+    assert tier.id != settings.tiers[0].tier().id
+
+
+def test_the_owners_address_is_an_address(given: Given) -> None:
+    with pytest.raises(SettingsInvalid, match=r"^SSO_PLATFORM_OWNER_EMAIL is not usable: the e-mail address is not valid\.+$"):
+        given(PLATFORM_OWNER_EMAIL="nobody", PLATFORM_OWNER_PASSWORD="hunter2hunter2")
+
+
+@pytest.mark.parametrize("name", ["PLATFORM_OWNER_EMAIL", "PLATFORM_OWNER_PASSWORD"])
+def test_the_owner_needs_both(given: Given, name: str) -> None:
+    with pytest.raises(SettingsInvalid, match=r"^SSO_PLATFORM_OWNER_EMAIL and SSO_PLATFORM_OWNER_PASSWORD go together"):
+        given(**{name: "ada@example.com"})
+
+
+def test_a_database_of_ones_own_needs_keys(given: Given) -> None:
+    with pytest.raises(SettingsInvalid, match="SSO_ENCRYPTION_KEYS is required"):
+        given(DATABASE_URL="postgresql://db/gatehouse")
+
+
+# What only the adapters can judge is judged by the wiring, before the service listens, and told in the same way.
+
+
+@pytest.mark.parametrize(
+    "keys", ["x", "a:", "a:short", "a:AAAA", KEYS + "," + KEYS, ":" + "A" * 43 + "=", "a b:" + "A" * 43 + "=", "a:" + "A" * 42 + "!="]
+)
+async def test_keys_that_cannot_encrypt_are_refused_at_start(given: Given, keys: str) -> None:
+    settings = given(DATABASE_URL="postgresql://db/gatehouse", ENCRYPTION_KEYS=keys)
+    with pytest.raises(SettingsInvalid, match=r"^SSO_ENCRYPTION_KEYS ") as refusal:
+        async with wire(settings, "http://localhost", "host=127.0.0.1 port=1"):
+            pass
+    assert "A" * 40 not in str(refusal.value)
+
+
+@pytest.mark.parametrize("url", ["mail.example.com", "http://mail.example.com", "smtp://", "smtp://u:hunter2#@mail", "smtp://u:hunter2@"])
+def test_a_mail_server_that_cannot_be_understood_is_refused_at_start(given: Given, url: str) -> None:
+    with pytest.raises(SettingsInvalid, match=r"^SSO_SMTP_URL .*\.$") as refusal:
+        outbox(given(SMTP_URL=url))
+    assert "hunter2" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("text", ["localhost", "10.0.0.1/8", "127.0.0.1:smtp", "fd00::/8:443", "10.0.0.0/8;fd00::/8"])
+def test_what_tenants_cannot_be_let_reach_is_refused_at_start(given: Given, tmp_path: Path, text: str) -> None:
+    with pytest.raises(SettingsInvalid, match=r"^SSO_OUTBOUND_ALLOW has an entry, number 1, .*\.$"):
+        wiring.check(given(DATA_DIR=str(tmp_path), OUTBOUND_ALLOW=text))
+
+
+@pytest.mark.parametrize("sender", ["nobody", "Gatehouse <>", "a@b, c@d", "Gatehouse <id@example.com>\r\nBcc: x@example.com"])
+@pytest.mark.parametrize("others", [{}, {"SMTP_URL": "smtp://mail.example.com"}])
+def test_a_sender_that_is_none_is_refused_at_start(given: Given, sender: str, others: dict[str, str]) -> None:
+    with pytest.raises(SettingsInvalid, match=r"^SSO_MAIL_FROM .*\.$"):
+        outbox(given(MAIL_FROM=sender, **others))
+
+
+def test_a_list_of_passwords_that_cannot_be_read_is_refused_at_start(given: Given, tmp_path: Path) -> None:
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff\xfe")
+    for path in (tmp_path / "nothing", tmp_path, binary):
+        with pytest.raises(SettingsInvalid, match=r"^SSO_COMMON_PASSWORDS_FILE "):
+            _ = given(COMMON_PASSWORDS_FILE=str(path)).policy
+
+
+def test_all_mistakes_are_told_at_once(given: Given) -> None:
+    with pytest.raises(SettingsInvalid) as refusal:
+        given(WORKERS="0", BIND="x", LOG_LEVEL="loud")
+    sentences = str(refusal.value).splitlines()
+    assert sorted(sentence.split()[0] for sentence in sentences) == ["SSO_BIND", "SSO_LOG_LEVEL", "SSO_WORKERS"]
+
+
+def test_secrets_are_masked_and_never_repeated(given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = given(
+        DATABASE_URL="postgresql://u:hunter2@db/x",
+        ENCRYPTION_KEYS=KEYS,
+        SMTP_URL="smtp://u:hunter2@mail:25",
+        PLATFORM_OWNER_EMAIL="ada@example.com",
+        PLATFORM_OWNER_PASSWORD="hunter2hunter2",
+        METRICS_TOKEN="hunter2",
+    )
+    for shown in (repr(settings), str(settings), settings.model_dump_json()):
+        assert "hunter2" not in shown
+        assert KEYS not in shown
+    monkeypatch.delenv("SSO_ENCRYPTION_KEYS")
+    with pytest.raises(SettingsInvalid) as refusal:
+        given(BASE_URL="https://user:hunter2@id.example.com", METRICS_TOKEN="hunter2")
+    assert "hunter2" not in str(refusal.value)
+
+
+def test_settings_cannot_be_changed(given: Given) -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        given().workers = 2  # type: ignore[misc]
+
+
+def test_two_first_starts_at_once_agree_on_the_encryption_keys(given: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = given(DATA_DIR=str(tmp_path))
+    others: list[str] = []
+
+    def overtaken() -> str:
+        if not others:
+            others.append("")
+            others[0] = encryption_keys(settings)
+        return generate_key()
+
+    monkeypatch.setattr(wiring, "generate_key", overtaken)
+    assert encryption_keys(settings) == others[0] == encryption_keys(settings)
+    assert [path.name for path in tmp_path.iterdir()] == ["encryption-keys"]
+    assert (tmp_path / "encryption-keys").stat().st_mode & 0o777 == 0o600
+
+
+def test_keys_that_cannot_be_kept_or_read_are_told_in_a_sentence(given: Given, tmp_path: Path) -> None:
+    with pytest.raises(SettingsInvalid, match=r"nowhere/encryption-keys cannot be made: No such file or directory\.$"):
+        encryption_keys(given(DATA_DIR=str(tmp_path / "nowhere")))
+    (tmp_path / "encryption-keys").mkdir()
+    with pytest.raises(SettingsInvalid, match=r"encryption-keys cannot be read: Is a directory\.$"):
+        encryption_keys(given(DATA_DIR=str(tmp_path)))
+
+
+# Identity providers
+
+
+def test_a_provider_is_set_up_by_all_that_it_takes(given: Given) -> None:
+    settings = given(**CODEHOST, **OFFICESUITE)
+    found = wiring.provider_settings(settings)
+    assert found == {
+        Provider.CODEHOST: ProviderSettings(
+            client=ProviderClient("gatehouse", "the secret at the code host"),
+            authorize_url="https://codehost.example/authorize?prompt=select",
+            token_url="https://codehost.example/token",
+            userinfo_url="https://api.codehost.example/user",
+            emails_url="https://api.codehost.example/user/emails",
+            scopes=("gist", "read:org"),
+        ),
+        Provider.OFFICESUITE: ProviderSettings(
+            client=None,
+            authorize_url="https://officesuite.example/authorize",
+            token_url="https://officesuite.example/token",
+            userinfo_url="https://officesuite.example/userinfo",
+            issuer="https://officesuite.example/v2.0",
+            jwks_url="http://127.0.0.1:9000/keys",
+        ),
+    }
+    assert "the secret at" not in repr(settings)
+
+
+@pytest.mark.parametrize("missing", sorted(CODEHOST.keys() - {"CODEHOST_SCOPES"}))
+def test_part_of_a_provider_is_a_mistake(given: Given, missing: str) -> None:
+    with pytest.raises(SettingsInvalid, match=f"^SSO_{missing} is missing: codehost cannot be used without"):
+        given(**{name: value for name, value in CODEHOST.items() if name != missing})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "codehost.example",
+        "ftp://codehost.example/x",
+        "https://user@codehost.example",
+        "https://x/#y",
+        "https://x:0/",
+        "https://[",
+        "https:///x",
+    ],
+)
+def test_an_endpoint_is_an_address(given: Given, url: str) -> None:
+    with pytest.raises(SettingsInvalid, match=r"^SSO_CODEHOST_TOKEN_URL is not usable: must be an http or https address"):
+        given(**{**CODEHOST, "CODEHOST_TOKEN_URL": url})
+
+
+def test_scopes_are_what_scopes_can_be(given: Given) -> None:
+    with pytest.raises(SettingsInvalid, match=r"^SSO_CODEHOST_SCOPES is not usable"):
+        given(**{**CODEHOST, "CODEHOST_SCOPES": 'a "quoted" one'})
+
+
+def test_billing_is_set_up_with_address_and_key_and_several_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert wiring.payment_settings(Settings()) is None
+    assert Settings().billing_secrets == ()
+    for name, value in {
+        "API_URL": "https://api.provider.example",
+        "API_KEY": "sk_test",
+        "WEBHOOK_SECRET": "whsec_one,whsec_two",
+        "LIVEMODE": "true",
+    }.items():
+        monkeypatch.setenv(f"SSO_BILLING_{name}", value)
+    found = load()
+    assert wiring.payment_settings(found) == PaymentSettings("https://api.provider.example", "sk_test")
+    assert found.billing_secrets == ("whsec_one", "whsec_two")
+    assert found.policy.billing_livemode is True
+    for shown in (repr(found), repr(wiring.payment_settings(found))):
+        assert "sk_test" not in shown
+        assert "whsec" not in shown
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"BILLING_API_URL": "https://api.provider.example"}, "SSO_BILLING_API_KEY"),
+        ({"BILLING_API_KEY": "sk_test"}, "SSO_BILLING_API_URL"),
+        ({"BILLING_API_URL": "api.provider.example", "BILLING_API_KEY": "sk_test"}, "SSO_BILLING_API_URL"),
+        ({"BILLING_API_URL": "https://provider.example?a=1", "BILLING_API_KEY": "sk_test"}, "SSO_BILLING_API_URL .* must not have a query"),
+        ({"BILLING_API_URL": "https://provider.example/#a", "BILLING_API_KEY": "sk_test"}, "SSO_BILLING_API_URL .* without .* fragment"),
+        ({"BILLING_API_URL": "https://api.provider.example", "BILLING_API_KEY": "sk test"}, "SSO_BILLING_API_KEY"),
+        ({"BILLING_WEBHOOK_SECRET": "whsec_one,,whsec_two"}, "SSO_BILLING_WEBHOOK_SECRET"),
+        ({"BILLING_LIVEMODE": "perhaps"}, "SSO_BILLING_LIVEMODE"),
+    ],
+)
+def test_half_a_setup_of_billing_is_refused(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], said: str) -> None:
+    for name, value in settings.items():
+        monkeypatch.setenv(f"SSO_{name}", value)
+    with pytest.raises(SettingsInvalid, match=said) as refused:
+        load()
+    assert "sk_test" not in str(refused.value)
+    assert "whsec" not in str(refused.value)

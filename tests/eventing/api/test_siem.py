@@ -1,0 +1,351 @@
+"""Where the audit log of an organization is forwarded to, over HTTP, and what arrives there (decisions, point 213; security.md L-1, L-3,
+T-5, W-1, W-3, W-7, Y-2 and Z-5; ops/decisions/0014)."""
+
+import json
+import socket
+from collections.abc import AsyncIterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import trio
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.eventing.siem_rules import Result
+from core.kernel import events
+from core.kernel.principals import SYSTEM
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.fakes.siem_sink import SiemSink, siem_sink
+from tests.support.builders import Answer, at_home, run_sql
+from tests.support.direct import change_ports
+from tests.support.platform import Platform
+from tests.support.refusals import BAD, MISSING, refused
+from tests.support.siem import TOKEN, forward, queued
+from tests.support.tenants import Tenant
+from tests.tenancy.api.integrations import SIEM
+
+FULL = SIEM.full
+put, look, remove, try_out = SIEM.put, SIEM.look, SIEM.remove, SIEM.try_out
+HOST = "https://siem.acme.example:8088"  # which is all that the log says of it
+UNKNOWN = {"last_success_at": None, "last_error": None, "failing_since": None}
+
+
+def shown(body: Mapping[str, Any], clock: FakeClock, pending: int) -> dict[str, Any]:
+    kept = {name: value for name, value in body.items() if name != "token"}
+    now = clock.now().isoformat().replace("+00:00", "Z")
+    return {"enabled": True, **kept, "updated_at": now, **UNKNOWN, "pending_count": pending}
+
+
+# The configuration
+
+
+@pytest.mark.parametrize("by", ["owner", "admin"])
+async def test_its_managers_choose_one_and_its_token_is_told_to_nobody(acme: Tenant, twin: Tenant, clock: FakeClock, by: str) -> None:
+    answer = await put(acme, FULL, by)
+    assert answer.status == 200
+    # What was recorded of it is the first that waits, from the commit on.
+    assert (answer.json, (await look(acme, by)).json) == (shown(FULL, clock, 0), shown(FULL, clock, 1))
+    assert refused(await look(twin)) == MISSING
+    details = {"provider": FULL["provider"], "endpoint_url": HOST, "enabled": FULL["enabled"]}
+    assert await acme.recorded() == [("siem.configured", "organization", str(acme.org), acme.people[by].id, details)]
+    assert await acme.told() == [("siem.configured", str(acme.org), details)]
+    everything = json.dumps([*await acme.log(), *await acme.told()], default=str) + answer.text
+    assert TOKEN not in everything
+    assert await run_sql(acme.pool, "select true from siem_configurations where encode(token, 'escape') like %s", f"%{TOKEN}%") == []
+
+
+async def test_it_is_enabled_unless_it_says_otherwise(acme: Tenant, clock: FakeClock) -> None:
+    body = {name: value for name, value in FULL.items() if name != "enabled"}
+    assert (await put(acme, body)).json == shown(FULL, clock, 0)
+
+
+async def test_of_an_address_the_log_says_the_host_alone(acme: Tenant) -> None:
+    await put(acme, {**FULL, "endpoint_url": "https://siem.acme.example/x?key=hidden"})
+    assert (await look(acme)).json["endpoint_url"].endswith("?key=hidden")
+    await remove(acme)
+    assert [entry["details"]["endpoint_url"] for entry in await acme.log()] == ["https://siem.acme.example"] * 2
+
+
+NOT_USABLE: list[dict[str, Any]] = [
+    *({"provider": provider} for provider in ("", "HTTP", "elastic", None, 5, ["http"])),
+    *(
+        {"endpoint_url": url}
+        for url in ("", "siem", "ftp://siem.example/", "https://a:b@siem.example/", "https://siem.example:22/", None, 5)
+    ),
+    *({"endpoint_url": url} for url in ("https://siem.example/#x", "https://siem.example/\r\nX: y", "https://s.example/" + "x" * 2048)),
+    *({"token": token} for token in ("", "two words", "a\r\nX: y", "t\u00f6ken", "x" * 2049, None, 5)),
+    *({"enabled": enabled} for enabled in ("yes", None, 0)),
+]
+
+
+async def test_what_cannot_be_used_is_refused_and_changes_nothing(acme: Tenant, clock: FakeClock) -> None:
+    await put(acme, FULL)
+    for changes in NOT_USABLE:
+        answer = await put(acme, {**FULL, **changes})
+        assert refused(answer) == BAD, changes
+        assert TOKEN not in answer.text
+    for left_out in ("provider", "endpoint_url", "token"):
+        answer = await put(acme, {name: value for name, value in FULL.items() if name != left_out})
+        assert refused(answer) == BAD
+        assert left_out in answer.json["error"]
+    assert (await look(acme)).json == shown(FULL, clock, 1)
+    assert len(await acme.log()) == 1
+
+
+async def test_what_is_removed_is_gone_and_told_once(acme: Tenant, twin: Tenant) -> None:
+    for tenant in (acme, twin):
+        await put(tenant, FULL)
+    answer = await remove(acme, "admin")
+    assert (answer.status, answer.text) == (204, "")
+    assert refused(await look(acme)) == refused(await remove(acme)) == MISSING
+    entry = await acme.entry("siem.removed")
+    details = {"provider": "splunk_hec", "endpoint_url": HOST}
+    assert (entry["target_id"], entry["actor_id"], entry["details"]) == (str(acme.org), acme.people["admin"].id, details)
+    assert (await look(twin)).status == 200
+
+
+# What arrives
+
+
+@pytest.fixture
+async def sink(app: QuartTrio, ports: Ports) -> AsyncIterator[SiemSink]:
+    """A SIEM that the operator lets tenants reach."""
+    change_ports(app, sender=at_home(ports).sender)
+    async with siem_sink() as running:
+        yield running
+
+
+@pytest.fixture
+def reaching(ports: Ports) -> Ports:
+    return at_home(ports)
+
+
+def at(sink: SiemSink, provider: str = "http", **changes: Any) -> dict[str, Any]:
+    return {"provider": provider, "endpoint_url": sink.url(), "token": TOKEN, **changes}
+
+
+async def log_of(acme: Tenant) -> list[dict[str, Any]]:
+    """As its owner sees it, the oldest entry first."""
+    logs: list[dict[str, Any]] = (await acme.api.get(f"{acme.path}/audit-log?limit=100", token=acme.token("owner"))).json["logs"]
+    return logs[::-1]
+
+
+@pytest.mark.parametrize(
+    ("provider", "header"),
+    [("http", ("authorization", "Bearer ")), ("splunk_hec", ("authorization", "Splunk ")), ("datadog", ("dd-api-key", ""))],
+)
+async def test_each_entry_arrives_as_the_log_shows_it_and_in_its_order(
+    acme: Tenant, twin: Tenant, sink: SiemSink, reaching: Ports, clock: FakeClock, provider: str, header: tuple[str, str]
+) -> None:
+    await put(acme, at(sink, provider))
+    await twin.invite("grace@example.com")
+    for number in range(3):
+        clock.advance(timedelta(seconds=1))
+        await acme.invite(f"person{number}@example.com", by="admin")
+    await forward(reaching)
+    assert sink.entries() == await log_of(acme)
+    assert len(sink.entries()) == 4
+    name, prefix = header
+    [post] = sink.posts
+    assert (post.path, post.headers[name], post.headers["content-type"]) == ("/collect", f"{prefix}{TOKEN}", "application/json")
+    standing = (await look(acme)).json
+    assert (standing["pending_count"], standing["last_error"], standing["failing_since"]) == (0, None, None)
+    assert standing["last_success_at"] == clock.now().isoformat().replace("+00:00", "Z")
+    clock.advance(timedelta(seconds=1))
+    await acme.invite("another@example.com")
+    await forward(reaching)
+    assert sink.entries() == await log_of(acme)
+    assert len(sink.posts) == 2
+
+
+async def test_nothing_from_before_it_was_enabled_arrives(acme: Tenant, sink: SiemSink, reaching: Ports) -> None:
+    await acme.invite("early@example.com")
+    await put(acme, at(sink, enabled=False))
+    await acme.invite("disabled@example.com")
+    await forward(reaching)
+    assert sink.posts == []
+    assert (await look(acme)).json["pending_count"] == 0
+    await put(acme, at(sink))
+    await acme.invite("late@example.com")
+    await forward(reaching)
+    assert [entry["action"] for entry in sink.entries()] == ["siem.configured", "user.invited"]
+
+
+async def test_what_waits_when_it_is_disabled_goes_on_waiting(acme: Tenant, sink: SiemSink, reaching: Ports) -> None:
+    await put(acme, at(sink))
+    await acme.invite("before@example.com")
+    await put(acme, at(sink, enabled=False))
+    await acme.invite("meanwhile@example.com")
+    await forward(reaching)
+    assert sink.posts == []
+    assert (await look(acme)).json["pending_count"] == 2
+    await put(acme, at(sink, endpoint_url=sink.url("/elsewhere")))  # where it goes to then
+    await forward(reaching)
+    assert [entry["details"].get("invited_email") for entry in sink.entries("/elsewhere")] == [None, "before@example.com", None]
+
+
+async def test_what_waited_for_one_that_was_removed_never_arrives(acme: Tenant, sink: SiemSink, reaching: Ports) -> None:
+    await put(acme, at(sink))
+    await acme.invite("before@example.com")
+    await remove(acme)
+    await put(acme, at(sink))
+    await forward(reaching)
+    assert [entry["action"] for entry in sink.entries()] == ["siem.configured"]
+
+
+async def test_a_failure_is_shown_in_fixed_words_and_over_when_it_is_over(
+    acme: Tenant, sink: SiemSink, reaching: Ports, clock: FakeClock
+) -> None:
+    await put(acme, at(sink))
+    began = clock.now().isoformat().replace("+00:00", "Z")
+    for status, failure in ((500, Result.FAILED), (403, Result.TOKEN_REFUSED), (307, Result.REDIRECTED)):
+        sink.status = status
+        await forward(reaching)
+        answer = await look(acme)
+        assert (answer.json["last_error"], answer.json["failing_since"], answer.json["pending_count"]) == (failure.value, began, 1)
+        assert "remote text" not in answer.text
+        clock.advance(timedelta(seconds=30))
+    sink.status = 204
+    await forward(reaching)
+    answer = await look(acme)
+    assert answer.json["last_success_at"] == clock.now().isoformat().replace("+00:00", "Z")
+    assert (answer.json["last_error"], answer.json["failing_since"], answer.json["pending_count"]) == (None, None, 0)
+    assert len(sink.taken) == 1
+
+
+async def test_a_new_configuration_is_tried_at_once(acme: Tenant, sink: SiemSink, reaching: Ports, clock: FakeClock) -> None:
+    await put(acme, at(sink, token="wr0ng"))
+    sink.status = 401
+    await forward(reaching)
+    sink.status = 200
+    assert await forward(reaching) == []  # it is not due yet
+    assert (await put(acme, at(sink))).json["last_error"] is None
+    await forward(reaching)
+    assert [entry["action"] for entry in sink.entries()] == ["siem.configured"] * 2
+
+
+async def test_while_an_organization_is_suspended_nothing_is_forwarded_and_all_of_it_afterwards(
+    acme: Tenant, twin: Tenant, sink: SiemSink, reaching: Ports, platform: Platform
+) -> None:
+    for tenant, path in ((acme, "/acme"), (twin, "/twin")):
+        await put(tenant, at(sink, endpoint_url=sink.url(path)))
+    assert (await platform.do("suspend", acme.org)).status == 200
+    await forward(reaching)
+    assert sink.entries("/acme") == []
+    assert len(sink.entries("/twin")) == 1
+    assert (await platform.do("activate", acme.org)).status == 200
+    await forward(reaching)
+    actions = [entry["action"] for entry in sink.entries("/acme")]
+    assert actions == ["siem.configured", "organization.suspended", "organization.activated"]
+
+
+async def test_what_was_blanked_while_it_waited_is_not_told(acme: Tenant, sink: SiemSink, reaching: Ports, platform: Platform) -> None:
+    await put(acme, at(sink))
+    await acme.invite("grace@example.com", by="admin")
+    admin = acme.people["admin"]
+    async with acme.ports.storage.transaction(by=SYSTEM) as tx:
+        tx.record(events.password_changed(admin.id, "set"))
+    assert len(await queued(acme.pool, acme.org)) == 3
+    forgotten = await acme.api.delete(f"/api/privacy/forget/{admin.id}", token=platform.token)
+    assert forgotten.status == 200, forgotten.text
+    await forward(reaching)
+    actions = [entry["action"] for entry in sink.entries()]
+    assert actions == ["siem.configured", "user.invited", "security.password.changed", "user.anonymized"]
+    assert sorted(map(str, sink.entries())) == sorted(map(str, await log_of(acme)))
+    [invited] = [entry for entry in sink.entries() if entry["action"] == "user.invited"]
+    assert (invited["ip_address"], invited["user_agent"]) == ("0.0.0.0", "anonymized")  # noqa: S104  (nobody's address)
+    assert admin.email not in json.dumps(sink.entries())
+    assert await queued(acme.pool, acme.org) == []
+
+
+async def test_nothing_is_left_of_that_of_an_organization_that_is_deleted(
+    acme: Tenant, sink: SiemSink, reaching: Ports, pool: Pool
+) -> None:
+    await put(acme, at(sink))
+    await acme.invite("grace@example.com")
+    assert (await acme.api.delete(acme.path, token=acme.token("owner"))).status == 204
+    await forward(reaching)
+    assert sink.posts == []
+    assert await run_sql(pool, "select (select count(*) from siem_configurations), (select count(*) from siem_queue)") == [(0, 0)]
+
+
+# Trying it out
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_a_test_sends_one_entry_that_is_in_no_log(acme: Tenant, sink: SiemSink, enabled: bool) -> None:
+    await put(acme, at(sink, "splunk_hec", enabled=enabled))
+    answer = await try_out(acme, "admin")
+    assert (answer.status, answer.json) == (200, {"success": True, "message": Result.GOOD.value})
+    [entry] = sink.entries()
+    assert (entry["action"], entry["actor"]["id"], entry["org_id"]) == ("siem.test", acme.id("admin"), str(acme.org))
+    assert entry.keys() == (await log_of(acme))[0].keys()
+    assert sink.posts[0].headers["authorization"] == f"Splunk {TOKEN}"
+    assert len(await acme.log()) == 1
+
+
+async def test_a_test_says_how_it_went_in_fixed_words(acme: Tenant, sink: SiemSink) -> None:
+    with socket.socket() as closed:  # nobody listens there, and nobody else gets the port
+        closed.bind(("127.0.0.1", 0))
+        expected: list[tuple[int, dict[str, Any], Result]] = [
+            (202, {}, Result.GOOD),
+            (500, {}, Result.FAILED),
+            (400, {}, Result.REFUSED),
+            (401, {}, Result.TOKEN_REFUSED),
+            (302, {}, Result.REDIRECTED),
+            (200, {"endpoint_url": "http://[::1]:8088/"}, Result.NOT_ALLOWED),
+            (200, {"endpoint_url": f"https://127.0.0.1:{sink.port}/"}, Result.TLS_FAILED),
+            (200, {"endpoint_url": f"http://127.0.0.1:{closed.getsockname()[1]}/"}, Result.NOT_CONNECTED),
+            (200, {"endpoint_url": "http://siem.invalid/"}, Result.NOT_RESOLVED),
+        ]
+        for status, changes, result in expected:
+            sink.status = status
+            await put(acme, at(sink, **changes))
+            answer = await try_out(acme)
+            assert (answer.status, answer.json) == (200, {"success": result is Result.GOOD, "message": result.value}), (status, changes)
+            for told in ("remote text", "127.0.0.1", str(sink.port), TOKEN, str(status)):
+                assert told not in answer.text
+
+
+async def test_of_two_tests_at_once_one_is_told_to_wait(acme: Tenant, sink: SiemSink) -> None:
+    await put(acme, at(sink))
+    sink.gates["/collect"] = trio.Event()
+    answers: list[Answer] = []
+
+    async def first() -> None:
+        answers.append(await try_out(acme))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(first)
+        await sink.until(lambda: sink.posts, "the first one asks")
+        assert (await try_out(acme, "admin")).json == {"success": False, "message": Result.BUSY.value}
+        sink.gates["/collect"].set()
+    assert answers[0].json["success"]
+    assert (await try_out(acme, "admin")).json["success"]
+
+
+async def test_a_token_that_cannot_be_opened_is_an_error_and_no_secret(acme: Tenant, sink: SiemSink, reaching: Ports) -> None:
+    await put(acme, at(sink))
+    await run_sql(acme.pool, "update siem_configurations set token = 'x'")
+    answer = await try_out(acme)
+    assert answer.status == 500
+    assert "seal" not in answer.text.lower()
+    await forward(reaching)
+    assert (await look(acme)).json["last_error"] == Result.NOT_SENT.value
+    assert (await put(acme, at(sink))).status == 200
+    assert (await try_out(acme)).json["success"]
+
+
+async def test_a_token_of_another_organization_is_never_used(
+    acme: Tenant, twin: Tenant, sink: SiemSink, reaching: Ports, pool: Pool
+) -> None:
+    """Not even where it is put into another organization's row."""
+    await put(acme, at(sink, enabled=False))
+    await put(twin, at(sink, token="another"))
+    steal = "update siem_configurations set token = (select token from siem_configurations where org_id = %s) where org_id = %s"
+    await run_sql(pool, steal, acme.org, twin.org)
+    assert (await try_out(twin)).status == 500
+    await forward(reaching)
+    assert sink.posts == []

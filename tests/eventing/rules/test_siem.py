@@ -1,0 +1,131 @@
+"""What is sent to a SIEM, and what its answers mean."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from core.eventing import siem_rules
+from core.eventing.audit_rules import Actor, Entry
+from core.eventing.siem_rules import FAILURES, MOST_BYTES, MOST_ENTRIES, Result, SiemProvider, TokenUnusable
+from core.kernel.outbound import Reply, TargetInvalid, Trouble
+from core.kernel.values import new_id
+from tests.support.siem import make_sink
+
+NOW = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC)
+ORG = UUID("10000000-0000-4000-8000-000000000000")
+
+
+def entry(**changes: Any) -> Entry:
+    given: dict[str, Any] = {
+        "id": new_id(),
+        "org_id": ORG,
+        "actor": Actor("1", "ada@example.com", is_platform_owner=True),
+        "impersonator": None,
+        "action": "user.invited",
+        "target_type": "user",
+        "target_id": "x",
+        "address": "203.0.113.9",
+        "agent": "tests",
+        "success": True,
+        "details": {"note": "Größe"},
+        "created_at": NOW,
+    }
+    return Entry(**{**given, **changes})
+
+
+def shown(one: Entry) -> dict[str, Any]:
+    [it] = json.loads(siem_rules.body(SiemProvider.HTTP, [one], NOW)[0])
+    return dict(it)
+
+
+def test_http_takes_an_array_of_entries_as_the_log_shows_them() -> None:
+    one, two = entry(), entry(impersonator=Actor("2", "steward@example.com"))
+    content, count = siem_rules.body(SiemProvider.HTTP, [one, two], NOW)
+    assert (json.loads(content), count) == ([shown(one), shown(two)], 2)
+    assert "Größe".encode() in content
+    told = shown(two)
+    assert (told["id"], told["org_id"]) == (str(two.id), str(two.org_id))
+    assert told["actor"] == {"id": "1", "email": "ada@example.com", "is_platform_owner": True}
+    assert told["details"] == {"note": "Größe", "impersonator": {"id": "2", "email": "steward@example.com"}}
+    assert told["created_at"] == "2026-03-14T15:09:26.535897Z"
+
+
+def test_splunk_takes_one_event_after_the_other() -> None:
+    one, two = entry(), entry()
+    content, _ = siem_rules.body(SiemProvider.SPLUNK_HEC, [one, two], NOW)
+    first, second = (json.loads(line) for line in content.splitlines())
+    assert first == {"time": 1773500966.535897, "source": "gatehouse", "sourcetype": "gatehouse:audit", "event": shown(one)}
+    assert second["event"]["id"] == str(two.id)
+
+
+def test_datadog_takes_logs_which_do_not_say_that_they_are_old() -> None:
+    new, old = entry(), entry(created_at=NOW - timedelta(hours=17))
+    content, _ = siem_rules.body(SiemProvider.DATADOG, [new, old], NOW)
+    first, second = json.loads(content)
+    plain = {"ddsource": "gatehouse", "service": "gatehouse", "message": "user.invited by ada@example.com"}
+    assert first == {**plain, "timestamp": "2026-03-14T15:09:26.535897Z", "audit": shown(new)}
+    assert second == {**plain, "audit": shown(old)}  # else it would be dropped, and answered with 202
+
+
+def test_each_is_shown_the_token_in_its_own_way() -> None:
+    common = {"Content-Type": "application/json"}
+    given = {provider: siem_rules.headers(make_sink(ORG, provider=provider, token="abc")) for provider in SiemProvider}
+    assert given == {
+        SiemProvider.HTTP: {**common, "Authorization": "Bearer abc"},
+        SiemProvider.SPLUNK_HEC: {**common, "Authorization": "Splunk abc"},
+        SiemProvider.DATADOG: {**common, "DD-API-KEY": "abc"},
+    }
+    assert "abc" not in repr(make_sink(ORG, token="abc"))
+
+
+@pytest.mark.parametrize("provider", SiemProvider)
+def test_a_post_has_as_many_entries_as_fit_and_one_at_least(provider: SiemProvider) -> None:
+    long = [entry(details={"note": "x" * (MOST_BYTES // 4)}) for _ in range(5)]
+    content, count = siem_rules.body(provider, long, NOW)
+    assert count == 3
+    assert len(content) <= MOST_BYTES
+    assert siem_rules.body(provider, [entry(details={"note": "x" * MOST_BYTES}), *long], NOW)[1] == 1
+    assert siem_rules.body(provider, [], NOW)[1] == 0
+
+
+def test_only_2xx_says_that_all_was_taken() -> None:
+    expected = {
+        **dict.fromkeys((200, 202, 204, 299), Result.GOOD),
+        **dict.fromkeys((301, 307, 399), Result.REDIRECTED),
+        **dict.fromkeys((401, 403), Result.TOKEN_REFUSED),
+        **dict.fromkeys((400, 404, 413), Result.REFUSED),
+        **dict.fromkeys((408, 429, 500, 503, 599, 199), Result.FAILED),
+    }
+    assert {status: siem_rules.judged(Reply(status, b"what it says")) for status in expected} == expected
+
+
+def test_every_trouble_has_its_sentence_and_none_says_more() -> None:
+    for trouble in Trouble:
+        assert Result[trouble.name].value.rstrip(".").lower() == trouble.value.lower() or trouble is Trouble.TIMED_OUT
+    assert not {Result.GOOD, Result.BUSY} & set(FAILURES)
+
+
+def test_waits_double_up_to_five_minutes() -> None:
+    assert [siem_rules.backoff(failures, 0.5).total_seconds() for failures in (1, 2, 3, 6, 7, 8, 10_000)] == [5, 10, 20, 160, 300, 300, 300]
+    assert [siem_rules.backoff(1, spread).total_seconds() for spread in (0, 1)] == [3.75, 6.25]
+
+
+def test_after_each_failure_less_is_sent_at_once() -> None:
+    assert [siem_rules.at_once(failures) for failures in (0, 1, 2, 8, 9, 10_000)] == [MOST_ENTRIES, 250, 125, 1, 1, 1]
+
+
+@pytest.mark.parametrize("token", ["", "a b", "a\r\nX: y", "ä", "a\t", "\x7f"])
+def test_a_token_that_no_header_can_hold_is_refused(token: str) -> None:
+    with pytest.raises(TokenUnusable):
+        siem_rules.new_sink(ORG, provider=SiemProvider.HTTP, endpoint_url="https://siem.example.com/", token=token, enabled=True)
+
+
+@pytest.mark.parametrize(
+    "url", ["siem.example.com", "ftp://siem.example.com/", "https://a:b@siem.example.com/", "https://x:22/", "https://x/#a"]
+)
+def test_an_address_that_we_are_not_to_be_sent_to_is_refused(url: str) -> None:
+    with pytest.raises(TargetInvalid):
+        siem_rules.new_sink(ORG, provider=SiemProvider.HTTP, endpoint_url=url, token="abc", enabled=True)

@@ -1,0 +1,248 @@
+"""The audit log, read: every field and filter, in one's own organization only; and that a large log is read no further than needed."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from itertools import product
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+from adapters.postgres.engine.driver import Connection, connect
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.eventing.audit import Audit
+from core.eventing.audit_rules import ANONYMOUS, GONE, Actor, Entry, Filter
+from core.eventing.audit_rules import SYSTEM as SYSTEM_ACTOR
+from core.kernel.events import CATALOGUE, Event
+from core.kernel.principals import SYSTEM, Anonymous, Person
+from core.kernel.values import Listed, Page
+from tests.fakes.outside import FakeClock
+from tests.support import database
+from tests.support.builders import add_organization, run_sql
+from tests.support.rows import ADA, EVE, account, add
+
+FIRST = Page(1, 50)
+PERSON = Person(user_id=uuid4(), email=ADA, session_id=uuid4(), address="203.0.113.9", agent="tests")
+
+
+async def read(storage: Postgres, org: UUID, wanted: Filter, page: Page = FIRST) -> Listed[Entry]:
+    async with storage.reading() as reading:
+        return await reading.audit.page(org, wanted, page)
+
+
+async def test_every_field_of_an_entry_is_read(storage: Postgres, pool: Pool, clock: FakeClock) -> None:
+    await add(storage, ada := account(), eve := account(EVE, is_platform_owner=True))
+    org = await add_organization(pool, "acme")
+    kind = CATALOGUE["service.created"]
+    async with storage.transaction(by=replace(PERSON, user_id=ada.id, impersonator_id=eve.id), in_session=False) as tx:
+        tx.record(Event(kind, "service-1", org_id=org, details={"name": "Shop", "nested": {"x": [1, None]}}))
+    listed = await read(storage, org, Filter())
+    [(id_,)] = await run_sql(pool, "select id from audit_log")
+    assert listed == Listed(
+        [
+            Entry(
+                id=id_,
+                org_id=org,
+                actor=Actor(str(ada.id), ADA),
+                impersonator=Actor(str(eve.id), EVE, is_platform_owner=True),
+                action="service.created",
+                target_type="service",
+                target_id="service-1",
+                address="203.0.113.9",
+                agent="tests",
+                success=True,
+                details={"name": "Shop", "nested": {"x": [1, None]}},
+                created_at=clock.now(),
+            )
+        ],
+        1,
+    )
+    await run_sql(pool, "update audit_log set success = false, details = %s", Jsonb({}))
+    [entry] = (await read(storage, org, Filter())).items
+    assert (entry.success, entry.details) == (False, {})
+
+
+async def test_whoever_has_no_account_is_told_apart(storage: Postgres, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    for caller in (PERSON, replace(PERSON, impersonator_id=uuid4()), Anonymous(address="203.0.113.9"), SYSTEM):
+        async with storage.transaction(by=caller, in_session=False) as tx:
+            tx.record(Event(CATALOGUE["user.invited"], type(caller).__name__, org_id=org))
+    found = {(entry.target_id, entry.actor, entry.impersonator) for entry in (await read(storage, org, Filter())).items}
+    assert found == {
+        ("Person", GONE, None),
+        ("Person", GONE, GONE),
+        ("Anonymous", ANONYMOUS, None),
+        ("System", SYSTEM_ACTOR, None),
+    }
+
+
+async def test_entries_of_one_instant_have_an_order_that_pages_keep(storage: Postgres, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    for _ in range(7):
+        async with storage.transaction(by=SYSTEM) as tx:
+            tx.record(Event(CATALOGUE["user.invited"], "x", org_id=org))
+    for wanted in (Filter(), Filter(actions=frozenset({"user.invited"}))):
+        pages = [await read(storage, org, wanted, Page(number, 2)) for number in (1, 2, 3, 4, 5)]
+        ids = [entry.id for page in pages for entry in page.items]
+        assert [len(page.items) for page in pages] == [2, 2, 2, 1, 0]
+        assert {page.total for page in pages} == {7}
+        assert ids == sorted(ids, key=str, reverse=True)
+
+
+async def test_whoever_has_no_account_can_be_asked_for(storage: Postgres, pool: Pool) -> None:
+    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    for where, caller in product((org, twin), (PERSON, Anonymous(address="203.0.113.9"), SYSTEM)):
+        async with storage.transaction(by=caller, in_session=False) as tx:
+            for action in ("user.invited", "user.joined"):
+                tx.record(Event(CATALOGUE[action], "t1", org_id=where))
+    for nobody in (ANONYMOUS, SYSTEM_ACTOR):
+        for wanted, count in (
+            (Filter(), 2),
+            (Filter(actions=frozenset({"user.joined"})), 1),
+            (Filter(target_type="user", target_id="t1"), 2),
+            (Filter(target_type="user", target_id="t2"), 0),
+            (Filter(target_type="plan"), 0),
+        ):
+            listed = await read(storage, org, replace(wanted, nobody=nobody))
+            assert [(entry.org_id, entry.actor) for entry in listed.items] == [(org, nobody)] * count
+            assert listed.total == count
+
+
+ACTIONS = ["user.invited", "user.joined", "plan.created", "domain.set", "domain.verified"]
+TARGETS = ["t1", "t2"]
+
+
+async def test_every_combination_of_filters_finds_its_entries_and_counts_them(storage: Postgres, pool: Pool, clock: FakeClock) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    org, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    written = [*product([org, org, twin], ACTIONS, TARGETS, [ada.id, eve.id])]
+    for where, action, target_id, actor_id in written:
+        clock.advance(timedelta(seconds=1))
+        async with storage.transaction(by=replace(PERSON, user_id=actor_id), in_session=False) as tx:
+            tx.record(Event(CATALOGUE[action], target_id, org_id=where))
+    sets = [None, frozenset({"user.joined"}), frozenset({"domain.set", "domain.verified"}), frozenset({"plan.deleted"})]
+    cases = product(sets, [None, "user", "organization", "service"], [None, "t1", "t3"], [None, ada.id, uuid4()])
+    for actions, target_type, target, by in cases:
+        wanted = Filter(actions=actions, target_type=target_type, target_id=target, actor_id=by)
+        listed = await read(storage, org, wanted, Page(1, 100))
+        expected = [
+            (action, target_id, str(actor_id))
+            for where, action, target_id, actor_id in reversed(written)
+            if where == org
+            and (actions is None or action in actions)
+            and target_type in (None, CATALOGUE[action].target)
+            and target in (None, target_id)
+            and by in (None, actor_id)
+        ]
+        assert [(entry.action, entry.target_id, entry.actor.id) for entry in listed.items] == expected
+        assert listed.total == len(expected)
+        second = await read(storage, org, wanted, Page(2, 3))
+        assert [entry.id for entry in second.items] == [entry.id for entry in listed.items[3:6]]
+
+
+# A large log. One organization has most of it; what is rare there is as quick to find as what is frequent.
+
+ORG, FREQUENT, RARE = UUID(int=1), UUID(int=2), UUID(int=3)
+# 120,000 entries, of which ORG has two thirds. FREQUENT did half of what happened there; RARE did three things, at the very beginning, so
+# that whoever looks for them in the order of time reads everything else first.
+GENERATED = """
+    insert into audit_log (id, org_id, action, target_type, target_id, actor_id, address, details, created_at)
+    select gen_random_uuid(), case when mod(n, 3) > 0 then %(org)s else md5(mod(n, 600)::text)::uuid end,
+           case when is_rare then 'domain.set' when mod(n, 5) = 0 then 'plan.created' else 'user.invited' end,
+           case when is_rare then 'organization' when mod(n, 5) = 0 then 'plan' else 'user' end,
+           case when mod(n, 3000) = 1 then 'busy' else md5(mod(n, 20000)::text) end,
+           case when is_rare then %(rare)s when mod(n, 2) = 0 then %(frequent)s when mod(n, 10001) = 0 then null
+                else md5(mod(n, 5000)::text)::uuid end,
+           '203.0.113.9', '{}', now() - n * interval '1 second'
+    from generate_series(1, 120000) n, lateral (select n = any(%(few)s) as is_rare) l"""
+COUNTED = """
+    insert into audit_totals (org_id, action, target_type, total)
+    select org_id, action, target_type, count(*) from audit_log group by org_id, action, target_type"""
+
+
+@pytest.fixture(scope="module")
+def large_database(server: str) -> Iterator[str]:
+    """A database for this file alone: so many rows would slow down whoever uses it afterwards."""
+    with database.Database(server) as own:
+        with psycopg.connect(own.conninfo, autocommit=True) as connection:
+            few = [119_996, 119_998, 119_999]
+            connection.execute(GENERATED, {"org": ORG, "frequent": FREQUENT, "rare": RARE, "few": few})
+            connection.execute(COUNTED)
+            database.settle(connection, "audit_log", "audit_totals")
+        yield own.conninfo
+
+
+FETCHED = """
+    select seq_scan, seq_tup_read + coalesce(idx_tup_fetch, 0) from pg_stat_xact_user_tables where relname = 'audit_log'"""
+
+
+async def rows_read(connection: Connection, wanted: Filter, page: Page) -> tuple[Listed[Entry], int, int]:
+    """The page, how often the whole log was read for it, and how many rows of the log were; what an index alone can count is none."""
+    async with connection.transaction():
+        [before] = await connection.rows(FETCHED)
+        listed = await Audit(connection).page(ORG, wanted, page)
+        [after] = await connection.rows(FETCHED)
+    return listed, after[0] - before[0], after[1] - before[1]
+
+
+ACTION, DOMAIN = frozenset({"user.invited"}), frozenset({"domain.set", "domain.verified", "domain.deleted"})
+LARGE = {
+    # what is asked for: how many there are
+    Filter(): 80_000,
+    Filter(actions=ACTION): 63_997,
+    Filter(actions=frozenset({"domain.set"})): 3,
+    Filter(actions=frozenset({"plan.deleted"})): 0,
+    Filter(actions=DOMAIN): 3,
+    Filter(target_type="user"): 63_997,
+    Filter(target_type="organization"): 3,
+    Filter(target_type="service"): 0,
+    Filter(target_type="user", target_id="busy"): 40,
+    Filter(target_type="user", target_id="nothing"): 0,
+    Filter(actions=ACTION, target_type="user", target_id="busy"): 40,
+    Filter(actions=DOMAIN, target_type="organization", target_id="busy"): 0,
+    Filter(actor_id=FREQUENT): 39_998,
+    Filter(actor_id=RARE): 3,
+    Filter(actor_id=UUID(int=9)): 0,
+    Filter(nobody=SYSTEM_ACTOR): 0,
+    Filter(nobody=ANONYMOUS): 4,
+    Filter(actions=ACTION, nobody=ANONYMOUS): 3,
+    Filter(actions=ACTION, actor_id=RARE): 0,
+    Filter(actions=DOMAIN, actor_id=RARE): 3,
+    Filter(target_type="user", actor_id=RARE): 0,
+    Filter(target_type="user", target_id="busy", actor_id=RARE): 0,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plans", ["force_custom_plan", "force_generic_plan"])
+async def test_a_page_of_a_large_log_reads_little_more_than_itself(large_database: str, plans: str) -> None:
+    async with await connect(large_database, timeout=5) as connection:
+        await connection.run(f"set plan_cache_mode = {plans}")
+        for wanted, total in LARGE.items():
+            listed, whole, read = await rows_read(connection, wanted, FIRST)
+            assert (listed.total, len(listed.items), whole) == (total, min(total, 50), 0), wanted
+            assert read <= 200, wanted  # the page, and what there is to count of a small thing; of 120,000
+
+
+async def test_what_is_about_an_account_alone_is_forgotten_in_every_log_and_counted_out(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    orgs = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    async with storage.transaction(by=replace(PERSON, user_id=ada.id), in_session=False) as tx:
+        for org in (*orgs, None):
+            for name in ("security.password.changed", "security.mfa.enabled", "user.joined"):
+                tx.record(Event(CATALOGUE[name], str(ada.id), org_id=org))
+            tx.record(Event(CATALOGUE["security.password.changed"], str(eve.id), org_id=org))
+            tx.record(Event(CATALOGUE["service.created"], str(ada.id), org_id=org))
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.audit.forget(ada.id)
+    left = [("security.password.changed", str(eve.id)), ("service.created", str(ada.id)), ("user.joined", str(ada.id))]
+    for org in (*orgs, None):
+        entries = "select action, target_id from audit_log where org_id is not distinct from %s order by action"
+        assert await run_sql(pool, entries, org) == left
+    for org in orgs:
+        totals = "select action, total from audit_totals where org_id = %s and total <> 0 order by action"
+        assert await run_sql(pool, totals, org) == [(action, 1) for action, _ in left]
+        assert (await read(storage, org, Filter(actions=frozenset({"security.mfa.enabled"})))).total == 0

@@ -1,0 +1,297 @@
+"""Webhooks and their deliveries in the database: whose turn it is, what is swept, what an organization without webhooks pays, what is
+forgotten."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+import pytest
+
+from adapters.postgres.engine.listen import listen
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.eventing.deliveries import CLAIM, Deliveries
+from core.eventing import deliveries, deliveries_rules
+from core.eventing.deliveries_rules import ClaimedDelivery, Room
+from core.eventing.webhooks_rules import FORMER_SECRETS_KEPT, OVERLAP, new_signing_secret
+from core.kernel.events import CATALOGUE, Event
+from core.kernel.principals import SYSTEM, Person
+from core.kernel.values import Email, Page
+from core.maintenance import housekeeping
+from core.maintenance.housekeeping_rules import DELIVERIES_KEPT, Sweep
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.support.builders import add_organization, make_vault, run_sql
+from tests.support.rows import DAY, NOW, plan_nodes, rows_looked_at, rows_of
+from tests.support.webhooks import SECRET, add_webhook, happen, queue
+
+URL = "https://hooks.example/in"
+
+
+async def claim(ports: Ports, slots: int, under_way: list[ClaimedDelivery] | None = None) -> list[ClaimedDelivery]:
+    """What is claimed beside what is under way, which it is then part of."""
+    under_way = [] if under_way is None else under_way
+    claimed = (await deliveries.take_turn(ports, [], Room.beside(slots, under_way))).claimed
+    under_way.extend(claimed)
+    return list(claimed)
+
+
+def by_organization(claimed: list[ClaimedDelivery]) -> Counter[UUID]:
+    return Counter(each.org_id for each in claimed)
+
+
+async def test_one_alone_has_plenty_and_leaves_more(ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    await add_webhook(ports, org, URL)
+    await happen(ports, org, 200)
+    under_way: list[ClaimedDelivery] = []
+    while await claim(ports, 100, under_way):
+        pass
+    assert 10 <= len(under_way) <= 100 / 4
+
+
+@pytest.mark.parametrize("hogs", [1, 2, 5, 20])
+async def test_however_many_take_all_they_can_there_is_room_for_who_has_nothing(ports: Ports, pool: Pool, hogs: int) -> None:
+    under_way: list[ClaimedDelivery] = []
+    for number in range(hogs):
+        org = await add_organization(pool, f"hog-{number}")
+        for _ in range(4):
+            await add_webhook(ports, org, URL)
+        await happen(ports, org, 40)
+    while await claim(ports, 100, under_way):
+        pass
+    assert len(under_way) < 100
+    assert max(by_organization(under_way).values()) <= 100 - len(under_way) + 1
+    beside = await add_webhook(ports, under_way[0].org_id, URL, ["user.joined"])
+    await happen(ports, beside.org_id, name="user.joined")
+    newcomer = await add_organization(pool, "newcomer")
+    await add_webhook(ports, newcomer, URL)
+    await happen(ports, newcomer)
+    [other] = [each for each in await claim(ports, 100, under_way) if each.org_id == newcomer]
+    assert other.org_id == newcomer
+    if hogs < 20:  # who has more under way than stays free waits for one of them to end
+        assert beside.id in {each.webhook_id for each in under_way}
+
+
+async def test_organizations_take_turns_whatever_their_backlogs(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    orgs = [await add_organization(pool, slug) for slug in ("acme", "twin", "third")]
+    for number, org in enumerate(orgs):
+        await add_webhook(ports, org, URL)
+        await happen(ports, org, 60 - 20 * number)
+        clock.advance(timedelta(seconds=1))
+    claimed = await claim(ports, 12)
+    assert by_organization(claimed) == dict.fromkeys(orgs, 1)
+
+
+async def test_those_of_one_webhook_begin_in_the_order_of_the_events(ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    await add_webhook(ports, org, URL)
+    await happen(ports, org, 5)
+    rows = await queue(pool)
+    assert [each.id for each in await claim(ports, 100)] == [row["id"] for row in rows]
+
+
+async def test_what_is_claimed_is_nobody_elses(ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    await add_webhook(ports, org, URL)
+    await happen(ports, org, 3)
+    assert len(await claim(ports, 100)) == 3
+    assert await claim(ports, 100) == []
+
+
+async def test_a_turn_says_when_the_next_one_falls_due(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    org = await add_organization(pool, "acme")
+    await add_webhook(ports, org, URL)
+    assert (await deliveries.take_turn(ports, [], Room.beside(100, []))).next_due is None
+    await happen(ports, org)
+    turn = await deliveries.take_turn(ports, [], Room.beside(100, []))
+    assert turn.next_due is None, "it was claimed after that was asked"
+    turn = await deliveries.take_turn(ports, [], Room.beside(100, []))
+    assert turn.next_due == clock.now() + ports.policy.webhook_timeout + deliveries_rules.LEASE_MARGIN
+
+
+async def test_the_first_attempt_may_be_told_to_wait(pool: Pool, ports: Ports, clock: FakeClock) -> None:
+    org = await add_organization(pool, "acme")
+    await add_webhook(ports, org, URL)
+    late = Postgres(pool, make_vault(), clock, timedelta(seconds=3))
+    async with late.transaction(by=SYSTEM) as tx:
+        tx.record(Event(CATALOGUE["user.invited"], "x", org_id=org))
+    assert await claim(ports, 10) == []
+    clock.advance(timedelta(seconds=3))
+    assert len(await claim(ports, 10)) == 1
+
+
+async def test_a_secret_that_was_replaced_signs_until_its_time_and_is_swept_then(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    org = await add_organization(pool, "acme")
+    webhook = await add_webhook(ports, org, URL)
+    renewed = new_signing_secret()
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.webhooks.rotate(webhook, renewed, clock.now() + OVERLAP)
+    for moment, secrets in ((OVERLAP - timedelta(seconds=1), [renewed, SECRET]), (timedelta(seconds=1), [renewed])):
+        clock.advance(moment)
+        await happen(ports, org)
+        [claimed] = await claim(ports, 10)
+        assert claimed.secrets == secrets
+        await run_sql(pool, "delete from webhook_deliveries")
+    assert SECRET not in repr(claimed)
+    clock.advance(timedelta(seconds=1))
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        assert await tx.housekeeping.sweep(Sweep.FORMER_WEBHOOK_SECRETS, clock.now(), 10) == 1
+    assert await run_sql(pool, "select 1 from former_webhook_secrets") == []
+
+
+async def test_every_secret_that_was_replaced_signs_for_a_day_up_to_ten(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    """A second rotation does not take away what receivers that have not heard of the first one still know."""
+    org = await add_organization(pool, "acme")
+    webhook, other = [await add_webhook(ports, org, URL) for _ in range(2)]
+    secrets = [SECRET, *(new_signing_secret() for _ in range(FORMER_SECRETS_KEPT + 2))]
+
+    async def signing() -> Sequence[str]:
+        await happen(ports, org)
+        claimed = {each.webhook_id: each.secrets for each in await claim(ports, 10)}
+        assert claimed[other.id] == [SECRET]
+        await run_sql(pool, "delete from webhook_deliveries")
+        return claimed[webhook.id]
+
+    for number, secret in enumerate(secrets[1:], 1):
+        async with ports.storage.transaction(by=SYSTEM) as tx:
+            await tx.webhooks.rotate(webhook, secret, clock.now() + OVERLAP)
+        assert await signing() == secrets[max(number - FORMER_SECRETS_KEPT, 0) : number + 1][::-1]
+        clock.advance(timedelta(hours=1))
+    assert await run_sql(pool, "select count(*) from former_webhook_secrets") == [(FORMER_SECRETS_KEPT,)]
+    # Each has its own time: the oldest one that is kept was replaced this many hours ago.
+    clock.advance(OVERLAP - timedelta(hours=FORMER_SECRETS_KEPT))
+    assert await signing() == secrets[-FORMER_SECRETS_KEPT:][::-1]
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.webhooks.delete(org, webhook.id, clock.now())
+    assert await run_sql(pool, "select 1 from former_webhook_secrets") == []
+
+
+async def test_what_waited_for_a_webhook_is_looked_at_when_it_is_active_again(ports: Ports, pool: Pool, conninfo: str) -> None:
+    webhook = await add_webhook(ports, await add_organization(pool, "acme"), URL)
+
+    async def save(*, is_active: bool) -> None:
+        async with ports.storage.transaction(by=SYSTEM) as tx:
+            await tx.webhooks.save(replace(webhook, is_active=is_active))
+
+    async with listen(conninfo, ["webhooks", "over"]) as notified:
+        await save(is_active=False)
+        await run_sql(pool, "notify over")
+        assert await anext(notified) == "over"
+        await save(is_active=True)
+        assert await anext(notified) == "webhooks"
+
+
+async def test_deliveries_are_kept_for_thirty_days(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    org = await add_organization(pool, "acme")
+    await add_webhook(ports, org, URL)
+    await happen(ports, org, 2)
+    clock.advance(DELIVERIES_KEPT - timedelta(hours=1))
+    await housekeeping.sweep(ports, uuid4())
+    assert len(await queue(pool)) == 2
+    clock.advance(timedelta(hours=1, seconds=1))
+    swept = await housekeeping.sweep(ports, uuid4())
+    assert swept is not None
+    assert swept["webhook_deliveries"] == 2
+    assert await queue(pool) == []
+
+
+async def test_due_work_counts_what_is_due_to_who_can_have_it(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    org, idle = [await add_organization(pool, slug) for slug in ("acme", "idle")]
+    await add_webhook(ports, org, URL)
+    await add_webhook(ports, idle, URL)
+    await happen(ports, org, 2)
+    await happen(ports, idle, 3)
+    await run_sql(pool, "update organizations set status = 'suspended' where slug = 'idle'")
+
+    async def due() -> int:
+        async with ports.storage.reading() as read:
+            return await read.platform.due_jobs(clock.now())
+
+    assert await due() == 2
+    await claim(ports, 100)
+    assert await due() == 0
+    clock.advance(timedelta(minutes=1))  # the leases have ended
+    assert await due() == 2
+
+
+async def test_what_somebody_did_forgets_their_address(ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    await add_webhook(ports, org, URL)
+    ada = Person(user_id=uuid4(), email=Email("ada@example.com"), session_id=uuid4())
+    eve = Person(user_id=uuid4(), email=Email("eve@example.com"), session_id=uuid4())
+    for person in (ada, eve):
+        async with ports.storage.transaction(by=person, in_session=False) as tx:
+            tx.record(Event(CATALOGUE["user.invited"], "x", org_id=org))
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.privacy.forget_deliveries(ada.user_id)
+    told = {row["payload"]["actor_user_id"]: row["payload"]["actor_email"] for row in await queue(pool)}
+    assert told == {str(ada.user_id): None, str(eve.user_id): "eve@example.com"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+async def test_a_backlog_of_one_costs_nobody_else(ports: Ports, pool: Pool, mode: str) -> None:
+    """Whoever claims reads no more of it than it takes."""
+    dead, org = [await add_organization(pool, slug) for slug in ("dead", "acme")]
+    hook = await add_webhook(ports, dead, URL)
+    await add_webhook(ports, org, URL)
+    fill = """
+        insert into webhook_deliveries (id, org_id, webhook_id, event_type, payload, status, due_at, created_at, updated_at)
+        select gen_random_uuid(), %s, %s, 'user.invited', '{}', 'due', %s, %s, %s from generate_series(1, 30000)"""
+    await run_sql(pool, fill, dead, hook.id, NOW - DAY, NOW - DAY, NOW - DAY)
+    await happen(ports, org)
+    await run_sql(pool, "analyze webhook_deliveries")
+    nothing: dict[str, object] = {"organizations": [], "of_organizations": [], "webhooks": [], "of_webhooks": []}
+    nodes = await plan_nodes(pool, CLAIM, {"now": NOW, "lease_until": NOW, "free": 100, **nothing}, mode)
+    assert sum(rows_of(node) for node in nodes if node.get("Relation Name") == "webhook_deliveries") < 200
+
+
+async def test_what_is_more_than_can_be_woken_at_once_is_looked_for_again_at_once(
+    ports: Ports, pool: Pool, acme: UUID, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that what waits for nobody is not found behind what waits for an organization that is suspended, a poll later."""
+    monkeypatch.setattr(deliveries, "WOKEN_AT_ONCE", 2)
+    await add_webhook(ports, acme, "https://hooks.example")
+    await happen(ports, acme, 3)
+    await run_sql(pool, "update webhook_deliveries set status = 'waiting', due_at = %s", clock.now())
+    await run_sql(pool, "update organizations set status = 'suspended'")
+    clock.advance(timedelta(seconds=1))
+    turn = await deliveries.take_turn(ports, [], Room.beside(100, []))
+    assert turn.claimed == []
+    assert turn.next_due is not None
+    assert turn.next_due < clock.now()
+    assert (await deliveries.take_turn(ports, [], Room.beside(100, []))).next_due is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+async def test_nobody_reads_all_that_was_ever_delivered(ports: Ports, pool: Pool, mode: str) -> None:
+    org, other = [await add_organization(pool, slug) for slug in ("acme", "other")]
+    hook, _ = await add_webhook(ports, org, URL), await add_webhook(ports, other, URL)
+    fill = """
+        insert into webhook_deliveries (id, org_id, webhook_id, event_type, payload, status, due_at, delivered, created_at, updated_at)
+        select gen_random_uuid(), %s, %s, case when n %% 50 = 0 then 'user.removed' else 'user.invited' end, '{}', 'done', %s,
+               n %% 70 <> 0, %s + n * interval '1 second', %s
+        from generate_series(1, %s) n"""
+    for id_, webhook_id, count in ((org, hook.id, 300), (other, uuid4(), 40_000)):
+        await run_sql(pool, fill, id_, webhook_id, NOW, NOW, NOW, count)
+    await happen(ports, other, 30)
+    await claim(ports, 100)
+    await run_sql(pool, "analyze webhook_deliveries")
+    now, page = ports.clock.now(), Page(1, 20)
+    [(some,)] = await run_sql(pool, "select id from webhook_deliveries where status = 'done' limit 1")
+
+    async def looked_at(act: Callable[[Deliveries], Awaitable[object]]) -> float:
+        _, rows = await rows_looked_at(pool, "webhook_deliveries", mode, lambda connection: act(Deliveries(connection, make_vault())))
+        return rows
+
+    # All that the webhook was told in a month is counted, and some of it shown: nothing else is read, whatever the plan.
+    assert await looked_at(lambda of: of.page(org, hook.id, page, event_type="user.removed", delivered=None)) <= 2 * 300
+    assert await looked_at(lambda of: of.page(org, hook.id, page, event_type=None, delivered=False)) <= 2 * 300
+    assert await looked_at(lambda of: of.page(org, hook.id, page, event_type=None, delivered=None)) <= 2 * 300
+    assert await looked_at(lambda of: of.repeat(org, hook.id, some, uuid4(), now)) <= 1
+    assert await looked_at(lambda of: of.wake(now + DAY, 10)) <= 40
+    assert await looked_at(lambda of: of.purge(hook.id, 10)) <= 30

@@ -1,0 +1,143 @@
+"""An application that signs people in through us, as the tests of codes and tokens need it."""
+
+from base64 import b64encode
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote_plus, urlencode, urlsplit
+from uuid import UUID
+
+import jwt
+
+from core.accounts.accounts_rules import Account
+from core.federation.oauth.authorization_rules import challenge_of
+from core.kernel.values import digest, new_id, new_secret
+from tests.support.browser import Visitor, leads_to
+from tests.support.builders import BASE_URL, Answer, Api, run_sql
+from tests.support.services import add_service, add_service_user, service_context
+from tests.support.tenants import Tenant
+
+AUTHORIZE, TOKEN, REVOKE = "/auth/authorize", "/auth/token", "/auth/revoke"
+SECRET: Final = "a client: secret + more %"
+VERIFIER: Final = "the-verifier-that-only-this-program-knows-0123456789"
+PKCE: Final = {"code_challenge": challenge_of(VERIFIER), "code_challenge_method": "S256"}
+FORM: Final = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+def basic(client_id: object, secret: str) -> dict[str, str]:
+    """The header of RFC 6749 section 2.3.1."""
+    return {"Authorization": "Basic " + b64encode(f"{quote_plus(str(client_id))}:{quote_plus(secret)}".encode()).decode()}
+
+
+def answered(answer: Answer) -> tuple[str, dict[str, str]]:
+    """Where an answer sends the browser, and with what."""
+    target = leads_to(answer)
+    parts = urlsplit(target)
+    fields = dict(parse_qsl(parts.query, strict_parsing=True))
+    return target.partition("?")[0], fields
+
+
+@dataclass(slots=True)
+class Party:
+    """The application: its credentials, and a browser in which somebody uses it."""
+
+    tenant: Tenant
+    visitor: Visitor
+    service: UUID
+    slug: str
+    client_id: UUID
+    redirect_uri: str
+    secret: str | None
+
+    @property
+    def api(self) -> Api:
+        return self.tenant.api
+
+    def request(self, **changes: str | None) -> str:
+        """The address that it sends a browser to; what is None is left out."""
+        fields: dict[str, str | None] = {
+            "org": self.tenant.slug,
+            "service": self.slug,
+            "redirect_uri": self.redirect_uri,
+            "state": "af0ifjsldkj",
+            **({} if self.secret else PKCE),
+            **changes,
+        }
+        return f"{AUTHORIZE}?{urlencode({name: value for name, value in fields.items() if value is not None})}"
+
+    async def ask(self, **changes: str | None) -> Answer:
+        return await self.visitor.open(self.request(**changes))
+
+    async def code(self, **changes: str | None) -> str:
+        """A code, in a browser that is signed in already."""
+        place, fields = answered(await self.ask(**changes))
+        assert place == self.redirect_uri
+        assert (fields["state"], fields["iss"]) == ("af0ifjsldkj", BASE_URL)
+        return fields["code"]
+
+    async def post(self, path: str, headers: dict[str, str] | None = None, /, **fields: str | None) -> Answer:
+        raw = urlencode({name: value for name, value in fields.items() if value is not None}).encode()
+        return await self.api.call("POST", path, raw=raw, headers={**FORM, **(headers or {})})
+
+    async def exchange(self, code: str, **changes: str | None) -> Answer:
+        """With what it has to send; what is None is left out."""
+        fields: dict[str, str | None] = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": self.redirect_uri,
+            "client_id": str(self.client_id),
+            "client_secret": self.secret,
+            "code_verifier": None if self.secret else VERIFIER,
+        }
+        return await self.post(TOKEN, **{**fields, **changes})
+
+    async def tokens(self) -> dict[str, Any]:
+        answer = await self.exchange(await self.code())
+        assert answer.status == 200, answer.text
+        found: dict[str, Any] = answer.json
+        return found
+
+    async def refresh(self, refresh_token: str, **changes: str | None) -> Answer:
+        fields = {"grant_type": "refresh_token", "refresh_token": refresh_token, "client_id": str(self.client_id)}
+        return await self.post(TOKEN, **{**fields, "client_secret": self.secret, **changes})
+
+    async def is_live(self, tokens: dict[str, Any]) -> bool:
+        return (await self.api.get("/api/user", token=tokens["access_token"])).status == 200
+
+    async def set_redirect_uris(self, *uris: str) -> None:
+        await run_sql(self.tenant.pool, "update services set redirect_uris = %s where id = %s", list(uris), self.service)
+
+
+def claims(tokens: dict[str, Any]) -> dict[str, Any]:
+    decoded: dict[str, Any] = jwt.decode(tokens["access_token"], options={"verify_signature": False})
+    return decoded
+
+
+async def add_party(tenant: Tenant, visitor: Visitor, slug: str = "shop", service_type: str = "web") -> Party:
+    """An application of the organization, with one redirect URI."""
+    service = await add_service(tenant.pool, tenant.org, slug, service_type, secret=SECRET)
+    context = await service_context(tenant.pool, service)
+    secret = None if context.is_public else SECRET
+    return Party(tenant, visitor, service, slug, context.client_id, f"https://{slug}.example.com/callback", secret)
+
+
+async def enter(party: Party, account: Account, *, provider: str | None = "websuite", known: bool = True) -> UUID:
+    """Sign somebody in in the party's browser, without hashing: the session. Unless `known` is false, they use the service already."""
+    ports, cookie = party.tenant.ports, new_secret()
+    now, session_id = ports.clock.now(), new_id()
+    await run_sql(
+        party.tenant.pool,
+        """
+        insert into sessions (id, user_id, created_at, expires_at, ends_at, address, agent, provider, browser_hash)
+        values (%s, %s, %s, %s, %s, '198.51.100.7', 'her browser', %s, %s)""",
+        session_id,
+        account.id,
+        now,
+        now + ports.policy.refresh_token_ttl,
+        now + ports.policy.session_absolute_ttl,
+        provider,
+        digest(cookie),
+    )
+    party.visitor.cookies["gatehouse-session"] = cookie
+    if known:
+        await add_service_user(ports, party.service, account.id, signed_in=False)
+    return session_id

@@ -1,0 +1,401 @@
+"""Devices that are signed in from elsewhere: the codes that they ask for, and what people say to them over the interface (decisions, points
+91 and 93 to 99; security.md V-1 to V-4; RFC 8628)."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from core.federation.oauth.device_flow_rules import LETTERS, normal, shown
+from core.kernel.values import digest
+from ports import Ports
+from tests.fakes.outside import FakeClock, FakeMetrics
+from tests.federation.api.cli import CODE, CURL, FORM, PKCE, VERIFY, Cli, told
+from tests.federation.api.relying import basic
+from tests.proof.access.belongings import wait_for_code
+from tests.support.builders import (
+    BASE_URL,
+    Api,
+    add_account,
+    add_platform_owner,
+    add_provisioned,
+    everyone,
+    impersonate,
+    meanwhile,
+    run_sql,
+    sign_in,
+)
+from tests.support.refusals import BAD, FORBIDDEN, NOT_ACTIVE, UNAUTHORIZED, refused
+from tests.support.services import add_service, service_context, sign_in_to
+from tests.support.tenants import Tenant
+
+EXPIRED = (400, "DEVICE_CODE_EXPIRED")
+INVALID_REQUEST = (400, "invalid_request", "BAD_REQUEST")
+TTL = timedelta(minutes=5)
+
+
+@pytest.fixture
+async def cli(acme: Tenant, pool: Pool, clock: FakeClock) -> Cli:
+    return Cli(acme.api, pool, clock, await service_context(pool, await add_service(pool, acme.org, "shop")))
+
+
+@pytest.fixture
+async def telephone(acme: Tenant, pool: Pool, clock: FakeClock) -> Cli:
+    """A program of a service that can keep no secret."""
+    return Cli(acme.api, pool, clock, await service_context(pool, await add_service(pool, acme.org, "till", "mobile")))
+
+
+@pytest.fixture
+async def token(ports: Ports, ada: Account) -> str:
+    """Ada's own."""
+    return (await sign_in(ports, ada)).access_token
+
+
+# Codes
+
+
+async def test_a_device_is_given_a_pair_of_codes(cli: Cli, clock: FakeClock, pool: Pool) -> None:
+    answer = await cli.ask()
+    assert answer.status == 200, answer.text
+    assert answer.headers["Cache-Control"] == "no-store"
+    told = answer.json
+    user_code = told["user_code"]
+    assert told == {
+        "device_code": told["device_code"],
+        "user_code": user_code,
+        "verification_uri": f"{BASE_URL}/auth/device/verify",
+        "verification_uri_complete": f"{BASE_URL}/auth/device/verify?user_code={user_code}",
+        "expires_in": 300,
+        "interval": 5,
+    }
+    assert len(told["device_code"]) == 43
+    assert user_code[4] == "-"
+    assert len(user_code) == 9
+    assert set(user_code.replace("-", "")) <= set(LETTERS)
+    columns = "device_code_hash, user_code_hash, org_id, service_id, address, agent, status, interval_seconds, created_at, expires_at"
+    now = clock.now()
+    assert await run_sql(pool, f"select {columns} from device_codes") == [  # noqa: S608
+        (
+            digest(told["device_code"]),
+            digest(user_code.replace("-", "")),
+            cli.service.org_id,
+            cli.service.id,
+            "0.0.0.0",  # noqa: S104
+            CURL,
+            "pending",
+            5,
+            now,
+            now + TTL,
+        )
+    ]
+
+
+async def test_no_secret_is_needed_but_a_wrong_one_is_wrong(cli: Cli, pool: Pool) -> None:
+    client_id = str(cli.service.client_id)
+    for secret, status in (("a client secret", 200), ("wrong", 401)):
+        assert (await cli.ask(client_id=client_id, client_secret=secret)).status == status
+        headers = {**cli.headers, **basic(client_id, secret)}
+        assert (await cli.api.call("POST", CODE, raw=b"scope=x", headers=headers)).status == status
+    assert await run_sql(pool, "select count(*) from device_codes") == [(2,)]
+
+
+def test_there_are_no_vowels_and_no_digits_in_user_codes() -> None:
+    assert len(LETTERS) == len(set(LETTERS)) == 20
+    assert not set(LETTERS) & set("AEIOUY0123456789")
+
+
+@pytest.mark.parametrize("typed", ["BCDF-GHJK", "bcdfghjk", " bcdf ghjk ", "B.C.D.F.G.H.J.K", "BCDF\u2013GHJK", "b_c_d_f/g_h_j_k"])
+def test_case_and_separators_do_not_matter(typed: str) -> None:
+    assert normal(typed) == "BCDFGHJK"
+    assert shown(typed) == "BCDF-GHJK"
+
+
+@pytest.mark.parametrize(
+    "typed", ["", "BCDF-GHJ", "BCDF-GHJKL", "ACDF-GHJK", "1CDF-GHJK", "BCDF-GHJ\u212a", "B" + "-" * 60 + "CDFGHJK", "\x00"]
+)
+def test_what_cannot_be_a_code_is_none(typed: str) -> None:
+    assert normal(typed) is None
+    assert shown(typed) == typed
+
+
+@pytest.mark.parametrize("way", ["client id", "slugs", "all", "json", "scope"])
+async def test_an_application_is_named_in_any_way(cli: Cli, api: Api, way: str) -> None:
+    client, slugs = {"client_id": str(cli.service.client_id)}, {"org": "acme", "service": "shop"}
+    fields = {"client id": client, "slugs": slugs, "all": client | slugs, "json": client, "scope": client | {"scope": "read write"}}[way]
+    answer = await (api.post(CODE, fields) if way == "json" else cli.ask(**fields))
+    assert answer.status == 200, answer.text
+    assert await cli.status() == ["pending"]
+
+
+async def test_a_service_has_an_activation_page_of_its_own(cli: Cli, pool: Pool) -> None:
+    for uri, complete in (
+        ("https://shop.example.com/activate", "https://shop.example.com/activate?user_code="),
+        ("https://shop.example.com/?at=activate", "https://shop.example.com/?at=activate&user_code="),
+    ):
+        await run_sql(pool, "update services set device_activation_uri = %s", uri)
+        user_code = await cli.begin()
+        assert (cli.codes["verification_uri"], cli.codes["verification_uri_complete"]) == (uri, f"{complete}{user_code}")
+
+
+REFUSED_CODES = {
+    "nobody": ({"scope": "x"}, INVALID_REQUEST),
+    "the platform itself": ({"client_id": "frontend"}, INVALID_REQUEST),
+    "an unknown client": ({"client_id": str(UUID(int=7))}, (401, "invalid_client", "UNAUTHORIZED")),
+    "no client id at all": ({"client_id": "shop"}, (401, "invalid_client", "UNAUTHORIZED")),
+    "half a name": ({"org": "acme"}, INVALID_REQUEST),
+    "the other half": ({"service": "shop"}, INVALID_REQUEST),
+    "an unknown organization": ({"org": "nobody", "service": "shop"}, (404, "invalid_request", "NOT_FOUND")),
+    "an unknown service": ({"org": "acme", "service": "nothing"}, (404, "invalid_request", "NOT_FOUND")),
+    "another client's service": ({"org": "acme", "service": "shop", "client_id": str(UUID(int=7))}, INVALID_REQUEST),
+    "a plain challenge": (
+        {"org": "acme", "service": "shop", "code_challenge": "x" * 43, "code_challenge_method": "plain"},
+        INVALID_REQUEST,
+    ),
+    "a challenge without method": ({"org": "acme", "service": "shop", "code_challenge": "x" * 43}, INVALID_REQUEST),
+    "a short challenge": ({"org": "acme", "service": "shop", "code_challenge": "x", "code_challenge_method": "S256"}, INVALID_REQUEST),
+    "a control character": ({"org": "acme\x00", "service": "shop"}, INVALID_REQUEST),
+}
+
+
+@pytest.mark.parametrize(("fields", "expected"), REFUSED_CODES.values(), ids=REFUSED_CODES)
+async def test_codes_are_refused_to(cli: Cli, fields: Mapping[str, str], expected: tuple[int, str, str]) -> None:
+    assert told(await cli.ask(**fields)) == expected
+    assert await cli.status() == []
+
+
+async def test_other_bodies_than_forms_and_json_are_refused(cli: Cli, api: Api) -> None:
+    answer = await api.call("POST", CODE, raw=b"client_id=x", headers={"Content-Type": "text/plain"})
+    assert told(answer) == (415, "invalid_request", "UNSUPPORTED_MEDIA_TYPE")
+    assert told(await api.call("POST", CODE, raw=b"client_id=x&client_id=y", headers=FORM)) == INVALID_REQUEST
+
+
+async def test_a_mobile_application_must_send_a_challenge(telephone: Cli) -> None:
+    assert told(await telephone.ask()) == INVALID_REQUEST
+    assert (await telephone.ask(client_id=str(telephone.service.client_id), **PKCE)).status == 200
+
+
+async def test_a_suspended_organization_has_no_devices(cli: Cli, pool: Pool) -> None:
+    await run_sql(pool, "update organizations set status = 'suspended'")
+    assert told(await cli.ask()) == (403, "access_denied", "ORGANIZATION_NOT_ACTIVE")
+    assert await cli.status() == []
+
+
+async def test_no_two_devices_have_one_user_code(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    letters = iter("BBBBBBBB" + "BBBBBBBB" + "CCCCCCCC")
+    monkeypatch.setattr("core.federation.oauth.device_flow.secrets.choice", lambda _: next(letters))
+    assert [await cli.begin(), await cli.begin()] == ["BBBB-BBBB", "CCCC-CCCC"]
+
+
+# What people say
+
+
+async def test_a_person_approves_a_device(cli: Cli, ada: Account, ports: Ports, pool: Pool) -> None:
+    session = await sign_in(ports, ada)
+    await cli.begin()
+    answer = await cli.answer(session.access_token)
+    assert (answer.status, answer.json) == (200, {"status": "approved"})
+    assert await run_sql(pool, "select status, session_id from device_codes") == [("approved", session.session_id)]
+
+
+async def test_a_person_denies_a_device(cli: Cli, token: str, pool: Pool, metrics: FakeMetrics) -> None:
+    await cli.begin()
+    answer = await cli.answer(token, "deny")
+    assert (answer.status, answer.json) == (200, {"status": "denied"})
+    assert await run_sql(pool, "select status, session_id from device_codes") == [("denied", None)]
+    assert metrics.login_failures == {"device_code": 1}
+
+
+async def test_a_code_is_typed_as_people_type(cli: Cli, token: str) -> None:
+    user_code = await cli.begin()
+    assert (await cli.answer(token, user_code=f" {user_code.lower().replace('-', ' ')} ")).status == 200
+
+
+@pytest.mark.parametrize("action", ["approve", "deny"])
+async def test_what_was_said_stays_said(cli: Cli, token: str, action: str) -> None:
+    await cli.begin()
+    await cli.answer(token, action)
+    before = await cli.status()
+    for again in ("approve", "deny"):
+        assert refused(await cli.answer(token, again)) == BAD
+    assert await cli.status() == before
+
+
+async def test_a_code_expires_after_five_minutes(cli: Cli, token: str, clock: FakeClock) -> None:
+    await cli.begin()
+    clock.advance(TTL - timedelta(microseconds=1))
+    assert (await cli.answer(token)).status == 200
+    await cli.begin()
+    clock.advance(TTL)
+    assert refused(await cli.answer(token)) == EXPIRED
+    assert await cli.status() == ["approved", "pending"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"user_code": "BCDF-GHJK"},
+        {"action": "approve"},
+        {"user_code": 7, "action": "approve"},
+        {"user_code": "BCDF-GHJK", "action": "x"},
+    ],
+)
+async def test_a_body_that_makes_no_sense_is_refused(api: Api, token: str, body: Mapping[str, Any]) -> None:
+    assert refused(await api.post(VERIFY, body, token=token)) == BAD
+
+
+async def test_without_credentials_nobody_says_anything(cli: Cli) -> None:
+    await cli.begin()
+    assert refused(await cli.answer(None)) == UNAUTHORIZED
+    assert await cli.status() == ["pending"]
+
+
+async def test_only_people_themselves_say_something(cli: Cli, ports: Ports, pool: Pool, ada: Account) -> None:
+    await cli.begin()
+    application = (await sign_in_to(ports, pool, cli.service.id, ada)).access_token
+    assert refused(await cli.answer(application)) == FORBIDDEN
+    support = await impersonate(ports, await add_platform_owner(ports), ada)
+    assert refused(await cli.answer(support)) == FORBIDDEN
+    assert refused(await cli.answer(await wait_for_code(ports, ada))) == UNAUTHORIZED
+    assert await cli.status() == ["pending"]
+
+
+async def test_nobody_approves_a_device_of_a_suspended_organization(cli: Cli, token: str, pool: Pool) -> None:
+    await cli.begin()
+    await run_sql(pool, "update organizations set status = 'suspended'")
+    assert refused(await cli.answer(token)) == NOT_ACTIVE
+    assert await cli.status() == ["pending"]
+
+
+async def test_whom_the_directory_of_the_organization_keeps_out_approves_no_device(
+    cli: Cli, ada: Account, token: str, pool: Pool, acme: Tenant
+) -> None:
+    await add_provisioned(pool, acme.org, ada.id, provisioned=False, kept_out=True)
+    await cli.begin()
+    assert refused(await cli.answer(token)) == FORBIDDEN
+    assert await cli.status() == ["pending"]
+    assert (await cli.answer(token, "deny")).status == 200
+
+
+async def test_whose_session_has_ended_approves_nothing(cli: Cli, ports: Ports, pool: Pool, ada: Account) -> None:
+    await cli.begin()
+    session = await sign_in(ports, ada)
+    await run_sql(pool, "update sessions set ended_at = created_at where id = %s", session.session_id)
+    assert refused(await cli.answer(session.access_token)) == UNAUTHORIZED
+    assert await cli.status() == ["pending"]
+
+
+# Guessing
+
+
+async def guess(cli: Cli, token: str, number: int) -> tuple[int, str]:
+    """At a code that nobody has."""
+    return refused(await cli.answer(token, user_code=LETTERS[number % 20] * 8))
+
+
+async def test_ten_wrong_codes_are_too_many_for_an_account(cli: Cli, ports: Ports, ada: Account, pool: Pool, clock: FakeClock) -> None:
+    token = (await sign_in(ports, ada)).access_token
+    await cli.begin()
+    for number in range(10):
+        assert await guess(cli, token, number) == BAD
+        await run_sql(pool, "delete from guesses where subject = %s", digest("address 0.0.0.0"))  # as if from everywhere
+    answer = await cli.answer(token)
+    assert refused(answer) == (429, "RATE_LIMIT_EXCEEDED")
+    assert answer.headers["Retry-After"] == "900"
+    assert await cli.status() == ["pending"]
+    other = await add_account(ports, "eve@example.com")
+    assert (await cli.answer((await sign_in(ports, other)).access_token)).status == 200, "somebody else has not guessed"
+    clock.advance(timedelta(minutes=15))
+    token = (await sign_in(ports, ada)).access_token
+    await cli.begin()
+    assert (await cli.answer(token)).status == 200
+
+
+async def test_ten_wrong_codes_are_too_many_for_an_address(cli: Cli, ports: Ports, clock: FakeClock) -> None:
+    people = [(await sign_in(ports, await add_account(ports, f"p{number}@example.com", None))).access_token for number in range(11)]
+    await cli.begin()
+    for number, token in enumerate(people[:10]):
+        assert await guess(cli, token, number) == BAD
+    assert refused(await cli.answer(people[10])) == (429, "RATE_LIMIT_EXCEEDED")
+
+
+@pytest.mark.slow
+async def test_right_codes_neither_count_nor_forgive(cli: Cli, token: str) -> None:
+    for number in range(9):
+        assert await guess(cli, token, number) == BAD
+        await cli.begin()
+        assert (await cli.answer(token)).status == 200
+    assert await guess(cli, token, 9) == BAD
+    await cli.begin()
+    assert refused(await cli.answer(token)) == (429, "RATE_LIMIT_EXCEEDED")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("said", ["approve", "deny"])
+async def test_a_right_code_that_comes_again_is_no_guess(cli: Cli, token: str, said: str) -> None:
+    """A double click, or somebody who goes back and sends the form once more."""
+    for number in range(9):
+        assert await guess(cli, token, number) == BAD
+    await cli.begin()
+    assert (await cli.answer(token, said)).status == 200
+    for _ in range(12):
+        assert refused(await cli.answer(token, said)) == BAD
+    assert await guess(cli, token, 9) == BAD
+    assert (await guess(cli, token, 10))[0] == 429, "the wrong ones count as ever"
+
+
+@pytest.mark.slow
+async def test_a_right_code_that_comes_too_late_is_no_guess(cli: Cli, token: str, clock: FakeClock) -> None:
+    await cli.begin()
+    clock.advance(TTL)
+    for _ in range(12):
+        assert refused(await cli.answer(token)) == EXPIRED
+    await cli.begin()
+    assert (await cli.answer(token)).status == 200
+
+
+async def test_an_account_that_must_wait_does_not_shut_its_address_out(cli: Cli, ports: Ports, pool: Pool, token: str) -> None:
+    for number in range(10):
+        await guess(cli, token, number)
+    await run_sql(pool, "delete from guesses where subject = %s", digest("address 0.0.0.0"))
+    for number in range(10):
+        assert (await guess(cli, token, number))[0] == 429
+    other = await add_account(ports, "eve@example.com")
+    await cli.begin()
+    assert (await cli.answer((await sign_in(ports, other)).access_token)).status == 200
+
+
+@pytest.mark.slow
+async def test_of_many_guesses_at_once_ten_are_looked_at(cli: Cli, token: str) -> None:
+    statuses = [status for status, _ in await everyone(20, lambda number: guess(cli, token, number))]
+    assert sorted(statuses) == [400] * 10 + [429] * 10
+
+
+# At once
+
+
+@pytest.mark.slow
+async def test_approving_and_denying_at_once_is_one_of_them(cli: Cli, ports: Ports, ada: Account, pool: Pool) -> None:
+    eve = await add_account(ports, "eve@example.com")
+    tokens = [(await sign_in(ports, account)).access_token for account in (ada, eve)]
+    await cli.begin()
+    answers = await everyone(8, lambda number: cli.answer(tokens[number % 2], ("approve", "deny")[number // 2 % 2]))
+    [first] = [answer for answer in answers if answer.status == 200]
+    assert await cli.status() == [first.json["status"]]
+    assert {refused(answer) for answer in answers if answer.status != 200} == {BAD}
+
+
+async def test_there_are_no_codes_of_what_is_deleted_at_this_moment(cli: Cli, pool: Pool) -> None:
+    answer = await meanwhile(pool, [("delete from services", ())], cli.ask)
+    assert told(answer) == (404, "invalid_request", "NOT_FOUND")
+
+
+async def test_codes_of_what_was_deleted_are_gone(cli: Cli, token: str, pool: Pool) -> None:
+    await cli.begin()
+    await run_sql(pool, "delete from services")
+    assert await cli.status() == []
+    assert refused(await cli.answer(token)) == BAD

@@ -1,0 +1,236 @@
+"""The page on which a person approves a device (decisions, points 97 and 176; security.md V-2, V-3, G-1, G-2, N-8; RFC 8628 sections 3.3
+and 5.4)."""
+
+import re
+from datetime import timedelta
+from urllib.parse import quote, urlencode
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from core.kernel.display import moment
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.federation.api.cli import CURL, VERIFY, Cli
+from tests.proof.access.belongings import begin_in_browser
+from tests.support.browser import AGENT, FORM, HTML, SIGN_IN, Visitor, form_token, leads_to
+from tests.support.builders import EMAIL, Answer, add_account, add_platform_owner, impersonate, run_sql
+from tests.support.direct import ask
+from tests.support.mfa import Authenticator
+from tests.support.services import add_service, service_context
+from tests.support.tenants import Tenant
+
+
+@pytest.fixture
+async def cli(acme: Tenant, pool: Pool, clock: FakeClock) -> Cli:
+    return Cli(acme.api, pool, clock, await service_context(pool, await add_service(pool, acme.org, "shop")))
+
+
+@pytest.fixture
+def visitor(app: QuartTrio) -> Visitor:
+    """Somebody who is not signed in."""
+    return Visitor(app)
+
+
+@pytest.fixture
+async def signed_in(app: QuartTrio, ports: Ports, ada: Account) -> Visitor:
+    browser = Visitor(app)
+    browser.cookies["gatehouse-session"] = await begin_in_browser(ports, ada)
+    return browser
+
+
+async def say(visitor: Visitor, user_code: str, action: str | None = None) -> Answer:
+    """Send what the page's form sends."""
+    return await visitor.submit(VERIFY, VERIFY, user_code=user_code, **({} if action is None else {"action": action}))
+
+
+async def test_a_visitor_signs_in_first_and_comes_back_with_the_code(visitor: Visitor, cli: Cli, ada: Account) -> None:
+    user_code = await cli.begin()
+    path = f"{VERIFY}?user_code={user_code}"
+    assert leads_to(await visitor.open(path)) == f"{SIGN_IN}?next={quote(path, safe='')}"
+    assert leads_to(await visitor.open(VERIFY)) == f"{SIGN_IN}?next={quote(VERIFY, safe='')}"
+    assert leads_to(await visitor.sign_in(after=path)) == path
+    page = await visitor.open(path)
+    assert page.status == 200
+    assert f'value="{user_code}"' in page.text
+    assert EMAIL in page.text
+    assert await cli.status() == ["pending"], "a link approves nothing"
+
+
+async def test_a_second_factor_comes_in_between(visitor: Visitor, cli: Cli, factor: Authenticator) -> None:
+    path = f"{VERIFY}?user_code={await cli.begin()}"
+    code = leads_to(await visitor.sign_in(after=path))
+    assert code == f"/app/sign-in/code?{urlencode({'next': path})}"
+    assert leads_to(await visitor.open(path)).startswith(SIGN_IN), "half signed in is not signed in"
+    assert leads_to(await visitor.submit("/app/sign-in/code", code, code=factor.code(), next=path)) == path
+    assert (await visitor.open(path)).status == 200
+
+
+async def test_the_page_says_who_asks_before_anything_happens(signed_in: Visitor, cli: Cli, clock: FakeClock) -> None:
+    asked, user_code = clock.now(), await cli.begin()
+    clock.advance(timedelta(minutes=2))
+    page = await say(signed_in, user_code.lower())
+    assert page.status == 200
+    words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", page.text))
+    for shown in ("Shop of Acme", EMAIL, user_code, "0.0.0.0", CURL, moment(asked), "Approve it only if you began this yourself"):  # noqa: S104
+        assert shown in words
+    assert "form-action 'self'" in page.headers["Content-Security-Policy"]
+    assert page.headers["Cache-Control"] == "no-store"
+    assert await cli.status() == ["pending"]
+    approved = await signed_in.send(VERIFY, form_token=form_token(page), user_code=user_code, action="approve")
+    assert approved.status == 200
+    assert "Your device is signed in" in approved.text
+    assert await cli.status() == ["approved"]
+
+
+async def test_the_person_denies_it(signed_in: Visitor, cli: Cli) -> None:
+    page = await say(signed_in, await cli.begin(), "deny")
+    assert page.status == 200
+    assert "The device was denied" in page.text
+    assert await cli.status() == ["denied"]
+
+
+async def test_names_and_agents_are_text_and_nothing_else(signed_in: Visitor, cli: Cli, pool: Pool) -> None:
+    evil = "<script>alert(1)</script>"
+    user_code = await cli.begin()
+    await run_sql(pool, "update services set name = %s", evil)
+    await run_sql(pool, "update organizations set name = %s", evil)
+    await run_sql(pool, "update device_codes set agent = %s, address = null", evil)
+    pages = [await say(signed_in, user_code), await say(signed_in, user_code, "approve"), await say(signed_in, evil)]
+    for page in (*pages, await signed_in.open(f"{VERIFY}?{urlencode({'user_code': evil})}")):
+        assert evil not in page.text
+        assert "&lt;script&gt;" in page.text
+
+
+async def test_a_device_that_says_nothing_of_itself_is_shown(signed_in: Visitor, cli: Cli, pool: Pool) -> None:
+    user_code = await cli.begin()
+    await run_sql(pool, "update device_codes set agent = null, address = null")
+    page = await say(signed_in, user_code)
+    assert "it does not say" in page.text
+    assert "unknown" in page.text
+
+
+REFUSED = {
+    "a wrong code": ("BCDF-GHJK", None, 400, "No device waits with this code."),
+    "no code": ("", "approve", 400, "No device waits with this code."),
+    "something far too long": ("B" * 5000, "approve", 400, "No device waits with this code."),
+    "something unprintable": ("\x00\u202e", "deny", 400, "No device waits with this code."),
+}
+
+
+@pytest.mark.parametrize(("typed", "action", "status", "sentence"), REFUSED.values(), ids=REFUSED)
+async def test_the_form_comes_again_after(signed_in: Visitor, cli: Cli, typed: str, action: str | None, status: int, sentence: str) -> None:
+    await cli.begin()
+    page = await say(signed_in, typed, action)
+    assert page.status == status
+    assert sentence in page.text
+    assert "<title>Error: Sign in a device" in page.text
+    assert len(page.text) < 50_000
+    assert await cli.status() == ["pending"]
+
+
+async def test_an_action_that_there_is_none_of_does_nothing(signed_in: Visitor, cli: Cli) -> None:
+    page = await say(signed_in, await cli.begin(), "destroy")
+    assert page.status == 400
+    assert "Approve the device, or deny it." in page.text
+    assert await cli.status() == ["pending"]
+
+
+async def test_an_expired_code_says_so(signed_in: Visitor, cli: Cli, clock: FakeClock) -> None:
+    user_code = await cli.begin()
+    clock.advance(timedelta(minutes=5))
+    for action in (None, "approve"):
+        page = await say(signed_in, user_code, action)
+        assert page.status == 400
+        assert "The code has expired." in page.text
+
+
+@pytest.mark.slow
+async def test_looking_counts_as_guessing(signed_in: Visitor, cli: Cli) -> None:
+    for _ in range(10):
+        assert (await say(signed_in, "BCDF-GHJK")).status == 400
+    page = await say(signed_in, await cli.begin())
+    assert page.status == 429
+    assert "Too many codes." in page.text
+    assert page.headers["Retry-After"] == "900"
+
+
+async def test_a_suspended_organization_shows_no_devices(signed_in: Visitor, cli: Cli, pool: Pool) -> None:
+    user_code = await cli.begin()
+    await run_sql(pool, "update organizations set status = 'suspended'")
+    page = await say(signed_in, user_code)
+    assert page.status == 403
+    assert "Shop" not in page.text
+
+
+# Whose form it is
+
+
+async def test_a_form_without_its_token_does_nothing(signed_in: Visitor, cli: Cli) -> None:
+    user_code = await cli.begin()
+    for token in ("", "0" * 64):
+        answer = await signed_in.send(VERIFY, form_token=token, user_code=user_code, action="approve")
+        assert answer.status == 403
+        assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert await cli.status() == ["pending"]
+
+
+async def test_a_form_of_somebody_elses_page_does_nothing(signed_in: Visitor, cli: Cli, app: QuartTrio) -> None:
+    user_code = await cli.begin()
+    fields = {"form_token": form_token(await signed_in.open(VERIFY)), "user_code": user_code, "action": "approve"}
+    assert (await signed_in.send(VERIFY, (b"sec-fetch-site", b"cross-site"), **fields)).status == 403
+    elsewhere = Visitor(app, "https://evil.example")
+    elsewhere.cookies = signed_in.cookies
+    assert (await elsewhere.send(VERIFY, **fields)).status == 403
+    assert await cli.status() == ["pending"]
+
+
+async def test_the_token_of_another_session_does_nothing(signed_in: Visitor, cli: Cli, app: QuartTrio, ports: Ports) -> None:
+    user_code = await cli.begin()
+    eve = Visitor(app)
+    eve.cookies["gatehouse-session"] = await begin_in_browser(ports, await add_account(ports, "eve@example.com"))
+    token = form_token(await eve.open(VERIFY))
+    assert (await signed_in.send(VERIFY, form_token=token, user_code=user_code, action="approve")).status == 403
+    assert await cli.status() == ["pending"]
+
+
+async def test_without_a_session_the_form_is_refused(visitor: Visitor, cli: Cli) -> None:
+    answer = await visitor.send(VERIFY, user_code=await cli.begin(), action="approve")
+    assert answer.status == 401
+    assert "Sign in first" in answer.text
+    assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert await cli.status() == ["pending"]
+
+
+async def test_the_cookie_does_not_do_for_json(app: QuartTrio, signed_in: Visitor, cli: Cli) -> None:
+    """A page of somebody else's cannot send JSON without being asked whether it may; and ours sends none."""
+    user_code = await cli.begin()
+    cookie = (b"cookie", f"gatehouse-session={signed_in.cookies['gatehouse-session']}".encode())
+    body = f'{{"user_code": "{user_code}", "action": "approve"}}'.encode()
+    answer = await ask(app, "POST", VERIFY, headers=[cookie, (b"content-type", b"application/json")], body=body)
+    assert answer.status == 415
+    assert answer.headers["Content-Type"] == "application/json"
+    assert await cli.status() == ["pending"]
+
+
+async def test_a_token_counts_before_the_cookie(app: QuartTrio, signed_in: Visitor, cli: Cli, ports: Ports, ada: Account) -> None:
+    user_code = await cli.begin()
+    support = await impersonate(ports, await add_platform_owner(ports), ada)
+    token = form_token(await signed_in.open(VERIFY))
+    bearer = (b"authorization", f"Bearer {support}".encode())
+    assert (await signed_in.send(VERIFY, bearer, form_token=token, user_code=user_code, action="approve")).status == 403
+    assert await cli.status() == ["pending"]
+
+
+async def test_programs_are_answered_with_json(app: QuartTrio) -> None:
+    answer = await ask(app, "POST", VERIFY, headers=[FORM, AGENT], body=b"")
+    assert (answer.status, answer.code) == (401, "UNAUTHORIZED")
+    for path in (f"{VERIFY}/more", "/auth/device/nothing"):
+        answer = await ask(app, "GET", path, headers=[HTML])
+        assert (answer.status, answer.code) == (404, "NOT_FOUND")
+    answer = await ask(app, "GET", "/auth/device/code", headers=[HTML])
+    assert answer.status == 405
+    assert answer.headers["Allow"] == "OPTIONS, POST"
+    assert answer.code == "METHOD_NOT_ALLOWED"

@@ -1,0 +1,233 @@
+"""Members who sign in to services with SAML, and leave the organization (decisions, point 178; security.md X-8)."""
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from ports import Ports
+from tests.applications.api.service_users import check_counts
+from tests.fakes.outside import FakeClock
+from tests.support.builders import Answer, add_account, add_member, everyone, run_sql
+from tests.support.saml import Application
+from tests.support.saml_browser import Applications, Traveller
+from tests.support.scim import Directory
+from tests.support.services import add_api_key, add_plan, add_service_user, add_subscription, sign_in_to
+from tests.support.tenants import Tenant
+
+MEMBER = "member@example.com"
+Leaving = Callable[[Tenant, Directory, UUID], Awaitable[None]]
+
+
+@pytest.fixture
+async def member(ports: Ports, pool: Pool, acme: Tenant) -> Account:
+    """Somebody with an account of their own."""
+    account = await add_account(ports, MEMBER)
+    await add_member(pool, acme.org, account.id)
+    return account
+
+
+async def removed_by_people(acme: Tenant, directory: Directory, user_id: UUID) -> None:
+    answer = await acme.api.post(f"{acme.path}/members/{user_id}", token=acme.token("owner"))
+    assert answer.status == 200, answer.text
+
+
+async def removed_from_the_group(acme: Tenant, directory: Directory, user_id: UUID) -> None:
+    assert (await directory.remove(user_id)).status == 200
+
+
+async def deleted_by_the_directory(acme: Tenant, directory: Directory, user_id: UUID) -> None:
+    assert (await directory.delete(user_id)).status == 204
+
+
+async def put_away_and_removed_by_people(acme: Tenant, directory: Directory, user_id: UUID) -> None:
+    await directory.deactivate(user_id)
+    await removed_by_people(acme, directory, user_id)
+    await directory.activate(user_id)
+
+
+async def put_away_and_removed_from_the_group(acme: Tenant, directory: Directory, user_id: UUID) -> None:
+    await directory.deactivate(user_id)
+    await removed_from_the_group(acme, directory, user_id)
+    await directory.activate(user_id)
+
+
+every_way = pytest.mark.parametrize(
+    "leave",
+    [
+        removed_by_people,
+        removed_from_the_group,
+        deleted_by_the_directory,
+        put_away_and_removed_by_people,
+        put_away_and_removed_from_the_group,
+    ],
+)
+
+
+async def try_to_sign_on(browser: Traveller, application: Application) -> Answer:
+    return await browser.open(await browser.come_from(application))
+
+
+async def uses(pool: Pool, account: Account) -> list[tuple[UUID, bool]]:
+    return await run_sql(
+        pool, "select service_id, by_membership from service_users where user_id = %s order by created_at, service_id", account.id
+    )
+
+
+@every_way
+async def test_whoever_leaves_gets_no_assertions_any_more(
+    app: QuartTrio,
+    visitor: Traveller,
+    shop: Application,
+    applications: Applications,
+    directory: Directory,
+    acme: Tenant,
+    ada: Account,
+    member: Account,
+    pool: Pool,
+    clock: FakeClock,
+    leave: Leaving,
+) -> None:
+    blog = await applications.add("blog")
+    await visitor.sign_in(MEMBER)
+    for application in (shop, blog, shop):
+        assert (await visitor.sign_on(application)).name_id == MEMBER
+    assert {service for service, _ in await uses(pool, member)} == {shop.id, blog.id}
+    await leave(acme, directory, member.id)
+    assert await uses(pool, member) == []
+    assert await run_sql(pool, "select user_id from end_users where org_id = %s", acme.org) == [(ada.id,)]
+    await check_counts(pool)
+    new = Traveller(app, clock)
+    await new.sign_in(MEMBER)
+    for browser in (visitor, new):
+        if not await browser.is_in():  # where the directory had kept them out
+            await browser.sign_in(MEMBER)
+        for application in (shop, blog):
+            refused = await try_to_sign_on(browser, application)
+            assert (refused.status, "SAMLResponse" in refused.text) == (403, False)
+    assert await uses(pool, member) == [], "and nobody comes to be a user by being refused"
+
+
+@every_way
+@pytest.mark.parametrize("first", ["saml", "otherwise"])
+async def test_whoever_uses_it_in_their_own_right_stays_its_user(
+    visitor: Traveller,
+    shop: Application,
+    directory: Directory,
+    acme: Tenant,
+    member: Account,
+    ports: Ports,
+    pool: Pool,
+    leave: Leaving,
+    first: str,
+) -> None:
+    await visitor.sign_in(MEMBER)
+    if first == "saml":
+        await visitor.sign_on(shop)
+        assert await uses(pool, member) == [(shop.id, True)]
+    await sign_in_to(ports, pool, shop.id, member)
+    await visitor.sign_on(shop)
+    assert await uses(pool, member) == [(shop.id, False)]
+    await leave(acme, directory, member.id)
+    assert await uses(pool, member) == [(shop.id, False)]
+    await check_counts(pool)
+    if not await visitor.is_in():
+        await visitor.sign_in(MEMBER)
+    status = (await try_to_sign_on(visitor, shop)).status
+    assert status == (403 if leave is deleted_by_the_directory else 200), "whom the directory deletes, it keeps out"
+
+
+async def test_whoever_signs_in_while_they_are_removed_is_no_user_afterwards(
+    app: QuartTrio, shop: Application, directory: Directory, acme: Tenant, member: Account, pool: Pool, clock: FakeClock
+) -> None:
+    browsers = [Traveller(app, clock) for _ in range(6)]
+    for browser in browsers:
+        await browser.sign_in(MEMBER)
+
+    async def act(number: int) -> None:
+        if number == 3:
+            await removed_by_people(acme, directory, member.id)
+        else:
+            assert (await try_to_sign_on(browsers[number], shop)).status in (200, 403)
+
+    await everyone(6, act)
+    assert await uses(pool, member) == []
+    await check_counts(pool)
+
+
+async def test_signing_in_to_one_service_says_nothing_of_another(
+    visitor: Traveller, shop: Application, applications: Applications, directory: Directory, acme: Tenant, member: Account, pool: Pool
+) -> None:
+    blog = await applications.add("blog")
+    await visitor.sign_in(MEMBER)
+    await visitor.sign_on(shop)
+    await add_service_user(acme.ports, blog.id, member.id)
+    await removed_by_people(acme, directory, member.id)
+    assert await uses(pool, member) == [(blog.id, False)]
+    assert (member.id,) in await run_sql(pool, "select user_id from end_users where org_id = %s", acme.org)
+    await check_counts(pool)
+    assert (await try_to_sign_on(visitor, shop)).status == 403
+    assert (await visitor.sign_on(blog)).name_id == MEMBER
+
+
+async def test_so_does_leaving_one_organization(
+    visitor: Traveller, shop: Application, applications: Applications, directory: Directory, acme: Tenant, twin: Tenant, member: Account
+) -> None:
+    desk = await applications.add("desk", twin)
+    await add_member(twin.pool, twin.org, member.id)
+    await visitor.sign_in(MEMBER)
+    for application in (shop, desk):
+        await visitor.sign_on(application)
+    await removed_by_people(acme, directory, member.id)
+    assert await uses(acme.pool, member) == [(desk.id, True)]
+    await check_counts(acme.pool)
+    assert (await try_to_sign_on(visitor, shop)).status == 403
+    assert (await visitor.sign_on(desk)).name_id == MEMBER
+
+
+async def test_whom_the_directory_takes_back_signs_in_as_before(
+    visitor: Traveller, shop: Application, directory: Directory, member: Account, pool: Pool
+) -> None:
+    await visitor.sign_in(MEMBER)
+    await visitor.sign_on(shop)
+    await directory.deactivate(member.id)
+    assert await uses(pool, member) == [(shop.id, True)], "it comes back with them"
+    refused = await try_to_sign_on(visitor, shop)
+    assert "SAMLResponse" not in refused.text
+    await directory.activate(member.id)
+    if not await visitor.is_in():
+        await visitor.sign_in(MEMBER)
+    assert (await visitor.sign_on(shop)).name_id == MEMBER
+
+
+async def test_whoever_comes_back_is_a_user_again_as_a_member(
+    visitor: Traveller, shop: Application, directory: Directory, acme: Tenant, member: Account, pool: Pool
+) -> None:
+    await visitor.sign_in(MEMBER)
+    await visitor.sign_on(shop)
+    await removed_by_people(acme, directory, member.id)
+    await add_member(pool, acme.org, member.id)
+    assert (await visitor.sign_on(shop)).name_id == MEMBER
+    assert await uses(pool, member) == [(shop.id, True)]
+    await check_counts(pool)
+
+
+async def test_a_subscription_stays_with_whom_it_is_for_and_lets_nobody_in(
+    visitor: Traveller, shop: Application, directory: Directory, acme: Tenant, member: Account, ports: Ports, pool: Pool, clock: FakeClock
+) -> None:
+    """The service has given it to them, and sees in its list of users what it is paid for."""
+    await visitor.sign_in(MEMBER)
+    await visitor.sign_on(shop)
+    plan = await add_plan(pool, shop.id)
+    await add_subscription(ports, pool, shop.id, member.id, plan, ends=clock.now() + timedelta(days=30))
+    await removed_by_people(acme, directory, member.id)
+    assert await uses(pool, member) == [(shop.id, True)]
+    await check_counts(pool)
+    assert (await try_to_sign_on(visitor, shop)).status == 403
+    key = await add_api_key(pool, shop.id)
+    listed = await acme.api.get("/api/service/users", headers={"X-API-Key": key})
+    assert MEMBER in listed.text, (listed.status, listed.text)

@@ -1,0 +1,540 @@
+"""Requests to sign out that come to a browser in which a sign-out is under way already. Any page can send the browser with one, so whoever
+means nobody disturbs nothing; and whoever means somebody gets on, with all who were still to be told (decisions, point 183)."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from adapters.saml.documents import XmlDocuments
+from core.accounts.accounts_rules import Account
+from core.federation.saml import messages_rules as saml_messages_rules
+from core.federation.saml.configuration_rules import NameIdFormat
+from core.federation.saml.logout_rules import LOGOUT_TTL
+from core.kernel.errors import Limited
+from core.kernel.values import new_secret
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.support.browser import ACCOUNT, SIGN_IN, form_token, leads_to, set_cookies
+from tests.support.builders import EMAIL, PASSWORD, Answer, add_account, everyone, run_sql
+from tests.support.platform import Platform
+from tests.support.saml import Application, encoded, logout_request, logout_response, redirected
+from tests.support.saml_browser import Applications, Said, Traveller, Walk, onward, sign_out, statuses
+from tests.support.services import add_service_user
+from tests.support.tenants import Tenant
+
+COOKIE = "gatehouse-saml-logout"
+EVE = "eve@example.com"
+both_bindings = pytest.mark.parametrize("by_form", [False, True])
+
+
+@pytest.fixture
+async def walk(visitor: Traveller, shop: Application, applications: Applications, twin: Tenant) -> Walk:
+    """Four applications of two organizations: `shop` begins."""
+    others = [await applications.add("blog"), await applications.add("wiki", twin), await applications.add("desk", twin)]
+    return Walk(visitor, shop, *others)
+
+
+async def ask(
+    visitor: Traveller, application: Application, name_id: str, *indexes: str, by_form: bool = False, id_: str | None = None
+) -> Answer:
+    """What the browser gets that an application, or whoever says to be it, sends with a request."""
+    message = logout_request(application, visitor.now(), name_id, *indexes, ID=id_ or saml_messages_rules.new_id())
+    address = redirected(f"{application.path}/slo", message, RelayState="there")
+    if by_form:
+        fields = {"SAMLRequest": encoded(message), "RelayState": "there"}
+        address = onward(await visitor.arrive_with_form(f"{application.path}/slo", **fields), 303)
+    return await visitor.open(address)
+
+
+class UnderWay:
+    """A sign-out that `shop` has begun; the browser is at the first of the others, and this is where it might go besides."""
+
+    def __init__(self, walk: Walk, sessions: dict[str, Any], step: Answer) -> None:
+        self.walk, self.visitor, self.sessions, self.step = walk, walk.visitor, sessions, step
+        asked = walk.asked(step)
+        assert asked is not None
+        self.first, self.request_id = asked
+        walk.told.append(self.first.slug)
+        self.rest = [walk.applications[slug] for slug in walk.applications if slug not in ("shop", self.first.slug)]
+
+    async def ask(self, application: Application, *, by_form: bool = False, id_: str | None = None) -> Answer:
+        session = self.sessions[application.slug]
+        return await ask(self.visitor, application, session.name_id, session.session_index, by_form=by_form, id_=id_)
+
+    async def finish(self, step: Answer) -> Answer:
+        """The last step of what goes on with this one. Meanwhile the first application answers, which counts still."""
+        if self.walk.asked(step) != (self.first, self.request_id):
+            done = logout_response(self.first, self.visitor.now(), self.request_id)
+            onward(await self.visitor.open(redirected(f"{self.first.path}/slo", done, "SAMLResponse")))
+            return await self.walk.walk(step)
+        self.walk.told.clear()
+        return await self.walk.walk(step)
+
+
+@pytest.fixture
+async def under_way(walk: Walk) -> UnderWay:
+    sessions = await walk.sign_in()
+    session = sessions["shop"]
+    step = await ask(walk.visitor, walk.applications["shop"], session.name_id, session.session_index, id_="_begun")
+    return UnderWay(walk, sessions, step)
+
+
+def ended(step: Answer, asker: Application, request_id: str) -> list[str]:
+    said = Said(onward(step))
+    assert said.root.get("InResponseTo") == request_id
+    return statuses(step, asker)
+
+
+async def nothing_is_left(pool: Pool) -> bool:
+    left = await run_sql(pool, "select (select count(*) from saml_logouts) + (select count(*) from saml_logout_requests)")
+    return left == [(0,)]
+
+
+# Whoever began
+
+
+@both_bindings
+async def test_the_same_message_once_more_leads_to_where_it_led(under_way: UnderWay, shop: Application, by_form: bool) -> None:
+    again = await under_way.ask(shop, by_form=by_form, id_="_begun")
+    assert under_way.walk.asked(again) == (under_way.first, under_way.request_id)
+    assert ended(await under_way.finish(again), shop, "_begun") == ["Success"]
+    assert sorted(under_way.walk.told) == ["blog", "desk", "wiki"]
+
+
+async def test_once_there_is_an_answer_the_same_message_leads_on(under_way: UnderWay, shop: Application) -> None:
+    onwards = await under_way.walk.back(under_way.first, under_way.request_id)
+    again = await under_way.ask(shop, id_="_begun")
+    assert under_way.walk.asked(again) == under_way.walk.asked(onwards)
+    assert ended(await under_way.walk.walk(again), shop, "_begun") == ["Success"]
+
+
+@both_bindings
+async def test_whoever_began_and_asks_anew_is_answered_that(under_way: UnderWay, shop: Application, by_form: bool, pool: Pool) -> None:
+    step = await under_way.ask(shop, by_form=by_form, id_="_again")
+    assert ended(await under_way.finish(step), shop, "_again") == ["Success"]
+    assert sorted(under_way.walk.told) == ["blog", "desk", "wiki"]
+    assert await nothing_is_left(pool)
+
+
+async def test_whoever_was_told_before_is_told_once_more(under_way: UnderWay, shop: Application) -> None:
+    """As by a double click at an application that makes a request for each: the browser has not got to whom the first one led."""
+    step = await under_way.ask(shop, id_="_again")
+    assert under_way.walk.asked(step) == (under_way.first, under_way.request_id)
+    assert ended(await under_way.walk.walk(step), shop, "_again") == ["Success"]
+    assert sorted(under_way.walk.told) == sorted(["blog", "desk", "wiki", under_way.first.slug])
+
+
+async def test_whoever_was_told_twice_and_does_not_answer_makes_it_one_in_part(under_way: UnderWay, shop: Application) -> None:
+    await under_way.ask(shop, id_="_again")
+    step = await under_way.ask(shop, id_="_last")
+    assert ended(await under_way.walk.walk(step), shop, "_last") == ["Success", "PartialLogout"]
+    assert sorted(under_way.walk.told) == ["blog", "desk", "wiki"]
+
+
+async def test_a_browser_that_did_not_take_the_first_answer_is_known_again(
+    walk: Walk, visitor: Traveller, shop: Application, pool: Pool
+) -> None:
+    """As by a double click: the answer to the first one never comes to be looked at."""
+    sessions = await walk.sign_in()
+    before, session = dict(visitor.cookies), sessions["shop"]
+    await ask(visitor, shop, session.name_id, session.session_index, id_="_begun")
+    visitor.cookies = before
+    last = await walk.walk(await ask(visitor, shop, session.name_id, session.session_index, id_="_again"))
+    assert ended(last, shop, "_again") == ["Success"], "also whoever never heard of it the first time"
+    assert sorted(walk.told) == ["blog", "desk", "wiki"]
+    assert COOKIE not in visitor.cookies
+    assert await nothing_is_left(pool)
+
+
+async def test_it_may_ask_by_any_name_that_it_knew(visitor: Traveller, applications: Applications, shop: Application, ada: Account) -> None:
+    once = await applications.add("once", name_id_format=NameIdFormat.TRANSIENT)
+    walk = Walk(visitor, shop, once)
+    await visitor.sign_in()
+    await visitor.sign_on(shop)
+    former, latter = await visitor.sign_on(once), await visitor.sign_on(once)
+    begun = await ask(visitor, once, latter.name_id, latter.session_index, id_="_begun")
+    assert walk.asked(begun) is not None
+    again = await ask(visitor, once, former.name_id, former.session_index, id_="_again")
+    assert ended(await walk.walk(again), once, "_again") == ["Success"]
+
+
+# Others of the same session
+
+
+@both_bindings
+async def test_another_application_that_begins_as_well_takes_over(under_way: UnderWay, by_form: bool, pool: Pool) -> None:
+    begins, stays = under_way.rest
+    step = await under_way.ask(begins, by_form=by_form, id_="_mine")
+    assert ended(await under_way.finish(step), begins, "_mine") == ["Success"]
+    assert sorted(under_way.walk.told) == sorted([under_way.first.slug, stays.slug]), "nobody is told who knows"
+    assert await nothing_is_left(pool)
+
+
+@both_bindings
+async def test_whoever_is_told_and_begins_instead_of_answering_is_done(under_way: UnderWay, by_form: bool) -> None:
+    step = await under_way.ask(under_way.first, by_form=by_form, id_="_mine")
+    assert ended(await under_way.walk.walk(step), under_way.first, "_mine") == ["Success"]
+    assert sorted(under_way.walk.told) == ["blog", "desk", "wiki"]
+    assert (await under_way.walk.back(under_way.first, under_way.request_id)).status == 400, "it is over"
+
+
+async def test_whoever_is_told_and_begins_may_answer_as_well(under_way: UnderWay) -> None:
+    step = await under_way.ask(under_way.first, id_="_mine")
+    assert under_way.walk.asked(await under_way.walk.back(under_way.first, under_way.request_id)) == under_way.walk.asked(step)
+    assert ended(await under_way.walk.walk(step), under_way.first, "_mine") == ["Success"]
+
+
+async def test_taking_over_does_not_make_it_last_longer(under_way: UnderWay, clock: FakeClock) -> None:
+    clock.advance(LOGOUT_TTL - timedelta(minutes=1))
+    await under_way.ask(under_way.rest[0])
+    clock.advance(timedelta(minutes=1))
+    assert (await under_way.visitor.open(f"{under_way.first.path}/slo")).status == 400
+
+
+# A session that began since
+
+
+async def sign_in_anew(visitor: Traveller, application: Application, email: str = EMAIL) -> Any:
+    await visitor.sign_in(email)
+    return await visitor.sign_on(application)
+
+
+@both_bindings
+async def test_a_new_session_is_ended_along_with_what_is_left_of_the_old_one(under_way: UnderWay, by_form: bool, pool: Pool) -> None:
+    begins, stays = under_way.rest
+    visitor = under_way.visitor
+    session = await sign_in_anew(visitor, begins)
+    assert session.session_index != under_way.sessions[begins.slug].session_index
+    step = await ask(visitor, begins, session.name_id, session.session_index, by_form=by_form, id_="_new")
+    assert not await visitor.is_in()
+    assert ended(await under_way.finish(step), begins, "_new") == ["Success"]
+    # The old session of the one that asks is another one, which it is told to end.
+    assert sorted(under_way.walk.told) == sorted([under_way.first.slug, begins.slug, stays.slug])
+    assert await nothing_is_left(pool)
+
+
+async def test_what_was_one_in_part_stays_one(under_way: UnderWay) -> None:
+    visitor, begins = under_way.visitor, under_way.rest[0]
+    for _ in range(2):
+        await visitor.open(f"{under_way.first.path}/slo")  # on, without an answer of the first
+    session = await sign_in_anew(visitor, begins)
+    step = await ask(visitor, begins, session.name_id, session.session_index, id_="_new")
+    assert ended(await under_way.walk.walk(step), begins, "_new") == ["Success", "PartialLogout"]
+
+
+async def test_it_lasts_as_long_as_the_newest(under_way: UnderWay, clock: FakeClock) -> None:
+    visitor, begins = under_way.visitor, under_way.rest[0]
+    clock.advance(LOGOUT_TTL - timedelta(minutes=1))
+    session = await sign_in_anew(visitor, begins)
+    step = await ask(visitor, begins, session.name_id, session.session_index, id_="_new")
+    clock.advance(timedelta(minutes=4))
+    assert ended(await under_way.finish(step), begins, "_new") == ["Success"]
+
+
+async def test_signing_out_on_our_own_page_tells_whom_is_left_too(under_way: UnderWay, shop: Application, pool: Pool) -> None:
+    visitor = under_way.visitor
+    await sign_in_anew(visitor, shop)
+    page = await sign_out(visitor)
+    assert page.status == 200
+    assert not await visitor.is_in()
+    step = await under_way.walk.back(under_way.first, under_way.request_id)
+    last = await under_way.walk.walk(step)
+    assert sorted(under_way.walk.told) == ["blog", "desk", "shop", "wiki"]
+    assert last.status == 200
+    assert "Not every application" not in last.text
+    assert await nothing_is_left(pool)
+
+
+async def test_so_it_does_where_the_new_session_is_one_of_our_own_pages_only(under_way: UnderWay) -> None:
+    visitor = under_way.visitor
+    await visitor.sign_in()
+    page = await sign_out(visitor)
+    assert page.status == 200
+    last = await under_way.walk.walk(await under_way.walk.back(under_way.first, under_way.request_id))
+    assert sorted(under_way.walk.told) == ["blog", "desk", "wiki"]
+    assert last.status == 200
+
+
+async def test_our_own_page_sends_on_whoever_signs_out_twice(walk: Walk, visitor: Traveller) -> None:
+    await walk.sign_in()
+    token = form_token(await visitor.open(ACCOUNT))
+    before = dict(visitor.cookies)
+    first = await visitor.send("/app/sign-out", form_token=token)
+    after = dict(visitor.cookies)
+    for cookies in (before, after):
+        visitor.cookies = cookies
+        again = await visitor.send("/app/sign-out", form_token=token)
+        assert again.status == first.status == 200
+        assert 'http-equiv="refresh"' in again.text
+    last = await walk.walk(await visitor.open(f"{walk.applications['wiki'].path}/slo"))
+    assert sorted(walk.told) == ["blog", "desk", "shop", "wiki"]
+    assert last.status == 200
+    assert leads_to(await visitor.send("/app/sign-out", form_token=token)).startswith(SIGN_IN)
+
+
+async def test_a_person_who_becomes_unknown_takes_along_what_is_theirs(
+    under_way: UnderWay, ports: Ports, ada: Account, platform: Platform, pool: Pool
+) -> None:
+    """Another person signed in and out since; their names stay, and they are signed out."""
+    visitor = under_way.visitor
+    begins, told = under_way.rest
+    eve = await add_account(ports, EVE)
+    for application in (begins, told):
+        await add_service_user(ports, application.id, eve.id)
+    await visitor.sign_in(EVE, PASSWORD)
+    session, there = await visitor.sign_on(begins), await visitor.sign_on(told)
+    answer = await platform.api.delete(f"/api/privacy/forget/{ada.id}", token=platform.token)
+    assert answer.status == 200, answer.text
+    step = await ask(visitor, begins, session.name_id, session.session_index, id_="_eve")
+    asked = Said(onward(step))
+    assert [index.text for index in asked.find("//samlp:SessionIndex")] == [there.session_index]
+    assert await run_sql(pool, "select count(*) from saml_logout_requests where name_id <> ''") == [(2,)]
+    assert ended(await under_way.walk.walk(step), begins, "_eve") == ["Success", "PartialLogout"]
+
+
+# Whoever means nobody
+
+
+@pytest.mark.parametrize("is_followed", [True, False])
+@pytest.mark.parametrize("signed_in_anew", [False, True])
+@pytest.mark.parametrize("forged", ["name", "index", "both", "foreign"])
+@both_bindings
+async def test_whoever_means_nobody_leaves_it_as_it_is(
+    under_way: UnderWay,
+    shop: Application,
+    applications: Applications,
+    pool: Pool,
+    forged: str,
+    signed_in_anew: bool,
+    is_followed: bool,
+    by_form: bool,
+) -> None:
+    visitor, session = under_way.visitor, under_way.sessions["shop"]
+    application = await applications.add("foreign") if forged == "foreign" else shop
+    if signed_in_anew:
+        await sign_in_anew(visitor, shop)
+    name = session.name_id if forged in ("index", "foreign") else "somebody@example.com"
+    index = session.session_index if forged in ("name", "foreign") else "_guessed"
+    rows = "select to_jsonb(l), to_jsonb(r) from saml_logouts l join saml_logout_requests r on r.logout_id = l.id order by r.request_id"
+    before, cookies = await run_sql(pool, rows), dict(visitor.cookies)
+    if by_form and not is_followed:
+        message = logout_request(application, visitor.now(), name, index)
+        answer = await visitor.arrive_with_form(f"{application.path}/slo", SAMLRequest=encoded(message))
+    else:
+        answer = await ask(visitor, application, name, index, by_form=by_form)
+        said = Said(onward(answer))
+        assert (said.url, said.statuses) == (application.configuration.slo_url, ["Requester", "UnknownPrincipal"])
+        assert said.query["RelayState"] == "there"
+    assert set_cookies(answer) == {}
+    assert visitor.cookies == cookies
+    assert await run_sql(pool, rows) == before
+    assert await visitor.is_in() == signed_in_anew
+    step = await under_way.walk.back(under_way.first, under_way.request_id)
+    assert ended(await under_way.walk.walk(step), shop, "_begun") == ["Success"]
+    assert sorted(under_way.walk.told) == ["blog", "desk", "wiki"]
+    assert await visitor.is_in() == signed_in_anew
+
+
+@pytest.mark.parametrize("what", ["<", "x", ""])
+@both_bindings
+async def test_so_does_what_cannot_be_read(under_way: UnderWay, shop: Application, what: str, by_form: bool) -> None:
+    visitor = under_way.visitor
+    if by_form:
+        answer = await visitor.arrive_with_form(f"{shop.path}/slo", SAMLRequest=what)
+    else:
+        answer = await visitor.open(f"{shop.path}/slo?SAMLRequest={what}")
+    assert answer.status == 400
+    step = await under_way.walk.back(under_way.first, under_way.request_id)
+    assert ended(await under_way.walk.walk(step), shop, "_begun") == ["Success"]
+
+
+@pytest.mark.parametrize("what", ["elsewhere", "another", "garbage", "nothing"])
+async def test_whoever_comes_back_with_what_cannot_be_used_is_shown_the_way_on(
+    under_way: UnderWay, shop: Application, app: Any, clock: FakeClock, what: str
+) -> None:
+    visitor, first = under_way.visitor, under_way.first
+    answers = {
+        "elsewhere": logout_response(first, visitor.now(), under_way.request_id, Destination="https://elsewhere.example"),
+        "another": logout_response(first, visitor.now(), "_another"),
+    }
+    address = f"{first.path}/slo?SAMLResponse={'AAAA' if what == 'garbage' else ''}"
+    if what in answers:
+        address = redirected(f"{first.path}/slo", answers[what], "SAMLResponse")
+    page = await visitor.open(address)
+    assert page.status == 400
+    assert "the others are still to be told" in page.text
+    stranger = await Traveller(app, clock).open(address)
+    assert (stranger.status, "still to be told" in stranger.text) == (400, False)
+    assert f'href="{first.path}/slo"' in page.text
+    step = await visitor.open(f"{first.path}/slo")
+    assert under_way.walk.asked(step) == (first, under_way.request_id), "once more"
+    assert ended(await under_way.walk.walk(step), shop, "_begun") == ["Success"]
+
+
+async def test_a_session_of_another_browser_is_not_meant_here(under_way: UnderWay, clock: FakeClock, shop: Application, app: Any) -> None:
+    other = Traveller(app, clock)
+    session = under_way.sessions["shop"]
+    said = Said(onward(await ask(other, shop, session.name_id, session.session_index)))
+    assert said.statuses == ["Requester", "UnknownPrincipal"]
+    assert COOKIE not in other.cookies
+
+
+async def test_a_relay_state_that_is_too_long_is_not_brought_once_more(visitor: Traveller, shop: Application) -> None:
+    message = logout_request(shop, visitor.now(), EMAIL, "_index")
+    answer = await visitor.arrive_with_form(f"{shop.path}/slo", SAMLRequest=encoded(message), RelayState="x" * 1025)
+    assert answer.status == 400
+
+
+# What is answered once more
+
+
+@both_bindings
+async def test_an_answer_that_comes_twice_leads_to_where_the_first_one_led(under_way: UnderWay, shop: Application, by_form: bool) -> None:
+    """Whether the browser has been sent on in between or not; and it does not count as coming back from there."""
+    visitor, first = under_way.visitor, under_way.first
+    done = logout_response(first, visitor.now(), under_way.request_id)
+    address = redirected(f"{first.path}/slo", done, "SAMLResponse")
+    onward(await visitor.open(address))
+    onwards = onward(await visitor.open(address))
+    assert onwards == f"{first.path}/slo"
+    step = await visitor.open(onwards)
+    for _ in range(3):
+        if by_form:
+            address = onward(await visitor.arrive_with_form(f"{first.path}/slo", SAMLResponse=encoded(done)), 303)
+        assert under_way.walk.asked(await visitor.open(address)) == under_way.walk.asked(step)
+    assert ended(await under_way.walk.walk(step), shop, "_begun") == ["Success"]
+    assert sorted(under_way.walk.told) == ["blog", "desk", "wiki"]
+
+
+async def test_an_answer_many_times_at_once_strands_nobody(under_way: UnderWay, shop: Application) -> None:
+    visitor, first = under_way.visitor, under_way.first
+    address = redirected(f"{first.path}/slo", logout_response(first, visitor.now(), under_way.request_id), "SAMLResponse")
+    answers = await everyone(20, lambda _: visitor.open(address))
+    assert {onward(answer) for answer in answers} == {f"{first.path}/slo"}
+    assert ended(await under_way.walk.walk(await visitor.open(f"{first.path}/slo")), shop, "_begun") == ["Success"]
+
+
+async def test_an_answer_that_comes_twice_means_nothing_in_another_browser(under_way: UnderWay, app: Any, clock: FakeClock) -> None:
+    visitor, first = under_way.visitor, under_way.first
+    address = redirected(f"{first.path}/slo", logout_response(first, visitor.now(), under_way.request_id), "SAMLResponse")
+    onward(await visitor.open(address))
+    assert (await Traveller(app, clock).open(address)).status == 400
+    for application, id_ in ((under_way.rest[0], under_way.request_id), (first, "_another")):
+        wrong = logout_response(application, visitor.now(), id_)
+        assert (await visitor.open(redirected(f"{application.path}/slo", wrong, "SAMLResponse"))).status == 400
+
+
+async def test_a_message_that_is_too_long_for_an_address_is_not_brought_once_more(visitor: Traveller, shop: Application) -> None:
+    indexes = [f"_{new_secret()}" for _ in range(300)]
+    refused = await visitor.arrive_with_form(f"{shop.path}/slo", SAMLRequest=encoded(logout_request(shop, visitor.now(), EMAIL, *indexes)))
+    assert refused.status == 400
+    assert "too long to sign anybody out with" in refused.text
+    message = logout_request(shop, visitor.now(), EMAIL, *indexes[:100])
+    path = onward(await visitor.arrive_with_form(f"{shop.path}/slo", SAMLRequest=encoded(message)), 303)
+    assert Said(onward(await visitor.open(path))).statuses == ["Requester", "UnknownPrincipal"], "and this one is not"
+
+
+# When too many documents wait to be signed
+
+
+@pytest.mark.parametrize("is_partial", [False, True])
+@pytest.mark.parametrize("is_alone", [True, False])
+async def test_loading_the_page_again_is_enough_to_have_the_answer(
+    visitor: Traveller,
+    shop: Application,
+    applications: Applications,
+    pool: Pool,
+    monkeypatch: pytest.MonkeyPatch,
+    is_alone: bool,
+    is_partial: bool,
+) -> None:
+    busy, sign = True, XmlDocuments.logout_response
+
+    async def signed(*given: Any) -> str:
+        if busy:
+            raise Limited(1)
+        return await sign(*given)
+
+    monkeypatch.setattr(XmlDocuments, "logout_response", signed)
+    silent = [await applications.add("silent", slo_url=None)] if is_partial else []
+    others = [] if is_alone else [await applications.add("blog")]
+    walk = Walk(visitor, shop, *others, *silent)
+    session = (await walk.sign_in())["shop"]
+    message = logout_request(shop, visitor.now(), session.name_id, session.session_index, ID="_begun")
+    address = redirected(f"{shop.path}/slo", message, RelayState="there")
+    refused = await walk.walk(await visitor.open(address))
+    assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
+    assert not await visitor.is_in()
+    busy = False
+    last = await visitor.open(address if is_alone else f"{others[0].path}/slo")
+    assert ended(last, shop, "_begun") == (["Success", "PartialLogout"] if is_partial else ["Success"])
+    assert COOKIE not in visitor.cookies
+    assert await nothing_is_left(pool)
+
+
+# At once
+
+
+@both_bindings
+async def test_the_same_message_many_times_at_once_leads_to_one_place(
+    walk: Walk, visitor: Traveller, shop: Application, by_form: bool, pool: Pool
+) -> None:
+    session = (await walk.sign_in())["shop"]
+    message = logout_request(shop, visitor.now(), session.name_id, session.session_index, ID="_begun")
+    address = redirected(f"{shop.path}/slo", message, RelayState="there")
+    if by_form:
+        address = onward(await visitor.arrive_with_form(f"{shop.path}/slo", SAMLRequest=encoded(message), RelayState="there"), 303)
+    steps = await everyone(8, lambda _: visitor.open(address))
+    [asked] = {(application.slug, id_) for step in steps for application, id_ in [walk.asked(step) or pytest.fail("nobody is told")]}
+    assert len({set_cookies(step)[COOKIE].value for step in steps}) == 1
+    assert ended(await walk.walk(steps[0]), shop, "_begun") == ["Success"]
+    assert walk.told[0] == asked[0]
+    assert sorted(walk.told) == ["blog", "desk", "wiki"]
+    assert await nothing_is_left(pool)
+
+
+async def test_signing_out_many_times_at_once_on_our_own_page_tells_everybody_once(walk: Walk, visitor: Traveller, pool: Pool) -> None:
+    await walk.sign_in()
+    token = form_token(await visitor.open(ACCOUNT))
+    answers = await everyone(8, lambda _: visitor.send("/app/sign-out", form_token=token))
+    assert {answer.status for answer in answers} == {200}
+    last = await walk.walk(await visitor.open(f"{walk.applications['shop'].path}/slo"))
+    assert sorted(walk.told) == ["blog", "desk", "shop", "wiki"]
+    assert "Not every application" not in last.text
+    assert await nothing_is_left(pool)
+
+
+@pytest.mark.slow
+async def test_all_applications_can_begin_at_once(walk: Walk, visitor: Traveller, pool: Pool) -> None:
+    """Each twice. Whoever comes first ends the session, the others take over, and once all have asked, there is nobody left to tell."""
+    sessions = await walk.sign_in()
+
+    async def begin(number: int) -> Answer:
+        application = list(walk.applications.values())[number % 4]
+        session = sessions[application.slug]
+        return await ask(visitor, application, session.name_id, session.session_index, id_=f"_{application.slug}-{number}")
+
+    said = [Said(onward(step)) for step in await everyone(8, begin)]
+    answers = [one.statuses for one in said if one.kind == "LogoutResponse"]
+    told = [one.root.get("ID") for one in said if one.kind == "LogoutRequest"]
+    assert all(told.count(id_) <= 2 for id_ in told), "nobody is asked the same more often"
+    assert len([one for one in answers if one[0] == "Success"]) == 1
+    assert len(told) + len(answers) == 8
+    assert not await visitor.is_in()
+    assert await nothing_is_left(pool)
+
+
+@pytest.mark.slow
+async def test_forged_requests_at_once_with_the_answers_disturb_none_of_them(under_way: UnderWay, shop: Application) -> None:
+    visitor = under_way.visitor
+
+    async def forge_or_answer(number: int) -> Answer:
+        if number == 4:
+            return await under_way.walk.back(under_way.first, under_way.request_id)
+        return await ask(visitor, shop, f"somebody-{number}@example.com", "_guessed", by_form=number % 2 == 0)
+
+    await everyone(8, forge_or_answer)
+    last = await under_way.walk.walk(await visitor.open(f"{shop.path}/slo"))
+    assert statuses(last, shop)[0] == "Success"

@@ -1,0 +1,345 @@
+"""What changes while a browser goes from application to application to be signed out: whoever is there still is told, and what is said in
+the end is true (decisions, point 183; SAML core, section 3.7.3.2)."""
+
+from datetime import timedelta
+
+import pytest
+import trio
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts import accounts
+from core.accounts.accounts_rules import Account
+from core.federation.saml.logout_rules import LOGOUT_TTL
+from core.kernel.principals import SYSTEM
+from core.kernel.values import new_id
+from core.maintenance import housekeeping
+from ports import Ports
+from tests.applications.api.services import Workshop
+from tests.fakes.outside import FakeClock
+from tests.support.builders import EMAIL, Answer, Api, everyone, meanwhile, run_sql
+from tests.support.platform import Platform
+from tests.support.rows import in_another_task
+from tests.support.saml import Application, encoded, logout_request, logout_response, redirected
+from tests.support.saml_browser import Applications, Said, Traveller, Walk, ask_to_sign_out, onward, sign_out, statuses
+from tests.support.tenants import Tenant, Tenants
+
+
+@pytest.fixture
+async def other(tenants: Tenants) -> Tenant:
+    """Another organization."""
+    return await tenants.add("other")
+
+
+@pytest.fixture
+async def blog(applications: Applications, other: Tenant) -> Application:
+    return await applications.add("blog", other)
+
+
+@pytest.fixture
+async def wiki(applications: Applications, twin: Tenant) -> Application:
+    return await applications.add("wiki", twin)
+
+
+async def delete(api: Api, tenants: list[Tenant], application: Application) -> None:
+    [tenant] = [tenant for tenant in tenants if tenant.org == application.org]
+    answer = await Workshop(tenant).delete("owner", application.slug)
+    assert answer.status == 204, answer.text
+
+
+async def test_a_service_that_is_deleted_before_its_turn_makes_it_one_in_part(
+    visitor: Traveller, shop: Application, blog: Application, wiki: Application, other: Tenant, twin: Tenant, api: Api
+) -> None:
+    walk = Walk(visitor, shop, blog, wiki)
+    deleted: list[str] = []
+
+    async def the_other_goes(at: Application) -> None:
+        goes = blog if at is wiki else wiki
+        deleted.append(goes.slug)
+        await delete(api, [other, twin], goes)
+
+    last = await walk.walk(await walk.begin(shop), the_other_goes)
+    assert sorted(walk.told + deleted) == ["blog", "wiki"], "one was told, the other one is gone"
+    assert statuses(last, shop) == ["Success", "PartialLogout"]
+
+
+async def test_a_service_that_is_deleted_while_the_browser_is_there_makes_it_one_in_part(
+    visitor: Traveller, shop: Application, blog: Application, wiki: Application, other: Tenant, twin: Tenant, api: Api
+) -> None:
+    walk = Walk(visitor, shop, blog, wiki)
+    last = await walk.walk(await walk.begin(shop), lambda at: delete(api, [other, twin], at))
+    assert sorted(walk.told) == ["blog", "wiki"], "the next one is told all the same"
+    assert statuses(last, shop) == ["Success", "PartialLogout"]
+
+
+async def test_a_service_that_is_deleted_after_it_has_said_that_it_is_done_does_not_count(
+    visitor: Traveller, shop: Application, blog: Application, wiki: Application, other: Tenant, twin: Tenant, api: Api
+) -> None:
+    walk = Walk(visitor, shop, blog, wiki)
+    first, id_ = walk.asked(await walk.begin(shop)) or pytest.fail("nobody was told")
+    step = await walk.back(first, id_)
+    await delete(api, [other, twin], first)
+    assert statuses(await walk.walk(step), shop) == ["Success"]
+
+
+async def test_our_own_page_says_so_too_and_so_it_is_where_the_whole_organization_is_deleted(
+    visitor: Traveller, shop: Application, blog: Application, other: Tenant, api: Api
+) -> None:
+    walk = Walk(visitor, blog, shop)
+    step = await walk.begin(None)
+    assert (await api.delete(other.path, token=other.token("owner"))).status == 204
+    last = await walk.walk(step)
+    assert "shop" in walk.told
+    assert last.status == 200
+    assert "Not every application" in last.text
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_whoever_began_and_is_deleted_hears_nothing_but_the_others_are_told(
+    visitor: Traveller, shop: Application, blog: Application, wiki: Application, acme: Tenant, api: Api, whole: bool
+) -> None:
+    """A service, and its whole organization."""
+    walk = Walk(visitor, shop, blog, wiki)
+
+    async def shop_goes(_: object) -> None:
+        if whole:
+            assert (await api.delete(acme.path, token=acme.token("owner"))).status == 204
+        else:
+            await delete(api, [acme], shop)
+
+    last = await walk.walk(await walk.begin(shop), shop_goes)
+    assert sorted(walk.told) == ["blog", "wiki"]
+    assert last.status == 200
+    assert "You are signed out here, and of the applications that sign out together with us" in last.text
+    assert "gatehouse-saml-logout" not in visitor.cookies
+    assert not await visitor.is_in()
+
+
+async def test_a_service_of_the_same_name_is_not_the_one_that_began(
+    visitor: Traveller, shop: Application, blog: Application, acme: Tenant, applications: Applications, api: Api
+) -> None:
+    walk = Walk(visitor, shop, blog)
+
+    async def another_comes(_: object) -> None:
+        await delete(api, [acme], shop)
+        await applications.add("shop")
+
+    last = await walk.walk(await walk.begin(shop), another_comes)
+    assert last.status == 200
+    assert "You are signed out here" in last.text
+
+
+# Who asks, and has no say any more -> what the person sees.
+CLOSING = {
+    "deleted": ("delete from services where slug = 'shop'", 404),
+    "switched off": ("update saml_configurations set enabled = false", 404),
+    "suspended": ("update organizations set status = 'suspended' where slug = 'acme'", 403),
+    "without an address": ("update saml_configurations set slo_url = null", 400),
+}
+
+
+@pytest.mark.parametrize("why", CLOSING)
+async def test_whoever_asks_in_vain_and_cannot_be_told_so_has_nobody_be_told_of_a_sign_out(
+    visitor: Traveller, shop: Application, pool: Pool, why: str
+) -> None:
+    """It closes before its form comes once more, with the cookies; somebody else was meant, so the person is signed in still."""
+    statement, status = CLOSING[why]
+    await visitor.sign_in()
+    await visitor.sign_on(shop)
+    message = encoded(logout_request(shop, visitor.now(), EMAIL, "_guessed"))
+    begun = onward(await visitor.arrive_with_form(f"{shop.path}/slo", SAMLRequest=message), 303)
+    await run_sql(pool, statement)
+    page = await visitor.open(begun)
+    assert page.status == status
+    assert "You are signed out" not in page.text
+    assert await visitor.is_in()
+
+
+# The person
+
+
+@pytest.mark.parametrize("asked_by_shop", [True, False])
+async def test_a_person_who_becomes_unknown_leaves_no_names_behind_and_a_logout_in_part(
+    visitor: Traveller,
+    shop: Application,
+    blog: Application,
+    wiki: Application,
+    ada: Account,
+    pool: Pool,
+    platform: Platform,
+    asked_by_shop: bool,
+) -> None:
+    """Whoever was not told by then will not be: that would take the name that is to be forgotten."""
+    walk = Walk(visitor, shop, blog, wiki)
+
+    async def forgotten(_: object) -> None:
+        answer = await platform.api.delete(f"/api/privacy/forget/{ada.id}", token=platform.token)
+        assert answer.status == 200, answer.text
+        names = "select distinct name_id, session_index, former_names from saml_logout_requests"
+        assert await run_sql(pool, names) == [("", "", [])]
+
+    last = await walk.walk(await walk.begin(shop if asked_by_shop else None), forgotten)
+    assert len(walk.told) == 1
+    if asked_by_shop:
+        assert statuses(last, shop) == ["Success", "PartialLogout"], "with its RelayState, which says nothing of the person"
+    else:
+        assert "Not every application" in last.text
+
+
+async def test_a_person_who_becomes_unknown_at_the_last_service_was_signed_out_everywhere(
+    visitor: Traveller, shop: Application, blog: Application, ada: Account, platform: Platform
+) -> None:
+    walk = Walk(visitor, shop, blog)
+    last = await walk.walk(await walk.begin(shop), lambda _: platform.api.delete(f"/api/privacy/forget/{ada.id}", token=platform.token))
+    assert Said(onward(last)).statuses == ["Success"]
+
+
+async def test_somebody_who_becomes_unknown_at_the_same_time_leaves_no_names_behind(
+    visitor: Traveller, shop: Application, ada: Account, pool: Pool
+) -> None:
+    await visitor.sign_in()
+    await visitor.sign_on(shop)
+    held = [
+        ("select 1 from users where id = %s for update", (ada.id,)),
+        ("delete from sessions where user_id = %s", (ada.id,)),
+        ("update users set email = 'gone@deleted.local', anonymized_at = now() where id = %s", (ada.id,)),
+    ]
+    await meanwhile(pool, held, lambda: sign_out(visitor))
+    assert await run_sql(pool, "select 1 from saml_logout_requests") == []
+
+
+async def test_a_person_who_is_deleted_is_signed_out_everywhere_all_the_same(
+    visitor: Traveller, shop: Application, blog: Application, wiki: Application, ada: Account, ports: Ports
+) -> None:
+    walk = Walk(visitor, shop, blog, wiki)
+
+    async def deleted(_: object) -> None:
+        async with ports.storage.transaction(by=SYSTEM) as tx:
+            account = await tx.accounts.lock(ada.id)
+            assert account is not None
+            await accounts.erase(tx, account.id)
+
+    last = await walk.walk(await walk.begin(shop), deleted)
+    assert sorted(walk.told) == ["blog", "wiki"]
+    assert statuses(last, shop) == ["Success"]
+
+
+async def test_an_organization_that_is_suspended_is_passed_over(
+    visitor: Traveller, shop: Application, blog: Application, wiki: Application, other: Tenant, twin: Tenant, pool: Pool
+) -> None:
+    walk = Walk(visitor, shop, blog, wiki)
+
+    async def the_other_is_suspended(at: Application) -> None:
+        tenant = other if at is wiki else twin
+        await run_sql(pool, "update organizations set status = 'suspended' where id = %s", tenant.org)
+
+    last = await walk.walk(await walk.begin(shop), the_other_is_suspended)
+    assert len(walk.told) == 1
+    assert statuses(last, shop) == ["Success", "PartialLogout"]
+
+
+# At once
+
+
+async def test_a_step_does_not_wait_for_a_deletion_and_says_what_is_true(
+    visitor: Traveller, shop: Application, blog: Application, wiki: Application, pool: Pool
+) -> None:
+    """Those of large services take long. Whichever is next is told, or not; and there is no success without an answer."""
+    walk = Walk(visitor, shop, blog, wiki)
+    first, id_ = walk.asked(await walk.begin(shop)) or pytest.fail("nobody was told")
+    goes = blog if first is wiki else wiki
+    async with pool.connection() as connection, connection.transaction():
+        await connection.execute("delete from services where id = any(%s)", ([goes.id, shop.id],))
+        step = await in_another_task(lambda: walk.back(first, id_))
+    assert walk.asked(step) is not None, "it is there until the deletion is committed"
+    last = await visitor.open(f"{goes.path}/slo")
+    assert last.status == 200, "and gone now, as is whoever began"
+    assert "Not every application" in last.text
+
+
+async def test_a_sign_out_that_begins_while_a_service_is_deleted_is_one_in_part(
+    visitor: Traveller, shop: Application, blog: Application, pool: Pool
+) -> None:
+    walk = Walk(visitor, shop, blog)
+    session = (await walk.sign_in())["shop"]
+    last = await meanwhile(
+        pool,
+        [("delete from services where id = %s", (blog.id,))],
+        lambda: ask_to_sign_out(visitor, shop, session.name_id, session.session_index, RelayState="there"),
+    )
+    assert statuses(last, shop) == ["Success", "PartialLogout"]
+
+
+@pytest.mark.slow
+async def test_whatever_is_deleted_at_the_same_time_nothing_is_lost_and_nothing_said_that_is_not_so(
+    app: QuartTrio,
+    clock: FakeClock,
+    applications: Applications,
+    shop: Application,
+    blog: Application,
+    wiki: Application,
+    other: Tenant,
+    api: Api,
+    ada: Account,
+) -> None:
+    """Eight browsers are between services when one of these goes."""
+    walks = [Walk(Traveller(app, clock), shop, blog, wiki) for _ in range(8)]
+    lasts: dict[int, Answer] = {}
+    answered: dict[int, set[str]] = {number: set() for number in range(8)}
+
+    async def walk(number: int) -> None:
+        step, browser = steps[number], walks[number]
+        while (asked := browser.asked(step)) is not None:
+            browser.told.append(asked[0].slug)
+            step = await browser.visitor.open(
+                redirected(f"{asked[0].path}/slo", logout_response(asked[0], browser.visitor.now(), asked[1]), "SAMLResponse")
+            )
+            if step.status == 302 and onward(step).startswith("/"):
+                # What it says counts if the service is there; where it is not, the step is taken at once.
+                answered[number].add(asked[0].slug)
+                step = await browser.visitor.open(onward(step))
+        lasts[number] = step
+
+    steps = [await browser.begin(shop) for browser in walks]
+    async with trio.open_nursery() as nursery:
+        for number in range(8):
+            nursery.start_soon(walk, number)
+        nursery.start_soon(delete, api, [other], blog)
+    for number, browser in enumerate(walks):
+        assert "wiki" in browser.told
+        everybody = answered[number] == {"blog", "wiki"}
+        assert statuses(lasts[number], shop) == (["Success"] if everybody else ["Success", "PartialLogout"])
+
+
+@pytest.mark.slow
+async def test_whoever_comes_back_many_times_at_once_is_answered_once(
+    visitor: Traveller, shop: Application, blog: Application, ada: Account
+) -> None:
+    """What a service says, and the step after it, change the same rows."""
+    walk = Walk(visitor, shop, blog)
+    application, id_ = walk.asked(await walk.begin(shop)) or pytest.fail("nobody was told")
+    failed = redirected(f"{blog.path}/slo", logout_response(application, visitor.now(), id_, "Responder"), "SAMLResponse")
+    answers = await everyone(16, lambda number: visitor.open(failed if number % 2 else f"{blog.path}/slo"))
+    assert {answer.status for answer in answers} <= {302, 400}
+    ended = [answer for answer in answers if answer.status == 302 and "SAMLResponse" in onward(answer)]
+    assert [statuses(answer, shop) for answer in ended] == [["Success", "PartialLogout"]]
+
+
+async def test_what_is_left_of_a_logout_goes_when_it_expires(
+    visitor: Traveller,
+    shop: Application,
+    blog: Application,
+    other: Tenant,
+    acme: Tenant,
+    api: Api,
+    clock: FakeClock,
+    ports: Ports,
+    pool: Pool,
+) -> None:
+    walk = Walk(visitor, shop, blog)
+    await walk.begin(shop)
+    await delete(api, [other], blog)
+    await delete(api, [acme], shop)
+    clock.advance(LOGOUT_TTL + timedelta(days=2))
+    assert "saml_logouts" in (await housekeeping.sweep(ports, new_id()) or {})
+    assert await run_sql(pool, "select (select count(*) from saml_logouts) + (select count(*) from saml_logout_requests)") == [(0,)]

@@ -1,0 +1,293 @@
+"""Requests of applications that are refused: 400, and nothing is sent anywhere, nor kept (security.md X-1 to X-3, X-9, X-10)."""
+
+import base64
+import re
+import zlib
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from core.federation.saml.messages_rules import MAX_PACKED, MAX_UNPACKED
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.support.browser import HTML
+from tests.support.builders import Answer, run_sql
+from tests.support.direct import ask
+from tests.support.saml import (
+    Application,
+    add_application,
+    authn_request,
+    deflated,
+    encoded,
+    instant,
+    logout_request,
+    logout_response,
+    posted,
+    redirected,
+)
+from tests.support.saml_browser import Traveller, onward, sign_out
+from tests.support.services import add_service_user
+from tests.support.tenants import Tenant
+
+
+@pytest.fixture
+async def shop(ports: Ports, pool: Pool, acme: Tenant) -> Application:
+    return await add_application(ports, pool, acme.org, acme.slug)
+
+
+async def check_refused(answer: Answer, pool: Pool) -> None:
+    assert answer.status == 400, (answer.status, answer.text)
+    assert answer.headers["Content-Type"].startswith("text/html")
+    assert "Location" not in answer.headers
+    assert "SAMLResponse" not in answer.text
+    assert "shop.example.com" not in answer.text, "and no link leads there"
+    read = re.sub(r'nonce="[^"]*"', "", answer.text)  # whose letters come as they like
+    for telling in ("lxml", "XML", "Errno", "parser", "Traceback"):
+        assert telling not in read
+    assert await run_sql(pool, "select (select count(*) from saml_sign_ons) + (select count(*) from saml_logouts)") == [(0,)]
+
+
+XXE = '<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]>'
+LAUGHS = "<!DOCTYPE x [<!ENTITY a 'ha'>" + "".join(f"<!ENTITY {chr(98 + n)} '{f'&{chr(97 + n)};' * 10}'>" for n in range(9)) + "]>"
+ISSUER = "https://shop.example.com/metadata"
+# What is wrong with a request -> how it differs from one that is accepted.
+WRONG: dict[str, dict[str, Any]] = {
+    "a document type": {"before": "<!DOCTYPE x>"},
+    "an external entity": {"before": XXE, "inside": "<x>&e;</x>"},
+    "an external entity in the issuer": {"before": XXE, "issuer": "<saml:Issuer>&e;</saml:Issuer>"},
+    "a billion laughs": {"before": LAUGHS, "inside": "<x>&j;</x>"},
+    "a parameter entity": {"before": '<!DOCTYPE x [<!ENTITY % p SYSTEM "http://127.0.0.1:1/x"> %p;]>'},
+    "an instruction before it": {"before": "<?php x?>"},
+    "an instruction in it": {"inside": "<?php x?>"},
+    "an instruction in the issuer": {"issuer": f"<saml:Issuer>{ISSUER}<?x y?></saml:Issuer>"},
+    "an instruction after it": {"after": "<?php x?>"},
+    "something after it": {"after": "<x/>"},
+    "another encoding": {"before": '<?xml version="1.0" encoding="ISO-8859-1"?>'},
+    "an unknown entity": {"inside": "<x>&nbsp;</x>"},
+    "no version": {"Version": None},
+    "version 1.1": {"Version": "1.1"},
+    "version 2": {"Version": "2"},
+    "no id": {"ID": None},
+    "an empty id": {"ID": ""},
+    "an id that begins with a digit": {"ID": "1abc"},
+    "an id with a space": {"ID": "_a b"},
+    "an id with a colon": {"ID": "a:b"},
+    "an id with markup": {"ID": '_"><x'},
+    "a long id": {"ID": "_" * 257},
+    "no issuer": {"issuer": ""},
+    "two issuers": {"issuer": f"<saml:Issuer>{ISSUER}</saml:Issuer>" * 2},
+    "another issuer": {"issuer": "<saml:Issuer>https://evil.example.com</saml:Issuer>"},
+    "an issuer of another case": {"issuer": f"<saml:Issuer>{ISSUER.upper()}</saml:Issuer>"},
+    "an issuer cut off by a comment": {"issuer": f"<saml:Issuer>{ISSUER}<!-- -->.evil.example.com</saml:Issuer>"},
+    "an element in the issuer": {"issuer": f"<saml:Issuer>{ISSUER}<x/></saml:Issuer>"},
+    "an issuer of another namespace": {"issuer": f"<Issuer>{ISSUER}</Issuer>"},
+    "an issuer further down": {"issuer": "", "inside": f"<samlp:Extensions><saml:Issuer>{ISSUER}</saml:Issuer></samlp:Extensions>"},
+    "no time": {"IssueInstant": None},
+    "no time at all": {"IssueInstant": "yesterday"},
+    "a day that there is not": {"IssueInstant": "2026-02-30T00:00:00Z"},
+    "a time outside of the calendar": {"IssueInstant": "9999-12-31T23:59:59-23:00"},
+    "another destination": {"Destination": "https://evil.example.com/sso"},
+    "the destination of another service": {"Destination": "http://gatehouse.test/saml/acme/blog/sso"},
+    "our address for something else": {"Destination": "http://gatehouse.test/saml/acme/shop/slo"},
+    "another ACS URL": {"AssertionConsumerServiceURL": "https://evil.example.com/acs"},
+    "an ACS URL that begins like the registered one": {"AssertionConsumerServiceURL": "https://shop.example.com/acs/../evil"},
+    "an ACS URL of another case": {"AssertionConsumerServiceURL": "https://shop.example.com/ACS"},
+    "an empty ACS URL": {"AssertionConsumerServiceURL": ""},
+    "another binding": {"ProtocolBinding": "urn:oasis:names:tc:SAML:2.0:bindings:HTTP-Artifact"},
+    "the redirect binding for the answer": {"ProtocolBinding": "urn:oasis:names:tc:SAML:2.0:bindings:HTTP-Redirect"},
+    "a flag that is none": {"ForceAuthn": "yes"},
+    "another flag that is none": {"IsPassive": "TRUE"},
+    "two policies": {"inside": "<samlp:NameIDPolicy/>" * 2},
+    "two subjects": {"inside": "<saml:Subject><saml:NameID>x</saml:NameID></saml:Subject>" * 2},
+    "a subject with two names": {"inside": f"<saml:Subject>{'<saml:NameID>x</saml:NameID>' * 2}</saml:Subject>"},
+    "a name with markup": {"inside": "<saml:Subject><saml:NameID>ada@<x/>example.com</saml:NameID></saml:Subject>"},
+    "a comparison that there is not": {"inside": '<samlp:RequestedAuthnContext Comparison="most"><x/></samlp:RequestedAuthnContext>'},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG)
+async def test_a_request_is_refused_for(visitor: Traveller, shop: Application, clock: FakeClock, pool: Pool, what: str) -> None:
+    message = authn_request(shop, clock.now(), **WRONG[what])
+    await check_refused(await visitor.open(redirected(f"{shop.path}/sso", message)), pool)
+    await check_refused(await visitor.arrive_with_form(f"{shop.path}/sso", SAMLRequest=encoded(message)), pool)
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        name
+        for name, changes in WRONG.items()
+        if not {"AssertionConsumerServiceURL", "ProtocolBinding", "ForceAuthn", "IsPassive"} & changes.keys()
+        and "before" not in changes
+        and "after" not in changes
+        and "inside" not in changes
+    ],
+)
+async def test_a_request_to_sign_out_is_refused_for(visitor: Traveller, shop: Application, clock: FakeClock, pool: Pool, what: str) -> None:
+    changes = {key: value.replace("/slo", "/sso") if key == "Destination" and value else value for key, value in WRONG[what].items()}
+    message = logout_request(shop, clock.now(), "ada@example.com", "_index", **changes)
+    await check_refused(await visitor.open(redirected(f"{shop.path}/slo", message)), pool)
+
+
+@pytest.mark.parametrize("away", [timedelta(minutes=5, seconds=2), timedelta(minutes=-5, seconds=-2), timedelta(days=-4000)])
+async def test_an_old_request_is_refused(visitor: Traveller, shop: Application, clock: FakeClock, pool: Pool, away: timedelta) -> None:
+    message = authn_request(shop, clock.now(), IssueInstant=instant(clock.now() + away))
+    await check_refused(await visitor.open(redirected(f"{shop.path}/sso", message)), pool)
+
+
+FINE: dict[str, dict[str, Any]] = {
+    "nothing but what it must": {"Destination": None, "AssertionConsumerServiceURL": None, "ProtocolBinding": None},
+    "a declaration": {"before": '<?xml version="1.0" encoding="UTF-8"?>'},
+    "a comment": {"inside": "<!-- thank you -->", "before": "<!-- please -->"},
+    "spaces around the issuer": {"issuer": f"<saml:Issuer>\n  {ISSUER}\n</saml:Issuer>"},
+    "a comment in the issuer": {"issuer": f"<saml:Issuer>{ISSUER[:20]}<!-- x -->{ISSUER[20:]}</saml:Issuer>"},
+    "a signature, whoever's": {"inside": '<ds:Signature xmlns:ds="http://www.w3.org/2000/09/xmldsig#"><ds:KeyInfo/></ds:Signature>'},
+    "a policy": {"inside": '<samlp:NameIDPolicy AllowCreate="true" Format="urn:oasis:names:tc:SAML:2.0:nameid-format:persistent"/>'},
+    "fractions of a second": {"IssueInstant": "2026-03-14T15:09:26.5358979323Z"},
+    "an offset": {"IssueInstant": "2026-03-14T16:09:26+01:00"},
+    "no offset": {"IssueInstant": "2026-03-14T15:09:26"},
+    "an index for the ACS URL": {"AssertionConsumerServiceURL": None, "AssertionConsumerServiceIndex": "0"},
+    "a letter that is not ASCII": {"ID": "_\u00e4"},
+}
+
+
+@pytest.mark.parametrize("what", FINE)
+async def test_a_request_may_have(visitor: Traveller, shop: Application, clock: FakeClock, what: str) -> None:
+    onward(await visitor.open(redirected(f"{shop.path}/sso", authn_request(shop, clock.now(), **FINE[what]))), 302)
+
+
+@pytest.mark.parametrize("name", ["{urn:x}AuthnRequest", "AuthnRequest", "samlp:Response", "samlp:LogoutRequest", "samlp:ArtifactResolve"])
+async def test_another_element_is_refused(visitor: Traveller, shop: Application, clock: FakeClock, pool: Pool, name: str) -> None:
+    text = authn_request(shop, clock.now()).decode()
+    if name.startswith("{"):
+        text = text.replace("urn:oasis:names:tc:SAML:2.0:protocol", "urn:x")
+    else:
+        text = text.replace("samlp:AuthnRequest", name)
+    await check_refused(await visitor.open(redirected(f"{shop.path}/sso", text.encode())), pool)
+
+
+# How it is packed
+
+
+def bomb() -> str:
+    """64 KiB of base64 that would be 12 MB."""
+    return encoded(deflated(b" " * 12_000_000))
+
+
+def just_too_long() -> str:
+    return encoded(deflated(b" " * (MAX_UNPACKED + 1)))
+
+
+PACKED: dict[str, Callable[[bytes], str]] = {
+    "nothing": lambda _: "",
+    "no base64": lambda _: "%%%",
+    "base64 without its end": lambda message: encoded(deflated(message)).rstrip("=") + "A",
+    "no deflate": lambda message: encoded(message),
+    "zlib instead of deflate": lambda message: encoded(zlib.compress(message)),
+    "a deflate that is cut off": lambda message: encoded(deflated(message)[:-3]),
+    "something after the deflate": lambda message: encoded(deflated(message) + b"x"),
+    "a second deflate": lambda message: encoded(deflated(message) * 2),
+    "a bomb": lambda _: bomb(),
+    "a little too much": lambda _: just_too_long(),
+    "another alphabet": lambda message: base64.urlsafe_b64encode(deflated(message + b"<!-- \xff\xfe\xfb -->")).decode() + "-_",
+    "no XML": lambda _: encoded(deflated(b"hello")),
+    "nothing at all": lambda _: encoded(deflated(b"")),
+    "UTF-16": lambda message: encoded(deflated(message.decode().encode("utf-16"))),
+    "a byte that is not UTF-8": lambda message: encoded(deflated(message.replace(b"</samlp", b"<!--\xff--></samlp"))),
+    "a NUL": lambda message: encoded(deflated(message + b"\0")),
+    "deep nesting": lambda message: encoded(deflated(message.replace(b"</samlp", b"<x>" * 500 + b"</x>" * 500 + b"</samlp"))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", PACKED)
+async def test_what_is_packed_otherwise_is_refused(visitor: Traveller, shop: Application, clock: FakeClock, pool: Pool, how: str) -> None:
+    text = PACKED[how](authn_request(shop, clock.now()))
+    for what in ("sso", "slo"):
+        await check_refused(await visitor.open(f"{shop.path}/{what}?{urlencode({'SAMLRequest': text})}"), pool)
+
+
+@pytest.mark.parametrize("text", ["", "%%%", "AAA", "A" * (MAX_PACKED + 4)])
+async def test_a_form_is_read_as_strictly(visitor: Traveller, shop: Application, pool: Pool, text: str) -> None:
+    for what in ("sso", "slo"):
+        await check_refused(await visitor.arrive_with_form(f"{shop.path}/{what}", SAMLRequest=text), pool)
+        await check_refused(await visitor.arrive_with_form(f"{shop.path}/{what}", Other=text), pool)
+
+
+async def test_a_form_may_wrap_its_lines(visitor: Traveller, shop: Application, clock: FakeClock) -> None:
+    wrapped = base64.encodebytes(authn_request(shop, clock.now())).decode()
+    assert "\n" in wrapped
+    onward(await visitor.arrive_with_form(f"{shop.path}/sso", SAMLRequest=wrapped), 303)
+
+
+async def test_only_forms_are_read(app: QuartTrio, shop: Application) -> None:
+    for kind in (b"application/json", b"text/xml", b"multipart/form-data; boundary=x", b""):
+        answer = await ask(app, "POST", f"{shop.path}/sso", headers=[HTML, (b"content-type", kind)], body=b"SAMLRequest=x")
+        assert answer.status == 415
+
+
+async def test_no_field_may_be_there_twice(visitor: Traveller, shop: Application, clock: FakeClock, pool: Pool) -> None:
+    address = redirected(f"{shop.path}/sso", authn_request(shop, clock.now()))
+    for more in (address.partition("?")[2], "SAMLResponse=x", "RelayState=a&RelayState=b", "SAMLEncoding=urn:x"):
+        await check_refused(await visitor.open(f"{address}&{more}"), pool)
+    onward(await visitor.open(f"{address}&SAMLEncoding=urn:oasis:names:tc:SAML:2.0:bindings:URL-Encoding:DEFLATE&SigAlg=x&Signature=y"))
+
+
+@pytest.mark.parametrize(
+    ("relay_state", "fine"), [("x" * 1024, True), ("\u00e9" * 512, True), ("x" * 1025, False), ("\u00e9" * 513, False), ("a\nb", False)]
+)
+async def test_how_long_a_relay_state_may_be(
+    visitor: Traveller, shop: Application, clock: FakeClock, pool: Pool, relay_state: str, fine: bool
+) -> None:
+    answer = await visitor.open(redirected(f"{shop.path}/sso", authn_request(shop, clock.now()), RelayState=relay_state))
+    if fine:
+        onward(answer, 302)
+    else:
+        await check_refused(answer, pool)
+
+
+async def test_an_id_is_good_once(visitor: Traveller, shop: Application, clock: FakeClock, ports: Ports, pool: Pool, acme: Tenant) -> None:
+    first = redirected(f"{shop.path}/sso", authn_request(shop, clock.now(), ID="_same"))
+    onward(await visitor.open(first))
+    for again in (first, redirected(f"{shop.path}/sso", authn_request(shop, clock.now(), ID="_same", ForceAuthn="true"))):
+        refused = await visitor.open(again)
+        assert refused.status == 400
+        assert "has been used already" in refused.text
+    blog = await add_application(ports, pool, acme.org, acme.slug, "blog")
+    onward(await visitor.open(redirected(f"{blog.path}/sso", authn_request(blog, clock.now(), ID="_same"))))
+
+
+async def test_a_key_that_does_not_open_is_our_failure_and_is_not_told(
+    visitor: Traveller, shop: Application, ports: Ports, ada: Account, pool: Pool
+) -> None:
+    """As what was sealed elsewhere does not. Where nothing is signed, nobody has to open it."""
+    await add_service_user(ports, shop.id, ada.id)
+    await visitor.sign_in()
+    await visitor.sign_on(shop)
+    path = await visitor.come_from(shop)
+    [(sealed,)] = await run_sql(pool, "select private_key from saml_certificates")
+    await run_sql(pool, "update saml_certificates set private_key = decode('00', 'hex')")
+    assert (await visitor.open(f"{shop.path}/metadata")).status == 200
+    answer = await visitor.open(path)
+    assert answer.status == 500
+    assert "saml_certificates" not in answer.text
+    await run_sql(pool, "update saml_certificates set private_key = %s", sealed)
+    posted(await visitor.open(path))
+    await run_sql(pool, "update saml_certificates set private_key = decode('00', 'hex')")
+    await sign_out(visitor)
+    assert not await visitor.is_in(), "whatever an application's key is like"
+
+
+async def test_an_answer_to_nothing_is_refused(visitor: Traveller, shop: Application, clock: FakeClock, pool: Pool) -> None:
+    for id_ in ("_unknown", ""):
+        message = logout_response(shop, clock.now(), id_)
+        await check_refused(await visitor.open(redirected(f"{shop.path}/slo", message, "SAMLResponse")), pool)
+    asked = logout_request(shop, clock.now(), "ada@example.com", "_index")
+    await check_refused(await visitor.open(redirected(f"{shop.path}/slo", asked, "SAMLResponse")), pool)
+    await check_refused(await visitor.open(redirected(f"{shop.path}/slo", logout_response(shop, clock.now(), "_x"))), pool)
+    await check_refused(await visitor.open(f"{shop.path}/slo"), pool)

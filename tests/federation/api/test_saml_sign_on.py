@@ -1,0 +1,767 @@
+"""Signing in to services with SAML (decisions, points 173 to 182; security.md A-9, A-10, X-3, X-5 to X-8, X-10)."""
+
+from datetime import timedelta
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from adapters.saml.documents import XmlDocuments
+from core.accounts.accounts_rules import Account
+from core.federation.saml.configuration_rules import IdentityProvider, NameIdFormat
+from core.federation.saml.messages_rules import Response
+from core.federation.saml.sign_on_rules import STATE_TTL
+from core.kernel.errors import Limited
+from core.kernel.principals import SYSTEM
+from core.kernel.values import digest, new_secret
+from ports import Ports
+from tests.fakes.outside import FakeClock, FakeMetrics
+from tests.support.browser import ACCOUNT, CODE, SIGN_IN, Visitor, form_token, leads_to, set_cookies
+from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Answer, Api, add_account, add_member, everyone, run_sql, sign_in
+from tests.support.mfa import Authenticator
+from tests.support.saml import NS, STATUS, Application, add_application, authn_request, new_certificate, posted, redirected
+from tests.support.saml_browser import Applications, Traveller
+from tests.support.services import add_service_user
+from tests.support.tenants import Tenant
+
+# Signing in, and going on
+
+
+async def test_somebody_signs_in_and_goes_on_to_the_application(visitor: Traveller, shop: Application) -> None:
+    after = await visitor.come_from(shop, "a & b", ID="_asked")
+    assert urlsplit(after).path == f"{shop.path}/authenticate"
+    assert await visitor.sign_in_at(after) == after
+    answer = await visitor.open(after)
+    found = posted(answer)
+    assert (found.url, found.relay_state, found.name_id) == (shop.acs_url, "a & b", EMAIL)
+    assert found.root.get("InResponseTo") == "_asked"
+    assert await visitor.is_in(), "and stays signed in"
+    assert [name for name in visitor.cookies if "saml" in name] == [], "the cookie of the sign-on has served"
+
+
+async def test_the_page_works_without_scripts_and_sends_nowhere_else(visitor: Traveller, shop: Application, ada: Account) -> None:
+    await visitor.sign_in()
+    answer = await visitor.open(await visitor.come_from(shop, '"><script>alert(1)</script>'))
+    policy = dict(part.strip().partition(" ")[::2] for part in answer.headers["Content-Security-Policy"].split(";"))
+    assert policy["form-action"] == "https://shop.example.com"
+    assert policy["default-src"] == "'none'"
+    nonce = policy["script-src"].removeprefix("'nonce-").removesuffix("'")
+    assert f'<script nonce="{nonce}">' in answer.text
+    assert '<button class="button" type="submit">' in answer.text
+    assert "<script>alert" not in answer.text
+    assert posted(answer).relay_state == '"><script>alert(1)</script>'
+    assert answer.headers["Cache-Control"] == "no-store"
+
+
+async def test_a_form_of_another_site_comes_without_our_cookies(visitor: Traveller, shop: Application, ada: Account) -> None:
+    await visitor.sign_in()
+    found = posted(await visitor.open(await visitor.come_with_form(shop, "there", ID="_asked")))
+    assert (found.relay_state, found.name_id, found.root.get("InResponseTo")) == ("there", EMAIL, "_asked")
+
+
+async def test_one_sign_in_serves_several_applications(
+    visitor: Traveller, shop: Application, ports: Ports, pool: Pool, acme: Tenant, ada: Account
+) -> None:
+    blog = await add_application(ports, pool, acme.org, acme.slug, "blog")
+    await add_service_user(ports, blog.id, ada.id)
+    await visitor.sign_in()
+    first, second = await visitor.sign_on(shop), await visitor.sign_on(blog)
+    assert (first.url, second.url) == (shop.acs_url, blog.acs_url)
+    assert first.session_index != second.session_index
+    assert (await visitor.sign_on(shop)).session_index == first.session_index, "it is the same session"
+
+
+async def test_two_sign_ons_in_one_browser_do_not_disturb_each_other(visitor: Traveller, shop: Application, ada: Account) -> None:
+    one, other = await visitor.come_from(shop, "one"), await visitor.come_from(shop, "other")
+    await visitor.sign_in_at(other)
+    assert posted(await visitor.open(other)).relay_state == "other"
+    assert posted(await visitor.open(one)).relay_state == "one"
+
+
+async def test_a_browser_does_not_keep_the_cookies_of_all_that_it_never_finished(
+    visitor: Traveller, shop: Application, ada: Account
+) -> None:
+    await visitor.sign_in()
+    visitor.cookies["gatehouse-saml-logout"] = new_secret()
+    paths = [await visitor.come_with_form(shop, str(number)) for number in range(30)]
+
+    def kept() -> int:
+        return len([name for name in visitor.cookies if name.startswith("gatehouse-saml-") and name != "gatehouse-saml-logout"])
+
+    assert kept() == 30
+    assert posted(await visitor.open(paths[3])).relay_state == "3", "the one that goes on now"
+    assert kept() == 19
+    assert "gatehouse-saml-logout" in visitor.cookies
+    assert (await visitor.open(paths[10])).status == 400
+    for number in (11, 29):
+        assert posted(await visitor.open(paths[number])).relay_state == str(number)
+
+
+async def test_neither_does_one_that_gets_nowhere(visitor: Traveller, shop: Application, ports: Ports) -> None:
+    await add_account(ports, "stranger@example.com")
+    await visitor.sign_in("stranger@example.com")
+    for _ in range(25):
+        assert (await visitor.open(await visitor.come_with_form(shop))).status == 403
+    assert len([name for name in visitor.cookies if name.startswith("gatehouse-saml-")]) == 20
+
+
+async def test_the_second_factor_is_asked_for(visitor: Traveller, shop: Application, factor: Authenticator) -> None:
+    after = await visitor.come_from(shop)
+    code = await visitor.sign_in_at(after)
+    assert code.startswith(f"{CODE}?next=")
+    assert '<form method="post" action="/app/sign-in">' in (await visitor.open(after)).text, "no assertion yet"
+    page = await visitor.open(code)
+    assert leads_to(await visitor.send(CODE, form_token=form_token(page), next=after, code=factor.code())) == after
+    assert posted(await visitor.open(after)).name_id == EMAIL
+
+
+async def test_a_wrong_password_leads_nowhere(visitor: Traveller, shop: Application) -> None:
+    after = await visitor.come_from(shop)
+    page = await visitor.open(after)
+    refused = await visitor.send(SIGN_IN, form_token=form_token(page), next=after, email=EMAIL, password="wrong")
+    assert refused.status == 401
+    assert f'name="next" value="{after}"' in refused.text
+    assert "<h1>Sign in to <bdi>Shop</bdi></h1>" in refused.text
+
+
+async def test_every_page_on_the_way_says_where_it_leads_and_has_the_design(
+    api: Api, visitor: Traveller, shop: Application, acme: Tenant, factor: Authenticator
+) -> None:
+    chosen = {"logo_url": "https://cdn.acme.example/logo.svg", "primary_color": "#7a1fa2", "product_name": "Acme Portal"}
+    assert (await api.patch(f"{acme.path}/branding", chosen, token=acme.token("owner"))).status == 200
+
+    def is_designed(page: Answer) -> bool:
+        found = {
+            "<bdi>Acme Portal</bdi></span></header>" in page.text,
+            "--button: #7a1fa2;" in page.text,
+            "img-src 'self' data: https://cdn.acme.example;" in page.headers["Content-Security-Policy"],
+        }
+        assert len(found) == 1
+        return found == {True}
+
+    after = await visitor.come_from(shop)
+    for path in (after, f"{SIGN_IN}?{urlencode({'next': after})}"):
+        page = await visitor.open(path)
+        assert "<h1>Sign in to <bdi>Shop</bdi></h1>" in page.text
+        assert is_designed(page)
+        assert "form-action 'self';" in page.headers["Content-Security-Policy"]
+    assert is_designed(await visitor.open(await visitor.sign_in_at(after)))
+    # Nobody's sign-on, and one that is another's.
+    for other in (f"{shop.path}/authenticate?saml_state={new_secret()}", after.replace("/shop/", "/blog/"), f"{shop.path}/authenticate"):
+        page = await visitor.open(f"{SIGN_IN}?{urlencode({'next': other})}")
+        assert "<h1>Sign in</h1>" in page.text
+        assert not is_designed(page)
+
+
+# What is said
+
+
+async def test_what_an_assertion_says(visitor: Traveller, shop: Application, ada: Account, clock: FakeClock) -> None:
+    began = clock.now()
+    await visitor.sign_in()
+    clock.advance(timedelta(minutes=30))
+    found = await visitor.sign_on(shop, ID="_asked")
+    now, until = "2026-03-14T15:39:26.535Z", "2026-03-14T15:44:26.535Z"
+    root, assertion = found.root, found.find("/samlp:Response/saml:Assertion")
+    assert dict(root.attrib) == {
+        "ID": root.get("ID"), "Version": "2.0", "IssueInstant": now, "Destination": shop.acs_url, "InResponseTo": "_asked",
+    }  # fmt: skip
+    assert found.find("/samlp:Response/samlp:Status/samlp:StatusCode/@Value") == f"{STATUS}Success"
+    assert {str(issuer.text) for issuer in root.iter(f"{{{NS['saml']}}}Issuer")} == {shop.issuer}
+    assert dict(found.find("//saml:SubjectConfirmationData").attrib) == {
+        "NotOnOrAfter": until, "Recipient": shop.acs_url, "InResponseTo": "_asked",
+    }  # fmt: skip
+    assert found.find("//saml:SubjectConfirmation/@Method") == "urn:oasis:names:tc:SAML:2.0:cm:bearer"
+    assert dict(found.find("//saml:Conditions").attrib) == {"NotBefore": "2026-03-14T15:38:26.535Z", "NotOnOrAfter": until}
+    assert found.find("//saml:Audience").text == shop.entity_id
+    assert found.find("//saml:AuthnStatement/@AuthnInstant") == "2026-03-14T15:09:26.535Z"
+    assert began < clock.now()
+    assert found.find("//saml:AuthnContextClassRef").text == "urn:oasis:names:tc:SAML:2.0:ac:classes:PasswordProtectedTransport"
+    ids = [root.get("ID"), assertion.get("ID"), found.session_index]
+    assert len(set(ids)) == 3
+    assert all(id_.startswith("_") and len(id_) >= 33 for id_ in ids)
+    again = await visitor.sign_on(shop)
+    assert again.root.get("ID") not in ids
+
+
+async def test_what_is_signed_and_how(visitor: Traveller, shop: Application, ada: Account) -> None:
+    await visitor.sign_in()
+    found = await visitor.sign_on(shop)
+    for signed in ("/samlp:Response", "/samlp:Response/saml:Assertion"):
+        element = found.find(signed)
+        assert element[1].tag == f"{{{NS['ds']}}}Signature", "right behind the issuer, where the schema wants it"
+        algorithms = [str(value) for value in found.find(f"{signed}/ds:Signature/ds:SignedInfo").xpath(".//@Algorithm")]
+        assert algorithms == [
+            "http://www.w3.org/2001/10/xml-exc-c14n#",
+            "http://www.w3.org/2001/04/xmldsig-more#rsa-sha256",
+            "http://www.w3.org/2000/09/xmldsig#enveloped-signature",
+            "http://www.w3.org/2001/10/xml-exc-c14n#",
+            "http://www.w3.org/2001/04/xmlenc#sha256",
+        ]
+        assert found.find(f"{signed}/ds:Signature/ds:SignedInfo/ds:Reference/@URI") == f"#{element.get('ID')}"
+
+
+@pytest.mark.parametrize(
+    ("flags", "signed"), [((True, True), ["Response", "Assertion"]), ((True, False), ["Assertion"]), ((False, True), ["Response"])]
+)
+async def test_the_flags_say_what_is_signed(
+    visitor: Traveller, ports: Ports, pool: Pool, acme: Tenant, ada: Account, flags: tuple[bool, bool], signed: list[str]
+) -> None:
+    assertions, response = flags
+    shop = await add_application(ports, pool, acme.org, acme.slug, sign_assertions=assertions, sign_response=response)
+    await add_service_user(ports, shop.id, ada.id)
+    await visitor.sign_in()
+    found = await visitor.sign_on(shop)
+    parents = [signature.getparent().tag.rpartition("}")[2] for signature in found.root.iter(f"{{{NS['ds']}}}Signature")]
+    assert parents == signed
+
+
+@pytest.mark.parametrize("format_", NameIdFormat)
+async def test_by_what_the_application_knows_somebody(
+    visitor: Traveller, ports: Ports, pool: Pool, acme: Tenant, ada: Account, format_: NameIdFormat
+) -> None:
+    shop = await add_application(ports, pool, acme.org, acme.slug, name_id_format=format_)
+    blog = await add_application(ports, pool, acme.org, acme.slug, "blog", name_id_format=format_)
+    for application in (shop, blog):
+        await add_service_user(ports, application.id, ada.id)
+    await visitor.sign_in()
+    first, again, elsewhere = [await visitor.sign_on(application) for application in (shop, shop, blog)]
+    assert first.find("//saml:NameID/@Format") == format_.value
+    names = [found.name_id for found in (first, again, elsewhere)]
+    match format_:
+        case NameIdFormat.EMAIL:
+            assert names == [EMAIL] * 3
+        case NameIdFormat.UNSPECIFIED:
+            assert names == [str(ada.id)] * 3
+        case NameIdFormat.TRANSIENT:
+            assert len(set(names)) == 3
+        case NameIdFormat.PERSISTENT:
+            assert names[0] == names[1] != names[2], "and no two applications can compare notes"
+            assert str(ada.id) not in names[0]
+            assert first.find("//saml:NameID/@SPNameQualifier") == shop.entity_id
+
+
+@pytest.mark.parametrize(
+    ("mapping", "told"),
+    [
+        (None, {"email": EMAIL, "id": "ID"}),
+        ({"email": "urn:oid:0.9.2342.19200300.100.1.3"}, {"urn:oid:0.9.2342.19200300.100.1.3": EMAIL}),
+        ({"id": "User <ID>", "email": "mail"}, {"User <ID>": "ID", "mail": EMAIL}),
+        ({}, {}),
+    ],
+)
+async def test_attributes_have_the_names_that_were_chosen(
+    visitor: Traveller, ports: Ports, pool: Pool, acme: Tenant, ada: Account, mapping: dict[str, str] | None, told: dict[str, str]
+) -> None:
+    shop = await add_application(ports, pool, acme.org, acme.slug, attribute_mapping=mapping)
+    await add_service_user(ports, shop.id, ada.id)
+    await visitor.sign_in()
+    attributes = (await visitor.sign_on(shop)).root.iter(f"{{{NS['saml']}}}Attribute")
+    found = {attribute.get("Name"): str(attribute[0].text).replace(str(ada.id), "ID") for attribute in attributes}
+    assert found == told
+
+
+async def test_an_address_that_is_not_verified_any_more_is_told_to_nobody(
+    visitor: Traveller, shop: Application, ports: Ports, pool: Pool, acme: Tenant, ada: Account, metrics: FakeMetrics
+) -> None:
+    blog = await add_application(ports, pool, acme.org, acme.slug, "blog", name_id_format=NameIdFormat.UNSPECIFIED)
+    await add_service_user(ports, blog.id, ada.id)
+    await visitor.sign_in()
+    await run_sql(pool, "update users set email_verified_at = null")
+    path = await visitor.come_from(shop)
+    refused = await visitor.open(path)
+    assert refused.status == 403
+    assert "SAMLResponse" not in refused.text
+    assert "Verify your e-mail address" in refused.text
+    assert metrics.login_failures == {"saml": 1}
+    found = await visitor.sign_on(blog)
+    assert EMAIL not in found.document.decode()
+    assert found.name_id == str(ada.id)
+
+
+# Who may
+
+
+async def test_members_need_not_have_used_it_before(visitor: Traveller, shop: Application, ports: Ports, pool: Pool, acme: Tenant) -> None:
+    member = await add_account(ports, "member@example.com")
+    await add_member(pool, acme.org, member.id)
+    await visitor.sign_in("member@example.com")
+    assert (await visitor.sign_on(shop)).name_id == "member@example.com"
+    uses = await run_sql(pool, "select last_login_at from service_users where user_id = %s", member.id)
+    assert uses == [(ports.clock.now(),)]
+
+
+async def test_nobody_else_gets_an_assertion(visitor: Traveller, shop: Application, ports: Ports, pool: Pool, twin: Tenant) -> None:
+    await add_account(ports, "stranger@example.com")
+    await add_member(pool, twin.org, (await add_account(ports, "foreign@example.com")).id)
+    for email in ("stranger@example.com", "foreign@example.com"):
+        visitor.cookies.clear()
+        await visitor.sign_in(email)
+        refused = await visitor.open(await visitor.come_from(shop))
+        assert refused.status == 403
+        assert "SAMLResponse" not in refused.text
+    assert await run_sql(pool, "select count(*) from service_users") == [(1,)], "Ada alone"
+    assert await run_sql(pool, "select count(*) from login_events where provider = 'saml'") == [(0,)]
+
+
+async def test_a_member_who_types_their_password_for_it_takes_part(
+    visitor: Traveller, shop: Application, ada: Account, pool: Pool, acme: Tenant
+) -> None:
+    await add_member(pool, acme.org, ada.id)
+    await visitor.sign_in()
+    await visitor.sign_on(shop)
+    taking_part = "select confirmed_at is not null from memberships where user_id = %s"
+    assert await run_sql(pool, taking_part, ada.id) == [(False,)]
+    await visitor.sign_in_at(await visitor.come_from(shop, ForceAuthn="true"))
+    assert await run_sql(pool, taking_part, ada.id) == [(True,)]
+
+
+async def test_so_does_one_who_signs_in_for_it_over_the_interface(
+    api: Api, visitor: Traveller, shop: Application, ada: Account, pool: Pool, acme: Tenant
+) -> None:
+    await add_member(pool, acme.org, ada.id)
+    assert (await log_in(api, await visitor.come_from(shop))).status == 200
+    assert await run_sql(pool, "select confirmed_at is not null from memberships where user_id = %s", ada.id) == [(True,)]
+
+
+async def test_whoever_has_no_access_can_sign_out_and_come_as_somebody_else(visitor: Traveller, shop: Application, ports: Ports) -> None:
+    await add_account(ports, "stranger@example.com")
+    await visitor.sign_in("stranger@example.com")
+    path = await visitor.come_from(shop, "there")
+    page = await visitor.open(path)
+    assert page.status == 403
+    assert "You have no access to this application." in page.text
+    assert "stranger@example.com" in page.text
+    assert f'name="next" value="{path}"' in page.text
+    onward_ = leads_to(await visitor.send("/app/sign-out", form_token=form_token(page), next=path))
+    assert onward_ == f"{SIGN_IN}?{urlencode({'next': path})}"
+    assert "You are signed out." in (await visitor.open(onward_)).text
+    assert await visitor.sign_in_at(path) == path
+    found = posted(await visitor.open(path))
+    assert (found.name_id, found.relay_state) == (EMAIL, "there")
+
+
+async def test_so_can_whoever_has_not_verified_their_address(visitor: Traveller, shop: Application, ada: Account, pool: Pool) -> None:
+    await visitor.sign_in()
+    await run_sql(pool, "update users set email_verified_at = null where id = %s", ada.id)
+    page = await visitor.open(await visitor.come_from(shop))
+    assert page.status == 403
+    assert "Verify your e-mail address first" in page.text
+    assert 'action="/app/sign-out"' in page.text
+
+
+async def test_what_is_recorded(visitor: Traveller, shop: Application, acme: Tenant, ada: Account, pool: Pool) -> None:
+    await visitor.sign_in()
+    await visitor.sign_on(shop)
+    await visitor.sign_on(shop)
+    logins = await run_sql(pool, "select user_id, org_id, service_id, success from login_events where provider = 'saml'")
+    assert logins == [(ada.id, shop.org, shop.id, True)] * 2
+    assert await run_sql(pool, "select sum(total)::int from login_totals where service_id = %s", shop.id) == [(2,)]
+    told = [(name, target, data) for name, target, data in await acme.told() if name == "user.login.success"]
+    assert told == [("user.login.success", str(ada.id), {"provider": "saml", "service_id": str(shop.id)})] * 2
+
+
+@pytest.mark.parametrize("change", ["deactivated_at = now()", "anonymized_at = now()"])
+async def test_an_account_that_may_not_sign_in_gets_no_assertion(
+    visitor: Traveller, shop: Application, ada: Account, pool: Pool, change: str
+) -> None:
+    await visitor.sign_in()
+    path = await visitor.come_from(shop)
+    await run_sql(pool, f"update users set {change}")  # noqa: S608
+    assert '<form method="post" action="/app/sign-in">' in (await visitor.open(path)).text
+
+
+# A fresh sign-in, and none at all
+
+
+async def test_a_fresh_sign_in_is_one_after_the_request(visitor: Traveller, shop: Application, ada: Account, clock: FakeClock) -> None:
+    await visitor.sign_in()
+    before = visitor.cookies["gatehouse-session"]
+    clock.advance(timedelta(minutes=1))
+    path = await visitor.come_from(shop, ForceAuthn="true")
+    clock.advance(timedelta(seconds=1))
+    assert await visitor.sign_in_at(path) == path
+    assert visitor.cookies["gatehouse-session"] != before
+    found = posted(await visitor.open(path))
+    assert found.find("//saml:AuthnStatement/@AuthnInstant") == "2026-03-14T15:10:27.535Z"
+
+
+async def test_a_session_that_began_before_is_not_fresh(visitor: Traveller, shop: Application, ada: Account) -> None:
+    await visitor.sign_in()
+    for value in ("true", "1"):
+        page = await visitor.open(await visitor.come_from(shop, ForceAuthn=value))
+        assert "SAMLResponse" not in page.text
+        assert '<form method="post" action="/app/sign-in">' in page.text
+
+
+@pytest.mark.parametrize(("signed_in", "force"), [(False, "false"), (False, "true"), (True, "true")])
+async def test_nobody_is_bothered_where_that_is_asked(
+    visitor: Traveller, shop: Application, ada: Account, signed_in: bool, force: str
+) -> None:
+    if signed_in:
+        await visitor.sign_in()
+    path = await visitor.come_from(shop, "there", ID="_asked", IsPassive="true", ForceAuthn=force)
+    found = posted(await visitor.open(path))
+    assert (found.url, found.relay_state, found.root.get("InResponseTo")) == (shop.acs_url, "there", "_asked")
+    assert found.root.xpath("//samlp:StatusCode/@Value", namespaces=NS) == [f"{STATUS}Responder", f"{STATUS}NoPassive"]
+    assert not found.root.xpath("//saml:Assertion", namespaces=NS)
+    assert found.find("/samlp:Response/ds:Signature") is not None
+    assert (await visitor.open(path)).status == 400, "and that was the answer"
+
+
+async def test_whoever_is_signed_in_need_not_be_bothered(visitor: Traveller, shop: Application, ada: Account) -> None:
+    await visitor.sign_in()
+    assert (await visitor.sign_on(shop, IsPassive="1")).name_id == EMAIL
+
+
+# When too many documents wait to be signed
+
+
+class Busy:
+    """Signs nothing until it is `free`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.free, sign = False, XmlDocuments.response
+
+        async def response(documents: XmlDocuments, provider: IdentityProvider, said: Response) -> bytes:
+            if not self.free:
+                raise Limited(1)
+            return await sign(documents, provider, said)
+
+        monkeypatch.setattr(XmlDocuments, "response", response)
+
+
+@pytest.mark.parametrize("asked", [{}, {"IsPassive": "true", "ForceAuthn": "true"}])
+async def test_loading_the_page_again_is_enough_then(
+    visitor: Traveller, shop: Application, ada: Account, monkeypatch: pytest.MonkeyPatch, asked: dict[str, str]
+) -> None:
+    busy = Busy(monkeypatch)
+    await visitor.sign_in()
+    path = await visitor.come_from(shop, "there", **asked)
+    refused = await visitor.open(path)
+    assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
+    busy.free = True
+    assert posted(await visitor.open(path)).relay_state == "there"
+    assert await refused_with_400(await visitor.open(path))
+
+
+async def test_so_it_is_after_signing_in_elsewhere(
+    api: Api, visitor: Traveller, shop: Application, ada: Account, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = Busy(monkeypatch)
+    answer = await log_in(api, await visitor.come_from(shop))
+    path = answer.json["redirect_url"].removeprefix(BASE_URL)
+    assert (await visitor.open(path)).status == 429
+    assert not await visitor.is_in()
+    busy.free = True
+    assert posted(await visitor.open(path)).name_id == EMAIL
+    assert await visitor.is_in()
+    assert await run_sql(pool, "select count(*) from sessions where browser_hash is not null and ended_at is null") == [(1,)]
+
+
+# The state
+
+
+@pytest.fixture
+async def waiting(visitor: Traveller, shop: Application, ada: Account) -> str:
+    """The path of a sign-on that could be answered."""
+    await visitor.sign_in()
+    return await visitor.come_from(shop)
+
+
+async def refused_with_400(answer: Answer) -> bool:
+    return answer.status == 400 and "SAMLResponse" not in answer.text and "Start again at the application" in answer.text
+
+
+async def test_a_state_is_good_once(visitor: Traveller, waiting: str) -> None:
+    assert (await visitor.open(waiting)).status == 200
+    assert await refused_with_400(await visitor.open(waiting))
+
+
+async def test_a_state_is_good_for_a_quarter_of_an_hour(visitor: Traveller, waiting: str, clock: FakeClock) -> None:
+    clock.advance(STATE_TTL)
+    assert await refused_with_400(await visitor.open(waiting))
+
+
+async def test_a_state_is_good_in_its_own_browser_only(app: QuartTrio, visitor: Traveller, waiting: str, clock: FakeClock) -> None:
+    victim = Traveller(app, clock)
+    await victim.sign_in()
+    assert await refused_with_400(await victim.open(waiting))
+    [name] = [name for name in visitor.cookies if "saml" in name]
+    victim.cookies[name] = new_secret()
+    assert await refused_with_400(await victim.open(waiting))
+    assert (await visitor.open(waiting)).status == 200, "where it still is"
+
+
+async def test_a_state_is_good_for_its_own_service_only(
+    visitor: Traveller, shop: Application, waiting: str, ports: Ports, pool: Pool, acme: Tenant, ada: Account
+) -> None:
+    blog = await add_application(ports, pool, acme.org, acme.slug, "blog")
+    await add_service_user(ports, blog.id, ada.id)
+    assert await refused_with_400(await visitor.open(waiting.replace(shop.path, blog.path)))
+    for query in ("", "?saml_state=", f"?saml_state={new_secret()}"):
+        assert await refused_with_400(await visitor.open(f"{shop.path}/authenticate{query}"))
+
+
+async def test_states_and_cookies_are_kept_as_hashes(visitor: Traveller, waiting: str, pool: Pool) -> None:
+    [state] = parse_qs(urlsplit(waiting).query)["saml_state"]
+    [cookie] = [value for name, value in visitor.cookies.items() if "saml" in name]
+    assert await run_sql(pool, "select state_hash, browser_hash from saml_sign_ons") == [(digest(state), digest(cookie))]
+
+
+async def test_head_takes_no_answer(visitor: Traveller, shop: Application, waiting: str, clock: FakeClock, pool: Pool) -> None:
+    assert (await visitor.open(waiting, method="HEAD")).status == 200
+    assert (await visitor.open(redirected(f"{shop.path}/sso", authn_request(shop, clock.now())), method="HEAD")).status == 200
+    assert await run_sql(pool, "select count(*) from saml_sign_ons") == [(1,)]
+    assert (await visitor.open(waiting)).status == 200
+
+
+@pytest.mark.slow
+async def test_of_twenty_at_once_one_gets_the_answer(visitor: Traveller, waiting: str, pool: Pool) -> None:
+    answers = await everyone(20, lambda _: visitor.open(waiting))
+    assert sorted(answer.status for answer in answers) == [200] + [400] * 19
+    assert await run_sql(pool, "select count(*) from login_events where provider = 'saml'") == [(1,)]
+
+
+@pytest.mark.slow
+async def test_of_twenty_equal_requests_at_once_one_is_taken(visitor: Traveller, shop: Application, clock: FakeClock) -> None:
+    address = redirected(f"{shop.path}/sso", authn_request(shop, clock.now()))
+    answers = await everyone(20, lambda _: visitor.open(address))
+    assert sorted(answer.status for answer in answers) == [302] + [400] * 19
+
+
+# Signing in for it over the interface
+
+
+async def log_in(api: Api, path: str, **more: Any) -> Answer:
+    [state] = parse_qs(urlsplit(path).query)["saml_state"]
+    return await api.post("/api/auth/login", {"email": EMAIL, "password": PASSWORD, "saml_state": state, **more})
+
+
+async def test_a_frontend_signs_somebody_in_for_it(api: Api, visitor: Traveller, shop: Application, ada: Account, pool: Pool) -> None:
+    answer = await log_in(api, await visitor.come_from(shop))
+    assert answer.status == 200, answer.text
+    assert answer.json["access_token"]
+    path = answer.json["redirect_url"].removeprefix(BASE_URL)
+    assert not await visitor.is_in()
+    page = await visitor.open(path)
+    assert posted(page).name_id == EMAIL
+    assert await visitor.is_in(), "its browser is signed in, too"
+    [login, browser] = await run_sql(pool, "select device_id from sessions where user_id = %s order by created_at desc limit 2", ada.id)
+    assert login == browser != (None,), "on the device on which they did it, so that it ends with that"
+    assert (await visitor.open(path)).status == 400
+
+
+async def test_they_have_signed_in_when_they_did_and_not_when_the_browser_came(
+    api: Api, visitor: Traveller, shop: Application, applications: Applications, ada: Account, pool: Pool, clock: FakeClock
+) -> None:
+    """SAML core, section 2.7.2; and what asks for a fresh sign-in in between is not content with that one (section 3.4.1)."""
+    answer = await log_in(api, await visitor.come_from(shop))
+    clock.advance(timedelta(minutes=1))
+    blog = await applications.add("blog")
+    fresh = await visitor.come_from(blog, ForceAuthn="true")
+    clock.advance(timedelta(minutes=1))
+    found = posted(await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
+    assert found.find("//saml:AuthnStatement/@AuthnInstant") == "2026-03-14T15:09:26.535Z"
+    assert found.root.get("IssueInstant") == "2026-03-14T15:11:26.535Z"
+    begun, ends = "2026-03-14 15:09:26.535897+00", "2026-06-12 15:09:26.535897+00"
+    assert await run_sql(pool, "select created_at = %s, ends_at = %s from sessions where browser_hash is not null", begun, ends) == [
+        (True, True)
+    ]
+    assert '<form method="post" action="/app/sign-in">' in (await visitor.open(fresh)).text
+
+
+async def test_a_frontend_shows_the_second_factor_for_it(api: Api, visitor: Traveller, shop: Application, factor: Authenticator) -> None:
+    path = await visitor.come_from(shop)
+    answer = await log_in(api, path)
+    assert answer.json["mfa_required"] is True
+    assert "redirect_url" not in answer.json
+    assert '<form method="post" action="/app/sign-in">' in (await visitor.open(path)).text
+    shown = await api.post("/api/auth/mfa/verify", {"code": factor.code()}, token=answer.json["access_token"])
+    assert posted(await visitor.open(shown.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
+
+
+async def test_whoever_has_somebody_else_sign_in_for_their_state_gains_nothing(
+    api: Api, app: QuartTrio, visitor: Traveller, shop: Application, ada: Account, clock: FakeClock
+) -> None:
+    attacker = visitor
+    path = await attacker.come_from(shop)
+    answer = await log_in(api, path)  # which Ada does, who was sent there
+    page = await attacker.open(path)
+    assert "SAMLResponse" not in page.text
+    assert not await attacker.is_in()
+    ada_there = Traveller(app, clock)
+    assert await refused_with_400(await ada_there.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
+    assert not await ada_there.is_in()
+
+
+async def test_a_sign_in_that_was_ended_meanwhile_is_worth_nothing(api: Api, visitor: Traveller, shop: Application, ada: Account) -> None:
+    answer = await log_in(api, await visitor.come_from(shop))
+    await api.post("/api/auth/logout", token=answer.json["access_token"])
+    assert await refused_with_400(await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
+
+
+async def test_so_is_one_that_the_organization_has_ended(
+    api: Api, visitor: Traveller, shop: Application, ada: Account, acme: Tenant
+) -> None:
+    """The sign-on waits for somebody again (security.md S-4)."""
+    waiting = await visitor.come_from(shop)
+    answer = await log_in(api, waiting)
+    ended = await api.delete(f"{acme.path}/users/{ada.id}/sessions", token=acme.token("owner"))
+    assert ended.status == 200
+    page = await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL))
+    assert '<form method="post" action="/app/sign-in">' in page.text
+    assert not await visitor.is_in()
+    again = await log_in(api, waiting)
+    assert posted(await visitor.open(again.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
+
+
+async def test_a_frontend_cannot_sign_in_for_what_does_not_wait(api: Api, visitor: Traveller, waiting: str, clock: FakeClock) -> None:
+    unknown = await log_in(api, f"?saml_state={new_secret()}")
+    assert (unknown.status, unknown.code) == (400, "BAD_REQUEST")
+    both = await log_in(api, waiting, org_slug="acme", service_slug="shop")
+    assert both.status == 400
+    clock.advance(STATE_TTL)
+    late = await log_in(api, waiting)
+    assert (late.status, late.code) == (400, "BAD_REQUEST")
+
+
+@pytest.mark.parametrize("status", ["suspended", "pending"])
+async def test_a_frontend_signs_nobody_in_for_an_organization_that_is_not_active(
+    api: Api, visitor: Traveller, shop: Application, ada: Account, pool: Pool, status: str
+) -> None:
+    path = await visitor.come_from(shop)
+    await run_sql(pool, f"update organizations set status = '{status}' where slug = 'acme'")  # noqa: S608
+    refused = await log_in(api, path)
+    assert (refused.status, refused.code) == (403, "ORGANIZATION_NOT_ACTIVE")
+    assert await run_sql(pool, "select count(*) from sessions where user_id = %s", ada.id) == [(0,)]
+
+
+async def test_nor_after_the_second_factor(
+    api: Api, visitor: Traveller, shop: Application, ada: Account, factor: Authenticator, pool: Pool
+) -> None:
+    answer = await log_in(api, await visitor.come_from(shop))
+    await run_sql(pool, "update organizations set status = 'suspended' where slug = 'acme'")
+    refused = await api.post("/api/auth/mfa/verify", {"code": factor.code()}, token=answer.json["access_token"])
+    assert (refused.status, refused.code) == (403, "ORGANIZATION_NOT_ACTIVE")
+    assert await run_sql(pool, "select count(*) from sessions where user_id = %s and ended_at is null", ada.id) == [(0,)]
+    await run_sql(pool, "update organizations set status = 'active' where slug = 'acme'")
+    assert (await api.post("/api/auth/mfa/verify", {"code": factor.code()}, token=answer.json["access_token"])).status == 200
+
+
+async def test_whoever_was_signed_in_in_this_browser_before_is_so_no_more(
+    api: Api, visitor: Traveller, shop: Application, ada: Account, ports: Ports, pool: Pool
+) -> None:
+    await add_account(ports, "other@example.com")
+    await visitor.sign_in("other@example.com")
+    answer = await log_in(api, await visitor.come_from(shop))
+    assert posted(await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
+    live = "select user_id from sessions where browser_hash is not null and ended_at is null"
+    assert await run_sql(pool, live) == [(ada.id,)]
+
+
+async def test_the_same_person_may_have_been_at_the_application_in_this_browser_before(
+    api: Api, visitor: Traveller, shop: Application, ada: Account
+) -> None:
+    await visitor.sign_in()
+    before = await visitor.sign_on(shop)
+    answer = await log_in(api, await visitor.come_from(shop))
+    found = posted(await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
+    assert found.name_id == EMAIL
+    assert found.session_index != before.session_index
+
+
+# What nobody has asked for
+
+
+async def test_a_member_begins_here(api: Api, shop: Application, acme: Tenant) -> None:
+    answer = await api.get(f"{shop.management}/login?RelayState=there", token=acme.token("member"))
+    assert answer.headers["Content-Type"].startswith("text/html")
+    found = posted(answer)
+    assert (found.url, found.relay_state, found.name_id) == (shop.acs_url, "there", acme.people["member"].email)
+    assert "InResponseTo" not in found.document.decode()
+    assert "form-action https://shop.example.com;" in answer.headers["Content-Security-Policy"]
+
+
+async def test_a_program_gets_the_same_as_json(api: Api, shop: Application, acme: Tenant) -> None:
+    answer = await api.get(f"{shop.management}/login", token=acme.token("member"), headers={"Accept": "application/json"})
+    assert answer.json.keys() == {"acs_url", "saml_response", "relay_state"}
+    assert (answer.json["acs_url"], answer.json["relay_state"]) == (shop.acs_url, None)
+    assert answer.headers["Cache-Control"] == "no-store"
+
+
+async def test_who_may_not_begin_here(
+    api: Api, shop: Application, acme: Tenant, twin: Tenant, ada: Account, ports: Ports, pool: Pool
+) -> None:
+    path = f"{shop.management}/login"
+    user = await sign_in(ports, ada)
+    assert (await api.get(path, token=user.access_token)).status == 403, "an end user is no member"
+    assert (await api.get(path, token=twin.token("owner"))).status == 403
+    long = await api.get(f"{path}?RelayState={'x' * 1025}", token=acme.token("member"))
+    assert (long.status, long.code) == (400, "BAD_REQUEST")
+    await run_sql(pool, "update users set email_verified_at = null")
+    assert (await api.get(path, token=acme.token("member"))).status == 403
+    await run_sql(pool, "update saml_configurations set enabled = false")
+    off = await api.get(path, token=acme.token("member"))
+    assert (off.status, off.code) == (404, "NOT_FOUND")
+
+
+# When it is not open
+
+
+CLOSED = {
+    "disabled": ("update saml_configurations set enabled = false", 404),
+    "never set up": ("delete from saml_configurations", 404),
+    "without a certificate": ("update saml_certificates set deactivated_at = now(), private_key = null", 404),
+    "with a certificate that has expired": ("update saml_certificates set valid_until = valid_from + interval '1 second'", 404),
+    "suspended": ("update organizations set status = 'suspended' where slug = 'acme'", 403),
+    "pending": ("update organizations set status = 'pending' where slug = 'acme'", 403),
+    "deleted": ("delete from services", 404),
+}
+
+
+@pytest.mark.parametrize("why", CLOSED)
+async def test_nothing_goes_on_where_it_is_closed(
+    visitor: Traveller, shop: Application, waiting: str, clock: FakeClock, pool: Pool, why: str
+) -> None:
+    statement, status = CLOSED[why]
+    clock.advance(timedelta(minutes=1))
+    await run_sql(pool, statement)
+    asked = redirected(f"{shop.path}/sso", authn_request(shop, clock.now()))
+    for path in (waiting, asked, f"{shop.path}/metadata", f"{shop.path}/slo"):
+        answer = await visitor.open(path)
+        assert (answer.status, "SAMLResponse" in answer.text) == (status, False), path
+    assert (await visitor.arrive_with_form(f"{shop.path}/sso", SAMLRequest="x")).status == status
+
+
+async def test_another_certificate_counts_at_once(
+    visitor: Traveller, shop: Application, waiting: str, ports: Ports, clock: FakeClock
+) -> None:
+    def key_of(document: str) -> str:
+        return document.partition("X509Certificate>")[2].partition("<")[0]
+
+    before = key_of((await visitor.open(f"{shop.path}/metadata")).text)
+    clock.advance(timedelta(seconds=1))
+    other = await new_certificate(clock.now())
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.saml.deactivate_certificate(shop.org, shop.id, clock.now())
+        await tx.saml.add_certificate(shop.org, shop.id, other)
+    after = key_of((await visitor.open(f"{shop.path}/metadata")).text)
+    assert before != after
+    assert after in posted(await visitor.open(waiting)).document.decode()
+
+
+async def test_of_no_organization_and_no_service_there_is_nothing(visitor: Visitor, shop: Application) -> None:
+    for path in ("/saml/nobody/shop", "/saml/acme/nothing", "/saml/twin/shop"):
+        for what in ("metadata", "sso?SAMLRequest=x", "slo", "authenticate?saml_state=x"):
+            assert (await visitor.open(f"{path}/{what}")).status == 404
+
+
+async def test_cookies_are_out_of_reach(visitor: Traveller, shop: Application, clock: FakeClock) -> None:
+    answer = await visitor.open(redirected(f"{shop.path}/sso", authn_request(shop, clock.now())))
+    [cookie] = set_cookies(answer).values()
+    assert cookie["httponly"]
+    assert (cookie["samesite"], cookie["path"], cookie["max-age"]) == ("Lax", "/", "900")
+    assert ACCOUNT not in answer.headers["Location"]

@@ -1,0 +1,244 @@
+"""What a request of an application asks for beside a sign-in: a format of names, a certain person, a way to sign in, and that nobody is
+bothered. It gets that, or an error at its ACS (SAML core, sections 3.3.2.2.1 and 3.4.1; SAML profiles, section 4.1.4.1)."""
+
+from typing import Any
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from core.federation.saml.configuration_rules import NameIdFormat
+from core.federation.saml.messages_rules import new_id
+from ports import Ports
+from tests.fakes.outside import FakeClock, FakeMetrics
+from tests.support.builders import EMAIL, add_account, run_sql
+from tests.support.saml import Application, Posted, name_id_element, posted
+from tests.support.saml_browser import Applications, Traveller
+from tests.support.services import add_service_user
+
+FORMAT = "urn:oasis:names:tc:SAML:{}:nameid-format:{}"
+UNSPECIFIED = NameIdFormat.UNSPECIFIED.value
+CLASSES = "urn:oasis:names:tc:SAML:2.0:ac:classes:"
+
+
+async def refused(visitor: Traveller, application: Application, **asked: Any) -> list[str]:
+    """What the application is told in the place of an assertion."""
+    id_ = new_id()
+    path = await visitor.come_from(application, "there", ID=id_, **asked)
+    page = await visitor.open(path)
+    assert "You are signed in" not in page.text
+    found = posted(page)
+    assert (found.url, found.relay_state, found.root.get("InResponseTo")) == (application.acs_url, "there", id_)
+    assert found.find("/samlp:Response/ds:Signature") is not None
+    assert b"Assertion>" not in found.document
+    assert EMAIL not in found.document.decode()
+    assert (await visitor.open(path)).status == 400, "and that was the answer"
+    return found.statuses
+
+
+# How people are named
+
+
+def policy(**attributes: str) -> str:
+    return "<samlp:NameIDPolicy" + "".join(f' {name}="{value}"' for name, value in attributes.items()) + "/>"
+
+
+@pytest.mark.parametrize("format_", NameIdFormat)
+async def test_a_format_that_we_give_may_be_asked_for(visitor: Traveller, applications: Applications, format_: NameIdFormat) -> None:
+    shop = await applications.add(name_id_format=format_)
+    await visitor.sign_in()
+    for asked in ({}, {"Format": UNSPECIFIED}, {"Format": format_.value}, {"Format": format_.value, "SPNameQualifier": shop.entity_id}):
+        for create in ({}, {"AllowCreate": "true"}, {"AllowCreate": "false"}):
+            found = await visitor.sign_on(shop, inside=policy(**asked, **create))
+            assert found.find("//saml:NameID/@Format") == format_.value
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"Format": FORMAT.format("2.0", "persistent")},
+        {"Format": FORMAT.format("2.0", "transient"), "AllowCreate": "true"},
+        {"Format": FORMAT.format("2.0", "encrypted")},
+        {"Format": FORMAT.format("2.0", "emailAddress")},
+        {"Format": FORMAT.format("1.1", "WindowsDomainQualifiedName")},
+        {"Format": "emailAddress"},
+        {"Format": NameIdFormat.EMAIL.value, "SPNameQualifier": "https://blog.example.com/metadata"},
+    ],
+)
+@pytest.mark.parametrize("signed_in", [False, True])
+async def test_another_one_is_an_error(visitor: Traveller, shop: Application, asked: dict[str, str], signed_in: bool) -> None:
+    if signed_in:
+        await visitor.sign_in()
+    assert await refused(visitor, shop, inside=policy(**asked)) == ["Requester", "InvalidNameIDPolicy"]
+
+
+async def test_an_address_is_an_error_where_people_have_pseudonyms(visitor: Traveller, applications: Applications, pool: Pool) -> None:
+    shop = await applications.add(name_id_format=NameIdFormat.PERSISTENT)
+    await visitor.sign_in()
+    assert await refused(visitor, shop, inside=policy(Format=NameIdFormat.EMAIL.value)) == ["Requester", "InvalidNameIDPolicy"]
+    assert await run_sql(pool, "select count(*) from saml_name_ids") == [(0,)]
+
+
+# A certain person
+
+
+def subject(name_id: str, **attributes: str) -> str:
+    return f"<saml:Subject>{name_id_element(name_id, **attributes)}</saml:Subject>"
+
+
+@pytest.mark.parametrize("format_", [NameIdFormat.EMAIL, NameIdFormat.PERSISTENT, NameIdFormat.UNSPECIFIED, NameIdFormat.TRANSIENT])
+async def test_whoever_is_asked_for_may_sign_in(visitor: Traveller, applications: Applications, format_: NameIdFormat) -> None:
+    shop = await applications.add(name_id_format=format_)
+    await visitor.sign_in()
+    name = (await visitor.sign_on(shop)).name_id
+    whole = {"Format": format_.value, "NameQualifier": shop.issuer, "SPNameQualifier": shop.entity_id}
+    for named in ({}, {"Format": UNSPECIFIED}, {"Format": format_.value}, whole):
+        found = await visitor.sign_on(shop, inside=subject(name, **named))
+        assert found.statuses == ["Success"]
+        assert found.find("//saml:NameID/@Format") == format_.value
+    if format_ is not NameIdFormat.UNSPECIFIED:
+        other = NameIdFormat.EMAIL if format_ is not NameIdFormat.EMAIL else NameIdFormat.PERSISTENT
+        assert await refused(visitor, shop, inside=subject(name, Format=other.value)) == ["Requester", "UnknownPrincipal"]
+
+
+CONFIRMATION = '<saml:SubjectConfirmation Method="urn:oasis:names:tc:SAML:2.0:cm:bearer"/>'
+
+
+@pytest.mark.parametrize(
+    "inside", [f"<saml:Subject>{CONFIRMATION}</saml:Subject>", subject(EMAIL).replace("</saml:S", CONFIRMATION + "</saml:S")]
+)
+async def test_how_to_confirm_it_is_not_looked_at(visitor: Traveller, shop: Application, ada: Account, inside: str) -> None:
+    await visitor.sign_in()
+    assert (await visitor.sign_on(shop, inside=inside)).name_id == EMAIL
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        subject("grace@example.com"),
+        subject("grace@example.com", Format=NameIdFormat.EMAIL.value),
+        subject(EMAIL, Format=NameIdFormat.PERSISTENT.value),
+        subject(EMAIL, Format="urn:x"),
+        subject(EMAIL, NameQualifier="https://other.example.com/"),
+        subject(EMAIL, SPNameQualifier="https://blog.example.com/metadata"),
+        subject(""),
+        subject("x" * 257),
+        "<saml:Subject><saml:EncryptedID/></saml:Subject>",
+        "<saml:Subject><saml:BaseID/></saml:Subject>",
+    ],
+)
+@pytest.mark.parametrize("passive", ["false", "true"])
+async def test_nobody_else_is_vouched_for_then(visitor: Traveller, shop: Application, pool: Pool, asked: str, passive: str) -> None:
+    await visitor.sign_in()
+    assert await refused(visitor, shop, inside=asked, IsPassive=passive) == ["Requester", "UnknownPrincipal"]
+    assert await run_sql(pool, "select count(*) from login_events where provider = 'saml'") == [(0,)]
+    assert await run_sql(pool, "select count(*) from saml_sessions") == [(0,)]
+
+
+async def test_it_is_whoever_signs_in_then(visitor: Traveller, shop: Application, ports: Ports, metrics: FakeMetrics) -> None:
+    grace = await add_account(ports, "grace@example.com")
+    await add_service_user(ports, shop.id, grace.id)
+    path = await visitor.come_from(shop, inside=subject(EMAIL))
+    assert await visitor.sign_in_at(path, "grace@example.com") == path
+    assert posted(await visitor.open(path)).statuses == ["Requester", "UnknownPrincipal"]
+    assert metrics.login_failures == {"saml": 1}
+    assert await visitor.is_in(), "here they are who they are"
+    visitor.cookies.clear()
+    path = await visitor.come_from(shop, inside=subject(EMAIL))
+    await visitor.sign_in_at(path)
+    assert posted(await visitor.open(path)).name_id == EMAIL
+
+
+async def test_whoever_has_no_name_there_is_not_asked_for(visitor: Traveller, shop: Application, ports: Ports, pool: Pool) -> None:
+    await add_account(ports, "stranger@example.com")
+    await visitor.sign_in("stranger@example.com")
+    assert await refused(visitor, shop, inside=subject(EMAIL)) == ["Requester", "UnknownPrincipal"]
+    assert await run_sql(pool, "select count(*) from service_users") == [(1,)], "Ada alone"
+
+
+@pytest.mark.parametrize("format_", [NameIdFormat.PERSISTENT, NameIdFormat.TRANSIENT])
+async def test_pseudonyms_of_others_are_others(
+    visitor: Traveller, app: QuartTrio, clock: FakeClock, applications: Applications, ports: Ports, format_: NameIdFormat
+) -> None:
+    shop = await applications.add(name_id_format=format_)
+    grace = await add_account(ports, "grace@example.com")
+    await add_service_user(ports, shop.id, grace.id)
+    other = Traveller(app, clock)
+    await other.sign_in("grace@example.com")
+    graces = (await other.sign_on(shop)).name_id
+    await visitor.sign_in()
+    assert await refused(visitor, shop, inside=subject(graces)) == ["Requester", "UnknownPrincipal"]
+
+
+# How they signed in
+
+
+def context(*classes: str, comparison: str | None = None) -> str:
+    refs = "".join(f"<saml:AuthnContextClassRef>{CLASSES}{name}</saml:AuthnContextClassRef>" for name in classes)
+    how = "" if comparison is None else f' Comparison="{comparison}"'
+    return f"<samlp:RequestedAuthnContext{how}>{refs}</samlp:RequestedAuthnContext>"
+
+
+def said(found: Posted) -> str:
+    return str(found.find("//saml:AuthnContextClassRef").text).removeprefix(CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (context("PasswordProtectedTransport"), "PasswordProtectedTransport"),
+        (context("Password"), "Password"),
+        (context("unspecified", comparison="exact"), "unspecified"),
+        (context("X509", "PasswordProtectedTransport"), "PasswordProtectedTransport"),
+        (context("Password", comparison="minimum"), "PasswordProtectedTransport"),
+        (context("Password", comparison="maximum"), "Password"),
+        (context("Password", comparison="better"), "PasswordProtectedTransport"),
+        ("<samlp:RequestedAuthnContext/>", "PasswordProtectedTransport"),
+    ],
+)
+async def test_what_is_said_of_a_password_is_what_was_asked_for(
+    visitor: Traveller, shop: Application, ada: Account, asked: str, told: str
+) -> None:
+    await visitor.sign_in()
+    assert said(await visitor.sign_on(shop, inside=asked)) == told
+
+
+async def test_of_other_means_the_truth_is_said(visitor: Traveller, shop: Application, ada: Account, pool: Pool) -> None:
+    """Libraries ask for a password by themselves, and services that leave it at that take everybody whom we know."""
+    await visitor.sign_in()
+    await run_sql(pool, "update sessions set provider = 'codehost'")
+    for asked in (context("PasswordProtectedTransport"), context("Password", comparison="minimum"), context("unspecified")):
+        assert said(await visitor.sign_on(shop, inside=asked)) == "unspecified"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        context("X509"),
+        context("Kerberos", "SmartcardPKI", comparison="minimum"),
+        context("PasswordProtectedTransport", comparison="better"),
+        "<samlp:RequestedAuthnContext><saml:AuthnContextDeclRef>urn:x</saml:AuthnContextDeclRef></samlp:RequestedAuthnContext>",
+    ],
+)
+@pytest.mark.parametrize("signed_in", [False, True])
+async def test_what_nobody_here_can_do_is_an_error(visitor: Traveller, shop: Application, asked: str, signed_in: bool) -> None:
+    if signed_in:
+        await visitor.sign_in()
+    assert await refused(visitor, shop, inside=asked) == ["Responder", "NoAuthnContext"]
+
+
+# Nobody is to be bothered
+
+
+async def test_whoever_has_no_access_is_not_bothered_either(
+    visitor: Traveller, shop: Application, ports: Ports, pool: Pool, metrics: FakeMetrics
+) -> None:
+    await add_account(ports, "stranger@example.com")
+    await visitor.sign_in("stranger@example.com")
+    assert await refused(visitor, shop, IsPassive="true") == ["Responder", "NoPassive"]
+    visitor.cookies.clear()
+    await visitor.sign_in()
+    await run_sql(pool, "update users set email_verified_at = null")
+    assert await refused(visitor, shop, IsPassive="true") == ["Responder", "NoPassive"]
+    assert metrics.login_failures == {"saml": 2}

@@ -1,0 +1,512 @@
+"""Linking accounts at identity providers, on the account page and from a program, and the tokens that came with them (decisions, points 75
+and 77; security.md O-6, O-7)."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from html import unescape
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.http.providers import HttpProviders
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from core.authentication.providers import Provider
+from core.kernel.principals import SYSTEM
+from ports import Ports
+from ports.outside import IdentityProviders
+from tests.fakes.http_server import TRAP, in_json
+from tests.fakes.outside import FakeClock
+from tests.fakes.provider import CLIENT, FakeProvider, Person
+from tests.support.browser import ACCOUNT, CODE, Visitor, form_token, leads_to
+from tests.support.builders import EMAIL, Answer, Api, add_account, add_platform_owner, everyone, meanwhile, run_sql, sign_in
+from tests.support.mfa import add_mfa
+from tests.support.provider_sign_in import Street
+from tests.support.refusals import MISSING, refused
+from tests.support.services import add_service, sign_in_to
+from tests.support.tenants import Tenant
+
+pytestmark = pytest.mark.slow
+
+PAGE = "/app/account/identities"
+LIFE = timedelta(minutes=4)  # of what the provider gives; ours live longer
+
+
+@pytest.fixture(params=[Provider.CODEHOST])
+def provider(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[FakeProvider]:
+    with FakeProvider(request.param, now=lambda: clock.now().timestamp()) as running:
+        running.expires_in = int(LIFE.total_seconds())
+        yield running
+
+
+@pytest.fixture
+def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
+    return HttpProviders({provider.provider: provider.settings()}, clock)
+
+
+@dataclass(slots=True)
+class Program:
+    """What has a token of hers, and links accounts."""
+
+    api: Api
+    token: str
+    name: str
+
+    async def starts(self) -> str:
+        """The address to open, a path of ours."""
+        answer = await self.api.post(f"/api/user/identities/{self.name}/link", token=self.token)
+        assert answer.status == 200, answer.text
+        address = urlsplit(answer.json["authorization_url"])
+        return f"{address.path}?{address.query}"
+
+    async def linked(self) -> list[str]:
+        answer = await self.api.get("/api/user/identities", token=self.token)
+        return [each["provider_user_id"] for each in answer.json]
+
+    async def unlinks(self) -> Answer:
+        return await self.api.delete(f"/api/user/identities/{self.name}", token=self.token)
+
+    async def gets_token(self) -> Answer:
+        return await self.api.get(f"/api/provider-token/{self.name}", token=self.token)
+
+
+@pytest.fixture
+async def program(api: Api, ports: Ports, ada: Account, provider: FakeProvider) -> Program:
+    return Program(api, (await sign_in(ports, ada)).access_token, provider.provider.value)
+
+
+async def opens(street: Street, path: str) -> str:
+    """Where the browser comes back to that has opened the address of a ticket."""
+    page = await street.visitor.open(path)
+    address = page.headers["Location"] if page.status == 302 else onward(page)  # whoever is signed in goes on at once
+    return street.provider.visit(address).removeprefix("http://gatehouse.test")
+
+
+def onward(page: Answer) -> str:
+    """Where the page leads that asks whether to link."""
+    assert page.status == 200, page.text
+    assert EMAIL in page.text
+    [address] = re.findall(r'<a class="button" href="([^"]*)"', page.text)
+    return unescape(address)
+
+
+async def tell(pool: Pool) -> list[tuple[Any, ...]]:
+    return await run_sql(pool, "select action, actor_id, details from audit_log where action like 'security.%%'")
+
+
+# From a program
+
+
+async def test_a_link_that_a_program_starts_is_finished_in_the_browser_that_opens_it(
+    street: Street, program: Program, ada: Account, acme: Tenant
+) -> None:
+    await acme.join("ada", ada)
+    await run_sql(street.pool, "update memberships set confirmed_at = now()")
+    answer = await street.visitor.open(await opens(street, await program.starts()))
+    assert answer.status == 200
+    assert "Account linked" in answer.text
+    assert await street.who() is None, "nobody is signed in by it"
+    assert await program.linked() == ["4711"]
+    assert await street.identities() == [(EMAIL, None, street.name, street.provider.address, "4711", EMAIL)]
+    assert await tell(street.pool) == [("security.identity.linked", ada.id, {"provider": street.name})]
+    await street.comes_in()
+    assert await street.who() == ada.id
+
+
+async def test_a_ticket_works_once_and_for_a_minute(street: Street, program: Program, clock: FakeClock) -> None:
+    first, second = await program.starts(), await program.starts()
+    await opens(street, first)
+    assert (await street.visitor.open(first)).status == 400
+    clock.advance(timedelta(seconds=60))
+    assert (await street.visitor.open(second)).status == 400
+
+
+async def test_a_ticket_works_for_its_own_provider(street: Street, program: Program) -> None:
+    path = await program.starts()
+    assert (await street.visitor.open(path.replace(street.name, "websuite"))).status == 404
+    await opens(street, path)
+
+
+async def test_a_link_ends_with_the_session_that_began_it(street: Street, program: Program) -> None:
+    back = await opens(street, await program.starts())
+    await program.api.post("/api/auth/logout", token=program.token)
+    assert (await street.visitor.open(back)).status == 401
+    assert await street.identities() == []
+
+
+async def test_a_link_is_finished_in_the_browser_that_opened_it(street: Street, program: Program, app: QuartTrio) -> None:
+    back = await opens(street, await program.starts())
+    other = Visitor(app)
+    await other.open(f"/auth/{street.name}")
+    assert (await other.open(back)).status == 400
+    assert await street.identities() == []
+
+
+async def test_nobody_links_their_own_account_to_somebody_elses(street: Street, program: Program, ports: Ports) -> None:
+    """Who is sent such an address by somebody else and is signed in."""
+    await add_account(ports, "eve@example.com")
+    assert leads_to(await street.visitor.sign_in("eve@example.com")) == ACCOUNT
+    answer = await street.visitor.open(await program.starts())
+    assert answer.status == 403
+    assert "Somebody else is signed in" in answer.text
+    await street.visitor.submit("/app/sign-out")
+    back = await opens(street, await program.starts())
+    assert leads_to(await street.visitor.sign_in("eve@example.com")) == ACCOUNT
+    assert (await street.visitor.open(back)).status == 403
+    assert await street.identities() == []
+
+
+async def test_nobody_who_is_sent_there_by_a_stranger_has_anything_linked_unasked(street: Street, program: Program) -> None:
+    """Not even where the provider lets everybody pass without a word: without the page there is no way on."""
+    answer = await street.visitor.open(await program.starts())
+    assert "Location" not in answer.headers
+    assert "Refresh" not in answer.headers
+    assert f"<strong>{EMAIL}</strong>" in answer.text
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+
+
+async def test_who_is_signed_in_goes_on_at_once(street: Street, program: Program) -> None:
+    await street.visitor.sign_in(EMAIL)
+    answer = await street.visitor.open(await program.starts())
+    assert answer.status == 302
+    await street.visitor.open(street.provider.visit(answer.headers["Location"]).removeprefix("http://gatehouse.test"))
+    assert await program.linked() == ["4711"]
+
+
+async def test_what_belongs_to_somebody_else_is_not_linked(street: Street, program: Program, app: QuartTrio, acme: Tenant) -> None:
+    """In whatever context it does."""
+    shop = await add_service(street.pool, acme.org)
+    street.provider.person = Person(email="eve@example.com")
+    await Street(Visitor(app), street.provider, street.pool).comes_in(org="acme", service="shop")
+    answer = await street.visitor.open(await opens(street, await program.starts()))
+    assert answer.status == 409
+    assert [row[:2] for row in await street.identities()] == [("eve@example.com", shop)], "and it is not moved"
+
+
+async def test_what_is_linked_already_is_not_linked_again(street: Street, program: Program) -> None:
+    first, second = await program.starts(), await program.starts()
+    assert (await street.visitor.open(await opens(street, first))).status == 200
+    street.provider.person = Person(subject="4712")
+    assert (await street.visitor.open(await opens(street, second))).status == 400
+    assert await program.linked() == ["4711"]
+
+
+async def test_what_the_person_has_at_a_service_can_be_linked_to_the_account(
+    street: Street, program: Program, app: QuartTrio, acme: Tenant
+) -> None:
+    shop = await add_service(street.pool, acme.org)
+    await Street(Visitor(app), street.provider, street.pool).comes_in(org="acme", service="shop")
+    assert (await street.visitor.open(await opens(street, await program.starts()))).status == 200
+    assert {row[1] for row in await street.identities()} == {None, shop}
+
+
+async def test_of_twenty_who_open_one_ticket_one_goes_on(street: Street, program: Program) -> None:
+    path = await program.starts()
+    answers = await everyone(20, lambda _: street.visitor.open(path))
+    assert sorted(answer.status for answer in answers) == [200] + [400] * 19
+
+
+async def test_a_provider_that_fails_links_nothing(street: Street, program: Program) -> None:
+    street.provider.refuses = "access_denied"
+    assert (await street.visitor.open(await opens(street, await program.starts()))).status == 400
+    street.provider.refuses = TRAP
+    answer = await street.visitor.open(await opens(street, await program.starts()))
+    assert answer.status == 500
+    assert "what a provider says" not in answer.text
+    assert await street.identities() == []
+
+
+# On the account page
+
+
+async def links_on_the_page(street: Street) -> None:
+    page = await street.visitor.submit(f"{PAGE}/{street.name}/link", PAGE)
+    assert page.status == 200, page.text
+    wait, _, address = page.headers["Refresh"].partition("; url=")
+    assert (wait, address in page.text) == ("0", True)
+    assert leads_to(await street.visitor.open(await opens(street, address))) == PAGE
+
+
+async def test_an_account_is_linked_and_unlinked_on_the_account_page(street: Street, ada: Account) -> None:
+    await street.visitor.sign_in()
+    assert "There are none." in (await street.visitor.open(ACCOUNT)).text
+    assert "not linked" in (await street.visitor.open(PAGE)).text
+    await links_on_the_page(street)
+    page = await street.visitor.open(PAGE)
+    assert "The account was linked." in page.text
+    assert EMAIL in page.text
+    assert "not linked" not in page.text
+    assert "You can sign in with Codehost." in (await street.visitor.open(ACCOUNT)).text
+    assert leads_to(await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)) == PAGE
+    assert "The account was unlinked." in (await street.visitor.open(PAGE)).text
+    assert await street.identities() == []
+
+
+async def test_forms_of_others_link_nothing(street: Street, ada: Account) -> None:
+    await street.visitor.sign_in()
+    for what in ("link", "unlink"):
+        assert (await street.visitor.send(f"{PAGE}/{street.name}/{what}", form_token="guessed")).status == 403
+        token = form_token(await street.visitor.open(PAGE))
+        foreign = (b"sec-fetch-site", b"cross-site")
+        assert (await street.visitor.send(f"{PAGE}/{street.name}/{what}", foreign, form_token=token)).status == 403
+    assert await run_sql(street.pool, "select * from link_tickets") == []
+
+
+async def test_what_cannot_be_done_is_said_on_the_page(street: Street) -> None:
+    await street.comes_in()
+    answer = await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)
+    assert answer.status == 400
+    assert "You could not sign in any more" in answer.text
+    answer = await street.visitor.submit(f"{PAGE}/{street.name}/link", PAGE)
+    assert answer.status == 400
+    assert "You have linked" in answer.text
+    assert (await street.visitor.submit(f"{PAGE}/websuite/link", PAGE)).status == 404
+    assert (await street.visitor.submit(f"{PAGE}/websuite/unlink", PAGE)).status == 404
+
+
+async def test_a_password_that_opens_nothing_is_no_way_to_sign_in(street: Street) -> None:
+    await street.comes_in()
+    await run_sql(street.pool, "update users set password_hash = 'of some password', email_verified_at = null")
+    assert (await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)).status == 400
+    await run_sql(street.pool, "update users set email_verified_at = now()")
+    assert (await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)).status == 303
+
+
+# What was unlinked
+
+
+SHOP, DESK = {"org": "acme", "service": "shop"}, {"org": "twin", "service": "desk"}
+
+
+@pytest.fixture
+async def linked(street: Street, program: Program, app: QuartTrio, acme: Tenant, twin: Tenant) -> Program:
+    """She has linked an account with another address than hers, and signed in with it at services of two organizations."""
+    await add_service(street.pool, acme.org)
+    await add_service(street.pool, twin.org, "desk")
+    street.provider.person = Person(email="x@codehost.example")
+    assert (await street.visitor.open(await opens(street, await program.starts()))).status == 200
+    for service in (SHOP, DESK):
+        await other_browser(street, app).comes_in(**service)
+    return program
+
+
+def other_browser(street: Street, app: QuartTrio) -> Street:
+    return Street(Visitor(app), street.provider, street.pool)
+
+
+@pytest.mark.parametrize("where", [{}, SHOP, DESK], ids=["account", "shop", "desk"])
+async def test_what_was_unlinked_opens_nothing_of_the_account_any_more(
+    street: Street, linked: Program, app: QuartTrio, ada: Account, where: dict[str, str]
+) -> None:
+    assert len(await street.identities()) == 3
+    assert (await linked.unlinks()).status == 200
+    assert await street.identities() == []
+    browser = other_browser(street, app)
+    await browser.comes_in(**where)
+    assert await browser.who() not in (None, ada.id), "it is somebody else's, with an account of their own"
+    assert [row[0] for row in await street.identities()] == ["x@codehost.example"]
+    assert await linked.linked() == []
+
+
+async def test_one_of_a_verified_address_links_itself_again(street: Street, linked: Program, app: QuartTrio, ada: Account) -> None:
+    """Whoever has the mailbox could reset the password as well (decisions, point 64)."""
+    assert (await linked.unlinks()).status == 200
+    street.provider.person = Person()
+    await street.comes_in()
+    assert await street.who() == ada.id
+    assert await linked.linked() == ["4711"]
+
+
+async def test_who_comes_in_while_it_is_unlinked_does_not(street: Street, linked: Program, app: QuartTrio, ada: Account) -> None:
+    browser = other_browser(street, app)
+    back = await browser.leave(**SHOP)
+    locked = ("select 1 from users where id = %s for no key update", (ada.id,))
+    unlinked = ("delete from identities where user_id = %s", (ada.id,))
+    assert (await meanwhile(street.pool, [locked, unlinked], lambda: browser.visitor.open(back))).status == 400
+    assert await browser.who() is None
+    assert await street.identities() == []
+
+
+async def test_of_many_who_come_in_meanwhile_none_does_after_the_answer(
+    street: Street, linked: Program, app: QuartTrio, ada: Account
+) -> None:
+    browsers = [other_browser(street, app) for _ in range(8)]
+    backs = [await browser.leave(**where) for browser, where in zip(browsers, [{}, SHOP, DESK, SHOP] * 2, strict=True)]
+    late = other_browser(street, app)
+
+    async def act(number: int) -> int:
+        if number < len(browsers):
+            return (await browsers[number].visitor.open(backs[number])).status
+        answer = await linked.unlinks()
+        await late.comes_in()
+        return answer.status
+
+    statuses = await everyone(len(browsers) + 1, act)
+    assert statuses.count(200) == 1  # of whoever unlinks; the others are sent on, or come too late
+    assert set(statuses) <= {200, 303, 400}
+    assert await late.who() not in (None, ada.id)
+    assert EMAIL not in [row[0] for row in await street.identities()]
+
+
+async def test_who_has_not_shown_the_second_factor_by_then_does_not_come_in(
+    street: Street, linked: Program, app: QuartTrio, ada: Account, ports: Ports
+) -> None:
+    factor = await add_mfa(ports, ada)
+    browser = other_browser(street, app)
+    assert leads_to(await browser.go(**SHOP)).startswith(CODE)
+    assert (await linked.unlinks()).status == 200
+    assert (await browser.visitor.submit(CODE, CODE, code=factor.code())).status == 401
+    assert await browser.who() is None
+
+
+async def test_what_is_linked_at_a_service_alone_opens_the_account_and_is_unlinked_there(
+    street: Street, app: QuartTrio, acme: Tenant
+) -> None:
+    """An account that was born at a service is the person's as much as any other."""
+    await add_service(street.pool, acme.org)
+    await street.comes_in(**SHOP)
+    assert "You can sign in with Codehost." in (await street.visitor.open(ACCOUNT)).text
+    page = await street.visitor.open(PAGE)
+    assert "linked at an application" in page.text
+    assert "not linked" not in page.text
+    assert (await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)).status == 400, "there is no other way in"
+    await run_sql(street.pool, "update users set password_hash = 'x', email = 'hers@example.com' where email = %s", EMAIL)
+    assert leads_to(await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)) == PAGE
+    assert "not linked" in (await street.visitor.open(PAGE)).text
+    assert "There are none." in (await street.visitor.open(ACCOUNT)).text
+    browser, first = other_browser(street, app), await street.who()
+    await browser.comes_in(**SHOP)
+    assert await browser.who() not in (None, first)
+
+
+# The provider's token
+
+
+async def test_the_token_that_the_provider_gave_is_handed_out(street: Street, program: Program) -> None:
+    await street.comes_in()
+    answer = await program.gets_token()
+    assert answer.status == 200
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert answer.json.keys() == {"provider", "access_token", "expires_at", "scopes"}
+    assert answer.json["access_token"].startswith("access-")
+    assert answer.json["scopes"] == ["read:user", "user:email"]
+    assert street.provider.counted["/token"] == 1
+
+
+async def test_one_that_has_expired_is_renewed(street: Street, program: Program, clock: FakeClock) -> None:
+    await street.comes_in()
+    first = (await program.gets_token()).json
+    for _ in range(3):  # with the refresh token that came with the one before
+        clock.advance(LIFE)
+        second = (await program.gets_token()).json
+        assert second["access_token"] != first["access_token"]
+        assert second["expires_at"] > first["expires_at"]
+        assert (await program.gets_token()).json == second
+        first = second
+    assert street.provider.counted["/token"] == 4
+
+
+async def test_one_that_does_not_expire_is_not_renewed(street: Street, program: Program, clock: FakeClock) -> None:
+    street.provider.expires_in = None
+    await street.comes_in()
+    clock.advance(2 * LIFE)
+    answer = await program.gets_token()
+    assert (answer.status, answer.json["expires_at"]) == (200, None)
+    assert street.provider.counted["/token"] == 1
+
+
+async def test_of_many_who_ask_at_once_one_renews_it_and_all_get_it(street: Street, program: Program, clock: FakeClock) -> None:
+    """A provider that takes each refresh token once would take a second use for a theft."""
+    await street.comes_in()
+    clock.advance(LIFE)
+    answers = await everyone(10, lambda _: program.gets_token())
+    assert {answer.status for answer in answers} == {200}
+    assert len({answer.json["access_token"] for answer in answers}) == 1
+    assert street.provider.counted["/token"] == 2
+    clock.advance(LIFE)
+    assert (await program.gets_token()).status == 200, "and the refresh token that came is not lost"
+
+
+async def test_one_that_cannot_be_renewed_is_an_oauth_error_and_can_be_tried_again(
+    street: Street, program: Program, clock: FakeClock
+) -> None:
+    await street.comes_in()
+    clock.advance(LIFE)
+    street.provider.answers["/token"] = in_json({"error": "invalid_grant", "error_description": TRAP})
+    answer = await program.gets_token()
+    assert refused(answer) == (500, "OAUTH_ERROR")
+    assert "what a provider says" not in answer.text
+    street.provider.answers.clear()
+    assert (await program.gets_token()).status == 200
+
+
+async def test_without_a_refresh_token_it_is_over(street: Street, program: Program, clock: FakeClock) -> None:
+    street.provider.gives_refresh_token = False
+    await street.comes_in()
+    clock.advance(LIFE)
+    assert refused(await program.gets_token()) == (500, "OAUTH_ERROR")
+    assert street.provider.counted["/token"] == 1
+
+
+async def test_a_sign_in_that_is_faster_keeps_its_tokens(
+    street: Street, program: Program, clock: FakeClock, ports: Ports, ada: Account
+) -> None:
+    await street.comes_in()
+    clock.advance(LIFE)
+    now = clock.now()
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        claim = await tx.identities.claim(ada.id, None, Provider.CODEHOST, now, now + timedelta(seconds=15))
+        assert claim is not None
+        assert await tx.identities.claim(ada.id, None, Provider.CODEHOST, now, now + timedelta(seconds=15)) is None
+    await street.comes_in()
+    fresh = (await program.gets_token()).json["access_token"]
+    renewed = await ports.providers.refresh(Provider.CODEHOST, CLIENT, claim.refresh_token)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        assert not await tx.identities.fulfil(claim, renewed)
+    assert (await program.gets_token()).json["access_token"] == fresh
+
+
+async def test_whoever_died_over_it_is_not_waited_for_for_ever(street: Street, program: Program, clock: FakeClock) -> None:
+    await street.comes_in()
+    clock.advance(LIFE)
+    await run_sql(street.pool, "update identities set renewing_until = %s", clock.now())
+    assert (await program.gets_token()).status == 200
+
+
+async def test_each_context_has_its_own_token_and_credentials(
+    street: Street, program: Program, ports: Ports, ada: Account, acme: Tenant, clock: FakeClock
+) -> None:
+    shop = await add_service(street.pool, acme.org)
+    street.provider.clients["of-the-shop"] = "its secret"
+    path = f"/api/organizations/acme/services/shop/oauth-credentials/{street.name}"
+    body = {"client_id": "of-the-shop", "client_secret": "its secret"}
+    assert (await acme.api.call("PUT", path, body, token=acme.token("owner"))).status == 200
+    await street.comes_in(org="acme", service="shop")
+    assert refused(await program.gets_token()) == MISSING
+    application = Program(program.api, (await sign_in_to(ports, street.pool, shop, ada)).access_token, program.name)
+    clock.advance(LIFE)
+    application.token = (await sign_in_to(ports, street.pool, shop, ada)).access_token
+    assert (await application.gets_token()).status == 200
+    assert {form["client_id"] for sent, form in street.provider.asked if sent == "/token"} == {"of-the-shop"}
+
+
+# Privacy
+
+
+async def test_what_is_kept_is_exported_without_tokens_and_forgotten(street: Street, program: Program, ports: Ports, ada: Account) -> None:
+    await street.comes_in()
+    exported = await program.api.get(f"/api/privacy/export/{ada.id}", token=program.token)
+    assert [each["provider_user_id"] for each in exported.json["oauth_identities"]] == ["4711"]
+    assert "access-" not in exported.text
+    await run_sql(street.pool, "update identities set provider = 'websuite'")
+    back = await opens(street, await program.starts())
+    steward = (await sign_in(ports, await add_platform_owner(ports))).access_token
+    assert (await program.api.delete(f"/api/privacy/forget/{ada.id}", token=steward)).status == 200
+    for table in ("identities", "provider_states", "link_tickets"):
+        assert await run_sql(street.pool, f"select * from {table}") == []  # noqa: S608
+    assert (await street.visitor.open(back)).status == 400

@@ -1,0 +1,46 @@
+"""What of a request we can satisfy (SAML core, sections 3.3.2.2.1 and 3.4.1.1)."""
+
+import pytest
+
+from core.federation.saml.configuration_rules import NameIdFormat
+from core.federation.saml.messages_rules import Comparison, NameId, RequestedContext, context_class
+
+CLASSES = "urn:oasis:names:tc:SAML:2.0:ac:classes:"
+PROTECTED = "PasswordProtectedTransport"
+
+
+@pytest.mark.parametrize(
+    ("comparison", "classes", "said"),
+    [
+        ("exact", [PROTECTED], PROTECTED),
+        ("exact", ["Password"], "Password"),
+        ("exact", ["unspecified"], "unspecified"),
+        ("exact", ["X509", "Password", PROTECTED], "Password"),  # in the order of the service
+        ("exact", ["X509"], None),
+        ("exact", ["X509", "Kerberos"], None),
+        ("exact", [], None),  # declarations, say
+        ("minimum", [PROTECTED], PROTECTED),
+        ("minimum", ["Password"], PROTECTED),
+        ("minimum", ["unspecified"], PROTECTED),
+        ("minimum", ["X509", "Password"], PROTECTED),
+        ("minimum", ["X509"], None),
+        ("maximum", [PROTECTED], PROTECTED),
+        ("maximum", ["Password"], "Password"),
+        ("maximum", ["unspecified"], "unspecified"),
+        ("maximum", ["Kerberos"], None),
+        ("better", ["unspecified"], PROTECTED),
+        ("better", ["Password"], PROTECTED),
+        ("better", [PROTECTED], None),
+        ("better", ["X509"], None),
+    ],
+)
+def test_what_is_said_of_somebody_with_a_password(comparison: str, classes: list[str], said: str | None) -> None:
+    asked = RequestedContext(comparison=Comparison(comparison), classes=tuple(CLASSES + name for name in classes))
+    assert context_class(asked) == (None if said is None else CLASSES + said)
+
+
+def test_a_name_of_no_particular_format_means_whoever_is_known_by_it() -> None:
+    ours = NameId("ada@example.com", NameIdFormat.EMAIL)
+    assert NameId("ada@example.com", NameIdFormat.UNSPECIFIED).means(ours)
+    assert not NameId("ada@example.com", NameIdFormat.PERSISTENT).means(ours)
+    assert not NameId("eve@example.com", NameIdFormat.EMAIL).means(ours)

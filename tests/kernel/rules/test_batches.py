@@ -1,0 +1,48 @@
+"""Lists that are read little by little: every item once, no more than are wanted, and no question that need not be asked."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from core.kernel.values import Batches
+
+
+class Numbers:
+    """So many, beginning with 1."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.asked: list[tuple[int | None, int]] = []
+
+    async def read(self, last: int | None, wanted: int) -> Sequence[int]:
+        self.asked.append((last, wanted))
+        return range((last or 0) + 1, self.count + 1)[:wanted]
+
+
+async def items(batches: Batches[int]) -> list[list[int]]:
+    return [list(batch) async for batch in batches]
+
+
+@pytest.mark.parametrize(
+    ("count", "limit", "read", "asked"),
+    [
+        (0, None, [], [(None, 3)]),
+        (2, None, [[1, 2]], [(None, 3)]),
+        (3, None, [[1, 2, 3]], [(None, 3), (3, 3)]),
+        (7, None, [[1, 2, 3], [4, 5, 6], [7]], [(None, 3), (3, 3), (6, 3)]),
+        (7, 0, [], []),
+        (7, 2, [[1, 2]], [(None, 2)]),
+        (7, 3, [[1, 2, 3]], [(None, 3)]),
+        (7, 4, [[1, 2, 3], [4]], [(None, 3), (3, 1)]),
+        (2, 100, [[1, 2]], [(None, 3)]),
+    ],
+)
+async def test_all_that_are_wanted_come_in_batches(
+    count: int, limit: int | None, read: list[list[int]], asked: list[tuple[int | None, int]]
+) -> None:
+    numbers = Numbers(count)
+    batches = Batches(numbers.read, limit, size=3)
+    assert await items(batches) == read
+    assert numbers.asked == asked
+    assert await items(batches) == []
+    assert numbers.asked == asked

@@ -1,0 +1,162 @@
+"""Which URIs can be registered (security.md O-2; decisions, point 89)."""
+
+import pytest
+
+from core.kernel.uris import is_of_an_application, is_web
+
+WEB = [
+    "https://example.com",
+    "https://example.com/",
+    "https://example.com/callback?tenant=1&x=%20#"[:-1],
+    "https://example.com:8443/a/b;c=d,e/(f)!$'~_-.",
+    "https://sub_domain.example.com/@me:x",
+    "https://intranet/callback",
+    "https://203.0.113.9/callback",
+    "https://[2001:db8::1]:444/callback",
+    "https://xn--bcher-kva.example/callback",
+    "HTTPS://EXAMPLE.COM/Callback",
+    "http://localhost",
+    "http://localhost:3000/callback",
+    "http://127.0.0.1/callback",
+    "http://127.0.0.1:1/callback",
+    "http://[::1]:65535/callback",
+    "http://LocalHost/callback",
+]
+OF_AN_APPLICATION = [
+    "com.example.app:/callback",
+    "com.example.app://callback",
+    "com.example.app:///callback",
+    "com.example.app:callback",
+    "Com.Example-2.App+x://callback/a?b=c",
+]
+NEITHER = [
+    "",
+    " ",
+    "callback",
+    "/callback",
+    "//example.com/callback",
+    "://example.com",
+    "https:",
+    "https:/example.com",
+    "https:example.com",
+    "https://",
+    "https:///callback",
+    "https://?x",
+    "https:// example.com",
+    " https://example.com",
+    "https://example.com ",
+    "https://example.com/a b",
+    "https://example.com/\tx",
+    "https://example.com/\nx",
+    "https://example.com/\x00",
+    "https://example.com/%00",
+    "https://example.com/a%0d%0aSet-Cookie",
+    "https://example.com/?x=%7F",
+    "com.example.app:/%1b",
+    "https://example.com\\callback",
+    "https://example.com/\\x",
+    'https://example.com/"x"',
+    "https://example.com/<x>",
+    "https://example.com/{x}",
+    "https://example.com/^`|",
+    "https://example.com/[x]",
+    "https://example.com/%",
+    "https://example.com/%2",
+    "https://example.com/%zz",
+    "https://bücher.example/callback",
+    "https://example.com/ü",
+    "https://example.com/#fragment",
+    "https://example.com/#",
+    "https://example.com#",
+    "https://*.example.com/callback",
+    "https://example.com/*",
+    "https://example.com/?x=*",
+    "https://ada@example.com/callback",
+    "https://ada:secret@example.com/callback",
+    "https://@example.com/callback",
+    "https://example.com@evil.example/callback",
+    "https://example.com:/callback",
+    "https://example.com:0/callback",
+    "https://example.com:0443/callback",
+    "https://example.com:65536/callback",
+    "https://example.com:100000/callback",
+    "https://example.com:x/callback",
+    "https://example.com:-1/callback",
+    "https://example.com:80:90/callback",
+    "https://.example.com/",
+    "https://example..com/",
+    "https://example.com./",
+    "https://-example.com/",
+    "https://example-.com/",
+    f"https://{'a' * 64}.com/",
+    f"https://{'.'.join(['a' * 60] * 5)}/",
+    "https://[::1/",
+    "https://::1/",
+    "https://[:::1]/",
+    "https://[::1]x/",
+    "https://[fe80::1%25eth0]/",
+    "https://[example.com]/",
+    "http://example.com/callback",
+    "http://127.0.0.2/callback",
+    "http://127.1/callback",
+    "http://0.0.0.0/callback",
+    "http://[::ffff:127.0.0.1]/callback",
+    "http://[0:0:0:0:0:0:0:1]/callback",
+    "http://localhost.example.com/callback",
+    "http://localhost./callback",
+    "http://localhost@example.com/callback",
+    "http://evil.example#@localhost/callback",
+    "http:localhost/callback",
+    "http:///callback",
+    "ftp://example.com/callback",
+    "ws://localhost/callback",
+    "javascript:alert(1)",
+    "JavaScript:alert(1)",
+    "javascript://example.com/%0aalert(1)",
+    "data:text/html,x",
+    "vbscript:x",
+    "file:///etc/passwd",
+    "blob:https://example.com/x",
+    "myapp://callback",
+    "myapp:/callback",
+    "com.example.app",
+    "com.example.app:",
+    "com.example.app:/#x",
+    "com.example.app:/*",
+    "com.example.app://ada@callback",
+    "com.example.app://callback:x",
+    "com.example.app:/a b",
+    "com.example.:/callback",
+    ".example.app:/callback",
+    "com..app:/callback",
+    "1com.example.app:/callback",
+    "com.exämple.app:/callback",
+    "javascript.:alert(1)",
+]
+
+
+@pytest.mark.parametrize("uri", WEB)
+def test_addresses_of_https_and_of_this_machine_are_web_addresses(uri: str) -> None:
+    assert is_web(uri)
+    assert not is_of_an_application(uri)
+
+
+@pytest.mark.parametrize("uri", OF_AN_APPLICATION)
+def test_a_scheme_with_a_dot_is_an_applications_own(uri: str) -> None:
+    assert is_of_an_application(uri)
+    assert not is_web(uri)
+
+
+@pytest.mark.parametrize("uri", NEITHER)
+def test_anything_else_is_refused(uri: str) -> None:
+    assert not is_web(uri)
+    assert not is_of_an_application(uri)
+
+
+LONG = ["https://" + "a." * 1000, "https://example.com/" + "%2" * 1000, "a" * 2048, "https://[" + ":" * 2000 + "]/"]
+
+
+@pytest.mark.parametrize("uri", LONG)
+def test_anything_else_is_refused_however_long_it_is(uri: str) -> None:
+    assert not is_web(uri)
+    assert not is_of_an_application(uri)

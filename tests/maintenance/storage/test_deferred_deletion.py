@@ -1,0 +1,221 @@
+"""What is left of organizations and services that are gone: all of it goes, by index and in batches, and nobody else's."""
+
+from typing import Final, LiteralString
+from uuid import UUID, uuid4
+
+import pytest
+import trio
+from psycopg import sql
+
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.maintenance.deferred_deletion import OF_ORGANIZATIONS, OF_SERVICES, OF_WEBHOOKS
+from adapters.postgres.maintenance.housekeeping import SWEEPS
+from core.maintenance.housekeeping_rules import Sweep
+from tests.support.builders import run_sql
+from tests.support.rows import ADA, DAY, NOW, account, add, in_another_task, plan_nodes, rows_of, within
+
+# How many rows of an organization come into each table, for as many people as are named.
+FILLING: Final = {
+    "service_users": """
+        insert into service_users (service_id, user_id, org_id, email, deactivated, created_at)
+        select %(org)s, id, %(org)s, email, false, now() from users""",
+    "end_users": """
+        insert into end_users (org_id, user_id, email, deactivated, created_at) select %(org)s, id, email, false, now() from users""",
+    "end_user_totals": "insert into end_user_totals (org_id, total) values (%(org)s, 1)",
+    "siem_queue": "insert into siem_queue (org_id, siem_id, entry_id) select %(org)s, %(org)s, id from users",
+    "audit_log": """
+        insert into audit_log (id, org_id, action, target_type, target_id, details, created_at)
+        select gen_random_uuid(), %(org)s, 'x', 'user', 'x', '{}', now() from users""",
+    "events": """
+        insert into events (id, org_id, name, target_id, data, created_at)
+        select gen_random_uuid(), %(org)s, 'x', 'x', '{}', now() from users""",
+    "login_events": """
+        insert into login_events (id, user_id, org_id, service_id, provider, success, created_at)
+        select gen_random_uuid(), id, %(org)s, %(org)s, 'x', true, now() from users""",
+    "login_totals": """
+        insert into login_totals (org_id, service_id, day, provider, shard, total)
+        select %(org)s, id, now(), 'password', 0, 1 from users""",
+    "audit_totals": """
+        insert into audit_totals (org_id, action, target_type, total) select %(org)s, email, 'user', 1 from users""",
+    "webhook_deliveries": """
+        insert into webhook_deliveries (id, org_id, webhook_id, event_type, payload, status, due_at, created_at, updated_at)
+        select gen_random_uuid(), %(org)s, %(org)s, 'x', '{}', 'due', now(), now(), now() from users""",
+}
+# The organization, its service and its webhook have the same id here, so that all kinds of tombstones lead to the same rows.
+BURIED: Final = {
+    Sweep.DELETED_ORGANIZATIONS: "deleted_organizations",
+    Sweep.DELETED_SERVICES: "deleted_services",
+    Sweep.DELETED_WEBHOOKS: "deleted_webhooks",
+}
+TABLES: Final = {
+    Sweep.DELETED_ORGANIZATIONS: [table for table, _ in OF_ORGANIZATIONS],
+    Sweep.DELETED_SERVICES: [table for table, _ in OF_SERVICES],
+    Sweep.DELETED_WEBHOOKS: [table for table, _ in OF_WEBHOOKS],
+}
+TOMBSTONES: Final = """
+    select (select count(*) from deleted_organizations) + (select count(*) from deleted_services)
+         + (select count(*) from deleted_webhooks)"""
+
+
+async def fill(pool: Pool, org: UUID, *tables: str) -> None:
+    async with pool.connection() as connection:
+        for table in tables or FILLING:
+            await connection.execute(FILLING[table], {"org": org})
+
+
+async def bury(pool: Pool, what: Sweep, id_: UUID) -> None:
+    async with pool.connection() as connection:
+        tombstone = sql.SQL("insert into {} (id, deleted_at) values (%s, %s)").format(sql.Identifier(BURIED[what]))
+        await connection.execute(tombstone, (id_, NOW - 2 * DAY))
+
+
+async def left_of(pool: Pool, org: UUID) -> dict[str, int]:
+    left = {}
+    async with pool.connection() as connection:
+        for table in FILLING:
+            counted = sql.SQL("select count(*) from {} where org_id = %s").format(sql.Identifier(table))
+            [(left[table],)] = await (await connection.execute(counted, (org,))).fetchall()
+    return left
+
+
+async def sweep(storage: Postgres, what: Sweep, limit: int = 100) -> int:
+    return await within(storage, lambda tx: tx.housekeeping.sweep(what, NOW, limit))
+
+
+@pytest.fixture
+async def people(storage: Postgres) -> int:
+    await add(storage, *(account(f"{number}@example.com") for number in range(3)))
+    return 3
+
+
+def test_every_table_with_rows_of_an_organization_is_known_here() -> None:
+    assert FILLING.keys() == {table for tables in TABLES.values() for table in tables}
+
+
+async def test_no_table_is_forgotten(pool: Pool) -> None:
+    """Whatever has a column for the organization either goes with it by a foreign key, or is swept, or outlives it on purpose."""
+    columns = """
+        select table_name from information_schema.columns natural join information_schema.tables
+        where column_name = 'org_id' and table_schema = 'public' and table_type = 'BASE TABLE'"""
+    referring = """
+        select c.conrelid::regclass::text, c.confrelid::regclass::text from pg_constraint c
+        where c.contype = 'f' and c.confdeltype = 'c' and c.confrelid in ('organizations'::regclass, 'services'::regclass)"""
+    with_column = {table for (table,) in await run_sql(pool, columns)}
+    cascaded = {table for table, _ in await run_sql(pool, referring)}
+    # A context that leads nowhere any more: sessions lapse, and mails and their links are sent or not without it.
+    outlive = {"sessions", "mails", "one_time_tokens"}
+    outlive |= {"saml_logouts", "saml_logout_requests"}  # who is still to be told goes on, for a quarter of an hour
+    outlive |= {"removed_siem_configurations"}  # a tombstone itself
+    outlive |= {"billing_checkouts", "billing_facts", "billing_cancellations"}  # what is left to do at the payment provider
+    outlive |= {"webhook_deliveries"}  # by the tombstones of their webhooks, which come with that of the organization
+    assert with_column - cascaded - set(TABLES[Sweep.DELETED_ORGANIZATIONS]) == outlive
+
+
+@pytest.mark.parametrize("what", BURIED)
+async def test_all_that_is_left_goes_and_nobody_elses(storage: Postgres, pool: Pool, people: int, what: Sweep) -> None:
+    gone, twin = uuid4(), uuid4()
+    for org in (gone, twin):
+        await fill(pool, org)
+    await bury(pool, what, gone)
+    before = await left_of(pool, gone)
+    assert before == await left_of(pool, twin) == {table: 1 if table == "end_user_totals" else people for table in FILLING}
+    swept = {table: 0 if table in TABLES[what] else count for table, count in before.items()}
+    assert await sweep(storage, what) == sum(before.values()) - sum(swept.values())
+    assert await left_of(pool, gone) == swept
+    assert await left_of(pool, twin) == before
+    assert await sweep(storage, what) == 1
+    assert await run_sql(pool, TOMBSTONES) == [(0,)]
+
+
+@pytest.mark.parametrize(("what", "table"), [(what, table) for what, tables in TABLES.items() for table in tables])
+async def test_a_tombstone_stays_while_anything_is_left(storage: Postgres, pool: Pool, people: int, what: Sweep, table: str) -> None:
+    gone = uuid4()
+    await fill(pool, gone, table)
+    await bury(pool, what, gone)
+    count = (await left_of(pool, gone))[table]
+    assert await sweep(storage, what) == count
+    # It was there when the statement began.
+    assert await run_sql(pool, TOMBSTONES) == [(1,)]
+    assert [await sweep(storage, what), await sweep(storage, what)] == [1, 0]
+
+
+@pytest.mark.parametrize("what", BURIED)
+async def test_a_batch_is_bounded_over_all_tables_and_tombstones(storage: Postgres, pool: Pool, people: int, what: Sweep) -> None:
+    everything = 0
+    for _ in range(2):
+        await fill(pool, gone := uuid4())
+        await bury(pool, what, gone)
+        left = await left_of(pool, gone)
+        everything += sum(left[table] for table in TABLES[what])
+    swept = []
+    while count := await sweep(storage, what, 4):
+        swept.append(count)
+    assert max(swept) == 4
+    assert sum(swept) == everything + 2
+
+
+@pytest.mark.parametrize("table", TABLES[Sweep.DELETED_ORGANIZATIONS])
+async def test_what_somebody_holds_is_left_for_the_next_round(storage: Postgres, pool: Pool, people: int, table: str) -> None:
+    gone = uuid4()
+    await fill(pool, gone, table)
+    await bury(pool, Sweep.DELETED_ORGANIZATIONS, gone)
+    count = (await left_of(pool, gone))[table]
+    async with pool.connection() as connection, connection.transaction():
+        await connection.execute(sql.SQL("select 1 from {} limit 1 for update").format(sql.Identifier(table)))
+        with trio.fail_after(5):
+            assert await in_another_task(lambda: sweep(storage, Sweep.DELETED_ORGANIZATIONS)) == count - 1
+    assert await sweep(storage, Sweep.DELETED_ORGANIZATIONS) == 1
+    assert await left_of(pool, gone) == dict.fromkeys(FILLING, 0)
+
+
+async def test_users_go_before_the_records(storage: Postgres, pool: Pool, people: int) -> None:
+    """Nobody's account can be deleted while it is in the books of a service, were it one that is gone."""
+    await fill(pool, gone := uuid4())
+    await bury(pool, Sweep.DELETED_ORGANIZATIONS, gone)
+    await sweep(storage, Sweep.DELETED_ORGANIZATIONS, 2 * people)
+    left = await left_of(pool, gone)
+    assert (left["service_users"], left["end_users"], left["audit_log"]) == (0, 0, people)
+
+
+MANY: Final = 30_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+async def test_rows_are_found_by_index_however_few_there_are(storage: Postgres, pool: Pool, mode: str) -> None:
+    """A planner that expects all of a table to be this organization's would read all of it in vain, every few minutes."""
+    await add(storage, account(ADA))
+    gone = uuid4()
+    fills: tuple[LiteralString, ...] = (
+        """insert into users (id, email, origin, created_at, updated_at)
+           select gen_random_uuid(), n || '@example.com', 'platform', now(), now() from generate_series(1, %(many)s) n""",
+        """create temporary table owners as
+           select n, case when n <= 100 then %(gone)s::uuid else %(other)s end as org
+           from generate_series(1, %(many)s) n""",
+        """insert into service_users (service_id, user_id, org_id, email, deactivated, created_at)
+           select org, id, org, email, false, now() from owners join users u on u.email = n || '@example.com'""",
+        """insert into end_users (org_id, user_id, email, deactivated, created_at)
+           select org, id, email, false, now() from owners join users u on u.email = n || '@example.com'""",
+        """insert into login_events (id, user_id, org_id, service_id, provider, success, created_at)
+           select gen_random_uuid(), u.id, org, org, 'x', true, now() from owners, users u where u.email = 'ada@example.com'""",
+        """insert into login_totals (org_id, service_id, day, provider, shard, total)
+           select org, org, date '2026-01-01' + n, 'x', 0, 1 from owners""",
+        """insert into webhook_deliveries (id, org_id, webhook_id, event_type, payload, status, due_at, created_at, updated_at)
+           select gen_random_uuid(), org, org, 'x', '{}', 'done', now(), now(), now() from owners""",
+        "drop table owners",
+    )
+    async with pool.connection() as connection:
+        for statement in fills:
+            await connection.execute(statement, {"gone": gone, "other": uuid4(), "many": MANY})
+        await connection.execute("analyze users, service_users, end_users, login_events, login_totals, webhook_deliveries")
+    for what in BURIED:
+        await bury(pool, what, gone)
+    for what in (Sweep.DELETED_SERVICES, Sweep.DELETED_WEBHOOKS, Sweep.DELETED_ORGANIZATIONS):
+        read = []
+        for limit in (50, 1000, 1000):
+            nodes = await plan_nodes(pool, SWEEPS[what], {"limit": limit, "before": NOW}, mode)
+            read.append(sum(rows_of(node) for node in nodes if node.get("Relation Name") in FILLING))
+        assert max(read) <= 1500, read
+        assert read[-1] == 0
+    assert await left_of(pool, gone) == dict.fromkeys(FILLING, 0)

@@ -1,0 +1,456 @@
+"""Leases, and that what is past its use goes while nothing else does."""
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres, Transaction
+from adapters.postgres.maintenance.housekeeping import LOCK_NEVER_VERIFIED, SWEEPS
+from core.accounts.accounts_rules import Origin
+from core.accounts.email_queue_rules import Outcome
+from core.accounts.one_time_tokens import Purpose
+from core.authentication.signing_keys_rules import SigningKey
+from core.kernel import events
+from core.kernel.principals import SYSTEM
+from core.kernel.values import Email, digest
+from core.maintenance import housekeeping, housekeeping_rules
+from core.maintenance.housekeeping_rules import Sweep
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.support.builders import add_member, add_organization, everyone, meanwhile, run_sql
+from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, begin, in_another_task, mail, session, within
+from tests.support.services import add_plan, add_service
+
+# Leases
+
+
+async def test_a_lease_has_one_holder_until_it_ends(storage: Postgres) -> None:
+    one, two = uuid4(), uuid4()
+
+    async def take(holder: UUID, now: datetime, name: str = "work") -> bool:
+        return await within(storage, lambda tx: tx.leases.take(name, holder, now, now + HOUR))
+
+    assert await take(one, NOW)
+    assert not await take(two, NOW)
+    assert await take(two, NOW, "other work")
+    assert await take(one, NOW + HOUR - SECOND)  # extended ...
+    assert not await take(two, NOW + HOUR)  # ... so it has not ended yet
+    assert await take(two, NOW + 2 * HOUR - SECOND)
+    assert not await take(one, NOW + 2 * HOUR)
+
+
+async def test_of_ten_who_want_a_lease_one_gets_it(storage: Postgres) -> None:
+    taken = await everyone(10, lambda _: within(storage, lambda tx: tx.leases.take("work", uuid4(), NOW, NOW + HOUR)))
+    assert sum(taken) == 1
+    again = await everyone(10, lambda _: within(storage, lambda tx: tx.leases.take("work", uuid4(), NOW + HOUR, NOW + DAY)))
+    assert sum(again) == 1
+
+
+# Sweeps
+
+
+async def add_events(pool: Pool, name: str, when: datetime, count: int = 1) -> None:
+    columns = "id, name, target_id, data, created_at"
+    values = "select gen_random_uuid(), %s, 'x', '{}', %s from generate_series(1, %s)"
+    await run_sql(pool, f"insert into events ({columns}) {values}", name, when, count)
+
+
+async def add_rates(pool: Pool, expires_at: datetime, count: int = 1) -> None:
+    values = "select gen_random_uuid(), '{}', 0, %s from generate_series(1, %s)"
+    await run_sql(pool, f"insert into rates (client, tats, wait, expires_at) {values}", expires_at, count)
+
+
+async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh: datetime) -> None:
+    """In every table one row that is past its use at `old`, and one that is not before `fresh`."""
+    await add(storage, ada := account())
+    async with storage.transaction(by=SYSTEM) as tx:
+        for when in (old, fresh):
+            await tx.one_time_tokens.add(digest(str(when)), Purpose.VERIFY_EMAIL, ada.id, ADA, created_at=NOW, expires_at=when)
+            await tx.sessions.begin(session(ada.id, expires_at=when, ends_at=fresh), digest(f"expires {when}"))
+            await tx.sessions.begin(ended := session(ada.id, expires_at=fresh + DAY, ends_at=fresh + DAY), digest(f"ends {when}"))
+            await tx.sessions.end(ended.id, when)
+            await tx.signing_keys.add(SigningKey(str(when), b"pem", NOW, None))
+            await tx.signing_keys.retire_all(when)
+            done = mail()
+            await tx.mails.queue(done)
+            await tx.mails.finish(done, Outcome.SENT, when)
+            await tx.accounts.add(account(f"unverified-{when.microsecond}@example.com", email_verified_at=None, created_at=when))
+            await tx.accounts.add(pending := account(f"pending-{when.microsecond}@example.com"))
+            await tx.mfa.begin(pending.id, "SECRET", when)
+            await tx.accounts.add(confirmed := account(f"confirmed-{when.microsecond}@example.com"))
+            await tx.mfa.begin(confirmed.id, "SECRET", when)
+            await tx.mfa.take_step(confirmed.id, when, 1)
+        await tx.mails.queue(mail())
+        await tx.signing_keys.add(SigningKey("active", b"pem", NOW, None))
+    await add_plan(pool, await add_service(pool, org := await add_organization(pool, "acme")))
+    customer = "insert into billing_customers (org_id, idempotency_key, customer_id, created_at) values (%s, %s, 'cus_acme', %s)"
+    await run_sql(pool, customer, org, uuid4(), NOW)
+    for when in (old, fresh):
+        await add_rates(pool, when)
+        counted = (
+            "insert into guesses (secret, subject, failures, refused, started_at, expires_at) values ('password', %s, 1, false, %s, %s)"
+        )
+        await run_sql(pool, counted, str(when).encode(), NOW, when)
+        await add_events(pool, "x", when)
+        pre_auth = "insert into pre_auths (id, user_id, provider, created_at, expires_at) values (%s, %s, 'password', %s, %s)"
+        await run_sql(pool, pre_auth, uuid4(), ada.id, NOW, when)
+        ticket = """
+            insert into link_tickets (token_hash, user_id, session_id, provider, created_at, expires_at)
+            select %s, user_id, id, 'codehost', %s, %s from sessions where user_id = %s and ended_at is null and expires_at > %s limit 1"""
+        await run_sql(pool, ticket, digest(str(when)), NOW, when, ada.id, NOW - HOUR)
+        code = """
+            insert into authorization_codes (code_hash, user_id, browser_session_id, created_at, expires_at)
+            select %s, user_id, id, %s, %s from sessions where user_id = %s and ended_at is null and expires_at > %s limit 1"""
+        await run_sql(pool, code, digest(str(when)), NOW, when, ada.id, NOW - HOUR)
+        state = """
+            insert into provider_states (state_hash, browser_hash, provider, after, created_at, expires_at)
+            values (%s, %s, %s, '/', %s, %s)"""
+        await run_sql(pool, state, digest(str(when)), digest("a browser"), "websuite", NOW, when)
+        device = """
+            insert into device_codes (device_code_hash, user_code_hash, org_id, service_id, status, interval_seconds, created_at,
+                                      expires_at)
+            select %s, %s, org_id, id, 'pending', 5, %s, %s from services"""
+        await run_sql(pool, device, digest(f"device {when}"), digest(f"user {when}"), NOW, when)
+        sign_on = """
+            insert into saml_sign_ons (state_hash, browser_hash, org_id, service_id, request_id, force_authn, is_passive, created_at,
+                                       expires_at)
+            select %s, 'x', org_id, id, %s, false, false, %s, %s from services"""
+        await run_sql(pool, sign_on, digest(str(when)), str(when), NOW, when)
+        logout = "insert into saml_logouts (id, browser_hash, created_at, expires_at) values (%s, %s, %s, %s)"
+        await run_sql(pool, logout, uuid4(), digest(str(when)), NOW, when)
+        await run_sql(pool, "insert into deleted_organizations (id, deleted_at) values (%s, %s)", uuid4(), when)
+        await run_sql(pool, "insert into deleted_services (id, deleted_at) values (%s, %s)", uuid4(), when)
+        delivery = """
+            insert into webhook_deliveries (id, org_id, webhook_id, event_type, payload, status, due_at, created_at, updated_at)
+            values (%s, %s, %s, 'user.invited', '{}', 'done', %s, %s, %s)"""
+        await run_sql(pool, delivery, uuid4(), uuid4(), uuid4(), when, when, when)
+        checkout = """
+            insert into billing_checkouts (id, org_id, service_id, user_id, plan_id, price_id, created_at)
+            select %s, v.org_id, v.id, %s, p.id, 'price_x', %s from services v join plans p on p.service_id = v.id"""
+        await run_sql(pool, checkout, uuid4(), ada.id, when)
+        facts = "insert into billing_facts (provider_subscription_id, org_id, ended, heard_at) values (%s, %s, %s, %s)"
+        await run_sql(pool, facts, f"over {when}", uuid4(), True, when)
+        await run_sql(pool, facts, f"nobody's {when}", None, False, when)
+        await run_sql(pool, facts, f"ours {when}", uuid4(), False, when)
+        method = "insert into billing_payment_methods (payment_method_id, customer_id, said_at, heard_at) values (%s, %s, %s, %s)"
+        for name, whose in (("detached", None), ("nobody's", f"cus {when}"), ("ours", "cus_acme")):
+            await run_sql(pool, method, f"{name} {when}", whose, NOW, when)
+        await run_sql(pool, "insert into billing_deleted_customers (customer_id, heard_at) values (%s, %s)", f"gone {when}", when)
+        await run_sql(pool, "insert into deleted_webhooks (id, deleted_at) values (%s, %s)", uuid4(), when)
+        await run_sql(pool, "insert into removed_siem_configurations (id, org_id, removed_at) values (%s, %s, %s)", uuid4(), uuid4(), when)
+
+
+SWEPT_TABLES = {
+    Sweep.ONE_TIME_TOKENS: ("one_time_tokens", 1),
+    Sweep.PRE_AUTHS: ("pre_auths", 1),
+    Sweep.DEVICE_CODES: ("device_codes", 1),
+    Sweep.LINK_TICKETS: ("link_tickets", 1),
+    Sweep.AUTHORIZATION_CODES: ("authorization_codes", 1),
+    Sweep.PROVIDER_STATES: ("provider_states", 1),
+    Sweep.SAML_SIGN_ONS: ("saml_sign_ons", 1),
+    Sweep.SAML_LOGOUTS: ("saml_logouts", 1),
+    Sweep.SIGNING_KEYS: ("signing_keys", 1),
+    Sweep.SESSIONS: ("sessions", 2),
+    Sweep.RATES: ("rates", 1),
+    Sweep.GUESSES: ("guesses", 1),
+    Sweep.MAILS: ("mails", 1),
+    Sweep.MFA_SETUPS: ("mfa", 1),
+    Sweep.EVENTS: ("events", 1),
+    Sweep.UNVERIFIED_ACCOUNTS: ("users", 1),
+    Sweep.CHECKOUTS: ("billing_checkouts", 1),
+    Sweep.BILLING_FACTS: ("billing_facts", 2),
+    Sweep.PAYMENT_METHODS: ("billing_payment_methods", 2),
+    Sweep.DELETED_CUSTOMERS: ("billing_deleted_customers", 1),
+    Sweep.DELETED_SERVICES: ("deleted_services", 1),
+    Sweep.DELETED_ORGANIZATIONS: ("deleted_organizations", 1),
+    Sweep.WEBHOOK_DELIVERIES: ("webhook_deliveries", 1),
+    Sweep.DELETED_WEBHOOKS: ("deleted_webhooks", 1),
+    Sweep.SIEM_QUEUES: ("removed_siem_configurations", 1),
+}
+
+
+def test_every_sweep_is_tested() -> None:
+    # With the logins, privacy, webhooks, and SIEMs.
+    elsewhere = {Sweep.LOGIN_TOTALS, Sweep.BLANKINGS, Sweep.FORMER_WEBHOOK_SECRETS, Sweep.SIEM_BACKLOGS}
+    assert SWEPT_TABLES.keys() | elsewhere == SWEEPS.keys() | {Sweep.BLANKINGS} == set(Sweep)
+
+
+@pytest.mark.parametrize("what", SWEPT_TABLES)
+async def test_a_sweep_takes_what_was_past_its_use_and_nothing_else(storage: Postgres, pool: Pool, what: Sweep) -> None:
+    await fill_for_sweeping(storage, pool, NOW - MICROSECOND, NOW)
+    table, expected = SWEPT_TABLES[what]
+    counted = sql.SQL("select count(*) from {}").format(sql.Identifier(table))
+
+    async def count() -> int:
+        async with pool.connection() as connection:
+            return int((await (await connection.execute(counted)).fetchall())[0][0])
+
+    before = await count()
+    assert await within(storage, lambda tx: tx.housekeeping.sweep(what, NOW, 100)) == expected
+    assert await count() == before - expected
+    assert await within(storage, lambda tx: tx.housekeeping.sweep(what, NOW, 100)) == 0
+    assert await within(storage, lambda tx: tx.housekeeping.sweep(what, NOW + 2 * DAY, 1)) == 1
+
+
+async def test_a_swept_session_takes_its_refresh_tokens_along(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    await begin(storage, ada.id, "old", expires_at=NOW - DAY)
+    kept = await begin(storage, ada.id, "kept")
+    await within(storage, lambda tx: tx.sessions.rotate(digest("kept"), digest("next"), NOW, NOW + DAY))
+    await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.SESSIONS, NOW, 100))
+    # A rotated token stays as long as its session: its reuse must be recognised (security.md N-9).
+    assert set(await run_sql(pool, "select session_id, generation from refresh_tokens")) == {(kept.id, 1), (kept.id, 2)}
+
+
+async def test_only_accounts_that_never_proved_anything_are_purged(storage: Postgres, pool: Pool) -> None:
+    """Self-registered with a password and nothing else to sign in with, never verified, without membership (security.md A-7), and in the
+    books of no service."""
+    old = {"email_verified_at": None, "created_at": NOW - 8 * DAY}
+    org = await add_organization(pool, "acme")
+    kept = {
+        "verified": account("verified@example.com", created_at=NOW - 8 * DAY),
+        "young": account("young@example.com", email_verified_at=None, created_at=NOW - 6 * DAY),
+        "member": account("member@example.com", **old),
+        "owner": account("owner@example.com", **old, is_platform_owner=True),
+        "scim": account("scim@example.com", **old, origin=Origin.SCIM, origin_org_id=org),
+        "api": account("api@example.com", **old, origin=Origin.API_KEY, origin_org_id=org),
+        "sign-up": account("sign-up@example.com", **old, origin=Origin.SIGN_UP, origin_org_id=org),
+        "passwordless": account("passwordless@example.com", **old, password_hash=None),
+        "user": account("user@example.com", **old),
+        "end user": account("end-user@example.com", **old),
+        "subscriber": account("subscriber@example.com", **old),
+        "linked": account("linked@example.com", **old),
+    }
+    await add(storage, *kept.values(), account("never@example.com", **old))
+    await add_member(pool, org, kept["member"].id)
+    # Of a service or an organization that is gone, too.
+    used = "insert into service_users (service_id, user_id, org_id, email, deactivated, created_at) values (%s, %s, %s, %s, false, now())"
+    await run_sql(pool, used, uuid4(), kept["user"].id, uuid4(), kept["user"].email)
+    known = "insert into end_users (org_id, user_id, email, deactivated, created_at) values (%s, %s, %s, false, now())"
+    await run_sql(pool, known, uuid4(), kept["end user"].id, kept["end user"].email)
+    service = await add_service(pool, org)
+    subscribed = """
+        insert into subscriptions (id, org_id, service_id, user_id, plan_id, status, current_period_end, created_at, updated_at)
+        values (gen_random_uuid(), %s, %s, %s, %s, 'expired', now(), now(), now())"""
+    await run_sql(pool, subscribed, org, service, kept["subscriber"].id, await add_plan(pool, service))
+    linked = """
+        insert into identities (id, user_id, provider, provider_user_id, linked_at)
+        values (gen_random_uuid(), %s, 'codehost', '42', now())"""
+    await run_sql(pool, linked, kept["linked"].id)
+    assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.UNVERIFIED_ACCOUNTS, NOW - 7 * DAY, 100)) == 1
+    assert {email for (email,) in await run_sql(pool, "select email from users")} == {one.email for one in kept.values()}
+
+
+async def test_whoever_changed_a_verified_address_is_not_purged(storage: Postgres, pool: Pool) -> None:
+    """The account was proved once; that its new address is not yet proved must not cost it (security.md A-7, A-9)."""
+    ada = await add(storage, account(created_at=NOW - 400 * DAY, email_verified_at=NOW - 399 * DAY))
+    await within(storage, lambda tx: tx.accounts.change_email(ada.id, EVE, NOW - HOUR))
+    assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.UNVERIFIED_ACCOUNTS, NOW - 7 * DAY, 100)) == 0
+    assert await run_sql(pool, "select email from users") == [(EVE,)]
+
+
+async def test_a_sweep_leaves_alone_what_somebody_is_using(storage: Postgres, pool: Pool) -> None:
+    await add(storage, *(account(f"{number}@example.com", email_verified_at=None, created_at=NOW - 8 * DAY) for number in range(3)))
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.accounts.lock_by_email(Email("1@example.com"))
+        swept = await in_another_task(lambda: within(storage, lambda tx: tx.housekeeping.sweep(Sweep.UNVERIFIED_ACCOUNTS, NOW, 100)))
+    assert swept == 2
+    assert await run_sql(pool, "select email from users") == [("1@example.com",)]
+
+
+async def test_whoever_is_made_a_member_while_the_sweep_looks_is_not_purged(
+    storage: Postgres, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweep has begun to look before the membership is there, and comes to lock the account after it."""
+    ada = await add(storage, account(email_verified_at=None, created_at=NOW - 8 * DAY))
+    org = await add_organization(pool, "acme")
+    halted = LOCK_NEVER_VERIFIED.replace(" limit ", " and pg_advisory_xact_lock_shared(1) is not null limit ")
+    assert halted != LOCK_NEVER_VERIFIED
+    monkeypatch.setattr("adapters.postgres.maintenance.housekeeping.LOCK_NEVER_VERIFIED", halted)
+    added = """
+        with added as (
+            insert into memberships (id, org_id, user_id, role, created_at) values (gen_random_uuid(), %s, %s, 'member', now()))
+        update organizations set member_count = member_count + 1"""
+    changes: list[tuple[str, Any]] = [("select pg_advisory_xact_lock(1)", ()), (added, (org, ada.id))]
+    sweep = Sweep.UNVERIFIED_ACCOUNTS
+    assert await meanwhile(pool, changes, lambda: within(storage, lambda tx: tx.housekeeping.sweep(sweep, NOW, 100))) == 0
+    assert await run_sql(pool, "select user_id from memberships") == [(ada.id,)]
+    assert await run_sql(pool, "select member_count from organizations") == [(1,)]
+
+
+async def test_no_membership_goes_uncounted_with_its_account(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    await add_member(pool, await add_organization(pool, "acme"), ada.id)
+    with pytest.raises(psycopg.errors.ForeignKeyViolation):
+        await run_sql(pool, "delete from users")
+
+
+# Deleted organizations
+
+
+async def bury(pool: Pool, when: datetime) -> UUID:
+    """The tombstone of an organization that was deleted then."""
+    org = uuid4()
+    await run_sql(pool, "insert into deleted_organizations (id, deleted_at) values (%s, %s)", org, when)
+    return org
+
+
+async def leave_records(pool: Pool, org: UUID | None, entries: int = 1, told: int = 1, totals: int = 1, logins: int = 0) -> None:
+    """Audit entries, events, totals and logins of an organization, whether or not there is one."""
+    log = """
+        insert into audit_log (id, org_id, action, target_type, target_id, details, created_at)
+        select gen_random_uuid(), %s, 'x', 'user', 'x', '{}', now() from generate_series(1, %s)"""
+    await run_sql(pool, log, org, entries)
+    rows = """
+        insert into events (id, org_id, name, target_id, data, created_at)
+        select gen_random_uuid(), %s, 'x', 'x', '{}', now() from generate_series(1, %s)"""
+    await run_sql(pool, rows, org, told)
+    if org is not None:
+        sums = "select %s, 'x' || n, 'user', 1 from generate_series(1, %s) n"
+        await run_sql(pool, f"insert into audit_totals (org_id, action, target_type, total) {sums}", org, totals)
+    signed_in = """
+        insert into login_events (id, user_id, org_id, provider, success, created_at)
+        select gen_random_uuid(), id, %s, 'x', true, now() from users, generate_series(1, %s)"""
+    await run_sql(pool, signed_in, org, logins)
+
+
+async def records_of(pool: Pool, org: UUID | None) -> tuple[int, int, int, int]:
+    """How many audit entries, events, totals and logins there are of an organization, or of the platform itself."""
+    [(entries,)] = await run_sql(pool, "select count(*) from audit_log where org_id is not distinct from %s", org)
+    [(told,)] = await run_sql(pool, "select count(*) from events where org_id is not distinct from %s", org)
+    [(totals,)] = await run_sql(pool, "select count(*) from audit_totals where org_id is not distinct from %s", org)
+    [(logins,)] = await run_sql(pool, "select count(*) from login_events where org_id is not distinct from %s", org)
+    return entries, told, totals, logins
+
+
+async def test_the_records_of_a_deleted_organization_go_at_once_and_nobody_elses(storage: Postgres, pool: Pool) -> None:
+    await add(storage, account())
+    gone, twin = await bury(pool, NOW), await add_organization(pool, "acme")
+    for org in (gone, twin, None):
+        await leave_records(pool, org, 3, 2, 1, 4)
+    assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.DELETED_ORGANIZATIONS, NOW, 100)) == 10
+    assert await records_of(pool, gone) == (0, 0, 0, 0)
+    assert await records_of(pool, twin) == (3, 2, 1, 4)
+    assert await records_of(pool, None) == (3, 2, 0, 4)
+
+
+async def test_a_batch_of_records_is_bounded_over_all_deleted_organizations(storage: Postgres, pool: Pool) -> None:
+    await add(storage, account())
+    gone = [await bury(pool, NOW - 2 * DAY) for _ in range(3)]
+    for org in gone:
+        await leave_records(pool, org, 3, 2, 2, 2)
+    swept = []
+    while count := await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.DELETED_ORGANIZATIONS, NOW, 5)):
+        swept.append(count)
+    assert swept == [5, 5, 5, 5, 5, 4, 1]  # 27 records and 3 tombstones
+    assert [await records_of(pool, org) for org in gone] == [(0, 0, 0, 0)] * 3
+    assert await run_sql(pool, "select count(*) from deleted_organizations") == [(0,)]
+
+
+@pytest.mark.parametrize("left", [(1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)])
+async def test_a_tombstone_stays_while_anything_is_left(storage: Postgres, pool: Pool, left: tuple[int, int, int, int]) -> None:
+    await add(storage, account())
+    org = await bury(pool, NOW - 2 * DAY)
+    await leave_records(pool, org, *left)
+    assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.DELETED_ORGANIZATIONS, NOW, 100)) == 1
+    assert await run_sql(pool, "select id from deleted_organizations") == [(org,)]
+    assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.DELETED_ORGANIZATIONS, NOW, 100)) == 1
+    assert await run_sql(pool, "select id from deleted_organizations") == []
+
+
+@pytest.mark.slow
+async def test_what_is_written_of_an_organization_as_it_goes_is_removed_for_a_day(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    org, holder = await bury(pool, clock.now()), uuid4()
+    for _ in range(2):
+        await leave_records(pool, org)
+        clock.advance(12 * HOUR)
+        assert await housekeeping.sweep(ports, holder) == {"deleted_organizations": 3}
+        assert await records_of(pool, org) == (0, 0, 0, 0)
+    clock.advance(SECOND)
+    assert await housekeeping.sweep(ports, holder) == {"deleted_organizations": 1}
+    assert await run_sql(pool, "select * from deleted_organizations") == []
+
+
+async def test_records_that_somebody_is_writing_are_left_for_the_next_round(storage: Postgres, pool: Pool) -> None:
+    org = await bury(pool, NOW)
+    await leave_records(pool, org, 2, 0, 0)
+    async with pool.connection() as connection, connection.transaction():
+        await connection.execute("select 1 from audit_log where org_id = %s limit 1 for update", (org,))
+        swept = await in_another_task(lambda: within(storage, lambda tx: tx.housekeeping.sweep(Sweep.DELETED_ORGANIZATIONS, NOW, 100)))
+    assert swept == 1
+    assert await records_of(pool, org) == (1, 0, 0, 0)
+
+
+@pytest.mark.slow
+async def test_housekeeping_takes_everything_in_bounded_batches(
+    ports: Ports, storage: Postgres, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[tuple[Sweep, int]] = []
+    swept = type((await _open(storage)).housekeeping).sweep
+
+    async def watched(self: Any, what: Sweep, before: datetime, limit: int) -> int:
+        count = await swept(self, what, before, limit)
+        assert count <= limit
+        limits.append((what, count))
+        return count
+
+    monkeypatch.setattr(type((await _open(storage)).housekeeping), "sweep", watched)
+    monkeypatch.setattr(housekeeping, "BATCH", 10)
+    await add_events(pool, "x", NOW - 31 * DAY, count=35)
+    await add_events(pool, "fresh", clock.now())
+    await add_rates(pool, NOW - DAY, count=10)
+    assert await housekeeping.sweep(ports, uuid4()) == {"rates": 10, "events": 35}
+    assert [count for what, count in limits if what is Sweep.EVENTS] == [10, 10, 10, 5]
+    assert [count for what, count in limits if what is Sweep.RATES] == [10, 0]
+    assert await run_sql(pool, "select name from events") == [("fresh",)]
+    assert {what for what, _ in limits} == SWEEPS.keys()
+
+
+async def _open(storage: Postgres) -> Transaction:
+    async with storage.transaction(by=SYSTEM) as tx:
+        return tx
+
+
+@pytest.mark.slow
+async def test_only_one_process_sweeps(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    one, two = uuid4(), uuid4()
+    assert await housekeeping.sweep(ports, one) == {}
+    assert await housekeeping.sweep(ports, two) is None
+    assert await housekeeping.sweep(ports, one) == {}
+    clock.advance(housekeeping_rules.LEASE)
+    assert await housekeeping.sweep(ports, two) == {}
+    assert await housekeeping.sweep(ports, one) is None
+
+
+@pytest.mark.slow
+async def test_of_five_processes_at_once_one_sweeps(ports: Ports, pool: Pool) -> None:
+    await add_rates(pool, NOW - DAY, count=50)
+    results = await everyone(5, lambda _: housekeeping.sweep(ports, uuid4()))
+    assert sorted(results, key=str) == sorted([{"rates": 50}, None, None, None, None], key=str)
+
+
+@pytest.mark.slow
+async def test_housekeeping_keeps_what_is_still_needed(ports: Ports, storage: Postgres, pool: Pool, clock: FakeClock) -> None:
+    ada = await add(storage, account())
+    begun = await begin(storage, ada.id, "token")
+    await within(storage, lambda tx: tx.sessions.end(begun.id, NOW))
+    young = account("young@example.com", email_verified_at=None, created_at=NOW)
+    await add(storage, young)
+    await within(storage, lambda tx: tx.logins.succeeded(replace(begun, created_at=NOW - 1000 * DAY), "password"))
+    async with storage.transaction(by=SYSTEM) as tx:
+        tx.record(events.password_changed(ada.id, "set"))
+    clock.advance(23 * HOUR)
+    assert await housekeeping.sweep(ports, uuid4()) == {}
+    clock.advance(2 * HOUR)
+    assert await housekeeping.sweep(ports, uuid4()) == {"sessions": 1}  # reuse of its tokens was recognised for a day
+    clock.advance(ports.policy.unverified_purge)
+    assert await housekeeping.sweep(ports, uuid4()) == {"unverified_accounts": 1}
+    clock.advance(400 * DAY)
+    await housekeeping.sweep(ports, uuid4())
+    assert await run_sql(pool, "select count(*) from login_events") == await run_sql(pool, "select count(*) from audit_log") == [(1,)]

@@ -1,0 +1,140 @@
+"""Sealing again what is sealed under another key."""
+
+from dataclasses import replace
+
+import pytest
+
+from adapters.crypto import AesVault
+from adapters.postgres.authentication import identities, pre_auths
+from adapters.postgres.authentication.oauth_credentials import name_of, place
+from adapters.postgres.billing import provider_events
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.eventing import webhooks
+from adapters.postgres.maintenance.sealed import COLUMNS
+from core.authentication.oauth_credentials_rules import Credentials
+from core.authentication.providers import Provider
+from core.authentication.signing_keys_rules import SigningKey
+from core.kernel.principals import SYSTEM
+from core.kernel.values import new_id
+from core.maintenance import housekeeping
+from core.maintenance.housekeeping_rules import Sealed
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.support.builders import add_organization, mail_server, run_sql
+from tests.support.rows import DAY, HOUR, NOW, SECOND, account, add, mail
+from tests.support.saml import new_certificate
+from tests.support.services import add_service
+from tests.support.siem import make_sink
+from tests.support.webhooks import add_webhook
+
+TOKENS = {b"access": identities.access_place, b"refresh": identities.refresh_place}
+WAITING = {b"access": pre_auths.access_place, b"refresh": pre_auths.refresh_place}
+
+
+async def test_every_sealed_value_comes_under_the_new_key(
+    ports: Ports, storage: Postgres, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeping, "BATCH", 3)
+    old, new = ("old", bytes(range(32))), ("new", bytes(range(32, 64)))
+    before, both, after = [replace(ports, storage=Postgres(pool, AesVault(keys), clock)) for keys in ([old], [new, old], [new])]
+    await run_sql(pool, "delete from signing_keys")
+    mails = [mail() for _ in range(8)]
+    orgs = [await add_organization(pool, f"org-{number}") for number in range(5)]
+    services, providers = [await add_service(pool, orgs[0], f"service-{number}") for number in range(2)], [*Provider] * 2
+    signing = [f"whsec_{number}" for number in range(5)]
+    hook = await add_webhook(before, orgs[0], "https://hooks.example/in", secret=signing[0])
+    async with before.storage.transaction(by=SYSTEM) as tx:
+        for number in range(4):
+            await tx.signing_keys.add(SigningKey(f"key {number}", b"pem %d" % number, NOW + number * SECOND, None))
+            await tx.signing_keys.retire_all(NOW + DAY)
+        for number, one in enumerate(mails):
+            await tx.mails.queue(one)
+            if number != 5:
+                await tx.mails.keep_token(one, f"token {number}", NOW)
+        for number, org in enumerate(orgs):
+            await tx.smtp.put(mail_server(org, password=f"password {number}" if number else None), NOW)
+            await tx.siem.put(new_id(), make_sink(org, token=f"token-{number}"), NOW)
+        for number, provider in enumerate(providers):
+            await tx.oauth_credentials.put(orgs[0], services[number // 3], Credentials(provider, "id", NOW), f"secret {number}")
+        certificates = [await new_certificate(NOW) for _ in services]
+        for service, certificate in zip(services, certificates, strict=True):
+            await tx.saml.add_certificate(orgs[0], service, certificate)
+        for secret in signing[1:]:
+            await tx.webhooks.rotate(hook, secret, NOW + DAY)
+        people = [account(f"person-{number}@example.com") for number in range(4)]
+        for number, person in enumerate(people):
+            await tx.accounts.add(person)
+            await tx.mfa.begin(person.id, f"SECRET {number}", NOW)
+        for number in range(4):
+            facts = await tx.billing.lock_facts(f"sub_{number}", NOW)
+            await tx.billing.keep_facts(facts.with_action(NOW, f"page {number}" if number else None), NOW, check_at=None)
+    ada, names = (await add(storage, account())).id, [new_id() for _ in Provider]
+    for name, provider in zip(names, Provider, strict=True):
+        sealed = [AesVault([old]).seal(b"%s of %s" % (kind, provider.encode()), place(str(name))) for kind, place in TOKENS.items()]
+        insert = """
+            insert into identities (id, user_id, provider, provider_user_id, linked_at, access_token, refresh_token)
+            values (%s, %s, %s, '1', %s, %s, %s)"""
+        await run_sql(pool, insert, name, ada, provider, NOW, *sealed)
+        sealed = [AesVault([old]).seal(b"%s waits" % kind, place(str(name))) for kind, place in WAITING.items()]
+        insert = """
+            insert into pre_auths (id, user_id, provider, created_at, expires_at, issuer, provider_user_id, known_elsewhere, access_token,
+                                   refresh_token)
+            values (%s, %s, %s, %s, 'infinity', '', '1', false, %s, %s)"""
+        await run_sql(pool, insert, name, ada, provider, NOW, *sealed)
+    async with both.storage.transaction(by=SYSTEM) as tx:
+        await tx.mails.keep_token(mails[0], "already new", NOW)
+    assert await housekeeping.reencrypt(both) == 4 + 6 + 4 + 5 + 6 + 2 + 3 + 3 + 3 + 3 + 4 + 5 + 3
+    assert await housekeeping.reencrypt(both) == 0
+    assert await housekeeping.reencrypt(after) == 0
+    async with after.storage.reading() as read:
+        assert [key.private_key for key in await read.signing_keys.live(NOW)] == [b"pem 3", b"pem 2", b"pem 1", b"pem 0"]
+        servers = [await read.smtp.server(org) for org in orgs]
+        assert [server and server.password for server in servers] == [None, "password 1", "password 2", "password 3", "password 4"]
+        sinks = [await read.siem.sink(org) for org in orgs]
+        assert [sink and sink.token for sink in sinks] == [f"token-{number}" for number in range(5)]
+        assert [await read.saml.certificate(orgs[0], service) for service in services] == certificates
+        factors = [await read.mfa.enrolment(person.id) for person in people]
+        assert [factor and factor.secret for factor in factors] == [f"SECRET {number}" for number in range(4)]
+    vault = AesVault([new])
+    rows = await run_sql(pool, "select service_id, provider, client_secret from oauth_credentials")
+    secrets = {(row[0], row[1]): vault.open(row[2], place(name_of(row[0], Provider(row[1])))) for row in rows}
+    assert secrets == {(services[number // 3], provider): b"secret %d" % number for number, provider in enumerate(providers)}
+    sealed_secrets = "select secret from webhooks union all select secret from former_webhook_secrets"
+    assert {vault.open(value, webhooks.place(hook.id)) for (value,) in await run_sql(pool, sealed_secrets)} == {
+        one.encode() for one in signing
+    }
+    for row in await run_sql(pool, "select id, provider, access_token, refresh_token from identities"):
+        opened = [vault.open(value, place(str(row[0]))) for value, place in zip(row[2:], TOKENS.values(), strict=True)]
+        assert opened == [b"%s of %s" % (kind, row[1].encode()) for kind in TOKENS]
+    for row in await run_sql(pool, "select id, access_token, refresh_token from pre_auths"):
+        opened = [vault.open(value, place(str(row[0]))) for value, place in zip(row[1:], WAITING.values(), strict=True)]
+        assert opened == [b"%s waits" % kind for kind in WAITING]
+    pages = await run_sql(pool, "select provider_subscription_id, action_page from billing_facts where action_page is not null")
+    assert {id_: vault.open(page, provider_events.place(id_)) for id_, page in pages} == {
+        f"sub_{number}": b"page %d" % number for number in (1, 2, 3)
+    }
+    async with after.storage.transaction(by=SYSTEM) as tx:
+        tokens = {found.id: found.token for found in await tx.mails.claim(NOW, NOW + HOUR, 100)}
+    expected = {one.id: f"token {number}" for number, one in enumerate(mails)}
+    assert tokens == {**expected, mails[0].id: "already new", mails[5].id: None}
+
+
+async def test_every_column_that_is_sealed_is_known(pool: Pool) -> None:
+    """Whoever adds a column of bytes says here whether `keys reencrypt` must know it."""
+    columns = await run_sql(
+        pool,
+        "select table_name::text, column_name::text from information_schema.columns where table_schema = 'public' and data_type = 'bytea'",
+    )
+    open_to_all = {
+        *(("refresh_tokens", "token_hash"), ("one_time_tokens", "token_hash"), ("guesses", "subject"), ("invitations", "token_hash")),
+        *(("services", "client_secret_hash"), ("api_keys", "key_hash"), ("scim_tokens", "token_hash")),
+        *(("link_tickets", "token_hash"), ("sessions", "browser_hash"), ("devices", "client_hash"), ("devices", "trust_hash")),
+        *(("backup_codes", "code_hash"), ("mfa", "codes_salt"), ("passkeys", "credential_id"), ("passkeys", "public_key")),
+        *(("saml_sign_ons", "state_hash"), ("saml_sign_ons", "browser_hash"), ("saml_sign_ons", "ticket_hash")),
+        *(("saml_logouts", "browser_hash"), ("authorization_codes", "code_hash")),
+        *(("device_codes", "device_code_hash"), ("device_codes", "user_code_hash")),
+        *(("provider_states", "state_hash"), ("provider_states", "browser_hash")),
+    }
+    assert COLUMNS.keys() == set(Sealed)
+    assert set(columns) - open_to_all == {tuple(kind.split(".")) for kind in Sealed}

@@ -1,0 +1,257 @@
+"""Anonymization that meets something else: many at the same moment, and one that waits for another (security.md section 21, Z-3, Z-5 and
+Z-6; decisions, point 148)."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from core.kernel.principals import Role
+from core.kernel.values import new_id
+from ports import Ports
+from tests.applications.api.service_users import check_counts
+from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, everyone, meanwhile, run_sql, sign_in
+from tests.support.platform import Platform
+from tests.support.refusals import FORBIDDEN, refused
+from tests.support.services import add_service, sign_in_to
+from tests.support.tenants import Tenant
+
+
+@pytest.fixture
+async def ada(ports: Ports, acme: Tenant) -> Account:
+    account = await add_account(ports, EMAIL)
+    await acme.join("ada", account)
+    return account
+
+
+async def forget(api: Api, user_id: object, token: str) -> Answer:
+    return await api.delete(f"/api/privacy/forget/{user_id}", token=token)
+
+
+async def is_anonymized(pool: Pool, account: Account) -> bool:
+    """Whether the person is unknown; which is recorded exactly then."""
+    [(anonymized, address)] = await run_sql(pool, "select anonymized_at is not null, email from users where id = %s", account.id)
+    assert anonymized == (address != account.email)
+    [(recorded,)] = await run_sql(pool, "select count(*) from privacy_log where user_id = %s", account.id)
+    assert recorded == anonymized
+    return bool(anonymized)
+
+
+@pytest.mark.slow
+async def test_of_twenty_anonymizations_one_counts(api: Api, pool: Pool, acme: Tenant, ada: Account, platform: Platform) -> None:
+    answers = await everyone(20, lambda number: forget(api, ada.id, (acme.token("owner"), platform.token)[number % 2]))
+    assert Counter(answer.status for answer in answers) == {200: 20}
+    assert await is_anonymized(pool, ada)
+    assert await acme.actions() == {"user.anonymized": 1}
+    await check_counts(pool)
+
+
+@pytest.mark.slow
+async def test_twenty_people_at_the_same_time_get_different_placeholders(api: Api, ports: Ports, pool: Pool, platform: Platform) -> None:
+    people = [await add_account(ports, f"n{number}@example.com", None) for number in range(20)]
+    answers = await everyone(20, lambda number: forget(api, people[number].id, platform.token))
+    assert Counter(answer.status for answer in answers) == {200: 20}
+    assert all([await is_anonymized(pool, account) for account in people])
+
+
+@pytest.mark.slow
+async def test_owners_of_two_organizations_who_anonymize_their_common_members_at_once(
+    api: Api, pool: Pool, acme: Tenant, twin: Tenant, platform: Platform, ports: Ports
+) -> None:
+    """Each holds both organizations and two accounts."""
+    await run_sql(pool, "update memberships set user_id = %s where org_id = %s and role = 'owner'", acme.people["owner"].id, twin.org)
+    people = [await add_account(ports, f"n{number}@example.com", None) for number in range(6)]
+    for number, account in enumerate(people):
+        for tenant in (acme, twin):
+            await tenant.join(f"n{number}", account)
+    tokens = (acme.token("owner"), platform.token)
+    answers = await everyone(12, lambda number: forget(api, people[number % 6].id, tokens[number % 2]))
+    assert Counter(answer.status for answer in answers) == {200: 12}
+    for tenant in (acme, twin):
+        assert await tenant.actions() == {"user.anonymized": 6}
+
+
+@pytest.mark.slow
+async def test_nobody_stays_signed_in(api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> None:
+    """By a password, nor by renewing what they have."""
+    service = await add_service(pool, acme.org)
+    held = [(await sign_in(ports, ada)).refresh_token for _ in range(6)]
+    held += [(await sign_in_to(ports, pool, service, ada)).refresh_token for _ in range(6)]
+
+    async def act(number: int) -> Answer:
+        if number == 7:
+            return await forget(api, ada.id, acme.token("owner"))
+        if number % 2:
+            return await api.login(EMAIL, PASSWORD if number % 3 else "wrong password")
+        token = held[number % len(held)]
+        for _ in range(100):  # it is over long before
+            answer = await api.post("/api/auth/refresh", {"refresh_token": token})
+            if answer.status != 200:
+                break
+            token = answer.json["refresh_token"]
+        return answer
+
+    answers = await everyone(20, act)
+    assert {answer.status for answer in answers} <= {200, 401, 429}
+    assert answers.count(next(answer for answer in answers if "user_id" in answer.json)) == 1
+    assert await is_anonymized(pool, ada)
+    assert await run_sql(pool, "select 1 from sessions where user_id = %s", ada.id) == []
+    assert await run_sql(pool, "select 1 from refresh_tokens t where not exists (select 1 from sessions s where s.id = t.session_id)") == []
+    tokens = [answer.json["access_token"] for answer in answers if "access_token" in answer.json]
+    assert {(await api.get("/api/user", token=token)).status for token in tokens} <= {401}
+    await check_counts(pool)
+
+
+@pytest.mark.slow
+async def test_nobody_is_both_a_platform_owner_and_unknown(api: Api, ports: Ports, pool: Pool, platform: Platform) -> None:
+    people = [await add_account(ports, f"n{number}@example.com", None) for number in range(10)]
+
+    async def act(number: int) -> Answer:
+        account = people[number // 2]
+        if number % 2:
+            return await forget(api, account.id, platform.token)
+        return await api.post("/api/platform/owners", {"user_id": str(account.id)}, token=platform.token)
+
+    answers = await everyone(20, act)
+    assert {answer.status for answer in answers} <= {200, 400, 403}
+    for account in people:
+        anonymized = await is_anonymized(pool, account)
+        assert await run_sql(pool, "select is_platform_owner from users where id = %s", account.id) == [(not anonymized,)]
+
+
+@pytest.mark.slow
+async def test_an_organization_has_one_owner_whatever_happens(api: Api, pool: Pool, acme: Tenant, ada: Account, platform: Platform) -> None:
+    async def act(number: int) -> Answer:
+        match number % 4:
+            case 0:
+                return await acme.transfer("owner", "ada")
+            case 1:
+                return await forget(api, ada.id, acme.token("owner"))
+            case 2:
+                return await forget(api, acme.id("owner"), (platform.token, acme.token("owner"))[number // 4 % 2])
+            case _:
+                return await acme.remove("owner", "ada")
+
+    answers = await everyone(20, act)
+    assert {answer.status for answer in answers} <= {200, 400, 401, 403, 404}
+    await acme.check()
+    await check_counts(pool)
+
+
+@pytest.mark.slow
+async def test_the_address_is_somebodys_at_any_time(api: Api, pool: Pool, acme: Tenant, ada: Account) -> None:
+    async def act(number: int) -> Answer:
+        if number == 5:
+            return await forget(api, ada.id, acme.token("owner"))
+        return await api.post("/api/auth/register", {"email": EMAIL, "password": PASSWORD})
+
+    answers = await everyone(20, act)
+    assert {answer.status for answer in answers} <= {200, 409}
+    assert await is_anonymized(pool, ada)
+    registered = sum("message" in answer.json and "user_id" not in answer.json for answer in answers)
+    found = await run_sql(pool, "select id from users where email = %s", EMAIL)
+    assert len(found) == registered <= 1
+    assert (ada.id,) not in found
+
+
+@pytest.mark.slow
+async def test_who_becomes_a_member_elsewhere_at_the_same_moment_is_not_this_owners_any_more(
+    api: Api, ports: Ports, pool: Pool, acme: Tenant, twin: Tenant
+) -> None:
+    people = [await add_account(ports, f"n{number}@example.com", None) for number in range(8)]
+    made = []
+    for number, account in enumerate(people):
+        await acme.join(f"n{number}", account)
+        made.append((await twin.invite(account.email))["token"])
+
+    async def act(number: int) -> Answer:
+        if number % 2:
+            return await forget(api, people[number // 2].id, acme.token("owner"))
+        return await api.post("/api/invitations/accept", {"token": made[number // 2]}, token=acme.token(f"n{number // 2}"))
+
+    answers = await everyone(16, act)
+    assert {answer.status for answer in answers} <= {200, 400, 401, 403}
+    there = {address for address in await twin.members() if address.startswith("n")}
+    for number, account in enumerate(people):
+        assert await is_anonymized(pool, account) == (account.email not in there), number
+    assert all(status in ("accepted", "cancelled") for status in (await twin.statuses()).values())
+
+
+# What was true when the request came in, and is not any more when its turn comes
+
+Changes = Sequence[tuple[str, Any]]
+
+
+async def test_the_ownership_that_went_meanwhile_counts(api: Api, pool: Pool, acme: Tenant, ada: Account) -> None:
+    changes: Changes = [
+        ("select 1 from organizations where id = %s for no key update", (acme.org,)),
+        ("update memberships set role = 'member' where org_id = %s and role = 'owner'", (acme.org,)),
+        ("update memberships set role = 'owner' where org_id = %s and user_id = %s", (acme.org, acme.people["admin"].id)),
+    ]
+    answer = await meanwhile(pool, changes, lambda: forget(api, ada.id, acme.token("owner")))
+    assert refused(answer) == FORBIDDEN
+    assert not await is_anonymized(pool, ada)
+
+
+async def test_the_right_of_a_platform_owner_that_went_meanwhile_counts(api: Api, pool: Pool, ada: Account, platform: Platform) -> None:
+    changes: Changes = [("update users set is_platform_owner = false where id = %s", (platform.account.id,))]
+    answer = await meanwhile(pool, changes, lambda: forget(api, ada.id, platform.token))
+    assert refused(answer) == FORBIDDEN
+    assert not await is_anonymized(pool, ada)
+
+
+async def test_who_became_a_platform_owner_meanwhile_stays(api: Api, pool: Pool, acme: Tenant, ada: Account) -> None:
+    changes: Changes = [("update users set is_platform_owner = true where id = %s", (ada.id,))]
+    answer = await meanwhile(pool, changes, lambda: forget(api, ada.id, acme.token("owner")))
+    assert refused(answer) == FORBIDDEN
+    assert not await is_anonymized(pool, ada)
+
+
+async def test_a_membership_that_came_meanwhile_counts(api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account) -> None:
+    changes: Changes = [
+        ("select 1 from users where id = %s for no key update", (ada.id,)),
+        (
+            "insert into memberships (id, org_id, user_id, role, created_at, confirmed_at) values (%s, %s, %s, 'member', now(), now())",
+            (new_id(), twin.org, ada.id),
+        ),
+    ]
+    answer = await meanwhile(pool, changes, lambda: forget(api, ada.id, acme.token("owner")))
+    assert refused(answer) == FORBIDDEN
+    assert not await is_anonymized(pool, ada)
+
+
+async def test_a_membership_that_came_meanwhile_is_told_of_it(
+    api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account, platform: Platform
+) -> None:
+    """A platform owner begins anew, with that organization held as well."""
+    added = """
+        with added as (
+            insert into memberships (id, org_id, user_id, role, created_at) values (%s, %s, %s, 'member', now()) returning org_id)
+        update organizations set member_count = member_count + 1 where id = (select org_id from added)"""
+    changes: Changes = [
+        ("select 1 from users where id = %s for no key update", (ada.id,)),
+        (added, (new_id(), twin.org, ada.id)),
+    ]
+    answer = await meanwhile(pool, changes, lambda: forget(api, ada.id, platform.token))
+    assert answer.status == 200, answer.text
+    assert await is_anonymized(pool, ada)
+    assert [await tenant.actions() for tenant in (acme, twin)] == [{"user.anonymized": 1}] * 2
+
+
+async def test_what_is_written_of_the_account_meanwhile_is_blanked_as_well(api: Api, pool: Pool, acme: Tenant, ada: Account) -> None:
+    login = """
+        insert into login_events (id, user_id, provider, success, address, agent, created_at)
+        values (%s, %s, 'password', false, '203.0.113.9', 'a browser', now())"""
+    answer = await meanwhile(pool, [(login, (new_id(), ada.id))], lambda: forget(api, ada.id, acme.token("owner")))
+    assert answer.status == 200, answer.text
+    assert await run_sql(pool, "select address, agent from login_events where user_id = %s", ada.id) == [("0.0.0.0", "anonymized")]  # noqa: S104
+
+
+async def test_roles_and_memberships_stay(api: Api, acme: Tenant, ada: Account, platform: Platform) -> None:
+    before = await acme.roles()
+    for name in ("owner", "ada"):
+        assert (await forget(api, acme.id(name), platform.token)).status == 200
+    assert await acme.check() == before == {**before, "owner": Role.OWNER}

@@ -1,0 +1,425 @@
+"""What is kept about a person, exported: all of it, or one organization's part (identity.md sections 2.8 and 4.7; decisions, points 48,
+53, 56, 84, 145 and 146; security.md B-5, I-4, J-9, R-5 and Y-1)."""
+
+import json
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.privacy import Privacy
+from core import privacy, privacy_rules
+from core.accounts.accounts_rules import Account
+from core.kernel.errors import StorageDown
+from core.kernel.principals import Role
+from ports import Ports
+from tests.proof.wire.wire import Reply, serving
+from tests.support.builders import Answer, Api, add_account, add_member, impersonate, run_sql, sign_in
+from tests.support.direct import change_ports
+from tests.support.platform import NOWHERE, Platform
+from tests.support.refusals import FORBIDDEN, MISSING, refused
+from tests.support.services import add_service, sign_in_to
+from tests.support.tenants import Tenant, Tenants
+
+BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class Subject:
+    """Somebody of whom something is kept."""
+
+    api: Api
+    ports: Ports
+    pool: Pool
+    account: Account
+
+    @property
+    def id(self) -> str:
+        return str(self.account.id)
+
+    async def token(self) -> str:
+        return (await sign_in(self.ports, self.account)).access_token
+
+    async def exported(self, token: str | None = None) -> Any:
+        answer = await export(self.api, self.account.id, token or await self.token())
+        assert answer.status == 200, answer.text
+        return answer.json
+
+    async def add_login(self, number: int, service: UUID | None = None, **columns: Any) -> str:
+        """The login of the day of this number, to the service if one is given."""
+        id_ = uuid4()
+        row: dict[str, Any] = {
+            "id": id_,
+            "user_id": self.account.id,
+            "service_id": service,
+            "provider": "password",
+            "success": True,
+            "address": "203.0.113.9",
+            "agent": "a browser",
+            "created_at": BEGINNING + timedelta(days=number),
+            **columns,
+        }
+        names, places = ", ".join(row), ", ".join(["%s"] * len(row))
+        statement = f"insert into login_events ({names}, org_id) values ({places}, (select org_id from services where id = %s))"  # noqa: S608
+        await run_sql(self.pool, statement, *row.values(), service)
+        return str(id_)
+
+    async def add_identity(self, number: int, provider: str, service: UUID | None = None) -> None:
+        insert = """
+            insert into identities (id, user_id, service_id, provider, provider_user_id, email, access_token, refresh_token, scopes,
+                                    linked_at)
+            values (gen_random_uuid(), %s, %s, %s, %s, 'secret@example.com', 'access', 'refresh', '{all}', %s)"""
+        await run_sql(self.pool, insert, self.account.id, service, provider, f"{provider}-{number}", BEGINNING + timedelta(days=number))
+
+    async def add_mfa_event(self, number: int, event_type: str = "mfa_verify_success", *, success: bool = True) -> None:
+        insert = """
+            insert into mfa_events (id, user_id, event_type, success, address, agent, created_at)
+            values (gen_random_uuid(), %s, %s, %s, '203.0.113.9', 'a browser', %s)"""
+        await run_sql(self.pool, insert, self.account.id, event_type, success, BEGINNING + timedelta(days=number))
+
+    async def add_passkey(self, number: int, **columns: Any) -> tuple[str, str]:
+        """Its id, and that of what made it."""
+        id_, aaguid = uuid4(), uuid4()
+        insert = """
+            insert into passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, backup_eligible, created_at,
+                                  last_used_at)
+            values (%s, %s, %s, %s, 'key', 0, %s, true, %s, %s)"""
+        at = BEGINNING + timedelta(days=number)
+        await run_sql(self.pool, insert, id_, self.account.id, f"Key {number}", id_.bytes, aaguid, at, columns.get("last_used_at"))
+        return str(id_), str(aaguid)
+
+
+async def export(api: Api, user_id: object, token: str | None = None) -> Answer:
+    return await api.get(f"/api/privacy/export/{user_id}", token=token)
+
+
+async def on_a_socket(app: QuartTrio, subject: Subject) -> Reply:
+    """The answer as it comes in pieces, of which the client of most tests takes few."""
+    async with serving(app) as server, server.client() as client:  # type: ignore[arg-type]
+        return await client.get(f"/api/privacy/export/{subject.id}", f"Authorization: Bearer {await subject.token()}")
+
+
+def ids(package: Any) -> list[str]:
+    return [event["id"] for event in package["login_events"]]
+
+
+@pytest.fixture
+async def ada(api: Api, ports: Ports, pool: Pool) -> Subject:
+    return Subject(api, ports, pool, await add_account(ports, "ada@example.com"))
+
+
+@pytest.fixture
+async def shop(acme: Tenant) -> UUID:
+    return await add_service(acme.pool, acme.org)
+
+
+async def live(subject: Subject, *services: UUID) -> None:
+    """Something of everything, on the platform and for each service."""
+    for number, service in enumerate((None, *services)):
+        await subject.add_login(number, service)
+        await subject.add_identity(number, "codehost", service)
+    await subject.add_mfa_event(0)
+    await subject.add_passkey(0)
+
+
+# What is in it
+
+
+async def test_it_has_every_field_in_its_order(ada: Subject, acme: Tenant, shop: UUID) -> None:
+    await acme.join("ada", ada.account, Role.ADMIN)
+    await run_sql(ada.pool, "update memberships set created_at = %s where user_id = %s", BEGINNING, ada.account.id)
+    factors = {"risk_score": 50, "risk_factors": ["new_device", "unknown_location"], "city": "London", "country": "GB"}
+    old = await ada.add_login(0, success=False, address=None, agent=None)
+    new = await ada.add_login(1, shop, provider="codehost", **factors)
+    await ada.add_identity(2, "codehost")
+    await ada.add_identity(1, "websuite", shop)
+    await ada.add_mfa_event(0, "mfa_setup_initiated")
+    await ada.add_mfa_event(1, "mfa_verify_failed", success=False)
+    (first, made_first), (second, made_second) = await ada.add_passkey(0), await ada.add_passkey(1, last_used_at=BEGINNING)
+    day = ["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z", "2026-01-03T00:00:00Z"]
+    package = await ada.exported()
+    assert package == {
+        "user_id": ada.id,
+        "email": "ada@example.com",
+        "created_at": ada.account.created_at.isoformat().replace("+00:00", "Z"),
+        "memberships": [{"organization_id": str(acme.org), "organization_slug": "acme", "role": "admin", "joined_at": day[0]}],
+        "login_events_count": 2,
+        "login_events": [
+            {
+                "id": new,
+                "timestamp": day[1],
+                "ip_address": "203.0.113.9",
+                "user_agent": "a browser",
+                "provider": "codehost",
+                "success": True,
+                "risk_score": 50,
+                "risk_factors": '["new_device", "unknown_location"]',
+                "geo_country": "GB",
+                "geo_city": "London",
+            },
+            {
+                "id": old,
+                "timestamp": day[0],
+                "ip_address": None,
+                "user_agent": None,
+                "provider": "password",
+                "success": False,
+                "risk_score": 0,
+                "risk_factors": "[]",
+                "geo_country": None,
+                "geo_city": None,
+            },
+        ],
+        "oauth_identities": [
+            {"provider": "websuite", "provider_user_id": "websuite-1", "linked_at": day[1]},
+            {"provider": "codehost", "provider_user_id": "codehost-2", "linked_at": day[2]},
+        ],
+        "mfa_events": [
+            {"event_type": "mfa_verify_failed", "timestamp": day[1], "success": False},
+            {"event_type": "mfa_setup_initiated", "timestamp": day[0], "success": True},
+        ],
+        "passkeys": [
+            {"id": first, "name": "Key 0", "aaguid": made_first, "backup_eligible": True, "created_at": day[0], "last_used_at": None},
+            {"id": second, "name": "Key 1", "aaguid": made_second, "backup_eligible": True, "created_at": day[1], "last_used_at": day[0]},
+        ],
+    }
+    assert list(package) == [
+        *(
+            "user_id",
+            "email",
+            "created_at",
+            "memberships",
+            "login_events_count",
+            "login_events",
+            "oauth_identities",
+            "mfa_events",
+            "passkeys",
+        )
+    ]
+
+
+async def test_of_somebody_new_there_is_little(ada: Subject) -> None:
+    package = await ada.exported()
+    lists = ("memberships", "login_events", "oauth_identities", "mfa_events", "passkeys")
+    assert [package[name] for name in lists] == [[]] * 5
+    assert package["login_events_count"] == 0
+
+
+async def test_nothing_of_anybody_else_is_in_it(ada: Subject, acme: Tenant, shop: UUID) -> None:
+    owner = Subject(ada.api, ada.ports, ada.pool, acme.people["owner"])
+    await live(owner, shop)
+    package = await ada.exported()
+    assert [package[name] for name in ("memberships", "login_events", "oauth_identities", "mfa_events", "passkeys")] == [[]] * 5
+
+
+async def test_no_secret_is_in_it(ada: Subject, shop: UUID) -> None:
+    await live(ada, shop)
+    await run_sql(
+        ada.pool, "insert into mfa (user_id, secret, setup_at, codes_salt) values (%s, 'mfasecret', now(), 'salt')", ada.account.id
+    )
+    answer = await export(ada.api, ada.id, await ada.token())
+    assert ada.account.password_hash is not None
+    for secret in (ada.account.password_hash, "mfasecret", "access", "refresh", "secret@example.com", "public_key", "credential"):
+        assert secret not in answer.text
+
+
+async def test_of_logins_there_are_the_newest_as_many_as_the_setting_says(app: QuartTrio, ada: Subject) -> None:
+    logins = [await ada.add_login(number) for number in (2, 0, 4, 1, 3)]
+    change_ports(app, policy=replace(ada.ports.policy, export_login_events=3))
+    package = await ada.exported()
+    assert ids(package) == [logins[2], logins[4], logins[0]]
+    assert package["login_events_count"] == 5
+
+
+@pytest.mark.slow
+async def test_by_default_there_are_a_thousand(ada: Subject) -> None:
+    many = """
+        insert into login_events (id, user_id, provider, success, created_at)
+        select gen_random_uuid(), %s, 'password', true, now() from generate_series(1, 1001)"""
+    await run_sql(ada.pool, many, ada.account.id)
+    package = await ada.exported()
+    assert (len(set(ids(package))), package["login_events_count"]) == (1000, 1001)
+
+
+async def test_lists_of_several_batches_are_whole(
+    app: QuartTrio, ada: Subject, acme: Tenant, twin: Tenant, shop: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where many things happened at the same time."""
+    monkeypatch.setattr(privacy, "BATCH", 1)
+    await live(ada, shop)
+    for tenant in (acme, twin):
+        await add_member(ada.pool, tenant.org, ada.account.id)
+    await run_sql(ada.pool, "update memberships set created_at = %s", BEGINNING)
+    for number in (0, 1):
+        await ada.add_login(number)
+        await ada.add_identity(number, "websuite", await add_service(ada.pool, acme.org, f"s{number}"))
+        await ada.add_mfa_event(0, f"event {number}")
+        await ada.add_passkey(0)
+    package = json.loads((await on_a_socket(app, ada)).body)
+    assert {name: len(found) for name, found in package.items() if isinstance(found, list)} == {
+        **{"memberships": 2, "login_events": 4, "oauth_identities": 4, "mfa_events": 3, "passkeys": 3},
+    }
+    for found in (found for found in package.values() if isinstance(found, list)):
+        assert len({json.dumps(item) for item in found}) == len(found)
+
+
+# Who gets it
+
+
+async def test_platform_owners_get_everything(ada: Subject, shop: UUID, acme: Tenant, platform: Platform) -> None:
+    await acme.join("ada", ada.account)
+    await live(ada, shop)
+    assert await ada.exported(platform.token) == await ada.exported()
+
+
+async def test_who_owns_an_organization_gets_what_belongs_to_it(ada: Subject, acme: Tenant, twin: Tenant, shop: UUID) -> None:
+    other = await add_service(ada.pool, twin.org, "other")
+    for tenant in (acme, twin):
+        await tenant.join("ada", ada.account)
+    await live(ada, shop, other)
+    package = await ada.exported(acme.token("owner"))
+    assert [membership["organization_slug"] for membership in package["memberships"]] == ["acme"]
+    assert [event["timestamp"] for event in package["login_events"]] == ["2026-01-02T00:00:00Z"]
+    assert package["login_events_count"] == 1
+    assert [identity["provider_user_id"] for identity in package["oauth_identities"]] == ["codehost-1"]
+    # Which belong to the account.
+    assert (package["mfa_events"], package["passkeys"]) == ([], [])
+
+
+async def test_who_owns_several_gets_what_belongs_to_all_in_which_the_person_takes_part(
+    ada: Subject, acme: Tenant, twin: Tenant, tenants: Tenants
+) -> None:
+    third = await tenants.add("third", cast={"member": Role.MEMBER})
+    for tenant in (twin, third):
+        await run_sql(ada.pool, "delete from memberships where org_id = %s and role = 'owner'", tenant.org)
+        await tenant.join("owner", acme.people["owner"], Role.OWNER)
+    for tenant in (acme, twin):
+        await tenant.join("ada", ada.account)
+    await add_member(ada.pool, third.org, ada.account.id)  # which is not confirmed
+    await live(ada, *[await add_service(ada.pool, tenant.org, tenant.slug) for tenant in (acme, twin, third)])
+    package = await ada.exported(acme.token("owner"))
+    assert {membership["organization_slug"] for membership in package["memberships"]} == {"acme", "twin"}
+    assert (len(package["login_events"]), len(package["oauth_identities"]), package["login_events_count"]) == (2, 2, 2)
+
+
+@pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
+async def test_whatever_the_status_of_the_organization(ada: Subject, acme: Tenant, status: str) -> None:
+    await acme.join("ada", ada.account)
+    await acme.become(status)
+    assert (await ada.exported(acme.token("owner")))["user_id"] == ada.id
+    assert (await ada.exported(acme.token("ada")))["user_id"] == ada.id
+
+
+@pytest.mark.parametrize("whose", ["stranger", "member", "admin", "foreign owner", "owner of somebody who takes no part"])
+@pytest.mark.parametrize("target", ["known", "unknown", "no id"])
+async def test_nobody_else_gets_it_and_nobody_learns_who_there_is(
+    ada: Subject, acme: Tenant, twin: Tenant, whose: str, target: str
+) -> None:
+    await acme.join("ada", ada.account)
+    if whose.startswith("owner"):
+        await run_sql(ada.pool, "update memberships set confirmed_at = null where user_id = %s", ada.account.id)
+    match whose:
+        case "stranger":
+            token = (await sign_in(ada.ports, await add_account(ada.ports, "stranger@example.com", None))).access_token
+        case "member" | "admin":
+            token = acme.token(whose)
+        case "foreign owner":
+            token = twin.token("owner")
+        case _:
+            token = acme.token("owner")
+    answer = await export(ada.api, {"known": ada.id, "unknown": NOWHERE, "no id": "ada"}[target], token)
+    assert refused(answer) == FORBIDDEN
+    assert answer.json["error"] == privacy_rules.ExportNotAllowed.__doc__
+
+
+@pytest.mark.parametrize("target", [str(UUID(int=7)), "ada", "%F0%9F%A6%8A"])
+async def test_only_platform_owners_learn_that_there_is_nobody(platform: Platform, target: str) -> None:
+    assert refused(await export(platform.api, target, platform.token)) == MISSING
+
+
+async def test_without_a_token_it_is_refused(ada: Subject) -> None:
+    assert refused(await export(ada.api, ada.id)) == (401, "UNAUTHORIZED")
+
+
+async def test_who_acts_as_somebody_else_gets_nothing(ada: Subject, platform: Platform) -> None:
+    token = await impersonate(ada.ports, platform.account, ada.account)
+    assert refused(await export(ada.api, ada.id, token)) == FORBIDDEN
+
+
+async def test_an_application_gets_of_its_user_what_belongs_to_its_organization(
+    ada: Subject, acme: Tenant, twin: Tenant, shop: UUID
+) -> None:
+    second, other = await add_service(ada.pool, acme.org, "second"), await add_service(ada.pool, twin.org, "other")
+    for tenant in (acme, twin):
+        await tenant.join("ada", ada.account)
+    await live(ada, shop, second, other)
+    token = (await sign_in_to(ada.ports, ada.pool, shop, ada.account)).access_token
+    package = await ada.exported(token)
+    assert [membership["organization_slug"] for membership in package["memberships"]] == ["acme"]
+    assert [event["timestamp"] for event in package["login_events"]] == ["2026-01-03T00:00:00Z", "2026-01-02T00:00:00Z"]
+    assert package["login_events_count"] == 2
+    assert [identity["provider_user_id"] for identity in package["oauth_identities"]] == ["codehost-1", "codehost-2"]
+    assert (package["mfa_events"], package["passkeys"]) == ([], [])
+    await acme.become("suspended")
+    assert (await ada.exported(token))["login_events_count"] == 2
+
+
+@pytest.mark.parametrize("holder", ["owner", "platform"])
+async def test_an_application_gets_nobody_else_whoever_holds_it(
+    ada: Subject, acme: Tenant, shop: UUID, platform: Platform, holder: str
+) -> None:
+    await acme.join("ada", ada.account)
+    token = (await sign_in_to(ada.ports, ada.pool, shop, platform.account if holder == "platform" else acme.people["owner"])).access_token
+    for target in (ada.id, NOWHERE):
+        assert refused(await export(ada.api, target, token)) == FORBIDDEN
+
+
+async def test_it_changes_nothing(ada: Subject, acme: Tenant, tenants: Tenants) -> None:
+    await acme.join("ada", ada.account)
+    before = await tenants.everything()
+    await ada.exported(acme.token("owner"))
+    assert await tenants.everything() == before
+
+
+# How it goes out
+
+
+async def test_an_outage_before_the_last_list_begins_is_told(ada: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    await live(ada)
+
+    async def down(*_: Any) -> Any:
+        raise StorageDown
+
+    monkeypatch.setattr(Privacy, "passkeys", down)
+    assert refused(await export(ada.api, ada.id, await ada.token())) == (500, "DATABASE_ERROR")
+
+
+async def test_an_outage_after_that_breaks_the_answer_off(app: QuartTrio, ada: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(privacy, "BATCH", 2)
+    for number in range(5):
+        await ada.add_login(number)
+    read = Privacy.logins
+
+    async def logins(self: Privacy, user_id: UUID, within: Any, before: Any, limit: int) -> Any:
+        if before is not None:
+            raise StorageDown
+        return await read(self, user_id, within, before, limit)
+
+    monkeypatch.setattr(Privacy, "logins", logins)
+    token = await ada.token()
+    async with serving(app) as server, server.client() as client:  # type: ignore[arg-type]
+        await client.send(f"GET /api/privacy/export/{ada.id} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
+        answer = await client.rest()
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert answer.count(b'"risk_score"') == 2
+    assert b"passkeys" not in answer
+    assert not answer.endswith(b"\r\n0\r\n\r\n")
+
+
+async def test_it_is_kept_by_no_cache(ada: Subject) -> None:
+    answer = await export(ada.api, ada.id, await ada.token())
+    assert (answer.headers["Content-Type"], answer.headers["Cache-Control"]) == ("application/json", "no-store")

@@ -1,0 +1,771 @@
+"""Making a person unknown for good (identity.md sections 3 and 4.7; decisions, points 48, 53, 65, 143, 144, 147 and 148; security.md A-4,
+B-5, I-4, J-9, R-5 and Y-2)."""
+
+import re
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.privacy import Privacy
+from core import privacy, privacy_rules
+from core.accounts import accounts
+from core.accounts.accounts_rules import Account
+from core.accounts.email_queue_rules import MailKind, new_mail
+from core.accounts.one_time_tokens import Purpose
+from core.kernel import events
+from core.kernel.errors import StorageDown
+from core.kernel.principals import SYSTEM
+from core.kernel.values import Email, digest, new_id, new_secret
+from core.maintenance import housekeeping, log_redaction, log_redaction_rules
+from core.tenancy.invitations_rules import InvitationStatus
+from ports import Ports
+from tests.applications.api.service_users import check_counts, open_shop
+from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.support.builders import (
+    EMAIL,
+    PASSWORD,
+    Answer,
+    Api,
+    add_account,
+    add_invitation,
+    add_member,
+    deliver,
+    everyone,
+    impersonate,
+    run_sql,
+    sign_in,
+)
+from tests.support.platform import NOWHERE, Platform
+from tests.support.refusals import FORBIDDEN, MISSING, UNAUTHORIZED, refused
+from tests.support.services import add_plan, add_service, add_service_user, add_subscription, sign_in_to
+from tests.support.tenants import Tenant, Tenants
+
+ADDRESS: Final = "203.0.113.9"  # where the person is
+PLACEHOLDER: Final = re.compile(r"anonymized-\d{16}@deleted\.local")
+
+
+async def forget(api: Api, user_id: object, token: str | None) -> Answer:
+    return await api.delete(f"/api/privacy/forget/{user_id}", token=token, headers={"User-Agent": "the owner's browser"})
+
+
+async def forgotten(api: Api, user_id: object, token: str) -> None:
+    answer = await forget(api, user_id, token)
+    assert answer.status == 200, answer.text
+
+
+@pytest.fixture
+async def ada(ports: Ports, acme: Tenant) -> Account:
+    """A member who takes part in one organization, and belongs to no other."""
+    account = await add_account(ports, EMAIL)
+    await acme.join("ada", account)
+    return account
+
+
+async def row(pool: Pool, user_id: UUID) -> dict[str, Any]:
+    columns = ("email", "email_verified_at", "password_hash", "mfa_enabled_at", "anonymized_at", "created_at")
+    [found] = await run_sql(pool, f"select {', '.join(columns)} from users where id = %s", user_id)  # noqa: S608
+    return dict(zip(columns, found, strict=True))
+
+
+async def mentions(pool: Pool, text: str) -> set[str]:
+    """Where in the whole database this text stands: tables and columns."""
+    columns = await run_sql(
+        pool,
+        """
+        select table_name, column_name from information_schema.columns
+        where table_schema = 'public' and data_type in ('text', 'jsonb', 'ARRAY')""",
+    )
+    found = set()
+    for table, column in columns:
+        if await run_sql(pool, f"select 1 from {table} where strpos({column}::text, %s) > 0 limit 1", text):  # noqa: S608
+            found.add(f"{table}.{column}")
+    return found
+
+
+async def count(pool: Pool, user_id: UUID, *tables: str) -> dict[str, int]:
+    """How many rows of the person each of them has."""
+    counts = {}
+    for table in tables:
+        [(counts[table],)] = await run_sql(pool, f"select count(*) from {table} where user_id = %s", user_id)  # noqa: S608
+    return counts
+
+
+GONE: Final = ("sessions", "mfa", "backup_codes", "identities", "passkeys", "devices", "pre_auths", "link_tickets", "one_time_tokens")
+KEPT: Final = ("memberships", "login_events", "mfa_events", "subscriptions", "service_users", "end_users")
+
+
+async def live(tenant: Tenant, account: Account, service: UUID) -> None:
+    """Something of everything that an account can have."""
+    pool, ports = tenant.pool, tenant.ports
+    now, until = ports.clock.now(), ports.clock.now() + timedelta(hours=1)
+    await add_service_user(ports, service, account.id)
+    plan = await add_plan(pool, service)
+    await add_subscription(ports, pool, service, account.id, plan, ends=until)
+    await run_sql(pool, "update users set mfa_enabled_at = now() where id = %s", account.id)
+    session = (await sign_in(ports, account)).session_id
+    await sign_in_to(ports, pool, service, account)
+    statements = {
+        "insert into mfa (user_id, secret, setup_at, codes_salt) values (%s, 'secret', now(), 'salt')": (),
+        "insert into backup_codes (user_id, code_hash) values (%s, 'one'), (%s, 'two')": (account.id,),
+        """
+        insert into identities (id, user_id, service_id, provider, provider_user_id, email, access_token, linked_at)
+        values (gen_random_uuid(), %s, %s, 'codehost', 'ada-at-codehost', 'ada@example.com', 'token', now())""": (service,),
+        """
+        insert into passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, backup_eligible, created_at)
+        values (gen_random_uuid(), %s, 'Key', 'credential', 'key', 0, gen_random_uuid(), true, now())""": (),
+        """
+        insert into devices (id, user_id, name, device_type, browser, os, last_used_at, last_ip, city, country, risk_score,
+                             risk_factors, trust_hash, trust_expires_at, created_at, updated_at)
+        values (gen_random_uuid(), %s, 'Ada''s laptop', 'browser', 'Firefox', 'Linux', now(), '203.0.113.9', 'London', 'GB', 0, '{}',
+                'trust', now() + interval '90 days', now(), now())""": (),
+        """
+        insert into pre_auths (id, user_id, provider, created_at, expires_at, issuer, provider_user_id, identity_email, known_elsewhere,
+                               access_token)
+        values (gen_random_uuid(), %s, 'websuite', now(), now() + interval '10 minutes', '', 'ada-at-websuite', 'ada@example.com', false,
+                'token')""": (),
+        """
+        insert into link_tickets (token_hash, user_id, session_id, provider, created_at, expires_at)
+        values ('ticket', %s, %s, 'codehost', now(), now() + interval '1 minute')""": (session,),
+        """
+        insert into login_events (id, user_id, service_id, org_id, provider, success, address, agent, city, country, created_at)
+        select gen_random_uuid(), %s, %s, %s, 'password', false, '203.0.113.9', 'Ada''s browser', 'London', 'GB', now()""": (
+            *(service, tenant.org),
+        ),
+        """
+        insert into mfa_events (id, user_id, event_type, success, address, agent, created_at)
+        values (gen_random_uuid(), %s, 'mfa_verify_success', true, '203.0.113.9', 'Ada''s browser', now())""": (),
+    }
+    for statement, parameters in statements.items():
+        await run_sql(pool, statement, account.id, *parameters)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        for purpose in Purpose:
+            await tx.one_time_tokens.add(digest(new_secret()), purpose, account.id, account.email, created_at=now, expires_at=until)
+        await tx.mails.queue(new_mail(MailKind.RESET_PASSWORD, account.email, now))
+
+
+# What it does
+
+
+@pytest.mark.slow
+async def test_nothing_stays_that_says_who_it_was_or_lets_anybody_in(
+    api: Api, ports: Ports, pool: Pool, clock: FakeClock, sent: FakeMailTransport, acme: Tenant, twin: Tenant, ada: Account
+) -> None:
+    # What the person did, in an organization and besides.
+    passwords = {"current_password": PASSWORD, "new_password": "another good password"}
+    assert (await api.post("/api/user/change-password", passwords, token=acme.token("ada"))).status == 200
+    # Invitations to the address: one that was answered, and one that is pending elsewhere.
+    answered = await add_invitation(ports, acme.org, EMAIL)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.invitations.end(acme.org, answered.id, InvitationStatus.ACCEPTED, clock.now())
+        tx.record(events.invitation_accepted(answered, ada.id))
+    await twin.invite(EMAIL)
+    shop = await open_shop(acme)
+    await live(acme, ada, shop.id)
+    await run_sql(pool, "update audit_log set address = %s", ADDRESS)  # the client of tests has none
+    before = await row(pool, ada.id)
+    counts = await count(pool, ada.id, *KEPT)
+    assert 0 not in {**counts, **await count(pool, ada.id, *GONE)}.values()
+    entries = await run_sql(pool, "select id, action, actor_id, target_id, created_at from audit_log order by id")
+    assert await mentions(pool, EMAIL) >= {"users.email", "service_users.email", "end_users.email", "mails.address", "invitations.email"}
+    now = clock.now()
+
+    answer = await forget(api, ada.id, acme.token("owner"))
+    assert (answer.status, answer.json) == (200, {"success": True, "message": "The person is anonymized.", "user_id": str(ada.id)})
+
+    after = await row(pool, ada.id)
+    assert PLACEHOLDER.fullmatch(after["email"])
+    assert after["email"] == privacy_rules.placeholder_at(now)
+    assert (after["email_verified_at"], after["password_hash"], after["mfa_enabled_at"]) == (None, None, None)
+    assert (after["anonymized_at"], after["created_at"]) == (now, before["created_at"])
+    assert await mentions(pool, EMAIL) == set()
+    assert await count(pool, ada.id, *GONE) == dict.fromkeys(GONE, 0)
+    assert await count(pool, ada.id, *KEPT) == counts
+    assert await run_sql(pool, "select distinct address, agent, city, country from login_events where user_id = %s", ada.id) == [
+        ("0.0.0.0", "anonymized", None, None)  # noqa: S104
+    ]
+    assert await run_sql(pool, "select distinct address, agent from mfa_events where user_id = %s", ada.id) == [("0.0.0.0", "anonymized")]  # noqa: S104
+    assert await run_sql(pool, "select distinct address, agent from audit_log where actor_id = %s", ada.id) == [("0.0.0.0", "anonymized")]  # noqa: S104
+    kept = await run_sql(pool, "select id, action, actor_id, target_id, created_at from audit_log order by id")
+    assert set(entries) < set(kept), "entries stay"
+    for text in ("Ada's", "London", "ada-at-codehost", "ada-at-websuite"):
+        assert await mentions(pool, text) == set()
+    await check_counts(pool)
+    await deliver(ports)
+    assert sent.letters == []
+
+
+async def test_it_is_recorded_once(api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account, platform: Platform) -> None:
+    """In the log of privacy, and with every organization that the person belongs to, taking part or not."""
+    await add_member(pool, twin.org, ada.id)
+    await forgotten(api, ada.id, platform.token)
+    first = await row(pool, ada.id)
+    platform.clock.advance(timedelta(minutes=1))
+    await forgotten(api, ada.id, platform.token)
+    assert await row(pool, ada.id) == first
+    assert await run_sql(pool, "select event_type, user_id, actor_id, agent, created_at from privacy_log") == [
+        ("user_anonymized", ada.id, platform.account.id, "the owner's browser", first["anonymized_at"])
+    ]
+    for tenant in (acme, twin):
+        assert await tenant.recorded() == [("user.anonymized", "user", str(ada.id), platform.account.id, {})]
+        assert await tenant.told() == [("user.anonymized", str(ada.id), {})]
+    assert await run_sql(pool, "select action from audit_log where org_id is null") == []
+
+
+async def test_the_account_lets_nobody_in(api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> None:
+    service = await add_service(pool, acme.org)
+    plain, of_service = await sign_in(ports, ada), await sign_in_to(ports, pool, service, ada)
+    await forgotten(api, ada.id, acme.token("owner"))
+    placeholder = (await row(pool, ada.id))["email"]
+    for tokens in (plain, of_service):
+        assert (await api.get("/api/user", token=tokens.access_token)).status == 401
+        assert (await api.post("/api/auth/refresh", {"refresh_token": tokens.refresh_token})).status == 401
+    for address in (EMAIL, placeholder):
+        assert refused(await api.login(address)) == UNAUTHORIZED
+        assert (await api.post("/api/auth/forgot-password", {"email": address})).status == 200
+    await deliver(ports)
+    assert await run_sql(pool, "select 1 from one_time_tokens where user_id = %s", ada.id) == []
+
+
+async def test_the_old_address_is_free_and_gives_no_access_to_the_old_id(
+    api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account
+) -> None:
+    await forgotten(api, ada.id, acme.token("owner"))
+    assert (await api.post("/api/auth/register", {"email": EMAIL, "password": PASSWORD})).status == 200
+    [(newcomer,)] = await run_sql(pool, "select id from users where email = %s", EMAIL)
+    assert newcomer != ada.id
+    await run_sql(pool, "update users set email_verified_at = now(), first_verified_at = now() where id = %s", newcomer)
+    token = (await api.login()).json["access_token"]
+    assert (await api.get("/api/user", token=token)).json["id"] == str(newcomer)
+    assert refused(await api.get(f"{acme.path}/members", token=token)) == FORBIDDEN
+    assert refused(await api.get(f"/api/privacy/export/{ada.id}", token=token)) == FORBIDDEN
+
+
+async def test_its_members_and_end_users_show_the_placeholder(api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> None:
+    shop = await open_shop(acme)
+    await add_service_user(ports, shop.id, ada.id)
+    await forgotten(api, ada.id, acme.token("owner"))
+    placeholder = (await row(pool, ada.id))["email"]
+    for path, items in ((f"{acme.path}/members", "members"), (f"{acme.path}/users", "users")):
+        answer = await api.get(path, token=acme.token("owner"))
+        assert answer.status == 200, answer.text
+        assert placeholder in answer.text, items
+        assert EMAIL not in answer.text
+    assert await shop.users() == [placeholder]
+
+
+async def test_what_is_exported_of_the_person_afterwards_says_nothing(api: Api, acme: Tenant, ada: Account) -> None:
+    await api.login()
+    await forgotten(api, ada.id, acme.token("owner"))
+    package = (await api.get(f"/api/privacy/export/{ada.id}", token=acme.token("owner"))).json
+    assert (package["user_id"], package["memberships"][0]["organization_slug"]) == (str(ada.id), "acme")
+    assert PLACEHOLDER.fullmatch(package["email"])
+
+
+async def test_invitations_to_the_address_end_wherever_they_are_from(
+    api: Api, ports: Ports, pool: Pool, clock: FakeClock, acme: Tenant, twin: Tenant, tenants: Tenants, ada: Account
+) -> None:
+    third = await tenants.add("third")
+    late = await add_invitation(ports, third.org, EMAIL, expires_at=clock.now())
+    made = await twin.invite(EMAIL)
+    await forgotten(api, ada.id, acme.token("owner"))
+    placeholder = (await row(pool, ada.id))["email"]
+    assert await twin.statuses() == {placeholder: "cancelled"}
+    assert await third.statuses() == {placeholder: "expired"}
+    assert (await api.post("/api/invitations/accept", {"token": made["token"]})).status == 400
+    # They learn that it ended, and nothing of who ended it and why.
+    details = {"invited_email": placeholder, "role": "member"}
+    invitation = made["invitation"]["id"]
+    assert await twin.recorded() == [
+        ("user.invited", "user", invitation, twin.people["owner"].id, details),
+        ("invitation.revoked", "invitation", invitation, None, details),
+    ]
+    assert await twin.told() == [("user.invited", invitation, details), ("invitation.revoked", invitation, details)]
+    assert (await twin.entry("invitation.revoked"))["address"] is None
+    assert await third.recorded() == [("invitation.expired", "invitation", str(late.id), None, details)]
+    # Whoever has the mailbox can be invited anew.
+    assert (await twin.invite(EMAIL))["invitation"]["id"] != invitation
+
+
+async def test_whoever_the_person_invited_stays_invited(api: Api, acme: Tenant, ada: Account) -> None:
+    await acme.set_role("owner", "ada", "admin")
+    await acme.invite("guest@example.com", by="ada")
+    await forgotten(api, ada.id, acme.token("owner"))
+    assert await acme.statuses() == {"guest@example.com": "pending"}
+
+
+async def test_mails_to_others_stay(api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> None:
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        for address in (EMAIL, "eve@example.com"):
+            await tx.mails.queue(new_mail(MailKind.PASSWORD_CHANGED, Email(address), ports.clock.now()))
+    await forgotten(api, ada.id, acme.token("owner"))
+    assert await run_sql(pool, "select address from mails") == [("eve@example.com",)]
+
+
+async def test_what_others_did_stays_as_it_is(api: Api, pool: Pool, acme: Tenant, ada: Account) -> None:
+    await live(acme, acme.people["admin"], await add_service(pool, acme.org))
+    admin = acme.people["admin"].id
+    await acme.invite("guest@example.com", by="admin")
+    counts = await count(pool, admin, *GONE, *KEPT)
+    sessions = await run_sql(pool, "select * from sessions where user_id = %s order by id", admin)
+    await forgotten(api, ada.id, acme.token("owner"))
+    assert await count(pool, admin, *GONE, *KEPT) == counts
+    assert await run_sql(pool, "select * from sessions where user_id = %s order by id", admin) == sessions
+    assert await run_sql(pool, "select address from login_events where user_id = %s", admin) == [(ADDRESS,)]
+    assert await run_sql(pool, "select 1 from audit_log where agent = 'anonymized'") == []
+
+
+async def test_what_was_done_by_the_links_of_mails_was_done_by_the_person(
+    api: Api, ports: Ports, pool: Pool, acme: Tenant, twin: Tenant, ada: Account
+) -> None:
+    """There is no actor in the entries of it, but an address."""
+    insert = """
+        insert into audit_log (id, org_id, action, target_type, target_id, address, agent, details, created_at)
+        values (gen_random_uuid(), %s, %s, 'user', %s, %s, 'a browser', '{}', now())"""
+    for org, action in ((acme.org, "user.joined"), (acme.org, "security.password.changed"), (None, "security.password.changed")):
+        await run_sql(pool, insert, org, action, str(ada.id), ADDRESS)
+    await run_sql(pool, insert, acme.org, "user.removed", str(ada.id), None)  # by the service itself
+    made = await twin.invite(EMAIL)
+    assert (await api.post("/api/invitations/decline", {"token": made["token"]})).status == 200
+    await run_sql(pool, "update audit_log set address = %s where action = 'invitation.declined'", ADDRESS)
+    await forgotten(api, ada.id, acme.token("owner"))
+    entries = "select action, address from audit_log where actor_id is null order by action, address"
+    assert await run_sql(pool, entries) == [
+        ("invitation.declined", "0.0.0.0"),  # noqa: S104
+        ("security.password.changed", "0.0.0.0"),  # noqa: S104
+        ("security.password.changed", "0.0.0.0"),  # noqa: S104
+        ("user.joined", "0.0.0.0"),  # noqa: S104
+        ("user.removed", None),
+    ]
+
+
+async def test_what_the_person_did_to_others_has_no_address_any_more(
+    api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account, platform: Platform
+) -> None:
+    """As the platform owner that they were: acting as somebody else, removing a second factor, anonymizing somebody."""
+    victim = await add_account(ports, "victim@example.com", None)
+    await run_sql(pool, "update users set is_platform_owner = true where id = %s", ada.id)
+    await forgotten(api, victim.id, acme.token("ada"))
+    session = (await sign_in(ports, acme.people["admin"], impersonator=ada)).session_id
+    insert_mfa = """
+        insert into mfa_events (id, user_id, event_type, success, actor_id, impersonator_id, address, agent, created_at)
+        values (gen_random_uuid(), %s, 'mfa_disabled', true, %s, %s, '203.0.113.9', 'a browser', now())"""
+    for actor, impersonator in ((ada.id, None), (None, ada.id)):
+        await run_sql(pool, insert_mfa, acme.people["admin"].id, actor, impersonator)
+    insert = """
+        insert into audit_log (id, org_id, action, target_type, target_id, actor_id, impersonator_id, address, agent, details, created_at)
+        values (gen_random_uuid(), %s, 'organization.updated', 'organization', 'x', %s, %s, '203.0.113.9', 'a browser', '{}', now())"""
+    await run_sql(pool, insert, acme.org, acme.people["admin"].id, ada.id)
+    await run_sql(pool, "update users set is_platform_owner = false where id = %s", ada.id)
+    await forgotten(api, ada.id, platform.token)
+    blank = [("0.0.0.0", "anonymized")]  # noqa: S104
+    assert await run_sql(pool, "select distinct address, agent from mfa_events") == blank
+    assert await run_sql(pool, "select distinct address, agent from audit_log where impersonator_id = %s", ada.id) == blank
+    assert await run_sql(pool, "select distinct address, agent from privacy_log where actor_id = %s", ada.id) == blank
+    [(address, agent, ended)] = await run_sql(pool, "select address, agent, ended_at from sessions where id = %s", session)
+    assert [(address, agent)] == blank
+    assert ended is not None
+
+
+# Addresses that the person had before
+
+
+FORMER: Final = "ada.byron@example.com"
+
+
+async def readdress(ports: Ports, account: Account, *addresses: str) -> None:
+    """The account has these addresses one after the other."""
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        for address in addresses:
+            locked = await tx.accounts.lock(account.id)
+            assert locked is not None
+            await accounts.readdress(tx, locked, Email(address), ports.clock.now())
+
+
+async def test_former_addresses_are_gone_as_well(api: Api, ports: Ports, pool: Pool, clock: FakeClock, acme: Tenant, twin: Tenant) -> None:
+    """In entries and events of invitations that were answered, with invitations that are pending, in mails."""
+    ada = await add_account(ports, FORMER)
+    await acme.join("ada", ada)
+    answered = await add_invitation(ports, acme.org, FORMER)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.invitations.end(acme.org, answered.id, InvitationStatus.ACCEPTED, clock.now())
+        tx.record(events.invitation_accepted(answered, ada.id))
+    for address in ("countess@example.com", EMAIL):
+        changed = await api.patch("/api/user", {"email": address}, token=(await sign_in(ports, ada)).access_token)
+        assert changed.status == 200, changed.text
+    made = [await twin.invite(address) for address in (FORMER, "countess@example.com", EMAIL)]
+    for address in (FORMER, "countess@example.com"):
+        assert {"mails.address", "former_addresses.email", "audit_log.details", "events.data"} <= await mentions(pool, address)
+    await forgotten(api, ada.id, acme.token("owner"))
+    for address in (FORMER, "countess@example.com", EMAIL):
+        assert await mentions(pool, address) == set()
+    ended = "select status from invitations where org_id = %s"
+    assert await run_sql(pool, ended, twin.org) == [("cancelled",)] * 3
+    assert (await twin.actions())["invitation.revoked"] == 3
+    for one in made:
+        assert (await api.post("/api/invitations/accept", {"token": one["token"]})).status == 400
+
+
+async def test_a_former_address_that_is_somebody_elses_by_now_stays_theirs(
+    api: Api, ports: Ports, pool: Pool, acme: Tenant, twin: Tenant, ada: Account
+) -> None:
+    await readdress(ports, ada, FORMER, "ada.king@example.com")
+    await add_account(ports, FORMER)
+    made = [await twin.invite(address) for address in (FORMER, EMAIL)]
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.mails.queue(new_mail(MailKind.PASSWORD_CHANGED, Email(FORMER), ports.clock.now()))
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        assert await tx.privacy.concerned(ada.id) == sorted([acme.org, twin.org])
+    await forgotten(api, ada.id, acme.token("owner"))
+    assert (await twin.statuses())[FORMER] == "pending"
+    assert await mentions(pool, EMAIL) == set()
+    assert await mentions(pool, FORMER) == {"users.email", "invitations.email", "audit_log.details", "events.data", "mails.address"}
+    assert [(await api.post("/api/invitations/accept", {"token": one["token"]})).status for one in made] == [200, 400]
+
+
+async def test_former_addresses_go_with_the_account(ports: Ports, pool: Pool) -> None:
+    ada = await add_account(ports, FORMER)
+    await readdress(ports, ada, EMAIL, FORMER, EMAIL, EMAIL)
+    known = "select user_id, email, until from former_addresses order by email"
+    now = ports.clock.now()
+    assert await run_sql(pool, known) == [(ada.id, FORMER, now), (ada.id, EMAIL, now)]
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.accounts.remove(ada.id)
+    assert await run_sql(pool, known) == []
+
+
+# Entries without an actor
+
+
+@pytest.mark.parametrize("case", ["member", "left", "left, with another address", "still there, but the address is another's"])
+async def test_from_where_an_invitation_was_accepted_is_gone(
+    api: Api, ports: Ports, pool: Pool, acme: Tenant, twin: Tenant, platform: Platform, case: str
+) -> None:
+    """By whoever knew the token, without signing in."""
+    made = await twin.invite(EMAIL)
+    ada = await add_account(ports, EMAIL)
+    assert (await api.post("/api/invitations/accept", {"token": made["token"]})).status == 200
+    await run_sql(pool, "update audit_log set address = %s, agent = 'a browser'", ADDRESS)
+    if case.startswith("left"):
+        await run_sql(pool, "delete from memberships where user_id = %s", ada.id)
+    if case not in ("member", "left"):
+        await readdress(ports, ada, FORMER)
+    if case.startswith("still"):
+        await add_account(ports, EMAIL)
+    await forgotten(api, ada.id, platform.token)
+    entries = "select action, address, agent from audit_log where org_id = %s and actor_id is null order by action"
+    assert [entry for entry in await run_sql(pool, entries, twin.org) if entry[0] != "user.anonymized"] == [
+        ("invitation.accepted", "0.0.0.0", "anonymized"),  # noqa: S104
+        ("user.joined", "0.0.0.0", "anonymized"),  # noqa: S104
+    ]
+    assert await run_sql(pool, "select address from audit_log where action = 'user.invited'") == [(ADDRESS,)]
+
+
+async def test_from_where_an_invitation_was_declined_is_gone_whatever_the_entry_says(
+    api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account
+) -> None:
+    made = await twin.invite(EMAIL)
+    assert (await api.post("/api/invitations/decline", {"token": made["token"]})).status == 200
+    await run_sql(pool, "update audit_log set address = %s, details = '{}' where action = 'invitation.declined'", ADDRESS)
+    await forgotten(api, ada.id, acme.token("owner"))
+    assert await run_sql(pool, "select address, details from audit_log where action = 'invitation.declined'") == [("0.0.0.0", {})]  # noqa: S104
+
+
+# Logs that are too long for one transaction
+
+
+ENTRIES: Final = 23  # of each log
+AT_HOME: Final = "203.0.113.77"
+
+
+@pytest.fixture
+async def long_logs(pool: Pool, acme: Tenant, ada: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many more entries of the person, in everything that is blanked in batches, than are blanked at once."""
+    monkeypatch.setattr(log_redaction, "FIRST", 3)
+    monkeypatch.setattr(log_redaction, "BATCH", 7)
+    monkeypatch.setattr(housekeeping, "BATCH", 5)
+    mfa = "insert into mfa_events (id, user_id, actor_id, impersonator_id, event_type, success, address, agent, created_at)"
+    audit = """
+        insert into audit_log
+            (id, org_id, action, target_type, target_id, actor_id, impersonator_id, address, agent, details, created_at) """
+    someone, mine, admin = "gen_random_uuid()", f"'{ada.id}'", f"'{acme.people['admin'].id}'"
+    where = f"'{AT_HOME}', 'a browser'"
+    # Three of each moment.
+    many = f"now() - number / 3 * interval '1 second' from generate_series(1, {ENTRIES}) number"
+    statements = (
+        f"""
+        insert into login_events (id, user_id, provider, success, address, agent, city, country, created_at)
+        select {someone}, {mine}, 'password', true, {where}, 'London', 'GB', {many}""",
+        f"{mfa} select {someone}, {mine}, null, null, 'mfa_verify_success', true, {where}, {many}",
+        f"{mfa} select {someone}, {admin}, {mine}, null, 'mfa_disabled', true, {where}, {many}",
+        f"{mfa} select {someone}, {admin}, null, {mine}, 'mfa_disabled', true, {where}, {many}",
+        f"{audit} select {someone}, '{acme.org}', 'x', 'user', 'x', {mine}, null, {where}, '{{}}', {many}",
+        f"{audit} select {someone}, '{acme.org}', 'x', 'user', 'x', {admin}, {mine}, {where}, '{{}}', {many}",
+        f"{audit} select {someone}, null, 'security.password.changed', 'user', {mine}, null, null, {where}, '{{}}', {many}",
+        f"""
+        insert into privacy_log (id, event_type, user_id, actor_id, address, agent, created_at)
+        select {someone}, 'user_anonymized', {someone}, {mine}, {where}, {many}""",
+        # And what others did.
+        f"""
+        insert into login_events (id, user_id, provider, success, address, agent, created_at)
+        values ({someone}, {admin}, 'password', true, '198.51.100.7', 'a browser', now())""",  # noqa: S608
+        f"{audit} values ({someone}, '{acme.org}', 'x', 'user', 'x', {admin}, null, '198.51.100.7', 'a browser', '{{}}', now())",
+    )
+    for statement in statements:
+        await run_sql(pool, statement)
+
+
+async def shown(pool: Pool) -> int:
+    """How many entries of logs still say where the person was."""
+    counts = [
+        (await run_sql(pool, f"select count(*) from {table} where address = %s", AT_HOME))[0][0]  # noqa: S608
+        for table in ("login_events", "mfa_events", "audit_log", "privacy_log")
+    ]
+    return sum(counts)
+
+
+async def check_blank(pool: Pool) -> None:
+    for text in (AT_HOME, "London"):
+        assert await mentions(pool, text) == set()
+    assert await mentions(pool, "198.51.100.7") == {"login_events.address", "audit_log.address"}
+    assert await run_sql(pool, "select * from blankings") == []
+
+
+@pytest.mark.slow
+async def test_long_logs_are_blank_before_the_answer(api: Api, pool: Pool, acme: Tenant, ada: Account, long_logs: None) -> None:
+    assert await shown(pool) == ENTRIES * len(log_redaction_rules.Log)
+    await forgotten(api, ada.id, acme.token("owner"))
+    await check_blank(pool)
+    sizes = await run_sql(pool, "select count(*) from login_events group by xmin")
+    assert max(size for (size,) in sizes) <= log_redaction_rules.BATCH, "each transaction is short"
+
+
+@pytest.fixture
+async def cut_off(api: Api, acme: Tenant, ada: Account, long_logs: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The person is anonymized, and the process ended right after that."""
+
+    async def ends(*_: object) -> None:
+        raise StorageDown
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log_redaction, "finish", ends)
+        assert (await forget(api, ada.id, acme.token("owner"))).status == 500
+
+
+@pytest.mark.slow
+async def test_the_account_is_unknown_whatever_is_left_of_its_logs(api: Api, pool: Pool, acme: Tenant, ada: Account, cut_off: None) -> None:
+    assert await mentions(pool, EMAIL) == set()
+    assert await count(pool, ada.id, *GONE) == dict.fromkeys(GONE, 0)
+    assert await shown(pool) == (ENTRIES - log_redaction_rules.FIRST) * len(log_redaction_rules.Log)
+
+
+@pytest.mark.slow
+async def test_what_a_crash_leaves_the_housekeeper_blanks(ports: Ports, pool: Pool, cut_off: None) -> None:
+    rest = await shown(pool)
+    assert await housekeeping.sweep(ports, new_id()) == {"blankings": rest}
+    await check_blank(pool)
+    assert await housekeeping.sweep(ports, new_id()) is None, "another holder"
+
+
+@pytest.mark.slow
+async def test_a_second_call_goes_on_with_what_is_left(api: Api, pool: Pool, acme: Tenant, ada: Account, cut_off: None) -> None:
+    before = await row(pool, ada.id)
+    await forgotten(api, ada.id, acme.token("owner"))
+    await check_blank(pool)
+    assert await row(pool, ada.id) == before
+    assert len(await acme.told()) == 1
+
+
+@pytest.mark.slow
+async def test_what_is_left_is_blanked_though_the_account_be_deleted(ports: Ports, pool: Pool, ada: Account, cut_off: None) -> None:
+    await run_sql(pool, "delete from memberships where user_id = %s", ada.id)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await accounts.erase(tx, ada.id)
+    assert await shown(pool) > 0
+    assert await housekeeping.sweep(ports, new_id()) is not None
+    await check_blank(pool)
+
+
+@pytest.mark.slow
+async def test_an_export_in_between_says_nothing(api: Api, pool: Pool, platform: Platform, ada: Account, cut_off: None) -> None:
+    answer = await api.get(f"/api/privacy/export/{ada.id}", token=platform.token)
+    assert await shown(pool) > 0
+    assert len(answer.json["login_events"]) == answer.json["login_events_count"] == ENTRIES
+    keys = ("ip_address", "user_agent", "geo_city", "geo_country")
+    assert {tuple(login[key] for key in keys) for login in answer.json["login_events"]} == {("0.0.0.0", "anonymized", None, None)}  # noqa: S104
+
+
+@pytest.mark.slow
+async def test_many_who_go_on_at_once_blank_each_entry_once(
+    api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account, monkeypatch: pytest.MonkeyPatch, cut_off: None
+) -> None:
+    rest, done = await shown(pool), 0
+    blank = Privacy.blank
+
+    async def counted(self: Privacy, user_id: UUID, log: log_redaction_rules.Log, limit: int) -> int:
+        nonlocal done
+        found = await blank(self, user_id, log, limit)
+        done += found
+        return found
+
+    monkeypatch.setattr(Privacy, "blank", counted)
+
+    async def act(number: int) -> object:
+        return await housekeeping.sweep(ports, new_id()) if number % 4 == 0 else (await forget(api, ada.id, acme.token("owner"))).status
+
+    answers = await everyone(12, act)
+    assert [answer for answer in answers if isinstance(answer, int)] == [200] * 9
+    await check_blank(pool)
+    assert done == rest
+
+
+async def test_placeholders_differ_however_many_are_made_at_once(api: Api, ports: Ports, pool: Pool, platform: Platform) -> None:
+    people = [await add_account(ports, f"n{number}@example.com", None) for number in range(3)]
+    for account in people:  # the clock stands still
+        await forgotten(api, account.id, platform.token)
+    assert {(await row(pool, account.id))["email"] for account in people} == {
+        privacy_rules.placeholder_at(ports.clock.now() + number * timedelta(microseconds=1)) for number in range(3)
+    }
+
+
+async def test_where_no_placeholder_is_free_it_is_told_to_come_again(
+    api: Api, pool: Pool, platform: Platform, ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(privacy, "LOST_RACES", 1)
+    first, second = [await add_account(ports, f"n{number}@example.com", None) for number in range(2)]
+    await forgotten(api, first.id, platform.token)
+    answer = await forget(api, second.id, platform.token)
+    assert refused(answer) == (429, "RATE_LIMIT_EXCEEDED")
+    assert answer.headers["Retry-After"] == "1"
+    assert (await row(pool, second.id))["email"] == "n1@example.com"
+
+
+# Who may do it
+
+
+async def test_an_owner_can_be_anonymized_by_themself(api: Api, pool: Pool, acme: Tenant) -> None:
+    owner = acme.people["owner"]
+    await forgotten(api, owner.id, acme.token("owner"))
+    assert (await acme.roles())["owner"] == "owner"
+    assert PLACEHOLDER.fullmatch((await row(pool, owner.id))["email"])
+    assert (await forget(api, owner.id, acme.token("owner"))).status == 401
+    # And what is recorded of that does not say again where they are.
+    for log in ("audit_log", "privacy_log"):
+        assert await run_sql(pool, f"select actor_id, address, agent from {log}") == [(owner.id, "0.0.0.0", "anonymized")]  # noqa: S104, S608
+
+
+async def test_who_owns_all_organizations_of_the_person_may(api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account) -> None:
+    await twin.join("ada", ada)
+    assert refused(await forget(api, ada.id, acme.token("owner"))) == FORBIDDEN
+    await run_sql(pool, "delete from memberships where org_id = %s and role = 'owner'", twin.org)
+    await add_member(pool, twin.org, acme.people["owner"].id, "owner", confirmed=True)
+    await forgotten(api, ada.id, acme.token("owner"))
+    assert [len(await tenant.told()) for tenant in (acme, twin)] == [1, 1]
+
+
+@pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
+async def test_whatever_the_status_of_the_organization(api: Api, acme: Tenant, ada: Account, status: str) -> None:
+    await acme.become(status)
+    await forgotten(api, ada.id, acme.token("owner"))
+
+
+async def test_who_is_anonymized_already_stays_so_for_owners_too(api: Api, pool: Pool, acme: Tenant, ada: Account) -> None:
+    await forgotten(api, ada.id, acme.token("owner"))
+    first = await row(pool, ada.id)
+    await forgotten(api, ada.id, acme.token("owner"))
+    assert await row(pool, ada.id) == first
+    assert len(await acme.told()) == 1
+    assert await run_sql(pool, "select count(*) from privacy_log") == [(1,)]
+
+
+@pytest.mark.parametrize("whose", ["self", "stranger", "member", "admin", "foreign owner"])
+@pytest.mark.parametrize("target", ["known", "without memberships", "unknown", "no id"])
+async def test_nobody_else_may_and_nobody_learns_who_there_is(
+    api: Api, ports: Ports, acme: Tenant, twin: Tenant, tenants: Tenants, ada: Account, whose: str, target: str
+) -> None:
+    loner = await add_account(ports, "loner@example.com", None)
+    match whose:
+        case "self":
+            token = acme.token("ada") if target == "known" else (await sign_in(ports, loner)).access_token
+        case "stranger":
+            token = (await sign_in(ports, await add_account(ports, "stranger@example.com", None))).access_token
+        case "foreign owner":
+            token = twin.token("owner")
+        case _:
+            token = acme.token(whose)
+    before = await tenants.everything()
+    ids = {"known": ada.id, "without memberships": loner.id, "unknown": NOWHERE, "no id": "ada"}
+    answer = await forget(api, ids[target], token)
+    assert refused(answer) == FORBIDDEN
+    assert answer.json["error"] == privacy_rules.AnonymizationNotAllowed.__doc__
+    assert await tenants.everything() == before
+
+
+async def test_the_owner_of_an_organization_in_which_the_person_takes_no_part_may_not(
+    api: Api, pool: Pool, acme: Tenant, ada: Account, tenants: Tenants
+) -> None:
+    await run_sql(pool, "update memberships set confirmed_at = null where user_id = %s", ada.id)
+    before = await tenants.everything()
+    assert refused(await forget(api, ada.id, acme.token("owner"))) == FORBIDDEN
+    assert await tenants.everything() == before
+
+
+async def test_of_several_memberships_none_may_be_unconfirmed(api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account) -> None:
+    await run_sql(pool, "delete from memberships where org_id = %s and role = 'owner'", twin.org)
+    await add_member(pool, twin.org, acme.people["owner"].id, "owner", confirmed=True)
+    await add_member(pool, twin.org, ada.id)
+    assert refused(await forget(api, ada.id, acme.token("owner"))) == FORBIDDEN
+
+
+async def test_an_end_user_without_membership_is_not_the_owners_to_anonymize(
+    api: Api, ports: Ports, pool: Pool, acme: Tenant, platform: Platform
+) -> None:
+    account = await add_account(ports, EMAIL)
+    await add_service_user(ports, await add_service(pool, acme.org), account.id)
+    assert refused(await forget(api, account.id, acme.token("owner"))) == FORBIDDEN
+    await forgotten(api, account.id, platform.token)
+    assert await run_sql(pool, "select count(*) from privacy_log") == [(1,)]
+    assert await acme.told() == []
+
+
+@pytest.mark.parametrize("by", ["owner", "platform", "self"])
+async def test_platform_owners_must_be_demoted_first(
+    api: Api, pool: Pool, acme: Tenant, ada: Account, platform: Platform, tenants: Tenants, by: str
+) -> None:
+    await run_sql(pool, "update users set is_platform_owner = true where id = %s", ada.id)
+    before = await tenants.everything()
+    answer = await forget(api, ada.id, {"owner": acme.token("owner"), "platform": platform.token, "self": acme.token("ada")}[by])
+    assert refused(answer) == FORBIDDEN
+    assert answer.json["error"] == privacy_rules.PlatformOwnerStays.__doc__
+    assert await tenants.everything() == before
+    await run_sql(pool, "update users set is_platform_owner = false where id = %s", ada.id)
+    await forgotten(api, ada.id, platform.token)
+
+
+@pytest.mark.parametrize("target", [str(UUID(int=7)), "ada"])
+async def test_only_platform_owners_learn_that_there_is_nobody(platform: Platform, target: str) -> None:
+    assert refused(await forget(platform.api, target, platform.token)) == MISSING
+
+
+async def test_without_a_token_it_is_refused(api: Api) -> None:
+    assert refused(await forget(api, uuid4(), None)) == UNAUTHORIZED
+
+
+@pytest.mark.parametrize("target", ["owner", "ada"])
+async def test_who_acts_as_somebody_else_may_not(
+    api: Api, ports: Ports, acme: Tenant, ada: Account, platform: Platform, target: str
+) -> None:
+    token = await impersonate(ports, platform.account, acme.people["owner"])
+    assert refused(await forget(api, acme.id(target), token)) == FORBIDDEN
+
+
+@pytest.mark.parametrize("holder", ["owner", "platform"])
+async def test_applications_may_not_whoever_they_act_for(
+    api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account, platform: Platform, holder: str
+) -> None:
+    account = platform.account if holder == "platform" else acme.people["owner"]
+    token = (await sign_in_to(ports, pool, await add_service(pool, acme.org), account)).access_token
+    for target in (ada.id, account.id, NOWHERE):
+        assert refused(await forget(api, target, token)) == FORBIDDEN

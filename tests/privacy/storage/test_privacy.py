@@ -1,0 +1,211 @@
+"""What is kept about a person: who may see it, what belongs to which organization, and how it is made to say nothing."""
+
+from datetime import datetime
+from uuid import UUID, uuid4
+
+import pytest
+import trio
+
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.privacy import BLANK_ARRIVALS, BLANKINGS, CONCERNED, END_INVITATIONS, INVITING, REMOVE_MAILS
+from core.accounts.accounts_rules import Account, EmailTaken
+from core.kernel.principals import Person, System
+from core.kernel.values import Email
+from core.maintenance.log_redaction_rules import Log
+from core.privacy_rules import Belonging
+from core.tenancy.invitations_rules import InvitationStatus
+from tests.support.builders import add_member, add_organization, run_sql
+from tests.support.rows import ADA, DAY, EVE, NOW, SECOND, account, add, is_locked, plan_nodes, rows_of, somebody_waits, within
+from tests.support.services import add_service
+
+PLACEHOLDER = Email("anonymized-1@deleted.local")
+
+
+@pytest.fixture
+async def ada(storage: Postgres) -> Account:
+    return await add(storage, account(ADA))
+
+
+@pytest.fixture
+async def eve(storage: Postgres) -> Account:
+    return await add(storage, account(EVE))
+
+
+async def invite(pool: Pool, org: UUID, email: str = ADA, status: str = "pending", expires_at: datetime = NOW + DAY) -> UUID:
+    id_, ended = uuid4(), None if status == "pending" else NOW - DAY
+    insert = """
+        insert into invitations (id, org_id, email, role, invited_by, status, token_hash, expires_at, created_at, ended_at)
+        values (%s, %s, %s, 'member', %s, %s, %s, %s, %s, %s)"""
+    await run_sql(pool, insert, id_, org, email, uuid4(), status, id_.bytes, expires_at, NOW - DAY, ended)
+    return id_
+
+
+async def test_what_somebody_owns_that_the_person_takes_part_in(
+    storage: Postgres, pool: Pool, acme: UUID, twin: UUID, ada: Account, eve: Account
+) -> None:
+    owned, unconfirmed, alone = [await add_organization(pool, slug) for slug in ("owned", "unconfirmed", "alone")]
+    for org, role, confirmed in ((acme, "admin", True), (owned, "owner", True), (unconfirmed, "owner", False)):
+        await add_member(pool, org, eve.id, role)
+        await add_member(pool, org, ada.id, confirmed=confirmed)
+    await add_member(pool, twin, ada.id, confirmed=True)
+    await add_member(pool, alone, eve.id, "owner")
+    async with storage.reading() as read:
+        found = await read.privacy.belongings(ada.id, eve.id)
+        assert [belonging.org_id for belonging in found if belonging.gives_a_say] == [owned]
+        assert not any(belonging.gives_a_say for belonging in await read.privacy.belongings(eve.id, ada.id))
+        assert found == sorted(
+            [Belonging(acme, True, False), Belonging(owned, True, True), Belonging(unconfirmed, False, True), Belonging(twin, True, False)],
+            key=lambda belonging: belonging.org_id,
+        )
+        assert await read.privacy.belongings(uuid4(), eve.id) == []
+
+
+async def test_the_organizations_that_an_anonymization_concerns(
+    storage: Postgres, pool: Pool, acme: UUID, twin: UUID, ada: Account
+) -> None:
+    third, fourth = await add_organization(pool, "third"), await add_organization(pool, "fourth")
+    for org in (acme, third):
+        await add_member(pool, org, ada.id)
+    for org, email, status in ((acme, ADA, "pending"), (twin, ADA, "pending"), (fourth, ADA, "rejected"), (fourth, EVE, "pending")):
+        await invite(pool, org, email, status)
+    assert await within(storage, lambda tx: tx.privacy.concerned(ada.id)) == sorted([acme, twin, third])
+
+
+async def test_organizations_are_locked_until_the_end(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> None:
+    third = await add_organization(pool, "third")
+    async with storage.transaction(by=System()) as tx:
+        await tx.privacy.lock_organizations([twin, acme])
+        for org, locked in ((acme, True), (twin, True), (third, False)):
+            assert await is_locked(pool, "organizations", "id = %s", org) is locked
+
+
+async def test_memberships_are_locked_until_the_end(storage: Postgres, pool: Pool, acme: UUID, ada: Account, eve: Account) -> None:
+    for person in (ada, eve):
+        await add_member(pool, acme, person.id)
+    async with storage.transaction(by=System()) as tx:
+        await tx.privacy.lock_memberships(ada.id)
+        assert await is_locked(pool, "memberships", "user_id = %s", ada.id)
+        assert not await is_locked(pool, "memberships", "user_id = %s", eve.id)
+
+
+async def test_the_address_goes_on_to_whoever_lists_it(storage: Postgres, pool: Pool, acme: UUID, ada: Account) -> None:
+    service = await add_service(pool, acme)
+    await within(storage, lambda tx: tx.end_users.add(service, ada.id, NOW, signed_in=True))
+    await within(storage, lambda tx: tx.privacy.replace_address(ada.id, PLACEHOLDER, NOW))
+    found = await within(storage, lambda tx: tx.accounts.by_id(ada.id))
+    assert found is not None
+    assert (found.email, found.anonymized_at, found.password_hash, found.email_verified_at) == (PLACEHOLDER, NOW, None, None)
+    assert (found.created_at, found.first_verified_at, found.is_usable) == (ada.created_at, ada.first_verified_at, False)
+    for relation in ("service_users", "end_users"):
+        assert await run_sql(pool, f"select email from {relation}") == [(PLACEHOLDER,)]  # noqa: S608
+
+
+async def test_a_placeholder_that_somebody_has_is_refused(storage: Postgres, ada: Account, eve: Account) -> None:
+    with pytest.raises(EmailTaken):
+        await within(storage, lambda tx: tx.privacy.replace_address(ada.id, eve.email, NOW))
+    assert await within(storage, lambda tx: tx.accounts.by_id(ada.id)) == ada
+
+
+async def test_whoever_writes_of_the_account_waits_from_then_on(storage: Postgres, pool: Pool, ada: Account) -> None:
+    login = "insert into login_events (id, user_id, provider, success, created_at) values (%s, %s, 'password', false, now())"
+    done = trio.Event()
+
+    async def write() -> None:
+        await run_sql(pool, login, uuid4(), ada.id)
+        done.set()
+
+    async with trio.open_nursery() as nursery, storage.transaction(by=System()) as tx:
+        await tx.privacy.replace_address(ada.id, PLACEHOLDER, NOW)
+        nursery.start_soon(write)
+        await somebody_waits(pool)
+        assert not done.is_set()
+    assert done.is_set()
+
+
+async def test_invitations_end_only_where_the_organization_is_held(
+    storage: Postgres, pool: Pool, acme: UUID, twin: UUID, ada: Account
+) -> None:
+    third = await add_organization(pool, "third")
+    held, late, answered = await invite(pool, acme), await invite(pool, twin, expires_at=NOW), await invite(pool, third, status="rejected")
+    unheld = await invite(pool, third)
+    other = await invite(pool, acme, EVE)
+    ended = await within(
+        storage,
+        lambda tx: tx.privacy.end_invitations(ada.id, ada.email, PLACEHOLDER, [acme, twin], NOW),
+    )
+    assert {invitation.id: (invitation.email, invitation.status) for invitation in ended} == {
+        held: (PLACEHOLDER, InvitationStatus.CANCELLED),
+        late: (PLACEHOLDER, InvitationStatus.EXPIRED),
+    }
+    rows = await run_sql(pool, "select id, email, status, ended_at from invitations")
+    assert {id_: rest for id_, *rest in rows} == {
+        held: [PLACEHOLDER, "cancelled", NOW],
+        late: [PLACEHOLDER, "expired", NOW],
+        answered: [PLACEHOLDER, "rejected", NOW - DAY],
+        unheld: [ADA, "pending", None],
+        other: [EVE, "pending", None],
+    }
+
+
+async def test_the_log_of_privacy_outlives_everybody(storage: Postgres, pool: Pool, ada: Account, eve: Account) -> None:
+    caller = Person(user_id=eve.id, email=eve.email, session_id=uuid4(), address="203.0.113.9", agent="tests")
+    await within(storage, lambda tx: tx.privacy.log(ada.id, caller, NOW))
+    for person in (ada, eve):
+        await within(storage, lambda tx, user_id=person.id: tx.accounts.remove(user_id))  # type: ignore[misc]
+    columns = "event_type, user_id, actor_id, address, agent, created_at"
+    assert await run_sql(pool, f"select {columns} from privacy_log") == [  # noqa: S608
+        ("user_anonymized", ada.id, eve.id, "203.0.113.9", "tests", NOW)
+    ]
+
+
+MANY = 20_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+async def test_of_large_logs_only_what_the_person_did_is_read(
+    storage: Postgres, pool: Pool, acme: UUID, ada: Account, eve: Account, mode: str
+) -> None:
+    await add_member(pool, acme, ada.id)
+    entries = """
+        insert into audit_log (id, org_id, action, target_type, target_id, actor_id, impersonator_id, address, details, created_at)
+        select gen_random_uuid(), case when number %% 10 > 0 then %s::uuid end,
+               (array['user.invited', 'security.password.changed'])[number %% 2 + 1], 'user', gen_random_uuid(),
+               case when number %% 3 > 0 then gen_random_uuid() end, case when number %% 7 = 0 then gen_random_uuid() end, '203.0.113.9',
+               '{}', now() - number * interval '1 second'
+        from generate_series(1, %s) number"""
+    await run_sql(pool, entries, acme, MANY)
+    mfa = """
+        insert into mfa_events (id, user_id, event_type, success, actor_id, impersonator_id, created_at)
+        select gen_random_uuid(), %s, 'mfa_verify_success', true, gen_random_uuid(), gen_random_uuid(), now() from generate_series(1, %s)"""
+    await run_sql(pool, mfa, eve.id, MANY)
+    mails = """
+        insert into mails (id, kind, address, created_at, due_at, finished_at, outcome)
+        select gen_random_uuid(), 'password_changed', number || '@example.com', now(), now(), now(), 'sent'
+        from generate_series(1, %s) number"""
+    await run_sql(pool, mails, MANY)
+    invitations = """
+        insert into invitations (id, org_id, email, role, invited_by, status, token_hash, expires_at, created_at, ended_at)
+        select gen_random_uuid(), %s, number || '@example.com', 'member', gen_random_uuid(), 'accepted', number::text::bytea, now(), now(),
+               now()
+        from generate_series(1, %s) number"""
+    await run_sql(pool, invitations, acme, MANY)
+    for org, actor, target in ((acme, ada.id, "x"), (None, ada.id, "x"), (None, None, str(ada.id)), (acme, None, str(ada.id))):
+        insert = """
+            insert into audit_log (id, org_id, action, target_type, target_id, actor_id, address, details, created_at)
+            values (gen_random_uuid(), %s, 'security.password.changed', 'user', %s, %s, '203.0.113.9', '{}', now())"""
+        await run_sql(pool, insert, org, target, actor)
+    await invite(pool, acme)
+    await run_sql(pool, "analyze audit_log, mfa_events, mails, invitations, memberships")
+    asked = {"user_id": ada.id, "email": ADA}
+    nodes = [
+        *[node for log in Log for node in await plan_nodes(pool, BLANKINGS[log], {**asked, "log": log, "limit": 1000}, mode)],
+        *await plan_nodes(pool, BLANK_ARRIVALS, asked, mode),
+    ]
+    assert max(map(rows_of, nodes)) < MANY // 10
+    assert await run_sql(pool, "select count(*) from audit_log where agent = 'anonymized'") == [(4,)]
+    assert max(map(rows_of, await plan_nodes(pool, CONCERNED, asked, mode))) < MANY // 10
+    ending = {"placeholder": PLACEHOLDER, "locked": [acme], "names": INVITING, "now": NOW + SECOND, **asked}
+    assert max(map(rows_of, await plan_nodes(pool, END_INVITATIONS, ending, mode))) < MANY // 10
+    assert max(map(rows_of, await plan_nodes(pool, REMOVE_MAILS, asked, mode))) < MANY // 10

@@ -1,0 +1,157 @@
+"""What the people of the access tests have of their own: a device, a second factor, linked accounts, a session, a browser."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from core.accounts.devices_rules import Device, DeviceType, Place
+from core.accounts.mfa_rules import MfaEvent
+from core.accounts.risk import Risk
+from core.authentication.browser import form_token
+from core.authentication.login_rules import Pending
+from core.authentication.sessions import new_session
+from core.federation.oauth.authorization_rules import CODE_TTL
+from core.kernel.principals import SYSTEM, Anonymous, PreAuthClaims
+from core.kernel.values import digest, new_id, new_secret
+from ports import Ports
+from tests.support.builders import run_sql, sign_in
+from tests.support.identities import add_identity
+from tests.support.mfa import Authenticator, add_mfa
+
+COUNTRY: Final = "DE"  # in which everybody lives
+
+
+def password_of(email: str) -> str:
+    """Everybody has another one: nobody signs in as somebody else by sending the own one."""
+    return f"correct horse of {email}"
+
+
+class Belongings:
+    """Of each person one set, made when it is first asked for. In every text of it is the slug of the organization that it is known by.
+
+    They are named as things are (world.py): `device_id` and `session_id` in paths are one's own.
+    """
+
+    def __init__(self, ports: Ports, pool: Pool) -> None:
+        self._ports = ports
+        self._pool = pool
+        self._made: dict[UUID, Mapping[str, str]] = {}
+
+    async def of(self, account: Account, slug: str, *, guarded: bool = False) -> Mapping[str, str]:
+        """Those of this person; with `guarded` the second factor is asked for, without it is set up and waits to be confirmed."""
+        if account.id not in self._made:
+            self._made[account.id] = await self._make(account, slug, guarded=guarded)
+        return self._made[account.id]
+
+    async def _make(self, account: Account, slug: str, *, guarded: bool) -> Mapping[str, str]:
+        ports, pool, name = self._ports, self._pool, f"{slug} {account.email.partition('@')[0]}"
+        now, trust = ports.clock.now(), new_secret()
+        device = Device(
+            id=new_id(),
+            user_id=account.id,
+            client_hash=digest(f"the client of {name}"),
+            name=f"Telephone of {name}",
+            device_type=DeviceType.MOBILE,
+            browser=f"{slug} browser",
+            browser_version=f"{slug} 1.0",
+            os=f"{slug} system",
+            os_version=f"{slug} 2.0",
+            last_used_at=now,
+            last_ip=f"{slug}:2",
+            place=Place(f"{slug.title()} City", COUNTRY),
+            risk=Risk(30, (f"{slug} factor",)),
+            mfa_at=now,
+            trust_hash=digest(trust),
+            trust_expires_at=now + timedelta(days=90),
+            created_at=now,
+            updated_at=now,
+        )
+        if guarded:
+            authenticator = await add_mfa(ports, account, backup_codes=backup_codes(slug))
+        else:
+            authenticator = Authenticator(ports.codes.new_secret(), ports.clock)
+        session = await sign_in(ports, account, agent=f"tablet of {name}")
+        by = Anonymous(address=f"{slug}:3", agent=f"television of {name}")
+        async with ports.storage.transaction(by=SYSTEM) as tx:
+            await tx.devices.keep(device)
+            if not guarded:
+                await tx.mfa.begin(account.id, authenticator.secret, now)
+            await tx.mfa.log(account.id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_FAILED], by, now, reason=f"why {name} was asked")
+        await run_sql(pool, "update sessions set device_id = %s where id = %s", device.id, session.session_id)
+        await add_identity(
+            pool, account.id, subject=f"{name} there", email=f"{slug}@codehost.example", token=f"token of {name}", scopes=[f"{slug}:all"]
+        )
+        passkey = """
+            insert into passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, backup_eligible, created_at)
+            values (%s, %s, %s, %s, %s, 0, %s, true, %s)"""
+        await run_sql(pool, passkey, new_id(), account.id, f"Key of {name}", digest(f"{name} id"), digest(f"{name} key"), new_id(), now)
+        # A login to nothing in particular, which no organization is told of.
+        login = """
+            insert into login_events (id, user_id, provider, success, address, agent, risk_score, risk_factors, city, country, created_at)
+            values (%s, %s, 'password', true, %s, %s, 20, %s, %s, %s, %s)"""
+        where = (f"{slug}:4", f"laptop of {name}", [f"{slug} hour"], f"{slug.title()} Village", COUNTRY)
+        await run_sql(pool, login, new_id(), account.id, *where, now)
+        # Of the platform's own frontend, which is of no organization either.
+        browser = digest(await begin_in_browser(ports, account))
+        await add_code(ports, pool, digest(f"code of {name}"), browser, f"https://{slug}.example/auth/callback", f"challenge of {name}")
+        return {
+            "own_id": str(account.id),
+            "own_email": account.email,
+            "password": password_of(account.email),
+            "device_id": str(device.id),
+            "device_token": trust,
+            "session_id": str(session.session_id),
+            "mfa_secret": authenticator.secret,
+            "code": authenticator.code(),
+            "provider_token": f"token of {name}",
+            "form_token": form_token(""),  # of nobody; a browser has a right one
+        }
+
+
+def backup_codes(slug: str) -> list[str]:
+    return [f"{slug[:4].upper()}-{number:04}" for number in range(10)]
+
+
+async def begin_in_browser(ports: Ports, account: Account) -> str:
+    """The cookie of a browser in which this person is signed in."""
+    cookie = new_secret()
+    session = new_session(ports, account.id, Anonymous(address="203.0.113.9", agent="tests"), None, ports.clock.now())
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.sessions.begin_in_browser(session, digest(cookie))
+    return cookie
+
+
+async def add_code(
+    ports: Ports,
+    pool: Pool,
+    code_hash: bytes,
+    browser_hash: bytes,
+    redirect_uri: str,
+    challenge: str,
+    service: UUID | None = None,
+    session: UUID | None = None,
+) -> None:
+    """An authorization code that was given in the browser with this cookie, to a service or to the platform's frontend; and exchanged for a
+    session, if there is one."""
+    insert = """
+        insert into authorization_codes (code_hash, org_id, service_id, user_id, browser_session_id, redirect_uri, code_challenge,
+                                         created_at, expires_at, session_id)
+        select %s, (select org_id from services where id = %s), %s, b.user_id, b.id, %s, %s, %s, %s, %s
+        from sessions b where b.browser_hash = %s"""
+    now = ports.clock.now()
+    times = (now, now + CODE_TTL)
+    await run_sql(pool, insert, code_hash, service, service, redirect_uri, challenge, *times, session, browser_hash)
+
+
+async def wait_for_code(ports: Ports, account: Account) -> str:
+    """The pre-auth token of a sign-in that waits for the second factor."""
+    now = ports.clock.now()
+    pending = Pending(new_id(), account.id, None, "password", now, now + ports.policy.pre_auth_ttl)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.pre_auths.add(pending)
+    return ports.tokens.sign_pre_auth(
+        PreAuthClaims(id=pending.id, user_id=account.id, issued_at=pending.created_at, expires_at=pending.expires_at)
+    )

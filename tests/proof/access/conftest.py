@@ -1,0 +1,52 @@
+"""The world as a fixture."""
+
+import pytest
+
+from adapters.http.providers import HttpProviders
+from adapters.postgres.engine.pool import Pool
+from core.authentication.providers import Provider
+from core.kernel.policy import Policy
+from core.tenancy.domains_rules import RECORD_PREFIX, VALUE_PREFIX
+from ports import Ports
+from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics, FakeTxtRecords
+from tests.fakes.payments import PaymentsAtHand
+from tests.proof.access.state import put_back, state
+from tests.proof.access.world import SLUGS, World, challenge_of, make_world
+from tests.support.builders import make_ports
+from tests.support.identities import NOWHERE
+
+_made: list[World] = []
+
+
+@pytest.fixture
+async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics, dns: FakeTxtRecords) -> Ports:
+    """The usual, but for guesses: the same person calls more often here than anybody may guess. All providers are set up."""
+    policy = Policy(account_guess_limit=1_000_000, mfa_guess_limit=1_000_000)
+    return await make_ports(
+        pool,
+        clock,
+        sent,
+        metrics,
+        policy,
+        dns=dns,
+        providers=HttpProviders(dict.fromkeys(Provider, NOWHERE), clock),
+        payments=PaymentsAtHand(),
+    )
+
+
+@pytest.fixture
+def dns() -> FakeTxtRecords:
+    """Every tenant has published what proves its domain."""
+    records = FakeTxtRecords()
+    records.published |= {f"{RECORD_PREFIX}.{slug}.example": [f"{VALUE_PREFIX}{challenge_of(slug)}"] for slug in SLUGS}
+    return records
+
+
+@pytest.fixture
+async def world(ports: Ports, pool: Pool) -> World:
+    """The world, in the database as it was when it was made."""
+    if not _made:
+        _made.append(await make_world(ports, pool))
+    else:
+        await put_back(pool, await state(pool), _made[0].state)
+    return _made[0]

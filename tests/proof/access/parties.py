@@ -1,0 +1,99 @@
+"""What services and the browsers of people do together in the storm: codes, devices and SAML, several steps each."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import trio
+from quart_trio import QuartTrio
+
+from core.authentication.browser import form_token
+from core.federation.oauth.authorization_rules import AUTHORIZE
+from tests.fakes.outside import FakeClock
+from tests.proof.access.saml import saml_of
+from tests.proof.access.world import HOME, World
+from tests.support.browser import ACCOUNT, Visitor
+from tests.support.builders import BASE_URL, Answer, Api
+from tests.support.saml import Application, authn_request, inflated, logout_request, posted, redirected
+
+FORM: Final = {"Content-Type": "application/x-www-form-urlencoded"}
+TOKEN: Final = "/auth/token"
+
+
+class Parties:
+    """The services of the home organization. Whatever can be used once is used twice at the same time, and must be good for one at most."""
+
+    def __init__(self, api: Api, app: QuartTrio, world: World, clock: FakeClock) -> None:
+        self._api, self._app, self._clock = api, app, clock
+        things, org = world.home.things, world.home.organization
+        self._named = {"org": HOME, "service": things["service_slug"]}
+        self._client = {"client_id": things["client_id"], "client_secret": things["client_secret"]}
+        slugs = (things["service_slug"], things["other_service_slug"])
+        self._applications = {
+            slug: Application(org.id, HOME, service, slug, saml_of(HOME, slug), None)
+            for service, slug in zip(world.home.services, slugs, strict=True)
+        }
+
+    async def exchange_a_code(self, cookie: str) -> Answer:
+        """Somebody goes to the first service from this browser. A code that comes twice ends what it gave (security.md O-4)."""
+        said = urlencode({"form_token": form_token(cookie), "answer": "continue"}).encode()
+        headers = {**FORM, "Cookie": f"gatehouse-session={cookie}"}
+        answer = sound(await self._api.call("POST", f"{AUTHORIZE}?{urlencode(self._named)}", raw=said, headers=headers))
+        code = parse_qs(urlsplit(answer.headers.get("Location", "")).query).get("code")
+        if code is None:
+            return answer
+        first, second = await both(lambda: self._api.post(TOKEN, {"code": code[0], **self._client}))
+        assert [first.status, second.status] != [200, 200]
+        if {first.status, second.status} == {200, 400}:
+            won = first if first.status == 200 else second
+            assert (await self._api.get("/api/user", token=won.json["access_token"])).status == 401
+        return first
+
+    async def let_a_device_in(self, token: str) -> Answer:
+        """Somebody with this token approves a device of the first service."""
+        asked = sound(await self._api.post("/auth/device/code", self._named))
+        if asked.status != 200:
+            return asked
+        await both(lambda: self._api.post("/auth/device/verify", {"user_code": asked.json["user_code"], "action": "approve"}, token=token))
+        first, second = await both(lambda: self._api.post(TOKEN, {"device_code": asked.json["device_code"]}))
+        assert [first.status, second.status] != [200, 200]
+        return first
+
+    async def sign_on(self, cookie: str, slug: str) -> Answer:
+        """A service has somebody signed in with SAML in this browser; and out again, which ends the browser's session, too."""
+        application, browser, now = self._applications[slug], Visitor(self._app), self._clock.now()
+        browser.cookies["gatehouse-session"] = cookie
+        asked = sound(await browser.open(redirected(f"{application.path}/sso", authn_request(application, now))))
+        if asked.status != 302:
+            return asked
+        onward = str(asked.headers["Location"]).removeprefix(BASE_URL)
+        pages = [page for page in await both(lambda: browser.open(onward)) if 'name="SAMLResponse"' in page.text]
+        assert len(pages) <= 1
+        if not pages or b"<saml:NameID" not in posted(pages[0]).document:
+            return asked
+        told, browser.cookies["gatehouse-session"] = posted(pages[0]), cookie
+        request = logout_request(application, now, told.name_id, told.session_index)
+        done = sound(await browser.open(redirected(f"{application.path}/slo", request)))
+        answered = parse_qs(urlsplit(done.headers.get("Location", "")).query).get("SAMLResponse")
+        if answered is not None and b"UnknownPrincipal" not in inflated(answered[0]):
+            browser.cookies["gatehouse-session"] = cookie
+            assert (await browser.open(ACCOUNT)).status == 303
+        return done
+
+
+def sound(answer: Answer) -> Answer:
+    assert answer.status < 500, answer.text
+    return answer
+
+
+async def both(act: Callable[[], Awaitable[Answer]]) -> tuple[Answer, Answer]:
+    """The same twice at once."""
+    answers: list[Answer] = []
+
+    async def once() -> None:
+        answers.append(sound(await act()))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(2):
+            nursery.start_soon(once)
+    return answers[0], answers[1]

@@ -1,0 +1,77 @@
+"""SAML at the services of the access tests: how it is set up, and who is being signed in and out."""
+
+from typing import Final
+from uuid import UUID
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from core.federation.saml.configuration_rules import Configuration, NameIdFormat
+from core.federation.saml.logout_rules import LOGOUT_TTL, Asker, Logout, Participation
+from core.federation.saml.messages_rules import NameId, Status
+from core.federation.saml.sign_on_rules import STATE_TTL, SignOn
+from core.kernel.principals import SYSTEM
+from core.kernel.values import digest, new_id, new_secret
+from ports import Ports
+from tests.proof.access.belongings import begin_in_browser
+from tests.support.builders import run_sql
+
+FORMAT: Final = NameIdFormat.PERSISTENT
+
+
+def saml_of(slug: str, service_slug: str) -> Configuration:
+    """How the identity provider of this service is set up."""
+    return Configuration(
+        enabled=True,
+        entity_id=f"https://{service_slug}.{slug}.example/metadata",
+        acs_url=f"https://{service_slug}.{slug}.example/acs",
+        slo_url=f"https://{service_slug}.{slug}.example/slo",
+        name_id_format=FORMAT,
+        attribute_mapping={"email": f"mail of {slug}"},
+        sign_response=False,
+    )
+
+
+async def sign_on_with_saml(ports: Ports, pool: Pool, slug: str, org: UUID, service: UUID, user: Account) -> str:
+    """Somebody is signed in to this service, asks for it once more, and is just being signed out; the state of what is asked for."""
+    now, name, state = ports.clock.now(), f"{slug}-{user.email.partition('@')[0]}", new_secret()
+    cookie = digest(await begin_in_browser(ports, user))
+    [[session]] = await run_sql(pool, "select id from sessions where browser_hash = %s", cookie)
+    sign_on = SignOn(
+        state_hash=digest(state),
+        browser_hash=digest(f"browser of {name}"),
+        org_id=org,
+        service_id=service,
+        request_id=f"_sign-on-{name}",
+        relay_state=f"where {name} goes",
+        force_authn=False,
+        is_passive=False,
+        status=Status.NO_PASSIVE,
+        subject=NameId(f"subject {name}", FORMAT),
+        context_class=f"class of {name}",
+        created_at=now,
+        expires_at=now + STATE_TTL,
+    )
+    logout = Logout(
+        id=new_id(),
+        browser_hash=digest(f"browser of {name} leaving"),
+        asker=Asker(
+            org_id=org,
+            service_id=service,
+            request_id=f"_logout-{name}",
+            relay_state=f"where {name} leaves for",
+            after=f"/after/{name}",
+        ),
+        created_at=now,
+        expires_at=now + LOGOUT_TTL,
+    )
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        assert await tx.saml_sign_ons.begin(sign_on)
+        await tx.saml_sign_ons.complete(sign_on.state_hash, user.id, session, digest(f"ticket of {name}"), now)
+        known = NameId(await tx.saml_sign_ons.name_of(org, service, user.id, f"_name-{name}", now), FORMAT)
+        for name_id in (NameId(f"former {name}", FORMAT), known):
+            index = await tx.saml_sign_ons.take_part(session, org, service, f"_index-{name}", name_id, now)
+        assert await tx.saml_logouts.begin(logout)
+        part = Participation(org_id=org, service_id=service, session_index=index, name_id=known, former_names=(f"leaving {name}",))
+        assert await tx.saml_logouts.add_request(logout.id, f"_asked-{name}", user.id, part, None)
+        await tx.saml_logouts.next_request(logout.id, now)
+    return state

@@ -1,0 +1,597 @@
+"""Who may call what, as a table; and the request that each route is tried with."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from core.authentication.browser import form_token
+from core.provisioning.schemas import GROUP_URN, USER_URN
+from entrypoints.http.api.provisioning.protocol import PATCH
+from entrypoints.http.pages import asset_url
+from tests.proof.access.calls import Request
+
+# The columns, and which caller of the world each of them is. The people of the suspended and of the pending organization call about
+# their own, everybody else about the home organization.
+PEOPLE: Final = {
+    "ano": "anonymous",
+    "str": "stranger",  # who has an account, and no membership
+    "gue": "guest",  # whom the organization has invited
+    "for": "foreign",  # the owner of another organization
+    "mem": "member",
+    "adm": "admin",
+    "own": "owner",
+    "pla": "platform",  # a platform owner, who is not a member
+    "a-m": "as-member",  # the same, impersonating the member
+    "a-o": "as-owner",  # or the owner
+    "sus": "suspended",
+    "pen": "pending",
+    # An application, with the service token that it has of
+    "t-e": "application",  # an end user, who is no member
+    "t-f": "visiting-application",  # an end user of another organization
+    "t-o": "owner-application",  # the owner
+    "t-p": "platform-application",  # a platform owner
+    "t-s": "suspended-application",  # an end user of the suspended organization
+    "wai": "waiting",  # a member with a right password, who has not shown the second factor yet: a pre-auth token
+    "mfa": "with-mfa",  # the same, who has
+}
+KEYS: Final = {
+    "key": "key",  # which may do everything
+    "k-r": "reading-key",  # has all permissions to read, and no others
+    "k-w": "writing-key",  # has all others
+    "k-2": "other-key",  # may do everything to another service of the organization
+    "k-f": "visiting-key",  # of another organization
+    "k-s": "suspended-key",  # of the suspended one
+    "k-x": "expired-key",
+}
+# Directories, with a SCIM token.
+DIRECTORIES: Final = {
+    "dir": "directory",
+    "d-f": "visiting-directory",  # of another organization
+    "d-s": "suspended-directory",  # of the suspended one
+    "d-x": "expired-directory",
+}
+# Browsers on our own pages, with the cookie of a session.
+BROWSERS: Final = {
+    "bro": "browser",  # of the owner
+    "b-m": "browser-with-mfa",  # of the member with a second factor
+    "b-s": "suspended-browser",  # of the owner of the suspended organization
+    "b-x": "ended-browser",  # whose session is over
+}
+
+# What stands in the tables where somebody is refused at the door, and which error code that is; a page sends them to sign in first.
+TO_SIGN_IN: Final = "303*"
+NO_ACCESS_TOKEN: Final = "401!"
+CODES: Final = {"401": "UNAUTHORIZED", NO_ACCESS_TOKEN: "JWT_ERROR", "403": "FORBIDDEN", "403*": "ORGANIZATION_NOT_ACTIVE", TO_SIGN_IN: ""}
+
+# What `{org}` and the like stand for is said in SHORT. A route that is asked in several ways has a row for each,
+# with a `#` and the way's name.
+MATRIX: Final = """
+                                              ano  str  gue  for  mem  adm  own  pla  a-m  a-o  sus  pen  t-e  t-f  t-o  t-p  t-s  wai  mfa
+
+POST   /api/auth/register                     200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /auth/verify-email                     200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /api/auth/forgot-password              200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /api/auth/reset-password               200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /auth/reset-password                   200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /auth/reset-password                   200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /api/auth/resend-verification          200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /auth/device/code                      200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
+POST   /auth/token                            200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
+POST   /auth/token#code                       200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
+POST   /auth/revoke                           200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /api/user                              401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
+PATCH  /api/user                              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
+POST   /api/user/set-password                 401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
+POST   /api/user/change-password              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
+
+POST   /api/auth/login                        200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /api/auth/mfa/verify                   401  401  401  401  401  401  401  401  401  401  401  401  401  401  401  401  401  200  401
+POST   /api/auth/refresh                      200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
+POST   /api/auth/logout                       401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
+POST   /api/auth/lookup-email                 200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+
+GET    /api/user/mfa/status                   401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
+POST   /api/user/mfa/setup                    401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  400
+POST   /api/user/mfa/verify                   401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  400
+DELETE /api/user/mfa                          401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
+POST   /api/user/mfa/backup-codes/regenerate  401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
+
+GET    /api/user/devices                      401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
+GET    /api/user/devices/<device_id>          401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
+PATCH  /api/user/devices/<device_id>          401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
+DELETE /api/user/devices/<device_id>          401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
+GET    /api/user/devices/<device_id>#other    401  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  401  403
+PATCH  /api/user/devices/<device_id>#other    401  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  401  403
+DELETE /api/user/devices/<device_id>#other    401  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  401  403
+DELETE /api/user/devices/<device_id>#current  401  400  400  400  400  400  400  400  403  403  400  400  403  403  403  403  403  401  400
+
+GET    /api/user/identities                   401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
+GET    /auth/<provider:provider>              302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302  302
+GET    /auth/<provider:provider>/callback     400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
+POST   /api/user/identities/<provider>/link   401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
+DELETE /api/user/identities/<provider>        401  200  200  200  200  200  200  200  403  403  200  200  200  200  200  200  200  401  200
+GET    /api/provider-token/<provider>         401  200  200  200  200  200  200  200  403  403  200  200  200  200  200  200  200  401  200
+GET    /api/subscription                      401  400  400  400  400  400  400  400  400  400  400  400  200  200  404  404  200  401  400
+
+GET    /api/privacy/export/<user_id>          401  403  403  403  403  403  200  200  403  403  200  200  403  403  403  403  403  401  403
+GET    /api/privacy/export/<user_id>#own      401  200  200  200  200  200  200  200  403  403  200  200  200  200  200  200  200  401  200
+DELETE /api/privacy/forget/<user_id>          401  403  403  403  403  403  200  200  403  403  200  200  403  403  403  403  403  401  403
+DELETE /api/privacy/forget/<user_id>#own      401  403  403  200  403  403  200  403  403  403  200  200  403  403  403  403  403  401  403
+
+POST   /api/organizations                     401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
+GET    /api/organizations                     401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
+GET    {org}                                  401  403  403  403  200  200  200  403  200  200  200  200  403  403  403  403  403  401  200
+PATCH  {org}                                  401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+DELETE {org}                                  401  403  403  403  403  403  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {org}/select                           401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+
+GET    {org}/members                          401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PATCH  {org}/members/<user_id>                401  403  403  403  403  403  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {org}/members/<user_id>                401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {org}/transfer-ownership               401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+
+POST   {org}/invitations                      401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {org}/invitations                      401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {invitation}                           401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {invitation}/accept                    401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    /api/invitations                       401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
+POST   /api/invitations/accept                200  400  200  400  400  400  400  400  403  403  403* 403* 403  403  403  403  403  401  400
+POST   /api/invitations/decline               200  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
+GET    /invitations/accept                    301  301  301  301  301  301  301  301  301  301  301  301  301  301  301  301  301  301  301
+GET    /app/invitations/accept                200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /app/invitations/accept                200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
+POST   /app/invitations/decline               200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+
+GET    {org}/audit-log                        401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {org}/audit-log/event-types            401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+
+POST   {org}/services                         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {org}/services                         401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+GET    {service}                              401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PATCH  {service}                              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {service}/rotate-secret                401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {service}                              401  403  403  403  403  403  204  403  403  204  403* 403* 403  403  403  403  403  401  403
+
+POST   {service}/plans                        401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {service}/plans                        401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PATCH  {service}/plans/<plan_id>              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+DELETE {service}/plans/<plan_id>              401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
+
+POST   {service}/checkout                     401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+POST   /webhooks/billing                      400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
+
+POST   {service}/api-keys                     401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {service}/api-keys                     401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+GET    {service}/api-keys/<api_key_id>        401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+DELETE {service}/api-keys/<api_key_id>        401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
+
+PUT    {service}/oauth-credentials/<provider> 401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {service}/oauth-credentials/<provider> 401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+DELETE {service}/oauth-credentials/<provider> 401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
+
+POST   {service}/saml                         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {service}/saml                         401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+DELETE {service}/saml                         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {service}/saml/certificate             401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {service}/saml/certificate             401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+GET    {service}/saml/login                   401  403  403  403  200  200  200  403  403  403  403* 403* 403  403  403  403  403  401  200
+GET    {saml}/metadata                        200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
+GET    {saml}/sso                             400  400  400  400  400  400  400  400  400  400  403* 403* 400  400  400  400  403* 400  400
+POST   {saml}/sso                             400  400  400  400  400  400  400  400  400  400  403* 403* 400  400  400  400  403* 400  400
+GET    {saml}/authenticate                    400  400  400  400  400  400  400  400  400  400  403* 403* 400  400  400  400  403* 400  400
+GET    {saml}/slo                             400  400  400  400  400  400  400  400  400  400  403* 403* 400  400  400  400  403* 400  400
+POST   {saml}/slo                             400  400  400  400  400  400  400  400  400  400  403* 403* 400  400  400  400  403* 400  400
+
+GET    {org}/users                            401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+GET    {org}/users/<user_id>                  401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+DELETE {org}/users/<user_id>/sessions         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+
+GET    {org}/analytics/login-trends           401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+GET    {org}/analytics/logins-by-service      401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+GET    {org}/analytics/logins-by-provider     401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+GET    {org}/analytics/recent-logins          401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+
+POST   {org}/webhooks                         401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {org}/webhooks                         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {org}/webhooks/event-types             401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {webhook}                              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PATCH  {webhook}                              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+DELETE {webhook}                              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {webhook}/rotate-secret                401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {webhook}/test                         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {webhook}/deliveries                   401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {webhook}/deliveries/<delivery_id>/replay 401 403 403 403 403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+
+POST   {org}/scim-tokens                      401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {org}/scim-tokens                      401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+DELETE {org}/scim-tokens/<token_id>           401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
+
+POST   {org}/smtp                             401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {org}/smtp                             401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+DELETE {org}/smtp                             401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
+POST   {org}/smtp/test                        401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+
+POST   {org}/siem                             401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {org}/siem                             401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+DELETE {org}/siem                             401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
+POST   {org}/siem/test                        401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+
+GET    {org}/branding                         401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PATCH  {org}/branding                         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+
+POST   {org}/domain                           401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {org}/domain                           401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {org}/domain/verify                    401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+DELETE {org}/domain                           401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
+GET    {org}/hrd                              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PUT    {org}/hrd                              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+
+GET    {platform}/tiers                       401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+GET    {platform}/organizations               401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+POST   {governed}/approve                     401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+POST   {governed}/reject                      401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+POST   {governed}/suspend                     401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+POST   {governed}/activate                    401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+PATCH  {governed}/tier                        401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+DELETE {governed}                             401  403  403  403  403  403  403  204  403  403  403  403  403  403  403  403  403  401  403
+
+GET    {platform}/users/search                401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+GET    {platform}/users/<user_id>/mfa/status  401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+DELETE {platform}/users/<user_id>/mfa         401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+GET    {platform}/mfa/metrics                 401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+GET    {platform}/mfa/suspicious              401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+POST   {platform}/impersonate/<user_id>       401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+POST   {platform}/owners                      401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+DELETE {platform}/owners/<user_id>            401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+
+GET    /health                                200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /health/live                           200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /health/ready                          200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /metrics                               200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /.well-known/jwks.json                 200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /.well-known/oauth-authorization-server 200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /openapi.json                          200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /docs                                  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /assets/<name>                         200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /                                      200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+"""
+
+# The service interface. It looks at API keys alone, and nothing else looks at them (decisions, point 120): here people are refused with
+# 401, and there a key is as good as nothing.
+SERVICE_INTERFACE: Final = """
+                                              key  k-r  k-w  k-2  k-f  k-s  k-x
+
+GET    /api/service/info                      200  200  403  200  200  403* 401
+PATCH  /api/service/info                      200  403  200  200  200  403* 401
+GET    /api/service/analytics                 200  200  403  200  200  403* 401
+GET    /api/service/users                     200  200  403  200  200  403* 401
+POST   /api/service/users                     200  403  200  200  200  403* 401
+GET    /api/service/users/<user_id>           200  200  403  404  404  403* 401
+PATCH  /api/service/users/<user_id>           200  403  200  404  404  403* 401
+DELETE /api/service/users/<user_id>           204  403  204  404  404  403* 401
+GET    /api/service/subscriptions             200  200  403  200  200  403* 401
+POST   /api/service/subscriptions             200  403  200  404  404  403* 401
+GET    /api/service/subscriptions/<user_id>   200  200  403  404  404  403* 401
+PATCH  /api/service/subscriptions/<user_id>   200  403  200  404  404  403* 401
+DELETE /api/service/subscriptions/<user_id>   204  403  204  404  404  403* 401
+"""
+
+# SCIM, which looks at its own tokens alone: everybody else is refused with 401, and so are these everywhere else.
+SCIM: Final = """
+                                              dir  d-f  d-s  d-x
+
+GET    {scim}/Users                           200  200  403* 401
+POST   {scim}/Users                           201  201  403* 401
+GET    {scim}/Users/<user_id>                 200  404  403* 401
+PUT    {scim}/Users/<user_id>                 200  404  403* 401
+PATCH  {scim}/Users/<user_id>                 200  404  403* 401
+DELETE {scim}/Users/<user_id>                 204  404  403* 401
+GET    {scim}/Groups                          200  200  403* 401
+POST   {scim}/Groups                          501  501  403* 401
+GET    {scim}/Groups/<group_id>               200  404  403* 401
+PUT    {scim}/Groups/<group_id>               200  404  403* 401
+PATCH  {scim}/Groups/<group_id>               200  404  403* 401
+DELETE {scim}/Groups/<group_id>               403  403  403* 401
+GET    {scim}/ServiceProviderConfig           200  200  403* 401
+GET    {scim}/ResourceTypes                   200  200  403* 401
+GET    {scim}/ResourceTypes/<name>            200  200  403* 401
+GET    {scim}/Schemas                         200  200  403* 401
+GET    {scim}/Schemas/<schema_id>             200  200  403* 401
+GET    {scim}/Me                              501  501  403* 401
+POST   {scim}/Me                              501  501  403* 401
+PUT    {scim}/Me                              501  501  403* 401
+PATCH  {scim}/Me                              501  501  403* 401
+DELETE {scim}/Me                              501  501  403* 401
+GET    {scim}/Bulk                            501  501  403* 401
+POST   {scim}/Bulk                            501  501  403* 401
+PUT    {scim}/Bulk                            501  501  403* 401
+PATCH  {scim}/Bulk                            501  501  403* 401
+DELETE {scim}/Bulk                            501  501  403* 401
+"""
+
+# The pages that look at the cookie of a browser, and nothing else looks at that: what everybody else has is as good as nothing here.
+PAGES: Final = """
+                                                     else bro  b-m  b-s  b-x
+
+GET    /app/sign-in                                  200  303  303  303  200
+POST   /app/sign-in                                  303  303  303  303  303
+GET    /app/sign-in/code                             200  200  200  200  200
+POST   /app/sign-in/code                             303  303  303  303  303
+POST   /app/sign-out                                 303  303  303  303  303
+GET    /app/forgot-password                          200  200  200  200  200
+POST   /app/forgot-password                          200  200  200  200  200
+
+GET    /auth/device/verify                           303* 200  200  200  303*
+GET    /auth/authorize                               303* 303  303  403* 303*
+POST   /auth/authorize                               303* 303  303  403* 303*
+
+GET    /app/account                                  303* 200  200  200  303*
+POST   /app/account/export                           303* 200  200  200  303*
+GET    /app/account/email                            303* 200  200  200  303*
+POST   /app/account/email                            303* 303  303  303  303*
+POST   /app/account/email/verification               303* 303  303  303  303*
+GET    /app/account/password                         303* 200  200  200  303*
+POST   /app/account/password                         303* 303  303  303  303*
+GET    /app/account/two-factor                       303* 200  200  200  303*
+POST   /app/account/two-factor/setup                 303* 200  400  200  303*
+POST   /app/account/two-factor/confirm               303* 200  400  200  303*
+POST   /app/account/two-factor/backup-codes          303* 200  200  200  303*
+POST   /app/account/two-factor/disable               303* 303  303  303  303*
+GET    /app/account/identities                       303* 200  200  200  303*
+POST   /app/account/identities/<provider:provider>/link 303* 200  200  200  303*
+POST   /app/account/identities/<provider:provider>/unlink 303* 303  303  303  303*
+GET    /app/account/devices                          303* 200  200  200  303*
+GET    /app/account/devices/<device_id>              303* 200  200  200  303*
+GET    /app/account/devices/<device_id>#other        303* 403  403  403  303*
+POST   /app/account/devices/<device_id>/name         303* 303  303  303  303*
+POST   /app/account/devices/<device_id>/revoke       303* 303  303  303  303*
+POST   /app/account/devices/<device_id>/revoke#other 303* 403  403  403  303*
+GET    /app/account/sessions                         303* 200  200  200  303*
+POST   /app/account/sessions/<session_id>/end        303* 303  303  303  303*
+POST   /app/account/sessions/end-others              303* 303  303  303  303*
+"""
+
+
+# What programs and browsers do alike: everybody is somebody here, but for keys.
+ALIKE: Final = """
+                                      ano  str  gue  for  mem  adm  own  pla  a-m  a-o  sus  pen  t-e  t-f  t-o  t-p  t-s  wai  mfa  bro  b-m  b-s  b-x
+
+POST   /auth/device/verify            401  200  200  200  200  200  200  200  403  403  403* 403* 403  403  403  403  403  401  200  415  415  415  401
+POST   /auth/device/verify#form       401  200  200  200  200  200  200  200  403  403  403* 403* 403  403  403  403  403  401  200  200  200  403* 401
+"""  # noqa: E501  (a table)
+
+
+HAS_MFA: Final = "update users set mfa_enabled_at = now() where id = '{own_id}'"
+
+ORG: Final = "/api/organizations/<org_slug>"
+SERVICE: Final = f"{ORG}/services/<service_slug>"
+SHORT: Final = {
+    "{org}": ORG,
+    "{service}": SERVICE,
+    "{saml}": "/saml/<org_slug>/<service_slug>",
+    "{invitation}": f"{ORG}/invitations/<invitation_id>",
+    "{webhook}": f"{ORG}/webhooks/<webhook_id>",
+    "{platform}": "/api/platform",
+    "{scim}": "/scim/v2",
+    "{governed}": "/api/platform/organizations/<org_id>",
+}
+
+# A browser that has signed in nowhere yet, and what its forms have; and what those of one that has have.
+DEVICE: Final = "d" * 43
+BROWSER: Final = {"gatehouse-device": DEVICE}
+WAITING: Final = {**BROWSER, "gatehouse-pre-auth": "{pre_auth}"}
+OF_THIS_BROWSER: Final = {"form_token": form_token(DEVICE)}
+OF_THE_SESSION: Final = {"form_token": "{form_token}"}
+OF_SOMEBODY_ELSE: Final = {"device_id": "{further_device_id}"}
+ONESELF: Final = {"user_id": "{own_id}"}
+AUTHORIZATION: Final = {"org": "{org_slug}", "service": "{service_slug}"}
+
+# What makes the call succeed for those who may make it; nothing need be said of a route that needs nothing.
+REQUESTS: Final[Mapping[str, Request]] = {
+    "POST /api/auth/register": Request({"email": "newcomer@anywhere.example", "password": "a good password"}),
+    "GET /auth/verify-email": Request(query={"token": "{verification_token}"}),
+    "POST /api/auth/forgot-password": Request({"email": "{own_email}"}),
+    "POST /api/auth/reset-password": Request({"token": "{reset_token}", "new_password": "another good password"}),
+    "GET /auth/reset-password": Request(query={"token": "{reset_token}"}),
+    "POST /auth/reset-password": Request(form={"token": "{reset_token}", "new_password": "another good password"}),
+    "POST /api/auth/resend-verification": Request({"email": "{own_email}"}),
+    "PATCH /api/user": Request({"email": "moved@anywhere.example"}),
+    "POST /api/user/set-password": Request(
+        {"new_password": "another good password"}, given="update users set password_hash = null where id = '{own_id}'"
+    ),
+    "POST /api/user/change-password": Request({"current_password": "{password}", "new_password": "another good password"}),
+    "POST /api/auth/login": Request({"email": "{own_email}", "password": "{password}"}),
+    "POST /api/auth/refresh": Request({"refresh_token": "{refresh_token}"}),
+    "POST /api/auth/mfa/verify": Request({"code": "{code}", "trust_device": True}),
+    "POST /api/user/mfa/verify": Request({"code": "{code}"}),
+    "DELETE /api/user/mfa": Request(given=HAS_MFA),
+    "POST /api/user/mfa/backup-codes/regenerate": Request(given=HAS_MFA),
+    "PATCH /api/user/devices/<device_id>": Request({"name": "A New Name"}),
+    "GET /api/user/devices/<device_id>#other": Request(things=OF_SOMEBODY_ELSE),
+    "PATCH /api/user/devices/<device_id>#other": Request({"name": "A New Name"}, things=OF_SOMEBODY_ELSE),
+    "DELETE /api/user/devices/<device_id>#other": Request(things=OF_SOMEBODY_ELSE),
+    "DELETE /api/user/devices/<device_id>#current": Request(
+        given="update sessions set device_id = '{device_id}' where user_id = '{own_id}'"
+    ),
+    "GET /auth/<provider:provider>/callback": Request(query={"state": "made up", "code": "made up"}, cookies=BROWSER),
+    "POST /app/account/identities/<provider:provider>/link": Request(form=OF_THE_SESSION, things={"provider": "websuite"}),
+    "POST /app/account/identities/<provider:provider>/unlink": Request(form=OF_THE_SESSION),
+    "POST /api/user/identities/<provider>/link": Request(things={"provider": "websuite"}),  # the only one that is not linked yet
+    "GET /api/privacy/export/<user_id>#own": Request(things=ONESELF),
+    "DELETE /api/privacy/forget/<user_id>#own": Request(things=ONESELF),
+    "POST /api/organizations": Request({"slug": "another", "name": "Another One"}),
+    f"PATCH {ORG}": Request({"name": "A New Name"}),
+    f"PATCH {ORG}/members/<user_id>": Request({"role": "admin"}),
+    f"POST {ORG}/transfer-ownership": Request({"new_owner_user_id": "{user_id}"}),
+    f"POST {ORG}/invitations": Request({"email": "newcomer@anywhere.example", "role": "member"}),
+    "POST /api/invitations/accept": Request({"token": "{invitation_token}"}),
+    "POST /api/invitations/decline": Request({"token": "{invitation_token}"}),
+    "GET /invitations/accept": Request(query={"token": "{invitation_token}"}),
+    "GET /app/invitations/accept": Request(query={"token": "{invitation_token}"}),
+    "POST /app/invitations/accept": Request(form={"token": "{invitation_token}"}),
+    "POST /app/invitations/decline": Request(form={"token": "{invitation_token}"}),
+    f"GET {ORG}/audit-log": Request(query={"target_type": "user"}),  # without it there is no asking for a target
+    "POST /api/auth/lookup-email": Request({"email": "{own_email}"}),
+    f"POST {ORG}/services": Request({"slug": "another", "name": "Another One", "service_type": "web"}),
+    f"PATCH {SERVICE}": Request({"name": "A New Name"}),
+    f"POST {SERVICE}/plans": Request({"name": "Another", "price_cents": 100, "currency": "eur"}),
+    f"PATCH {SERVICE}/plans/<plan_id>": Request({"name": "A New Name"}),
+    f"POST {SERVICE}/checkout": Request(
+        {"plan_id": "{plan_id}", "success_url": "https://anywhere.example/thanks", "cancel_url": "https://anywhere.example/"}
+    ),
+    f"POST {SERVICE}/api-keys": Request({"name": "Another", "permissions": ["read:users"]}),
+    f"PUT {SERVICE}/oauth-credentials/<provider>": Request({"client_id": "another", "client_secret": "and its secret"}),
+    f"POST {SERVICE}/saml": Request({"enabled": True, "entity_id": "https://anywhere.example", "acs_url": "https://anywhere.example/acs"}),
+    "POST /saml/<org_slug>/<service_slug>/sso": Request(form={"SAMLRequest": "made up"}),
+    "GET /saml/<org_slug>/<service_slug>/authenticate": Request(query={"saml_state": "{saml_state}"}),  # in another browser
+    "POST /saml/<org_slug>/<service_slug>/slo": Request(form={"SAMLRequest": "made up"}),
+    f"GET {ORG}/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
+    f"DELETE {ORG}/users/<user_id>/sessions": Request(things={"user_id": "{end_user_id}"}),
+    f"POST {ORG}/siem": Request({"provider": "http", "endpoint_url": "https://siem.anywhere.example/collect", "token": "a-token"}),
+    f"POST {ORG}/webhooks": Request({"name": "Another", "url": "https://hooks.anywhere.example/in", "events": ["user.invited"]}),
+    f"PATCH {ORG}/webhooks/<webhook_id>": Request({"name": "A New Name"}),
+    f"POST {ORG}/scim-tokens": Request({"name": "Another"}),
+    "POST /scim/v2/Users": Request({"schemas": [USER_URN], "userName": "newcomer@anywhere.example", "displayName": "A New Name"}),
+    "PUT /scim/v2/Users/<user_id>": Request({"schemas": [USER_URN], "userName": "{own_email}", "displayName": "A New Name"}),
+    "PATCH /scim/v2/Users/<user_id>": Request(
+        {"schemas": [PATCH], "Operations": [{"op": "replace", "path": "displayName", "value": "A New Name"}]}
+    ),
+    "PUT /scim/v2/Groups/<group_id>": Request({"schemas": [GROUP_URN], "displayName": "A New Name", "members": [{"value": "{user_id}"}]}),
+    "PATCH /scim/v2/Groups/<group_id>": Request(
+        {"schemas": [PATCH], "Operations": [{"op": "remove", "path": "members", "value": [{"value": "{user_id}"}]}]}
+    ),
+    "GET /scim/v2/ResourceTypes/<name>": Request(things={"name": "User"}),
+    "GET /scim/v2/Schemas/<schema_id>": Request(things={"schema_id": USER_URN}),
+    f"POST {ORG}/smtp": Request({"host": "mail.anywhere.example", "from_email": "post@anywhere.example"}),
+    f"PATCH {ORG}/branding": Request({"product_name": "A New Name"}),
+    f"POST {ORG}/domain": Request({"domain": "anywhere.example"}),
+    f"POST {ORG}/domain/verify": Request(given="update domains set verified_at = null where org_id = '{org_id}'"),
+    f"PUT {ORG}/hrd": Request({"domains": [{"domain": "anywhere.example", "provider": "websuite"}]}),
+    "PATCH /api/service/info": Request({"name": "A New Name"}),
+    "POST /api/service/users": Request({"email": "newcomer@anywhere.example"}),
+    "GET /api/service/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
+    "PATCH /api/service/users/<user_id>": Request({"email": "moved@anywhere.example"}, things={"user_id": "{end_user_id}"}),
+    "DELETE /api/service/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
+    "POST /api/service/subscriptions": Request({"user_id": "{user_id}", "plan_id": "{plan_id}"}),
+    "GET /api/service/subscriptions/<user_id>": Request(things={"user_id": "{end_user_id}"}),
+    "PATCH /api/service/subscriptions/<user_id>": Request({"status": "past_due"}, things={"user_id": "{end_user_id}"}),
+    "DELETE /api/service/subscriptions/<user_id>": Request(things={"user_id": "{end_user_id}"}),
+    "POST /api/platform/organizations/<org_id>/approve": Request(
+        {}, given="update organizations set status = 'pending' where id = '{org_id}'"
+    ),
+    "POST /api/platform/organizations/<org_id>/reject": Request(
+        {"reason": "not a company"}, given="update organizations set status = 'pending' where id = '{org_id}'"
+    ),
+    "POST /api/platform/organizations/<org_id>/suspend": Request({}),
+    "POST /api/platform/organizations/<org_id>/activate": Request(
+        {}, given="update organizations set status = 'suspended' where id = '{org_id}'"
+    ),
+    "PATCH /api/platform/organizations/<org_id>/tier": Request({"tier_id": "{tier_id}", "max_users": 7}),
+    "DELETE /api/platform/users/<user_id>/mfa": Request({"reason": "a lost telephone"}, things={"user_id": "{guarded_id}"}),
+    "GET /api/platform/users/<user_id>/mfa/status": Request(things={"user_id": "{guarded_id}"}),
+    "POST /api/platform/impersonate/<user_id>": Request({"reason": "asked for help", "org_slug": "{org_slug}"}),
+    "POST /api/platform/owners": Request({"user_id": "{user_id}"}),
+    "DELETE /api/platform/owners/<user_id>": Request(given="update users set is_platform_owner = true where id = '{user_id}'"),
+    "POST /app/sign-in": Request(form={**OF_THIS_BROWSER, "email": "{own_email}", "password": "{password}"}, cookies=BROWSER),
+    "GET /app/sign-in/code": Request(cookies=WAITING),
+    "POST /app/sign-in/code": Request(form={**OF_THIS_BROWSER, "code": "{guarded_code}"}, cookies=WAITING),
+    "POST /app/sign-out": Request(form=OF_THE_SESSION),
+    "POST /app/forgot-password": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, cookies=BROWSER),
+    "POST /app/account/export": Request(form=OF_THE_SESSION),
+    "POST /app/account/email": Request(form={**OF_THE_SESSION, "email": "moved@anywhere.example"}),
+    "POST /app/account/email/verification": Request(form=OF_THE_SESSION),
+    "POST /app/account/password": Request(
+        form={**OF_THE_SESSION, "current_password": "{password}", "new_password": "another good password"}
+    ),
+    "POST /app/account/two-factor/setup": Request(form=OF_THE_SESSION),
+    "POST /app/account/two-factor/confirm": Request(form={**OF_THE_SESSION, "code": "{code}"}),
+    "POST /app/account/two-factor/backup-codes": Request(form=OF_THE_SESSION, given=HAS_MFA),
+    "POST /app/account/two-factor/disable": Request(form=OF_THE_SESSION, given=HAS_MFA),
+    "GET /app/account/devices/<device_id>#other": Request(things=OF_SOMEBODY_ELSE),
+    "POST /app/account/devices/<device_id>/name": Request(form={**OF_THE_SESSION, "name": "A New Name"}),
+    "POST /app/account/devices/<device_id>/revoke": Request(form=OF_THE_SESSION),
+    "POST /app/account/devices/<device_id>/revoke#other": Request(form=OF_THE_SESSION, things=OF_SOMEBODY_ELSE),
+    "POST /app/account/sessions/<session_id>/end": Request(form=OF_THE_SESSION),
+    "POST /app/account/sessions/end-others": Request(form=OF_THE_SESSION),
+    "POST /auth/device/code": Request({"org": "{org_slug}", "service": "{service_slug}"}),
+    "POST /auth/token": Request({"refresh_token": "{refresh_token}"}),
+    "POST /auth/token#code": Request(
+        {
+            "grant_type": "authorization_code",
+            "code": "{authorization_code}",
+            "redirect_uri": "{redirect_uri}",
+            "code_verifier": "{code_verifier}",
+            "client_id": "{client_id}",
+            "client_secret": "{client_secret}",
+        }
+    ),
+    "POST /auth/revoke": Request({"token": "made up"}),
+    "GET /auth/authorize": Request(query=AUTHORIZATION),
+    "POST /auth/authorize": Request(query=AUTHORIZATION, form={**OF_THE_SESSION, "answer": "continue"}),
+    "GET /auth/device/verify": Request(query={"user_code": "{user_code}"}),
+    "POST /auth/device/verify": Request({"user_code": "{user_code}", "action": "approve"}),
+    "POST /auth/device/verify#form": Request(form={**OF_THE_SESSION, "user_code": "{user_code}", "action": "approve"}),
+    "GET /assets/<name>": Request(things={"name": asset_url("icon.svg").removeprefix("/assets/")}),
+}
+
+
+# Of those whose credentials a route does not look at, these are tried for all: they have the right to most.
+_OF_PEOPLE: Final = frozenset({"anonymous", "platform", "as-owner", "owner-application", "waiting"})
+_OF_KEYS: Final = frozenset({"key"})
+_OF_BROWSERS: Final = frozenset({"browser"})
+_OF_DIRECTORIES: Final = frozenset({"directory"})
+# Whoever sends no token is anybody here, but one that is sent must be good.
+_SENT_IS_LOOKED_AT: Final = frozenset({"POST /api/invitations/accept", "POST /api/invitations/decline"})
+
+
+def read_matrix() -> dict[str, dict[str, str]]:
+    """Route, such as `GET /api/user`, to the expected status of each caller. Raises ValueError where a row is not like the others."""
+    people, keys, pages = _read(MATRIX, PEOPLE), _read(SERVICE_INTERFACE, KEYS), _read(PAGES, {"else": "else", **BROWSERS})
+    rows = {route: row | dict.fromkeys([*KEYS.values(), *BROWSERS.values()], row["anonymous"]) for route, row in people.items()}
+    rows |= {route: dict.fromkeys([*PEOPLE.values(), *BROWSERS.values()], "401") | row for route, row in keys.items()}
+    for route, row in pages.items():
+        everybody_else = row.pop("else")
+        rows[route] = dict.fromkeys([*PEOPLE.values(), *KEYS.values()], everybody_else) | row
+    alike = _read(ALIKE, {**PEOPLE, **BROWSERS})
+    rows |= {route: row | dict.fromkeys(KEYS.values(), row["anonymous"]) for route, row in alike.items()}
+    for route, row in rows.items():
+        # Where an access token is looked at, this is none.
+        looks = route not in keys and (row["anonymous"] == "401" or route in _SENT_IS_LOOKED_AT)
+        row |= dict.fromkeys(DIRECTORIES.values(), NO_ACCESS_TOKEN if looks else row["anonymous"])
+    directories = _read(SCIM, DIRECTORIES)
+    others = [*PEOPLE.values(), *KEYS.values(), *BROWSERS.values()]
+    rows |= {route: dict.fromkeys(others, "401") | row for route, row in directories.items()}
+    if len(rows) != len(people) + len(keys) + len(pages) + len(alike) + len(directories):
+        raise ValueError("a route is in more than one table")
+    return rows
+
+
+def worth_trying(route: str) -> frozenset[str]:
+    """The callers of the route; but of those whose credentials it does not look at, only some."""
+    people, keys, browsers = (frozenset(columns.values()) for columns in (PEOPLE, KEYS, BROWSERS))
+    if "/scim/" in route:
+        return _OF_PEOPLE | _OF_KEYS | _OF_BROWSERS | frozenset(DIRECTORIES.values())
+    if route in _OF_A_PAGE:
+        return _OF_PEOPLE | _OF_KEYS | browsers | _OF_DIRECTORIES
+    if route in _OF_BOTH:
+        return people | _OF_KEYS | browsers | _OF_DIRECTORIES
+    if "/api/service/" in route:
+        return _OF_PEOPLE | keys | _OF_BROWSERS | _OF_DIRECTORIES
+    return people | _OF_KEYS | _OF_BROWSERS | _OF_DIRECTORIES
+
+
+def _read(table: str, columns: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    header, *lines = (line.split() for line in table.splitlines() if line.strip())
+    if header != list(columns):
+        raise ValueError(f"the columns are {header}, and not {list(columns)}")
+    rows: dict[str, dict[str, str]] = {}
+    for method, path, *cells in lines:
+        route = f"{method} {re.sub('^{.*?}', lambda short: SHORT[short[0]], path)}"
+        if len(cells) != len(header) or route in rows:
+            raise ValueError(f"the row of {route} has {len(cells)} cells where there are {len(header)} columns, or is there twice")
+        rows[route] = dict(zip(columns.values(), cells, strict=True))
+    return rows
+
+
+_OF_A_PAGE: Final = frozenset(_read(PAGES, {"else": "else", **BROWSERS}))
+_OF_BOTH: Final = frozenset(_read(ALIKE, {**PEOPLE, **BROWSERS}))

@@ -1,0 +1,187 @@
+"""Every route as everybody: the answers are those of the table, and whoever is refused has changed nothing."""
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.kernel.principals import OrganizationStatus, Permission, Role, may
+from entrypoints.http.edge.access import SIGN_IN, Access, access_of
+from tests.proof.access.calls import Request, call, in_any_way, prepare, routes
+from tests.proof.access.state import put_back, state
+from tests.proof.access.table import CODES, NO_ACCESS_TOKEN, PEOPLE, REQUESTS, TO_SIGN_IN, read_matrix, worth_trying
+from tests.proof.access.world import KEYS, Caller, World
+from tests.proof.test_every_endpoint import EXISTING, needs_inventory, plain
+from tests.support.builders import Answer, Api
+
+pytestmark = pytest.mark.slow
+
+TABLE = read_matrix()
+
+
+@pytest.mark.parametrize("route", TABLE)
+async def test_it_answers_as_the_table_says(route: str, api: Api, pool: Pool, world: World) -> None:
+    request = REQUESTS.get(route, Request())
+    wrong: list[str] = []
+    now = world.state
+    for name in sorted(worth_trying(route)):
+        caller, expected = world.callers[name], TABLE[route][name]
+        if request.given:
+            await prepare(pool, request, caller)
+            now = await state(pool)
+        answer = await call(api, route, request, caller)
+        after = await state(pool)
+        if got_wrong := difference(answer, expected):
+            wrong.append(f"as {name}: {got_wrong}")
+        changed = after ^ now
+        if caller.impersonated:  # that they have asked is recorded, whatever the answer
+            changed = frozenset((table, row) for table, row in changed if '"impersonation.request"' not in row)
+        if changed and (answer.status >= 400 or expected == TO_SIGN_IN):
+            wrong.append(f"as {name}: it was refused with {answer.status}, and yet changed {sorted(changed)}")
+        await put_back(pool, after, world.state)
+        now = world.state
+    assert not wrong, f"{route}\n" + "\n".join(wrong)
+
+
+def difference(answer: Answer, expected: str) -> str | None:
+    """What is wrong with an answer, if something is."""
+    code = answer.json["error_code"] if answer.status >= 400 and answer.headers["Content-Type"] == "application/json" else None
+    sent_to_sign_in = answer.status == 303 and answer.headers["Location"].startswith(f"{SIGN_IN}?next=")
+    if str(answer.status) == expected[:3] and code in (None, CODES.get(expected, code)) and sent_to_sign_in == (expected == TO_SIGN_IN):
+        return None
+    said = answer.json["error"] if code else answer.headers.get("Location") or answer.text[:200]
+    return f"the table says {expected}, the answer is {answer.status} {code or ''}: {said}"
+
+
+# The table against what else says who may call what: the routes, their decorators, the documents.
+
+# Routes that refuse what is done in an organization that is not active, although no path names it; and where it is named instead.
+ORGANIZATION_NOT_IN_THE_PATH = {
+    "POST /api/auth/refresh": "the context of the session (decisions, point 48)",
+    "POST /api/invitations/accept": "the invitation (decisions, point 49)",
+    "POST /app/invitations/accept": "the invitation",
+    "POST /auth/device/code": "the service (security.md T-5)",
+    "POST /auth/token": "the context of the session, or the service",
+    "GET /auth/authorize": "the service",
+    "POST /auth/authorize": "the service",
+    "POST /auth/device/verify": "that of the device",
+    **{
+        f"{way} /saml/<org_slug>/<service_slug>/{step}": "the service's, for whoever comes (decisions, point 179)"
+        for way, step in [("GET", "metadata"), ("GET", "sso"), ("POST", "sso"), ("GET", "authenticate"), ("GET", "slo"), ("POST", "slo")]
+    },
+}
+# Routes that judge what is asked for first, and then send whoever is not signed in to do that, with all of it.
+SENDS_TO_SIGN_IN = {"GET /auth/authorize", "POST /auth/authorize"}
+# Routes that let everybody in who has the right credential, and refuse because of what is asked about.
+REFUSES_INSIDE = {
+    "GET /api/user/devices/<device_id>": "somebody else's (identity.md section 4.3)",
+    "PATCH /api/user/devices/<device_id>": "the same",
+    "DELETE /api/user/devices/<device_id>": "the same",
+    "GET /app/account/devices/<device_id>": "the same",
+    "POST /app/account/devices/<device_id>/revoke": "the same",
+    "GET /api/privacy/export/<user_id>": "who it is of (security.md Y-1)",
+    "DELETE /scim/v2/Groups/<group_id>": "an organization is not deleted so (identity.md section 4.6)",
+    "DELETE /api/privacy/forget/<user_id>": "who it is, and whose the organizations are (security.md Y-2)",
+}
+
+
+REFUSED_TO_ALL = {"DELETE /scim/v2/Groups/{}"}
+
+
+async def test_every_route_is_in_the_table(app: QuartTrio) -> None:
+    existing = {route for route, _ in routes(app)}
+    asked = {in_any_way(route) for route in TABLE}
+    missing, gone = sorted(existing - asked), sorted(asked - existing)
+    assert not missing, f"These routes have no row in tests/proof/access/table.py, which says who may call what: {missing}"
+    assert not gone, f"tests/proof/access/table.py has rows of routes that do not exist: {gone}"
+    assert REQUESTS.keys() <= TABLE.keys(), "tests/proof/access/table.py has requests for routes that have no row"
+
+
+async def test_the_table_agrees_with_the_decorators(app: QuartTrio, world: World) -> None:
+    wrong, views = [], dict(routes(app))
+    for way, row in TABLE.items():
+        route = in_any_way(way)
+        for name, expected in row.items():
+            refusal = refused_at_the_door(access_of(views[route]), world.callers[name])
+            if refusal is None and expected == "403*" and route in ORGANIZATION_NOT_IN_THE_PATH:
+                continue
+            if refusal is None and expected == TO_SIGN_IN and route in SENDS_TO_SIGN_IN:
+                continue
+            if refusal is None and expected == "403" and route in REFUSES_INSIDE:
+                continue
+            if (refusal or "") != (expected if expected in CODES else ""):
+                wrong.append(f"{way} as {name}: the table says {expected}, its decorator {refusal or 'lets in'}")
+    assert not wrong, "\n".join(wrong)
+
+
+def refused_at_the_door(access: Access, caller: Caller) -> str | None:
+    """What the access decorator of a route refuses this caller with, as the table writes it; None if it lets the caller in."""
+    if access.security in (None, "billing_signature"):  # the latter is in the request, whoever brings it
+        return None
+    if access.name == "page_session":
+        return None if caller.is_signed_in_browser else TO_SIGN_IN
+    if access.or_cookie and caller.cookie is not None:
+        return None if caller.is_signed_in_browser else "401"
+    if access.security == "scim_token":
+        if caller.directory_of is None:
+            return "401"
+        return None if caller.directory_of.organization.status is OrganizationStatus.ACTIVE else "403*"
+    if access.permission is not None:
+        if caller.permissions is None or caller.key_of is None:
+            return "401"
+        if access.permission not in caller.permissions:
+            return "403"
+        return None if caller.key_of.organization.status is OrganizationStatus.ACTIVE else "403*"
+    if caller.directory is not None and access.security == "bearer":
+        return NO_ACCESS_TOKEN
+    if access.name == "pre_auth":
+        return None if caller.pre_auth is not None else "401"
+    if caller.session is None:  # what is sent must be good, even where nothing need be
+        return None if access.optional and caller.pre_auth is None else "401"
+    if caller.is_application and not access.applications:
+        return "403"
+    if access.name == "platform_owner":
+        return None if caller.is_platform_owner else "403"
+    if access.capability is not None:
+        if caller.role is None or not may(caller.role, access.capability):
+            return "403"
+        if caller.at.organization.status is not OrganizationStatus.ACTIVE and not access.inactive:
+            return "403*"
+    return "403" if caller.impersonated and not access.impersonated else None
+
+
+@needs_inventory
+def test_the_table_agrees_with_the_documents() -> None:
+    """With the Who column, and with the rule that an organization must be active (identity.md section 5.2)."""
+    by_path = {plain(route): row for route, row in TABLE.items() if route == in_any_way(route)}
+    wrong = []
+    for documented, _ in EXISTING:
+        name = f"{documented['method']} {plain(documented['path'])}"
+        row = by_path.get(name)
+        if row is None:
+            continue  # the method is not written, or the route is not in the table, which another test says
+        let_in = {caller for caller, expected in row.items() if expected not in CODES}
+        want = {role.value: role.value in documented["roles"] for role in Role} if documented["roles"] else {}
+        if documented["auth"] == "platform_owner_jwt":
+            want = {caller: caller == "platform" for caller in row}
+        elif documented["auth"] == "jwt":
+            want |= {"anonymous": False, "browser": False, "waiting": False}
+        elif documented["auth"] == "preauth_jwt":
+            want = {caller: caller == "waiting" for caller in row}
+        elif documented["auth"] == "none":
+            want["anonymous"] = True
+        elif documented["auth"] == "billing_signature":
+            want |= dict.fromkeys(row, True)
+        elif documented["auth"] == "scim_token":
+            want = dict.fromkeys(row, False) | {"directory": name not in REFUSED_TO_ALL, "visiting-directory": name not in REFUSED_TO_ALL}
+        elif documented["auth"] is not None:
+            kind, _, permission = documented["auth"].partition(":")
+            assert kind == "api_key", f"nobody knows what {kind} is"
+            want = dict.fromkeys(PEOPLE.values(), False) | {"suspended-key": False, "expired-key": False}
+            want |= {name: Permission(permission) in KEYS[name] for name in ("key", "reading-key", "writing-key")}
+        if documented["org_must_be_active"] and documented["auth"] == "jwt":
+            want |= {"suspended": False, "pending": False}
+        if documented["roles"] and documented["auth"] == "jwt":
+            want |= dict.fromkeys(("stranger", "guest", "foreign", "platform"), False)
+            want |= {caller: False for caller in row if caller.endswith("application")}
+        wrong += [f"{name}: {caller} {'may' if right else 'may not'}" for caller, right in want.items() if (caller in let_in) != right]
+    assert not wrong, f"The documents say otherwise: {wrong}"

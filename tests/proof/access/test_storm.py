@@ -1,0 +1,436 @@
+"""A storm over one organization, and over accounts: everything that people may do to them, all at once (security.md Z-1 to Z-6)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from functools import partial
+from itertools import islice
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.kernel.principals import Role
+from core.kernel.values import new_id
+from core.maintenance import housekeeping
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.proof.access.belongings import backup_codes, begin_in_browser, password_of
+from tests.proof.access.parties import Parties
+from tests.proof.access.saml import saml_of
+from tests.proof.access.world import HOME, World
+from tests.support.builders import Answer, Api, add_account, add_member, add_platform_owner, everyone, run_sql, sign_in
+from tests.support.mfa import STEP, Authenticator
+
+pytestmark = pytest.mark.slow
+
+AT_ONCE = 90
+LAPS = 4
+LIMIT = 12  # members
+SERVICES = 4  # at most
+Act = tuple[str, str, Any, str | None]  # method, path, body, token or API key
+
+
+class Kind(StrEnum):
+    """Of acts that take several steps (parties.py): in the place of the method, and the token is a person's, or the cookie of a browser."""
+
+    CODE = "code"
+    DEVICE = "device"
+    SAML = "saml"
+
+
+class Storm:
+    """What people think of doing, whether they may or not. Who owns the organization thinks of more, for the others are mostly refused."""
+
+    def __init__(self, world: World, tokens: Mapping[str, str], stewards: Mapping[str, str], seed: int) -> None:
+        org = world.home.organization
+        self.base, self.platform = f"/api/organizations/{org.slug}", f"/api/platform/organizations/{org.id}"
+        self.stewards = stewards  # their tokens by their ids
+        self.forgettable = [id_ for id_ in tokens if id_ not in {str(account.id) for account in world.home.people.values()}]
+        self.acting: dict[str, str] = {}  # who of them has which token as somebody else
+        self.browsers: list[str] = []  # the cookies of people on our own pages
+        # One account that several use at the same time, which has a second factor.
+        self.guarded_id, self.guarded_email = world.home.things["guarded_id"], str(world.home.people["guarded"].email)
+        self.guarded: list[str] = []
+        self.refresh_tokens: list[str] = []
+        self.devices: list[str] = []
+        self.trust_tokens = [world.home.things["guarded_device_token"]]
+        self.invitations = [(world.home.things["invitation_id"], world.home.things["invitation_token"])]
+        self.services = [world.home.things["service_slug"], world.home.things["other_service_slug"]]
+        self.plans = [world.home.things["plan_id"], world.home.things["used_plan_id"]]
+        self.webhook = world.home.things["webhook_id"]
+        self._key = world.home.keys["key"]  # of the first of the services
+        self._tokens = tokens  # by the id of the account
+        users = (world.home.people["end-user"], world.home.people["further"], world.both)
+        self.users = [(str(user.id), str(user.email)) for user in users]
+        self._random = Random(seed)  # noqa: S311
+        self._invited = 0
+
+    @property
+    def steward(self) -> str:
+        return str(self._one_of(self.stewards.values()))
+
+    def acts(self, owner: str) -> Iterator[Act]:
+        """One of each kind, again and again."""
+        while True:
+            who = self._tokens[owner] if self._random.random() < 0.7 else self._one_of(self._tokens.values())
+            whom = self._one_of(self._tokens)
+            invitation, secret = self._one_of(self.invitations)
+            role = self._one_of(("admin", "member"))
+            service, (user, email) = f"{self.base}/services/{self._one_of(self.services)}", self._one_of(self.users)
+            first, plan, number = f"{self.base}/services/{self.services[0]}", self._one_of(self.plans), self._invited // 2
+            subscription = {"user_id": user, "plan_id": plan}
+            login = {"email": email, "password": password_of(email), "org_slug": HOME, "service_slug": self.services[0]}
+            self._invited += 1
+            kinds: list[Act] = [
+                ("POST", f"{self.base}/transfer-ownership", {"new_owner_user_id": whom}, who),
+                ("PATCH", f"{self.base}/members/{whom}", {"role": role}, who),
+                ("POST", f"{self.base}/members/{whom}", None, who),
+                ("POST", f"{self.base}/invitations", {"email": f"{number}@storm.example", "role": role}, who),
+                ("POST", "/api/invitations/accept", {"token": secret}, None),
+                ("POST", "/api/invitations/decline", {"token": secret}, None),
+                ("POST", f"{self.base}/invitations/{invitation}", None, who),
+                ("PATCH", self.base, {"name": f"Storm {self._invited}"}, who),
+                ("POST", f"{self.base}/select", None, who),
+                ("GET", f"{self.base}/members", None, who),
+                ("POST", f"{self.base}/services", {"slug": f"storm-{number}", "name": "Storm", "service_type": "web"}, who),
+                ("PATCH", service, {"name": f"Storm {self._invited}"}, who),
+                ("DELETE", service if service != first else f"{self.base}/services/storm-{number}", None, who),
+                ("POST", f"{first}/plans", {"name": "Storm", "price_cents": 1, "currency": "eur"}, who),
+                ("DELETE", f"{first}/plans/{plan}", None, who),
+                ("POST", f"{first}/checkout", {"plan_id": plan, "success_url": "http://a/", "cancel_url": "http://a/"}, who),
+                ("POST", f"{service}/api-keys", {"name": "Storm", "permissions": ["read:users"]}, who),
+                ("DELETE", f"{self.base}/users/{user}/sessions", None, who),
+                ("GET", f"{self.base}/users", None, who),
+                ("POST", f"{self.base}/webhooks", {"name": f"Storm {number}", "url": "https://192.0.2.9/", "events": ["user.joined"]}, who),
+                ("PATCH", f"{self.base}/webhooks/{self.webhook}", {"is_active": bool(number % 2)}, who),
+                ("POST", f"{self.base}/webhooks/{self.webhook}/test", None, who),
+                ("POST", f"{self.base}/webhooks/{self.webhook}/rotate-secret", None, who),
+                ("POST", f"{self.base}/siem", {"provider": "http", "endpoint_url": "https://192.0.2.7/", "token": "storm"}, who),
+                ("POST", f"{self.base}/siem", {"provider": "http", "endpoint_url": "https://192.0.2.8/", "token": "storm"}, who),
+                ("DELETE", f"{self.base}/siem", None, who),
+                ("POST", f"{self.base}/siem/test", None, who),
+                ("POST", "/api/auth/login", login, None),
+                # The same addresses are invited, too.
+                ("POST", "/api/service/users", {"email": f"{number}@storm.example"}, self._key),
+                ("PATCH", f"/api/service/users/{user}", {"email": f"{number}@storm.example"}, self._key),
+                ("DELETE", f"/api/service/users/{user}", None, self._key),
+                ("POST", "/api/service/subscriptions", subscription, self._key),
+                ("PATCH", f"/api/service/subscriptions/{user}", {"plan_id": plan}, self._key),
+                ("DELETE", f"/api/service/subscriptions/{user}", None, self._key),
+                ("POST", f"{self.platform}/suspend", {}, self.steward),
+                ("POST", f"{self.platform}/activate", None, self.steward),
+                ("PATCH", f"{self.platform}/tier", {"tier_id": "00000000-0000-4000-8000-000000000001"}, self.steward),
+            ]
+            kinds += self._about_relying_parties(service, who)
+            kinds += self._about_people(whom)
+            self._random.shuffle(kinds)
+            yield from kinds
+
+    def _about_relying_parties(self, service: str, who: str) -> list[Act]:
+        """Codes, devices, and SAML: how it is set up, and people who are signed in with it, and out."""
+        wanted = saml_of(HOME, service.rpartition("/")[2])
+        setup = {"enabled": True, "entity_id": wanted.entity_id, "acs_url": wanted.acs_url, "slo_url": wanted.slo_url}
+        named = self._one_of(("persistent", "emailAddress", "transient"))
+        acts: list[Act] = [
+            ("POST", f"{service}/saml", {**setup, "name_id_format": named, "sign_response": self._random.random() < 0.5}, who),
+            ("POST", f"{service}/saml/certificate", None, who),
+            (Kind.CODE, "", None, self._one_of(self.browsers)),
+            (Kind.CODE, "", None, self._one_of(self.browsers)),
+            (Kind.DEVICE, "", None, self._one_of(self._tokens.values())),
+            (Kind.SAML, self._one_of(self.services[:2]), None, self._one_of(self.browsers)),
+            (Kind.SAML, self._one_of(self.services[:2]), None, self._one_of(self.browsers)),
+        ]
+        if self._random.random() < 0.3:
+            acts.append(("DELETE", f"{service}/saml", None, who))
+        return acts
+
+    def _about_people(self, whom: str) -> list[Act]:
+        steward, other = self._random.sample([*self.stewards], 2)
+        tokens, refresh_token = (self._one_of(self.guarded) for _ in range(20)), self._one_of(self.refresh_tokens[-6:])
+        password = password_of(self.guarded_email)
+        login = {"email": self.guarded_email, "password": password}
+        acts: list[Act] = [
+            ("POST", "/api/user/mfa/setup", None, next(tokens)),
+            ("POST", "/api/user/mfa/setup", None, next(tokens)),
+            ("POST", "/api/user/mfa/backup-codes/regenerate", None, next(tokens)),
+            ("POST", "/api/auth/login", login, None),
+            ("POST", "/api/auth/login", login, None),
+            ("POST", "/api/auth/login", {**login, "device_token": self._one_of(self.trust_tokens)}, None),
+            ("POST", "/api/auth/refresh", {"refresh_token": refresh_token}, None),
+            ("POST", "/api/auth/refresh", {"refresh_token": refresh_token}, None),
+            ("POST", "/api/auth/logout", None, next(tokens)),
+            ("DELETE", f"/api/privacy/forget/{self._one_of(self.forgettable)}", None, self.steward),
+            ("POST", f"/api/platform/impersonate/{whom}", {"reason": "a storm", "org_slug": HOME}, self.stewards[steward]),
+            ("POST", f"/api/platform/impersonate/{self.guarded_id}", {"reason": "a storm"}, self.stewards[steward]),
+            ("POST", "/api/platform/owners", {"user_id": whom}, self.steward),
+            ("DELETE", f"/api/platform/owners/{whom}", None, self.steward),
+            ("DELETE", f"/api/platform/owners/{other}", None, self.stewards[steward]),
+            ("DELETE", f"/api/platform/owners/{steward}", None, self.stewards[other]),
+        ]
+        if self._random.random() < 0.5:
+            acts.append(("DELETE", "/api/user/mfa", None, next(tokens)))
+        if self._random.random() < 0.4:  # either ends all others' sessions
+            acts += [
+                self._one_of(
+                    [
+                        ("POST", "/api/user/change-password", {"current_password": password, "new_password": password}, next(tokens)),
+                        ("DELETE", f"/api/platform/users/{self.guarded_id}/mfa", {"reason": "a storm"}, self.steward),
+                    ]
+                )
+            ]
+        if self.devices:
+            acts += [("DELETE", f"/api/user/devices/{self._one_of(self.devices)}", None, next(tokens)) for _ in range(2)]
+        if self.acting:
+            acts += [(method, self.base, body, self._one_of(self.acting)) for method, body in (("GET", None), ("PATCH", {"name": "As"}))]
+        return acts
+
+    def learn(self, answers: Sequence[tuple[Act, Answer]]) -> None:
+        """What there is now, that the next ones can be about."""
+        for (_, path, body, token), answer in answers:
+            made = json_of(answer)
+            if "invitation" in made:
+                self.invitations.append((made["invitation"]["id"], made["token"]))
+            if "default_plan" in made:
+                self.services.append(made["service"]["slug"])
+            if made.keys() == {"id", "email", "created_at"}:
+                self.users.append((made["id"], made["email"]))
+            if "price_cents" in made:
+                self.plans.append(made["id"])
+            if "impersonated_user" in made:
+                self.acting[made["access_token"]] = next(id_ for id_, own in self.stewards.items() if own == token)
+            elif path in ("/api/auth/login", "/api/auth/refresh") and "refresh_token" in made:
+                if path == "/api/auth/refresh" or body["email"] == self.guarded_email:
+                    self.guarded.append(made["access_token"])
+                    self.refresh_tokens.append(made["refresh_token"])
+                if "device_token" in made:
+                    self.trust_tokens.append(made["device_token"])
+
+    def deletions(self, owner: str) -> list[Act]:
+        first = f"{self.base}/services/{self.services[0]}"
+        return [
+            ("DELETE", first, None, self._tokens[owner]),
+            ("DELETE", self.base, None, self._tokens[owner]),
+            *[("DELETE", self.platform, None, steward) for steward in self.stewards.values()],
+        ]
+
+    def _one_of(self, those: Any) -> Any:
+        return self._random.choice(list(those))
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_after_a_storm_everything_is_as_it_must_be(
+    seed: int, api: Api, app: QuartTrio, ports: Ports, pool: Pool, world: World, clock: FakeClock
+) -> None:
+    org = world.home.organization.id
+    tokens = {str(world.home.people[role].id): token_of(world, role) for role in Role}
+    for number in range(6):
+        account = await add_account(ports, f"member{number}@storm.example", None)
+        await add_member(pool, org, account.id)
+        tokens[str(account.id)] = (await sign_in(ports, account, org)).access_token
+    await run_sql(pool, "update organizations set max_users = %s, max_services = %s where id = %s", LIMIT, SERVICES, org)
+    second = await add_platform_owner(ports, "second@platform.example")
+    steward = world.callers["platform"]
+    assert steward.account is not None
+    stewards = {str(steward.account.id): token_of(world, "platform"), str(second.id): (await sign_in(ports, second)).access_token}
+    authenticator = Authenticator(world.home.things["guarded_secret"], clock, backup_codes(HOME))
+    storm, parties = Storm(world, tokens, stewards, seed), Parties(api, app, world, clock)
+    for lap in range(1, LAPS + 1):
+        owner = await calm(pool, org, stewards, tokens)
+        storm.guarded = [token for token in storm.guarded if (await api.get("/api/user", token=token)).status == 200]
+        for _ in range(4):
+            session = await sign_in(ports, world.home.people["guarded"])
+            storm.guarded.append(session.access_token)
+            storm.refresh_tokens.append(session.refresh_token)
+        there = {id_ for (id_,) in await run_sql(pool, "select id from users")}
+        users = (*(world.home.people[name] for name in ("end-user", "further", "owner")), world.both)
+        storm.browsers = [await begin_in_browser(ports, user) for user in users if user.id in there for _ in range(2)]
+        found = await run_sql(pool, "select id::text from devices where user_id = %s order by id", world.home.people["guarded"].id)
+        storm.devices = [id_ for (id_,) in found]
+        acts = list(islice(storm.acts(owner), AT_ONCE))
+        if lap == LAPS:
+            acts[AT_ONCE // 2 : AT_ONCE // 2] = storm.deletions(owner)
+        answers = await everyone(len(acts), partial(perform, api, parties, acts, authenticator))
+        assert [answer.text for _, answer in answers if answer.status >= 500] == []
+        assert 200 in {answer.status for _, answer in answers}
+        storm.learn(answers)
+        await check_people(pool)
+        await check_acting(api, pool, storm.acting)
+        if lap == LAPS:
+            if await run_sql(pool, "select 1 from organizations where id = %s", org):  # all who tried had no right to, any more or yet
+                await calm(pool, org, stewards, tokens)
+                assert (await api.delete(storm.platform, token=storm.steward)).status == 204
+            # What people did at the very moment it was told of although it was gone, until somebody tidies up.
+            await housekeeping.sweep(ports, new_id())
+        await check(pool, org, gone=lap == LAPS)
+        clock.advance(3 * STEP)
+
+
+async def calm(pool: Pool, org: UUID, stewards: Mapping[str, str], tokens: Mapping[str, str]) -> str:
+    """Between two laps everybody who has lost what it takes to go on gets it back; the id of the owner."""
+    await run_sql(pool, "update organizations set status = 'active' where id = %s", org)
+    await run_sql(pool, "update users set is_platform_owner = true where id = any(%s::uuid[])", list(stewards))
+    # An owner whom nobody knows any more owns what there is, but does nothing with it.
+    heir = """
+        select m.user_id from memberships m join users u on u.id = m.user_id
+        where m.org_id = %s and u.anonymized_at is null and u.id = any(%s::uuid[]) order by m.role <> 'owner', m.user_id limit 1"""
+    [(owner,)] = await run_sql(pool, heir, org, list(tokens))
+    await run_sql(pool, "update memberships set role = 'member' where org_id = %s and role = 'owner' and user_id <> %s", org, owner)
+    await run_sql(pool, "update memberships set role = 'owner' where org_id = %s and user_id = %s", org, owner)
+    return str(owner)
+
+
+async def perform(api: Api, parties: Parties, acts: Sequence[Act], authenticator: Authenticator, number: int) -> tuple[Act, Answer]:
+    """What somebody does, and where that asks for a code the next step, too."""
+    method, path, body, token = acts[number]
+    match method:
+        case Kind.CODE:
+            return acts[number], await parties.exchange_a_code(token or "")
+        case Kind.DEVICE:
+            return acts[number], await parties.let_a_device_in(token or "")
+        case Kind.SAML:
+            return acts[number], await parties.sign_on(token or "", path)
+    if path.startswith("/api/service/"):
+        return acts[number], await api.call(method, path, body, headers={"X-Api-Key": token or ""})
+    answer = await api.call(method, path, body, token=token)
+    made = json_of(answer)
+    if "mfa_required" in made:
+        code = authenticator.code() if number % 3 else authenticator.backup_codes[number % len(authenticator.backup_codes)]
+        answer = await api.post("/api/auth/mfa/verify", {"code": code, "trust_device": bool(number % 2)}, token=made["access_token"])
+    if "qr_code_uri" in made:
+        authenticator.secret = made["secret"]  # the app that all share
+        answer = await api.post("/api/user/mfa/verify", {"code": authenticator.code()}, token=token)
+    authenticator.backup_codes = json_of(answer).get("backup_codes", authenticator.backup_codes)
+    return acts[number], answer
+
+
+def token_of(world: World, name: str) -> str:
+    session = world.callers[name].session
+    assert session is not None
+    return session.access_token
+
+
+def json_of(answer: Answer) -> dict[str, Any]:
+    found = answer.json if answer.status == 200 and answer.headers.get("Content-Type") == "application/json" else {}
+    return found if isinstance(found, dict) else {}
+
+
+# What is there of an organization that is deleted.
+GOES_ALONG = (
+    *("invitations", "services", "plans", "subscriptions", "api_keys", "audit_log", "audit_totals", "events"),
+    *("authorization_codes", "device_codes", "saml_configurations", "saml_certificates", "saml_name_ids"),
+    *("saml_sign_ons", "saml_sessions"),
+    *("webhooks", "former_webhook_secrets", "webhook_deliveries", "siem_queue"),
+)
+
+
+async def check(pool: Pool, org: UUID, *, gone: bool) -> None:
+    """What holds after whatever happened."""
+    left = await run_sql(
+        pool,
+        """
+        select o.member_count, count(m.id), count(m.id) filter (where m.role = 'owner')
+        from organizations o left join memberships m on m.org_id = o.id where o.id = %s group by o.id""",
+        org,
+    )
+    if gone:
+        assert left == []
+        assert await run_sql(pool, "select 1 from memberships where org_id = %s", org) == []
+        for table in GOES_ALONG:
+            assert await run_sql(pool, f"select 1 from {table} where org_id = %s", org) == []  # noqa: S608
+    else:
+        [(counted, members, owners)] = left
+        assert (counted, owners) == (members, 1)
+        assert members <= LIMIT
+        await check_services(pool, org)
+        totals = await run_sql(pool, "select action, target_type, total from audit_totals where org_id = %s and total > 0", org)
+        entries = await run_sql(pool, "select action, target_type, count(*) from audit_log where org_id = %s group by 1, 2", org)
+        assert sorted(totals) == sorted(entries)
+
+
+async def check_services(pool: Pool, org: UUID) -> None:
+    """What is counted is there, and whoever uses a service is an end user of the organization."""
+    services = await run_sql(
+        pool,
+        """
+        select user_count, (select count(*) from service_users u where u.service_id = s.id),
+               subscription_count, (select count(*) from subscriptions u where u.service_id = s.id),
+               (select coalesce(sum(total), 0) from login_totals t where t.service_id = s.id),
+               (select count(*) from login_events e where e.service_id = s.id and e.success)
+        from services s where org_id = %s""",
+        org,
+    )
+    assert len(services) <= SERVICES
+    for users, found_users, subscriptions, found_subscriptions, logins, found_logins in services:
+        assert (users, subscriptions, logins) == (found_users, found_subscriptions, found_logins)
+    users = await run_sql(pool, "select distinct user_id from service_users where org_id = %s order by 1", org)
+    assert users == await run_sql(pool, "select user_id from end_users where org_id = %s order by 1", org)
+    assert await run_sql(pool, "select total from end_user_totals where org_id = %s", org) == [(len(users),)]
+
+
+async def check_people(pool: Pool) -> None:
+    """What holds of accounts, whatever happened to them; each of these finds what must not be."""
+    assert await run_sql(
+        pool, "select 1 from users where is_platform_owner and deactivated_at is null and anonymized_at is null limit 1"
+    ), "there is nobody to govern the platform"
+    for what, wrong in WRONG.items():
+        assert await run_sql(pool, wrong) == [], what
+
+
+WRONG: Mapping[str, str] = {
+    "a session of a revoked device lives": """
+        select s.id from sessions s join devices d on d.id = s.device_id where d.revoked_at is not null and s.ended_at is null""",
+    "a revoked device is trusted": "select id from devices where revoked_at is not null and trust_hash is not null",
+    "somebody who is unknown can come in": """
+        select u.id from users u
+        where u.anonymized_at is not null
+          and (u.password_hash is not null or u.mfa_enabled_at is not null or u.is_platform_owner
+               or exists (select 1 from sessions s where s.user_id = u.id and s.ended_at is null)
+               or exists (select 1 from mfa f where f.user_id = u.id)
+               or exists (select 1 from backup_codes c where c.user_id = u.id)
+               or exists (select 1 from pre_auths p where p.user_id = u.id)
+               or exists (select 1 from passkeys k where k.user_id = u.id)
+               or exists (select 1 from identities i where i.user_id = u.id)
+               or exists (select 1 from authorization_codes c where c.user_id = u.id)
+               or exists (select 1 from saml_sign_ons o where o.user_id = u.id)
+               or exists (select 1 from saml_name_ids n where n.user_id = u.id)
+               or exists (select 1 from devices d where d.user_id = u.id and d.trust_hash is not null))""",
+    "a session has two tokens to go on with": """
+        select session_id from refresh_tokens where rotated_at is null group by session_id having count(*) > 1""",
+    "a session goes on without a token": """
+        select s.id from sessions s
+        where s.ended_at is null and s.browser_hash is null
+          and not exists (select 1 from refresh_tokens t where t.session_id = s.id and t.rotated_at is null)""",
+    "a code gave a session to somebody else, or elsewhere": """
+        select s.id from authorization_codes c join sessions s on s.id = c.session_id
+        where (s.user_id, s.org_id, s.service_id) is distinct from (c.user_id, c.org_id, c.service_id)""",
+    "a code or a device is of another organization than its service": """
+        select c.service_id
+        from (select org_id, service_id from authorization_codes union all select org_id, service_id from device_codes) c
+        left join services v on (v.org_id, v.id) = (c.org_id, c.service_id) where c.service_id is not null and v.id is null""",
+    "something is signed where SAML is switched off": """
+        select k.id from saml_certificates k left join saml_configurations f on f.service_id = k.service_id
+        where k.deactivated_at is null and f.enabled is distinct from true""",
+    "a second factor is asked for that there is not": """
+        select u.id from users u left join mfa f on f.user_id = u.id
+        where u.mfa_enabled_at is not null
+          and (f.codes_salt is null or f.last_step is null
+               or (select count(*) from backup_codes c where c.user_id = u.id) <> 10)""",
+    "something of a second factor is left that is not asked for": """
+        select u.id from users u
+        where u.mfa_enabled_at is null
+          and (exists (select 1 from backup_codes c where c.user_id = u.id)
+               or exists (select 1 from pre_auths p where p.user_id = u.id)
+               or exists (select 1 from mfa f where f.user_id = u.id and f.codes_salt is not null))""",
+}
+
+
+async def check_acting(api: Api, pool: Pool, acting: Mapping[str, str]) -> None:
+    """Nobody acts as somebody else who does not govern the platform (any more)."""
+    found = await run_sql(pool, "select id::text from users where is_platform_owner and anonymized_at is null")
+    governing = {id_ for (id_,) in found}
+    for token, steward in acting.items():
+        if steward not in governing:
+            assert (await api.get("/api/user", token=token)).status == 401

@@ -1,0 +1,634 @@
+"""The cast of the access tests: four organizations, and everybody and everything that may knock at their doors.
+
+Made once for each process, with the real repositories, and put back before every test: ids and tokens stay the same.
+"""
+
+import json
+import secrets as randomness
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account, Origin
+from core.accounts.email_queue_rules import MailKind, new_mail
+from core.accounts.one_time_tokens import Purpose
+from core.applications.api_keys_rules import ApiKey
+from core.applications.services_rules import Plan, Service, ServiceType
+from core.authentication import impersonation
+from core.authentication.browser import form_token
+from core.authentication.oauth_credentials_rules import Credentials
+from core.authentication.providers import Provider
+from core.eventing.webhooks_rules import OVERLAP, SUBSCRIBABLE, Webhook
+from core.federation.oauth.authorization_rules import challenge_of as challenge_of_verifier
+from core.federation.oauth.device_flow_rules import LENGTH, LETTERS
+from core.kernel.events import CATALOGUE, Event
+from core.kernel.principals import SYSTEM, OrganizationStatus, Permission, Person, Role
+from core.kernel.values import Domain, Email, Slug, digest, new_id, new_secret
+from core.provisioning.tokens_rules import ScimToken
+from core.provisioning.users_rules import Description
+from core.tenancy.branding_rules import Branding
+from core.tenancy.domains_rules import Claim
+from core.tenancy.invitations_rules import Invitation, InvitationStatus
+from core.tenancy.organizations_rules import Membership, Organization
+from ports import Ports
+from tests.proof.access.belongings import COUNTRY, Belongings, add_code, backup_codes, begin_in_browser, password_of, wait_for_code
+from tests.proof.access.saml import saml_of, sign_on_with_saml
+from tests.proof.access.state import State, state
+from tests.support.builders import SignedIn, add_account, mail_server, run_sql, sign_in
+from tests.support.identities import add_identity
+from tests.support.saml import new_certificate
+from tests.support.services import add_login, add_service_user, add_subscription, sign_in_to
+from tests.support.siem import make_sink
+
+AUDITED: Final = ("organization.updated", "user.invited", "user.removed", "security.password.changed", "service.updated")
+
+HOME, RIVAL, SUSPENDED, PENDING = SLUGS = ("aurora", "borealis", "dormant", "unborn")
+
+# The API keys of a tenant, and what each may do; all of them are for its first service, but for the last, which is for its second.
+KEYS: Final = {
+    "key": frozenset(Permission),
+    "reading-key": frozenset(permission for permission in Permission if permission.startswith("read:")),
+    "writing-key": frozenset(permission for permission in Permission if not permission.startswith("read:")),
+    "expired-key": frozenset(Permission),
+    "other-key": frozenset(Permission),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """An organization and its people: an owner, an admin, a member, a further one who calls nothing, one who has a second factor, a guest
+    who is only invited, and an end user, who is no member; it has two services.
+
+    `things` say what `<name>` in a path and `{name}` in a request stand for, when they are meant to be this organization's.
+    """
+
+    organization: Organization
+    people: Mapping[str, Account]
+    things: Mapping[str, str]
+    services: tuple[UUID, UUID]
+    keys: Mapping[str, str] = field(repr=False)  # the texts of KEYS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Somebody who calls about the things of the organization `at`, and has this role in it."""
+
+    name: str
+    at: Tenant
+    account: Account | None = None
+    session: SignedIn | None = None
+    role: Role | None = None
+    impersonated: bool = False
+    is_application: bool = False  # which has the session of a service of this person's
+    pre_auth: str | None = None  # instead of a session
+    directory: str | None = None  # a SCIM token
+    directory_of: Tenant | None = None  # while it is good
+    key: str | None = None
+    permissions: frozenset[Permission] | None = None  # of the key, while it is good
+    key_of: Tenant | None = None
+    cookie: str | None = None  # of a browser on our own pages
+    is_signed_in_browser: bool = False
+    own: Mapping[str, str] = field(default_factory=dict, repr=False)  # the things of this person
+
+    @property
+    def is_platform_owner(self) -> bool:
+        return self.account is not None and self.account.is_platform_owner
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        if self.key is not None:
+            return {"X-Api-Key": self.key}
+        if self.directory is not None:
+            return {"Authorization": f"Bearer {self.directory}"}
+        token = self.pre_auth if self.session is None else self.session.access_token
+        return {} if token is None else {"Authorization": f"Bearer {token}"}
+
+    @property
+    def cookies(self) -> Mapping[str, str]:
+        return {} if self.cookie is None else {"gatehouse-session": self.cookie}
+
+    @property
+    def things(self) -> Mapping[str, str]:
+        """Those of the organization, and one's own."""
+        return {**self.at.things, **self.own}
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """All of it. `home` is the organization that the tests are about, `rival` another one of the same kind."""
+
+    home: Tenant
+    rival: Tenant
+    both: Account  # a member of either
+    callers: Mapping[str, Caller]
+    state: State = field(repr=False)
+    state_without_home: State = field(repr=False)  # what it would be if the home organization and its people did not exist
+
+
+async def make_world(ports: Ports, pool: Pool) -> World:
+    """Make it in an empty database."""
+    belongings = Belongings(ports, pool)
+    steward = await _add_person(ports, "steward@platform.example", is_platform_owner=True)
+    stranger = await _add_person(ports, "stranger@nowhere.example")
+    governing = Governing(steward, await sign_in(ports, steward), belongings)
+    # Two organizations know this person; what either knows of the other is what must not come out.
+    both = await _add_person(ports, "both@between.example")
+    rival = await _add_tenant(ports, pool, RIVAL, governing, both=both)
+    suspended = await _add_tenant(ports, pool, SUSPENDED, governing, status=OrganizationStatus.SUSPENDED)
+    pending = await _add_tenant(ports, pool, PENDING, governing, status=OrganizationStatus.PENDING)
+    callers = [
+        *await _people_of(ports, pool, rival, belongings, "foreign-", steward),
+        await _application(ports, pool, rival, belongings, rival.people["end-user"], "foreign-application"),
+        *_keys_of(rival, "foreign-"),
+        *_directories_of(rival, "foreign-"),
+        replace((await _people_of(ports, pool, suspended, belongings))[0], name="suspended"),
+        await _browser(ports, pool, suspended, belongings, suspended.people["owner"], "suspended-browser"),
+        await _application(ports, pool, suspended, belongings, suspended.people["end-user"], "suspended-application"),
+        replace((await _people_of(ports, pool, pending, belongings))[0], name="pending"),
+    ]
+    stranger_session = await sign_in(ports, stranger)
+    stranger_has = _own(await belongings.of(stranger, "nowhere"), stranger_session)
+    steward_has = _own(await belongings.of(steward, "platform"), governing.session)
+    await sign_in(ports, both, rival.organization.id)
+    without_home = await state(pool)
+    home = await _add_tenant(ports, pool, HOME, governing, both=both, invites=rival.people["further"].email)
+    await sign_in(ports, both, home.organization.id)
+    await belongings.of(both, HOME)  # what is this person's own the rival organization must not learn either
+    guest = home.people["guest"]
+    guest_session = await sign_in(ports, guest)
+    there = {caller.name: caller for caller in callers}
+    callers += [
+        *await _people_of(ports, pool, home, belongings, "", steward),
+        *_keys_of(home),
+        *_directories_of(home),
+        await _application(ports, pool, home, belongings, home.people["end-user"], "application"),
+        await _application(ports, pool, home, belongings, home.people["owner"], "owner-application"),
+        await _application(ports, pool, home, belongings, steward, "platform-application"),
+        Caller(name="anonymous", at=home),
+        Caller(name="stranger", at=home, account=stranger, session=stranger_session, own=stranger_has),
+        Caller(name="guest", at=home, account=guest, session=guest_session, own=_own(await belongings.of(guest, HOME), guest_session)),
+        Caller(name="platform", at=home, account=steward, session=governing.session, own=steward_has),
+        # The same as those of the rival, at somebody else's door.
+        replace(there["foreign-owner"], name="foreign", at=home, role=None),
+        replace(there["foreign-application"], name="visiting-application", at=home),
+        replace(there["foreign-key"], name="visiting-key", at=home),
+        replace(_keys_of(suspended)[0], name="suspended-key", at=home),
+        replace(there["foreign-directory"], name="visiting-directory", at=home),
+        replace(_directories_of(suspended)[0], name="suspended-directory", at=home),
+        await _browser(ports, pool, home, belongings, home.people["owner"], "ended-browser", ended=True),
+        Caller(name="foreign-stranger", at=rival, account=stranger, session=stranger_session, own=stranger_has),
+        Caller(name="foreign-anonymous", at=rival),
+    ]
+    return World(home, rival, both, {caller.name: caller for caller in callers}, await state(pool), without_home)
+
+
+@dataclass(frozen=True, slots=True)
+class Governing:
+    """A platform owner, who looks at some of what is made as somebody else; and what people have of their own."""
+
+    steward: Account
+    session: SignedIn
+    belongings: Belongings
+
+    async def look(self, ports: Ports, organization: Organization, account: Account) -> None:
+        """At an organization as one of its members."""
+        slug, steward = organization.slug, self.steward
+        by = Person(
+            user_id=steward.id,
+            email=steward.email,
+            session_id=self.session.session_id,
+            is_platform_owner=True,
+            address=f"{slug}:5",
+            agent=f"{slug} desk",
+        )
+        await impersonation.begin(ports, by, account.id, reason_of(slug), org_slug=slug)
+
+
+def reason_of(slug: str) -> str:
+    """Why a platform owner has acted as somebody else there, which no tenant is told, not even that one (decisions, point 207)."""
+    return f"why {slug} was looked at"
+
+
+async def _application(ports: Ports, pool: Pool, tenant: Tenant, belongings: Belongings, account: Account, name: str) -> Caller:
+    """The tenant's first service, with a token of this person, who has a linked account there."""
+    session, slug = await sign_in_to(ports, pool, tenant.services[0], account), tenant.organization.slug
+    if account.id != tenant.people["end-user"].id:
+        await _link(pool, tenant.services[0], slug, account)
+    own = _own(await belongings.of(account, slug), session)
+    return Caller(name=name, at=tenant, account=account, session=session, is_application=True, own=own)
+
+
+async def _browser(
+    ports: Ports, pool: Pool, tenant: Tenant, belongings: Belongings, account: Account, name: str, *, ended: bool = False
+) -> Caller:
+    """In which this person is signed in, or was."""
+    cookie = await begin_in_browser(ports, account)
+    if ended:
+        await run_sql(pool, "update sessions set ended_at = created_at where browser_hash = %s", digest(cookie))
+    own = {**await belongings.of(account, tenant.organization.slug), "form_token": form_token(cookie)}
+    return Caller(name=name, at=tenant, account=account, cookie=cookie, is_signed_in_browser=not ended, own=own)
+
+
+def _keys_of(tenant: Tenant, prefix: str = "") -> list[Caller]:
+    """Programs that hold the tenant's API keys."""
+    return [
+        Caller(
+            name=f"{prefix}{name}",
+            at=tenant,
+            key=tenant.keys[name],
+            permissions=None if name == "expired-key" else permissions,
+            key_of=tenant,
+        )
+        for name, permissions in KEYS.items()
+    ]
+
+
+def _directories_of(tenant: Tenant, prefix: str = "") -> list[Caller]:
+    """A directory that holds a SCIM token of the tenant, and one whose token has expired."""
+    return [
+        Caller(name=f"{prefix}directory", at=tenant, directory=tenant.things["scim_token"], directory_of=tenant),
+        Caller(name=f"{prefix}expired-directory", at=tenant, directory=tenant.things["expired_scim_token"]),
+    ]
+
+
+def _own(belongings: Mapping[str, str], session: SignedIn) -> Mapping[str, str]:
+    """What is somebody's own."""
+    return {**belongings, "refresh_token": session.refresh_token}
+
+
+async def _add_person(ports: Ports, email: str, **changes: Any) -> Account:
+    return await add_account(ports, email, password_of(email), **changes)
+
+
+async def _people_of(
+    ports: Ports, pool: Pool, tenant: Tenant, belongings: Belongings, prefix: str = "", steward: Account | None = None
+) -> list[Caller]:
+    """The owner, the admin and the member, signed in. With a platform owner also that one as each of them, the member who has a second
+    factor, and browsers."""
+    org, slug, callers = tenant.organization.id, tenant.organization.slug, []
+
+    async def add(name: str, account: Account, **changes: Any) -> None:
+        session = await sign_in(ports, account, org, agent=f"{tenant.organization.name} Browser", impersonator=changes.pop("by", None))
+        own = _own(await belongings.of(account, slug), session)
+        callers.append(Caller(name=f"{prefix}{name}", at=tenant, account=account, session=session, own=own, **changes))
+
+    for role in Role:
+        await add(role, tenant.people[role], role=role)
+        if steward is not None:
+            await add(f"as-{role}", tenant.people[role], role=role, impersonated=True, by=steward)
+    if steward is not None:
+        guarded = tenant.people["guarded"]
+        await add("with-mfa", guarded, role=Role.MEMBER)
+        has = await belongings.of(guarded, slug)
+        callers.append(Caller(name=f"{prefix}waiting", at=tenant, account=guarded, pre_auth=tenant.things["pre_auth"], own=has))
+        callers.append(await _browser(ports, pool, tenant, belongings, tenant.people["owner"], f"{prefix}browser"))
+        callers.append(await _browser(ports, pool, tenant, belongings, guarded, f"{prefix}browser-with-mfa"))
+    return callers
+
+
+async def _add_tenant(
+    ports: Ports,
+    pool: Pool,
+    slug: str,
+    governing: Governing,
+    *,
+    both: Account | None = None,
+    status: OrganizationStatus = OrganizationStatus.ACTIVE,
+    invites: Email | None = None,
+) -> Tenant:
+    """An organization with something in every table that can hold a tenant's things. Every text in it has the slug in it.
+
+    `both` is a member who exists already, `invites` one more address that it has invited.
+    """
+    now = ports.clock.now()
+    people = {name: await _add_person(ports, f"{name}@{slug}.example") for name in (*Role, "further", "guarded", "guest")}
+    people["former"] = await _add_person(ports, f"former@{slug}.example", origin=Origin.SCIM)
+    members = (people["further"], people["guarded"], people["former"], *([both] if both else []))
+    roles = {people[role]: role for role in Role} | dict.fromkeys(members, Role.MEMBER)
+    sessions = {name: await sign_in(ports, people[name], agent=f"{slug} telephone") for name in ("further", "owner")}
+    secrets = {name: str(new_id()) for name in ("invitation_token", "reset_token", "verification_token")}
+    owner, further = people["owner"], people["further"]
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        tier = await tx.tiers.by_name("professional")
+        assert tier is not None, "every database has it"
+        organization = Organization(
+            id=new_id(),
+            slug=Slug(slug),
+            name=f"{slug.title()} Works",
+            status=status,
+            tier=tier,
+            max_services=None,
+            max_users=None,
+            device_trust_days=30,
+            member_count=0,
+            created_at=now,
+            updated_at=now,
+            approved_at=None if status is OrganizationStatus.PENDING else now,
+            rejected_reason=f"why {slug} was rejected once",
+            suspended_reason=f"why {slug} was suspended once",
+        )
+        await tx.organizations.add(organization)
+        org = organization.id
+        for account, role in roles.items():
+            await tx.members.add(Membership(id=new_id(), org_id=org, user_id=account.id, role=role, created_at=now, confirmed_at=now))
+        pending = _invitation(organization, owner, people["guest"].email, now, secrets["invitation_token"])
+        await tx.invitations.add(pending)
+        if invites is not None:
+            await tx.invitations.add(_invitation(organization, owner, invites, now))
+        for ended in InvitationStatus:
+            invitation = _invitation(organization, owner, f"{ended}@{slug}.example", now - timedelta(days=8))
+            await tx.invitations.add(invitation)
+            if ended is not InvitationStatus.PENDING:  # one is past its time, and not marked yet
+                await tx.invitations.end(org, invitation.id, ended, now)
+        for token, purpose in (("reset_token", Purpose.RESET_PASSWORD), ("verification_token", Purpose.VERIFY_EMAIL)):
+            await tx.one_time_tokens.add(
+                digest(secrets[token]),
+                purpose,
+                further.id,
+                further.email,
+                created_at=now,
+                expires_at=now + timedelta(hours=1),
+                org_id=org,
+            )
+        for kind in (MailKind.VERIFY_EMAIL, MailKind.PASSWORD_CHANGED):
+            await tx.mails.queue(new_mail(kind, further.email, now, org_id=org))
+    actor = Person(
+        user_id=owner.id, email=owner.email, session_id=sessions["owner"].session_id, address=f"{slug}:1", agent=f"{slug} laptop"
+    )
+    async with ports.storage.transaction(by=actor) as tx:
+        for name in AUDITED:
+            tx.record(Event(CATALOGUE[name], str(further.id), org_id=org, details={"note": f"{name} at {slug}"}))
+    login = """
+        insert into login_events (id, user_id, org_id, provider, success, agent, city, country, created_at)
+        values (%s, %s, %s, 'password', true, %s, %s, %s, %s)"""
+    await run_sql(pool, login, new_id(), further.id, org, f"{slug} watch", f"{slug.title()} Harbour", COUNTRY, now)
+    asked = "insert into privacy_log (id, event_type, user_id, actor_id, address, agent, created_at) values (%s, %s, %s, %s, %s, %s, %s)"
+    await run_sql(pool, asked, new_id(), f"{slug} was asked", further.id, owner.id, f"{slug}:6", f"{slug} desk", now)
+    if status is OrganizationStatus.ACTIVE:
+        await governing.look(ports, organization, people["guarded"])
+    guarded_has = await governing.belongings.of(people["guarded"], slug, guarded=True)
+    further_has = _own(await governing.belongings.of(further, slug), sessions["further"])
+    # Managed, so that its own organization may do with it whatever an organization may: born there, with an address there.
+    people["end-user"] = await _add_person(ports, f"end-user@{slug}.example", origin=Origin.API_KEY, origin_org_id=org)
+    directory = await _add_directory(ports, organization, owner, further, people["former"])
+    webhook, delivery = await _add_settings(ports, organization, owner)
+    services, of_services = await _add_services(ports, organization, owner)
+    keys = await _add_keys(ports, organization, services, owner)
+    user_code = await _add_device(pool, slug, services[0], now)
+    code, verifier = await _add_code(ports, pool, slug, services[0], people["end-user"])
+    # Whom both know signs in to services of either, so that what one of them is told of it must not be what happened at the other.
+    for user in (people["end-user"], further, *([both] if both else [])):
+        await _use(ports, pool, organization, services[0], user)
+        saml_state = await sign_on_with_saml(ports, pool, slug, org, services[0], user)
+    ends = now + timedelta(days=30)
+    plan = UUID(of_services["used_plan_id"])
+    await add_subscription(ports, pool, services[0], people["end-user"].id, plan, ends=ends, provider=f"sub_{slug}")
+    if both:
+        await add_subscription(ports, pool, services[0], both.id, plan, "past_due", ends=ends)
+    things = {
+        **secrets,
+        **of_services,
+        **directory,
+        "group_id": str(org),
+        "webhook_id": str(webhook),
+        "delivery_id": str(delivery),
+        "user_code": user_code,
+        "saml_state": saml_state,
+        "authorization_code": code,
+        "code_verifier": verifier,
+        "redirect_uri": f"https://shop.{slug}.example/callback",
+        "end_user_id": str(people["end-user"].id),
+        "end_user_email": people["end-user"].email,
+        "api_key": keys["key"],
+        "org_id": str(org),
+        "org_slug": slug,
+        "user_id": str(further.id),
+        "invitation_id": str(pending.id),
+        "invitation_hash": pending.token_hash.hex(),  # what stands for the token in lists, and opens nothing for others (point 192)
+        "tier_id": str(tier.id),
+        "guest_email": people["guest"].email,
+        "guarded_id": str(people["guarded"].id),
+        "guarded_code": guarded_has["code"],
+        "guarded_device_token": guarded_has["device_token"],
+        "guarded_secret": guarded_has["mfa_secret"],
+        "backup_code": backup_codes(slug)[0],
+        "pre_auth": await wait_for_code(ports, people["guarded"]),
+        **further_has,
+        "further_device_id": further_has["device_id"],
+    }
+    return Tenant(organization, people, things, services, keys)
+
+
+async def _add_device(pool: Pool, slug: str, service: UUID, now: datetime) -> str:
+    """The user code of a device that waits to be signed in to this service."""
+    user_code = "".join(randomness.choice(LETTERS) for _ in range(LENGTH))
+    insert = """
+        insert into device_codes (device_code_hash, user_code_hash, org_id, service_id, code_challenge, address, agent, status,
+                                  interval_seconds, polled_at, created_at, expires_at)
+        select %s, %s, org_id, id, %s, %s, %s, 'pending', 5, %s, %s, %s from services where id = %s"""
+    where = (f"challenge of {slug}", f"{slug}:7", f"{slug} terminal")
+    await run_sql(pool, insert, digest(f"device of {slug}"), digest(user_code), *where, now, now, now + timedelta(minutes=5), service)
+    return user_code
+
+
+async def _add_code(ports: Ports, pool: Pool, slug: str, service: UUID, user: Account) -> tuple[str, str]:
+    """A code that this service has got for somebody and not exchanged yet, and its verifier; and one that it has."""
+    code, verifier = new_secret(), new_secret()
+    browser = digest(await begin_in_browser(ports, user))
+    used = (await sign_in_to(ports, pool, service, user)).session_id
+    for name, challenge, session in ((code, challenge_of_verifier(verifier), None), (f"used code of {slug}", f"challenge of {slug}", used)):
+        await add_code(ports, pool, digest(name), browser, f"https://shop.{slug}.example/callback", challenge, service, session)
+    return code, verifier
+
+
+async def _add_directory(ports: Ports, organization: Organization, owner: Account, known: Account, former: Account) -> Mapping[str, str]:
+    """What a directory has said of one person, and another one, whom it has deactivated; and its tokens, which have names."""
+    org, slug, now = organization.id, organization.slug, ports.clock.now()
+    texts = {"scim_token": f"scim_live_{slug[:6]}_{new_secret()}", "expired_scim_token": f"scim_live_{slug[:6]}_{new_secret()}"}
+    ids = {name: new_id() for name in texts}
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        for name, text in texts.items():
+            token = ScimToken(
+                id=ids[name],
+                org_id=org,
+                name=f"{slug} {name}",
+                prefix=f"scim_live_{slug[:6]}",
+                expires_at=now if name.startswith("expired") else None,
+                created_by=owner.id,
+                created_at=now,
+            )
+            await tx.scim_tokens.add(token, digest(text))
+        for account in (known, former):
+            name = f"{slug} {account.email.partition('@')[0]}"
+            said = Description(f"{name} there", f"Dr. {name}", f"Given {name}", f"Family {name}", f"Shown {name}")
+            await tx.scim_users.describe(org, account.id, said, account.email, now)
+        await tx.scim_users.deactivate(org, former.id, now, whole_account=False)
+    return {**texts, "token_id": str(ids["expired_scim_token"])}
+
+
+async def _add_settings(ports: Ports, organization: Organization, owner: Account) -> tuple[UUID, UUID]:
+    """All that an organization can set about itself. Its domain is proved. The ids of its webhook, and of what that was told."""
+    org, slug, now = organization.id, organization.slug, ports.clock.now()
+    domain = Domain(f"{slug}.example")
+    look = Branding(f"https://{slug}.example/logo.png", f"#{digest(slug).hex()[:6]}", f"{slug.title()} Suite")
+    mailer = mail_server(
+        org,
+        host=f"mail.{slug}.example",
+        username=f"{slug}-mailer",
+        password=f"mail password of {slug}",
+        from_email=Email(f"post@{slug}.example"),
+        from_name=f"{slug.title()} Post",
+    )
+    webhook = Webhook(
+        id=new_id(),
+        org_id=org,
+        name=f"{slug.title()} Hook",
+        url=f"https://hooks.{slug}.example/in",
+        events=tuple(SUBSCRIBABLE),
+        is_active=True,
+        created_at=now,
+        updated_at=now,
+    )
+    payload = json.dumps({"event": "user.invited", "data": {"note": f"told to {slug}"}})
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.webhooks.add(webhook, f"whsec_{digest(f'former {slug}').hex()}")
+        await tx.webhooks.rotate(webhook, f"whsec_{digest(slug).hex()}", now + OVERLAP)
+        delivery = await tx.deliveries.add(new_id(), org, webhook.id, "user.invited", payload, owner.id, now)
+        await tx.smtp.put(mailer, now)
+        # At an address that nobody has, so that a test ends at once. What is recorded from now on waits.
+        await tx.siem.put(new_id(), make_sink(org, f"https://192.0.2.7/{slug}", token=f"token-of-the-siem-of-{slug}"), now)
+        await tx.branding.put(org, look, now)
+        await tx.domains.put(Claim(org_id=org, domain=domain, challenge=challenge_of(slug), verified_at=None, created_at=now))
+        await tx.domains.prove(org, now)
+        await tx.home_realm.replace(org, {domain: Provider.CODEHOST})
+    return webhook.id, delivery.id
+
+
+def challenge_of(slug: str) -> str:
+    """What the DNS has to say for a tenant to have proved its domain."""
+    return digest(f"challenge of {slug}").hex()
+
+
+async def _add_services(ports: Ports, organization: Organization, owner: Account) -> tuple[tuple[UUID, UUID], Mapping[str, str]]:
+    """Two services, the first with a plan that can be used and one that is not, and what of them has a name."""
+    org, slug, now = organization.id, organization.slug, ports.clock.now()
+    secret = f"client secret of {slug}"
+    shop, desk = (
+        Service(
+            id=new_id(),
+            org_id=org,
+            slug=Slug(f"{slug}-{kind}"),
+            name=f"{slug.title()} {kind.title()}",
+            service_type=ServiceType.WEB,
+            client_id=new_id(),
+            client_secret_hash=digest(f"{secret} {kind}"),
+            codehost_scopes=(f"{slug}:read",),
+            websuite_scopes=(f"{slug}:mail",),
+            officesuite_scopes=(f"{slug}:files",),
+            redirect_uris=(f"https://{kind}.{slug}.example/callback",),
+            device_activation_uri=f"https://{kind}.{slug}.example/device",
+            subscription_count=0,
+            created_at=now,
+            updated_at=now,
+        )
+        for kind in ("shop", "desk")
+    )
+    plans = {
+        name: Plan(
+            id=new_id(),
+            org_id=org,
+            service_id=service.id,
+            name=f"{slug.title()} {name}",
+            price_cents=999,
+            currency="eur",
+            features=(f"{slug} exports",),
+            billing_price_id=f"price_{slug}_{name}",
+            created_at=now,
+            updated_at=now,
+        )
+        for name, service in {"used": shop, "spare": shop, "other": desk}.items()
+    }
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        for service in (shop, desk):
+            await tx.services.add(service)
+            await tx.oauth_credentials.put(
+                org, service.id, Credentials(Provider.CODEHOST, f"{service.slug} client", now), f"provider secret of {service.slug}"
+            )
+            await tx.saml.configure(org, service.id, saml_of(slug, service.slug), now)
+            await tx.saml.add_certificate(org, service.id, await new_certificate(now, slug))
+        for plan in plans.values():
+            await tx.plans.add(plan)
+        listed = _key(organization, shop.id, owner, "listed-key", frozenset(Permission), now)
+        await tx.api_keys.add(listed, digest(new_secret()))
+    things = {
+        "service_slug": shop.slug,
+        "service_id": str(shop.id),
+        "client_id": str(shop.client_id),
+        "client_secret": f"{secret} shop",
+        "other_service_slug": desk.slug,
+        "plan_id": str(plans["spare"].id),
+        "used_plan_id": str(plans["used"].id),
+        "api_key_id": str(listed.id),
+        "provider": Provider.CODEHOST.value,
+        "domain": f"{slug}.example",
+    }
+    return (shop.id, desk.id), things
+
+
+async def _add_keys(ports: Ports, organization: Organization, services: tuple[UUID, UUID], owner: Account) -> Mapping[str, str]:
+    """The texts of KEYS."""
+    now = ports.clock.now()
+    texts = {name: f"sk_{organization.slug[:6]}_{new_secret()}" for name in KEYS}
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        for name, permissions in KEYS.items():
+            key = _key(organization, services[name == "other-key"], owner, name, permissions, now)
+            ends = now - timedelta(seconds=1) if name == "expired-key" else None
+            await tx.api_keys.add(replace(key, expires_at=ends), digest(texts[name]))
+    return texts
+
+
+def _key(organization: Organization, service: UUID, owner: Account, name: str, permissions: frozenset[Permission], now: datetime) -> ApiKey:
+    """It has been used just now, so that to use it once more leaves no trace."""
+    return ApiKey(
+        id=new_id(),
+        org_id=organization.id,
+        service_id=service,
+        name=f"{organization.slug} {name}",
+        prefix=f"sk_{organization.slug[:6]}",
+        permissions=tuple(sorted(permissions)),
+        last_used_at=now,
+        expires_at=None,
+        created_by=owner.id,
+        created_at=now,
+    )
+
+
+async def _use(ports: Ports, pool: Pool, organization: Organization, service: UUID, user: Account) -> None:
+    """What is there of somebody who signs in to a service, also through a provider."""
+    await add_service_user(ports, service, user.id)
+    await add_login(ports, pool, service, user.id, "codehost")
+    await _link(pool, service, organization.slug, user)
+
+
+async def _link(pool: Pool, service: UUID, slug: str, user: Account) -> None:
+    name = f"{slug}-{user.email.split('@')[0]}"
+    await add_identity(
+        pool, user.id, service=service, subject=name, email=f"{name}@codehost.example", token=f"token of {name}", scopes=[f"{slug}:read"]
+    )
+
+
+def _invitation(organization: Organization, inviter: Account, email: str, created_at: datetime, token: str | None = None) -> Invitation:
+    return Invitation(
+        id=new_id(),
+        org_id=organization.id,
+        email=Email(email),
+        role=Role.MEMBER,
+        invited_by=inviter.id,
+        status=InvitationStatus.PENDING,
+        token_hash=digest(token or str(new_id())),
+        expires_at=created_at + timedelta(days=7),
+        created_at=created_at,
+    )

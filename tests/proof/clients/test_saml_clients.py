@@ -1,0 +1,167 @@
+"""Other people's service providers take what we say, and nothing that was tampered with (decisions, "What other people's clients need")."""
+
+import shutil
+import subprocess
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.proof.clients.saml_tampering import EVIL, tampered, with_assertion_of, with_comment
+from tests.proof.clients.service_providers import CLIENTS, Arrived, NodeSaml, Pysaml2, Python3Saml, Refused, ServiceProvider
+from tests.support.builders import BASE_URL, EMAIL, run_sql
+from tests.support.saml import Application, Posted, add_application, posted
+from tests.support.saml_browser import Traveller, onward
+from tests.support.services import add_service_user
+from tests.support.tenants import Tenant
+
+pytestmark = pytest.mark.slow
+
+needs_xmlsec1 = pytest.mark.skipif(shutil.which("xmlsec1") is None, reason="xmlsec1 of Debian is not here; see ./run")
+needs_node = pytest.mark.skipif(
+    shutil.which("node") is None or not (CLIENTS / "node_modules").exists(), reason="node-saml is not here; see ./run"
+)
+ALL = [
+    pytest.param(Pysaml2, id="pysaml2", marks=needs_xmlsec1),
+    pytest.param(Python3Saml, id="python3-saml"),
+    pytest.param(NodeSaml, id="node-saml", marks=needs_node),
+]
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """Theirs is the machine's."""
+    return FakeClock(datetime.now(UTC))
+
+
+async def provider_of(kind: type[ServiceProvider], visitor: Traveller, application: Application) -> ServiceProvider:
+    return kind(application, (await visitor.open(f"{application.path}/metadata")).text)
+
+
+async def come_back(visitor: Traveller, service: ServiceProvider) -> Posted:
+    """What the service gets for somebody who is signed in already."""
+    address = service.ask("there").removeprefix(BASE_URL)
+    return posted(await visitor.open(onward(await visitor.open(address))))
+
+
+@pytest.mark.parametrize("kind", ALL)
+async def test_signing_in_and_out(kind: type[ServiceProvider], visitor: Traveller, shop: Application, ada: Account) -> None:
+    service = await provider_of(kind, visitor, shop)
+    after = onward(await visitor.open(service.ask("there & back").removeprefix(BASE_URL)))
+    await visitor.sign_in_at(after)
+    found = posted(await visitor.open(after))
+    assert found.relay_state == "there & back"
+    arrived = service.take(found.document)
+    assert arrived == Arrived(EMAIL, found.session_index, {"email": [EMAIL], "id": [str(ada.id)]})
+    service.signed_out(onward(await visitor.open(service.sign_out(arrived).removeprefix(BASE_URL))))
+    assert not await visitor.is_in()
+
+
+@pytest.mark.parametrize("kind", ALL)
+async def test_signing_in_by_form(kind: type[ServiceProvider], visitor: Traveller, shop: Application, ada: Account) -> None:
+    service = await provider_of(kind, visitor, shop)
+    await visitor.sign_in()
+    path = onward(await visitor.arrive_with_form(f"{shop.path}/sso", **service.ask_by_form("there")), 303)
+    found = posted(await visitor.open(path))
+    assert found.relay_state == "there"
+    assert service.take(found.document).name_id == EMAIL
+
+
+@pytest.mark.parametrize("kind", ALL)
+async def test_whoever_came_by_other_means_than_a_password_is_taken(
+    kind: type[ServiceProvider], visitor: Traveller, shop: Application, ada: Account, pool: Pool
+) -> None:
+    """Two of them ask for a password, without having been told to."""
+    service = await provider_of(kind, visitor, shop)
+    await visitor.sign_in()
+    await run_sql(pool, "update sessions set provider = 'codehost'")
+    found = await come_back(visitor, service)
+    assert found.find("//saml:AuthnContextClassRef").text == "urn:oasis:names:tc:SAML:2.0:ac:classes:unspecified"
+    assert service.take(found.document).name_id == EMAIL
+
+
+async def test_python3_saml_asks_for_a_certain_person(visitor: Traveller, shop: Application, ada: Account) -> None:
+    service = Python3Saml(shop, (await visitor.open(f"{shop.path}/metadata")).text)
+    await visitor.sign_in()
+    for whom, taken in ((EMAIL, True), ("grace@example.com", False)):
+        path = onward(await visitor.open(service.ask("there", whom).removeprefix(BASE_URL)))
+        [outcome] = service.take_all([posted(await visitor.open(path)).document])
+        assert isinstance(outcome, Arrived) is taken
+        if isinstance(outcome, Refused):
+            assert "Requester" in str(outcome) and "UnknownPrincipal" in str(outcome)  # noqa: PT018
+
+
+@pytest.mark.parametrize("kind", ALL)
+async def test_nothing_that_was_tampered_with_is_taken(
+    kind: type[ServiceProvider], visitor: Traveller, shop: Application, ada: Account
+) -> None:
+    service = await provider_of(kind, visitor, shop)
+    await visitor.sign_in()
+    other = await come_back(visitor, service)
+    good = await come_back(visitor, service)
+    bad = {**tampered(good.document), "the assertion of another response": with_assertion_of(good.document, other.document)}
+    outcomes = dict(zip(bad, service.take_all(list(bad.values())), strict=True))
+    taken = {how: outcome for how, outcome in outcomes.items() if not isinstance(outcome, Refused)}
+    assert not taken
+    [commented] = service.take_all([with_comment(good.document)])
+    assert isinstance(commented, Refused) or commented.name_id == EMAIL
+    assert service.take(good.document).name_id == EMAIL, "and it is not that nothing is taken at all"
+    assert EVIL not in good.document.decode()
+
+
+@pytest.mark.parametrize("kind", ALL)
+async def test_neither_is_what_is_too_old_nor_what_is_anothers(
+    kind: type[ServiceProvider],
+    visitor: Traveller,
+    shop: Application,
+    ada: Account,
+    ports: Ports,
+    pool: Pool,
+    acme: Tenant,
+    clock: FakeClock,
+) -> None:
+    service = await provider_of(kind, visitor, shop)
+    await visitor.sign_in()
+    # An application that calls itself the same, with a key of its own.
+    clock.advance(timedelta(seconds=-1))
+    impostor = await add_application(
+        ports, pool, acme.org, acme.slug, "impostor", entity_id=shop.entity_id, acs_url=shop.acs_url, slo_url=shop.configuration.slo_url
+    )
+    await add_service_user(ports, impostor.id, ada.id)
+    clock.advance(timedelta(seconds=1))
+    forged = await visitor.sign_on(impostor)
+    clock.advance(timedelta(minutes=-10))
+    await run_sql(pool, "update saml_certificates set valid_from = valid_from - interval '1 day'")
+    visitor.cookies.clear()
+    await visitor.sign_in()
+    old = await visitor.sign_on(shop)
+    assert [type(outcome) for outcome in service.take_all([forged.document, old.document])] == [Refused, Refused]
+
+
+@needs_xmlsec1
+async def test_the_command_of_xmlsec_verifies_both_signatures(visitor: Traveller, shop: Application, ada: Account, tmp_path: Path) -> None:
+    await visitor.sign_in()
+    found = await visitor.sign_on(shop)
+    response, certificate = tmp_path / "response.xml", tmp_path / "certificate.pem"
+    assert shop.certificate is not None
+    certificate.write_text(shop.certificate.certificate)
+
+    def verify(signature: str) -> int:
+        ids = [
+            "--id-attr:ID",
+            "urn:oasis:names:tc:SAML:2.0:assertion:Assertion",
+            "--id-attr:ID",
+            "urn:oasis:names:tc:SAML:2.0:protocol:Response",
+        ]
+        command = ["xmlsec1", "--verify", "--pubkey-cert-pem", str(certificate), *ids, "--node-xpath", signature, str(response)]
+        return subprocess.run(command, capture_output=True, check=False).returncode
+
+    signatures = ["/*/*[local-name()='Signature']", "/*/*[local-name()='Assertion']/*[local-name()='Signature']"]
+    response.write_bytes(found.document)
+    assert [verify(signature) for signature in signatures] == [0, 0]
+    response.write_bytes(found.document.replace(EMAIL.encode(), EVIL.encode()))
+    assert 0 not in [verify(signature) for signature in signatures]

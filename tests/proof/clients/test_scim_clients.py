@@ -1,0 +1,245 @@
+"""What Okta and Entra ID send, request by request: the sequences of their published test cases for provisioning, answered as they expect
+but for what the README names.
+
+Okta's is "SCIM 2.0 spec test" with its user and group operations; Entra's are the requests of "Develop and plan provisioning for a SCIM
+endpoint", with the patches that it sends by default and those of its stricter mode.
+"""
+
+import json
+from typing import Any
+from urllib.parse import quote
+from uuid import uuid4
+
+from tests.support.builders import Answer, run_sql
+from tests.support.scim import ERROR_URN, LIST_URN, PATCH_URN, SCIM_JSON, Directory, directory_of, problem
+from tests.support.tenants import Tenant
+
+ENTERPRISE = "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User"
+USER = "urn:ietf:params:scim:schemas:core:2.0:User"
+ACME = 'displayName eq "Acme"'
+
+
+def named(user_name: str) -> str:
+    """The filter that finds somebody, as it stands in an address."""
+    return quote(f'userName eq "{user_name}"')
+
+
+async def patch(directory: Directory, path: str, *operations: dict[str, Any]) -> Any:
+    answer = await directory.call("PATCH", path, {"schemas": [PATCH_URN], "Operations": list(operations)})
+    assert answer.status == 200, answer.text
+    return answer.json
+
+
+# Okta
+
+
+async def test_oktas_spec_test(acme: Tenant, directory: Directory) -> None:
+    """Its Runscope suite: is there a list, does a user exist, make one, the same once more; with the headers that it sends."""
+
+    async def ask(method: str, path: str, body: Any = None, authorization: str = f"Bearer {directory.token}") -> Answer:
+        headers = {
+            "Accept": SCIM_JSON,
+            "Accept-Charset": "utf-8",
+            "Authorization": authorization,
+            "Content-Type": f"{SCIM_JSON}; charset=utf-8",
+            "User-Agent": "OKTA SCIM Integration",
+        }
+        answer = await acme.api.call(method, f"/scim/v2{path}", headers=headers, raw=None if body is None else json.dumps(body).encode())
+        assert answer.headers["Content-Type"] == SCIM_JSON
+        return answer
+
+    found = (await ask("GET", "/Users?count=1&startIndex=1")).json
+    assert (found["schemas"], found["itemsPerPage"], found["startIndex"], found["totalResults"]) == ([LIST_URN], 1, 1, 3)
+    first = found["Resources"][0]
+    # It wants givenName and familyName of the first user, who is the owner of the organization here, of whom no directory says anything.
+    assert (first["id"], first["userName"], first["active"], first["name"]) == (acme.id("owner"), "owner@acme.example", True, None)
+    assert first["emails"][0]["value"] == "owner@acme.example"
+    shown = (await ask("GET", f"/Users/{first['id']}")).json
+    assert shown == first
+    missing = await ask("GET", f"/Users?filter={named(f'{uuid4()}@example.com')}")
+    assert (missing.status, missing.json["schemas"], missing.json["totalResults"]) == (200, [LIST_URN], 0)
+    answer = await ask("GET", f"/Users/{uuid4().hex}")
+    assert (answer.status, answer.json["schemas"], bool(answer.json["detail"])) == (404, [ERROR_URN], True)
+    email = "Runscope300Abcdef151@example.com"
+    new = {
+        "schemas": [USER],
+        "userName": email,
+        "name": {"givenName": "Runscope300", "familyName": "Abcdef151"},
+        "emails": [{"primary": True, "value": email, "type": "work"}],
+        "displayName": "Runscope300 Abcdef151",
+        "active": True,
+    }
+    made = await ask("POST", "/Users", new)
+    assert made.status == 201
+    # It wants the userName in the letters in which it was sent; here an address has no case, and is kept in lower case.
+    assert (made.json["active"], made.json["userName"], made.json["schemas"]) == (True, email.lower(), [USER])
+    assert (made.json["name"]["givenName"], made.json["name"]["familyName"]) == ("Runscope300", "Abcdef151")
+    assert (await ask("GET", f"/Users/{made.json['id']}")).json == made.json
+    assert (await ask("POST", "/Users", new)).status == 409
+    for name in (email, email.upper()):  # its check of the case of user names
+        answer = await ask("GET", f"/Users?filter={named(name)}")
+        assert (answer.status, answer.json["totalResults"]) == (200, 1)
+    groups = await ask("GET", "/Groups")
+    assert (groups.status, groups.json["schemas"]) == (200, [LIST_URN])
+    assert (await ask("GET", "/Users", authorization="non-token")).status == 401
+
+
+async def test_okta_provisions_somebody_from_the_first_day_to_the_last(acme: Tenant, directory: Directory) -> None:
+    query = quote('userName eq "isaac.brock@example.com"')
+    assert (await directory.get(f"/Users?filter={query}&startIndex=1&count=100"))["totalResults"] == 0
+    # Create, with the password that it makes up, its own locale and its empty groups.
+    answer = await directory.call(
+        "POST",
+        "/Users",
+        {
+            "schemas": [USER],
+            "userName": "isaac.brock@example.com",
+            "name": {"givenName": "Isaac", "familyName": "Brock"},
+            "emails": [{"primary": True, "value": "isaac.brock@example.com", "type": "work"}],
+            "displayName": "Isaac Brock",
+            "locale": "en-US",
+            "externalId": "00ujl29u0le5T6Aj10h7",
+            "groups": [],
+            "password": "1mz050nq",
+            "active": True,
+        },
+    )
+    assert answer.status == 201
+    isaac = answer.json
+    assert isaac["externalId"] == "00ujl29u0le5T6Aj10h7"
+    assert await run_sql(acme.pool, "select password_hash from users where email = 'isaac.brock@example.com'") == [(None,)]
+    path = f"/Users/{isaac['id']}"
+    # Update: it reads, and puts the whole.
+    whole = await directory.get(path)
+    answer = await directory.call("PUT", path, {**whole, "name": {"givenName": "Isaac", "familyName": "Brooke"}, "locale": "en-US"})
+    assert (answer.status, answer.json["name"]["familyName"]) == (200, "Brooke")
+    # Deactivate and reactivate.
+    assert (await patch(directory, path, {"op": "replace", "value": {"active": False}}))["active"] is False
+    assert (await directory.get(path))["active"] is False
+    assert (await directory.get(f"/Users?filter={query}"))["totalResults"] == 1  # it looks for those, too, before it makes somebody
+    assert (await patch(directory, path, {"op": "replace", "value": {"active": True}}))["active"] is True
+    # Older apps of its catalogue put the whole with active false.
+    assert (await directory.call("PUT", path, {**whole, "active": False})).json["active"] is False
+    assert (await directory.call("PUT", path, {**whole, "active": True})).json["active"] is True
+
+
+async def test_okta_pushes_a_group(acme: Tenant, directory: Directory) -> None:
+    isaac, tim = [(await directory.make(f"{name}@example.com"))["id"] for name in ("isaac", "tim")]
+    # It links a group that there is by its name, since it cannot make one.
+    found = await directory.get(f"/Groups?filter={quote(ACME)}&startIndex=1&count=100")
+    [group] = found["Resources"]
+    path = f"/Groups/{group['id']}"
+    answer = await directory.call("POST", "/Groups", {"schemas": [group["schemas"][0]], "displayName": "Another", "members": []})
+    assert problem(answer) == (501, None)
+    # The name, and the members.
+    named = await patch(directory, path, {"op": "replace", "value": {"id": group["id"], "displayName": "Renamed"}})
+    assert named["displayName"] == "Acme"
+    await patch(directory, path, {"op": "remove", "path": f'members[value eq "{isaac}"]'})
+    changed = await patch(
+        directory,
+        path,
+        {"op": "remove", "path": f'members[value eq "{tim}"]'},
+        {"op": "add", "path": "members", "value": [{"value": isaac, "display": "isaac@example.com"}]},
+    )
+    assert {isaac, tim} & {member["value"] for member in changed["members"]} == {isaac}
+    everybody = [{"value": each, "display": "x"} for each in (isaac, tim, acme.id("admin"))]
+    changed = await patch(directory, path, {"op": "replace", "path": "members", "value": everybody})
+    assert {member["value"] for member in changed["members"]} == {isaac, tim, acme.id("admin"), acme.id("owner")}
+    answer = await directory.call("PUT", path, {"schemas": group["schemas"], "displayName": "Acme", "members": everybody[:1]})
+    assert {member["value"] for member in answer.json["members"]} == {isaac, acme.id("owner")}
+    assert problem(await directory.call("DELETE", path)) == (403, None)
+
+
+# Entra ID
+
+
+async def test_entra_provisions_a_user(acme: Tenant, directory: Directory) -> None:
+    # Its connection test: somebody whom nobody is, which must be an empty list and no error.
+    nobody = await directory.get(f"/Users?filter={named(str(uuid4()))}")
+    assert (nobody["totalResults"], nobody["Resources"]) == (0, [])
+    answer = await directory.call(
+        "POST",
+        "/Users",
+        {
+            "schemas": [USER, ENTERPRISE],
+            "externalId": "0a21f0f2-8d2a-4f8e-bf98-7363c4aed4ef",
+            "userName": "Test_User_ab6490ee@testuser.example",
+            "active": True,
+            "addresses": [{"primary": False, "type": "work", "country": "US", "formatted": "x"}],
+            "emails": [{"primary": True, "type": "work", "value": "Test_User_ab6490ee@testuser.example"}],
+            "meta": {"resourceType": "User"},
+            "name": {"formatted": "givenName familyName", "familyName": "familyName", "givenName": "givenName"},
+            "roles": [],
+            f"{ENTERPRISE}": {"department": "x", "manager": {"value": "y"}},
+        },
+    )
+    assert answer.status == 201
+    made = answer.json
+    path = f"/Users/{made['id']}"
+    assert (made["userName"], made["externalId"]) == ("test_user_ab6490ee@testuser.example", "0a21f0f2-8d2a-4f8e-bf98-7363c4aed4ef")
+    # By its matching attribute, by its own id, by the e-mail address; and one that there is not.
+    for text in (
+        'userName eq "Test_User_ab6490ee@testuser.example"',
+        'externalId eq "0a21f0f2-8d2a-4f8e-bf98-7363c4aed4ef"',
+        'emails[type eq "work"].value eq "Test_User_ab6490ee@testuser.example"',
+        'emails.value eq "test_user_ab6490ee@testuser.example"',
+    ):
+        assert [user["id"] for user in (await directory.get(f"/Users?filter={quote(text)}"))["Resources"]] == [made["id"]], text
+    assert problem(await directory.call("GET", "/Users/5171a35d82074e068ce2")) == (404, None)
+    # Several values at once.
+    changed = await patch(
+        directory,
+        path,
+        {"op": "Replace", "path": 'emails[type eq "work"].value', "value": "updatedEmail@testuser.example"},
+        {"op": "Replace", "path": "name.familyName", "value": "updatedFamilyName"},
+    )
+    assert (changed["emails"][0]["value"], changed["name"]["familyName"]) == ("updatedemail@testuser.example", "updatedFamilyName")
+    changed = await patch(directory, path, {"op": "Replace", "path": "userName", "value": "5b50642d-79fc-4410-9e90@testuser.example"})
+    assert changed["userName"] == "5b50642d-79fc-4410-9e90@testuser.example"
+    # Without paths, as it sends what it has to add.
+    changed = await patch(
+        directory, path, {"op": "Add", "value": {"displayName": "lolcat", "name.givenName": "Lol", f"{ENTERPRISE}:department": "x"}}
+    )
+    assert (changed["displayName"], changed["name"]["givenName"]) == ("lolcat", "Lol")
+    changed = await patch(directory, path, {"op": "Remove", "path": "displayName"}, {"op": "Add", "path": "externalId", "value": "other"})
+    assert (changed["displayName"], changed["externalId"]) == (None, "other")
+    # Disabled as it does by default, enabled, disabled as its stricter mode does, and deleted.
+    assert (await patch(directory, path, {"op": "Replace", "path": "active", "value": "False"}))["active"] is False
+    assert (await patch(directory, path, {"op": "Replace", "path": "active", "value": "True"}))["active"] is True
+    assert (await patch(directory, path, {"op": "replace", "path": "active", "value": False}))["active"] is False
+    assert (await directory.call("DELETE", path)).status == 204
+    assert problem(await directory.call("GET", path)) == (404, None)
+    assert problem(await directory.call("DELETE", path)) == (404, None)
+
+
+async def test_entra_keeps_a_group(acme: Tenant, directory: Directory) -> None:
+    first, second = [(await directory.make(f"{name}@testuser.example"))["id"] for name in ("first", "second")]
+    text = quote('displayName eq "Acme"')
+    found = await directory.get(f"/Groups?excludedAttributes=members&filter={text}")
+    [group] = found["Resources"]
+    assert "members" not in group
+    path = f"/Groups/{group['id']}"
+    assert "members" not in await directory.get(f"{path}?excludedAttributes=members")
+    await patch(
+        directory, path, {"op": "Remove", "path": "members", "value": [{"$ref": None, "value": first}, {"$ref": None, "value": second}]}
+    )
+    assert not {first, second} & await directory.group()
+    await patch(directory, path, {"op": "Add", "path": "members", "value": [{"$ref": None, "value": first}]})
+    # Whether somebody is in it, which it asks without reading all of it.
+    for user_id, count in ((first, 1), (second, 0)):
+        question = quote(f'id eq "{group["id"]}" and members eq "{user_id}"')
+        assert (await directory.get(f"/Groups?attributes=id&filter={question}"))["totalResults"] == count
+    await patch(directory, path, {"op": "Replace", "path": "displayName", "value": "1879db59-3bdf-4490-ad68-ab880a269474updated"})
+    assert (await directory.get(path))["displayName"] == "Acme"
+    await patch(directory, path, {"op": "remove", "path": f'members[value eq "{first}"]'})
+    assert first not in await directory.group()
+
+
+async def test_neither_reaches_people_of_others(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+    """As an administrator of one organization might try, by the way of a directory of their own."""
+    other = await directory_of(twin)
+    isaac = await directory.make("isaac@example.com")
+    assert await other.found('userName eq "isaac@example.com"') == []
+    assert problem(await other.try_make("isaac@example.com", externalId=isaac["id"], id=isaac["id"])) == (409, "uniqueness")
+    assert problem(await other.add(isaac["id"])) == (400, "invalidValue")
+    assert problem(await other.deactivate(isaac["id"])) == (404, None)

@@ -1,0 +1,210 @@
+"""Chromium, as Debian has it, driven the way a person would use it."""
+
+import base64
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.wait import WebDriverWait
+
+from tests import ROOT
+from tests.support.waiting import PATIENCE
+
+ARTEFACTS: Final = ROOT / "tests" / "artefacts"
+DESKTOP, PHONE = (1000, 750), (390, 844)
+
+
+def missing() -> str | None:
+    """A sentence about what is not installed, or None."""
+    absent = [name for name in ("chromium", "chromedriver", "oathtool") if shutil.which(name) is None]
+    if absent:
+        return (
+            f"No {' and no '.join(absent)} here, which tests of pages need: on Debian, apt-get install chromium chromium-driver oathtool."
+        )
+    return None
+
+
+def named(element: WebElement) -> str:
+    """What a link or a button is called, with the words that only those get who hear the page."""
+    return " ".join((element.get_attribute("textContent") or "").split())
+
+
+class Browser:
+    """A browser with a fresh profile, and without anything that speaks to its maker."""
+
+    def __init__(self, profile: Path) -> None:
+        options = webdriver.ChromeOptions()
+        options.binary_location = shutil.which("chromium") or ""
+        for argument in (
+            "--headless=new",
+            "--no-sandbox",  # in a container, and as root, there is none to be had
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            f"--user-data-dir={profile}",
+            f"--window-size={DESKTOP[0]},{DESKTOP[1]}",
+        ):
+            options.add_argument(argument)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        # With both paths given, selenium looks for nothing itself, neither here nor elsewhere.
+        service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
+        self._driver = webdriver.Chrome(options, service)
+        self._driver.set_page_load_timeout(PATIENCE)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._driver.quit()
+
+    def forget(self) -> None:
+        """Drop cookies and what the console said."""
+        self._driver.get("about:blank")
+        self._driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
+        self._driver.execute_cdp_cmd("Network.clearBrowserCache", {})
+        self.complaints()
+
+    def open(self, address: str) -> None:
+        self._driver.get(address)
+
+    @property
+    def address(self) -> str:
+        return self._driver.current_url
+
+    @property
+    def title(self) -> str:
+        return self._driver.title
+
+    @property
+    def heading(self) -> str:
+        return self._driver.find_element(By.TAG_NAME, "h1").text
+
+    @property
+    def text(self) -> str:
+        return self._driver.find_element(By.TAG_NAME, "body").text
+
+    @property
+    def source(self) -> str:
+        return self._driver.page_source
+
+    def find(self, selector: str) -> list[WebElement]:
+        return self._driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def find_labelled(self, label: str) -> WebElement:
+        """The input that a label belongs to, as somebody who reads the page finds it."""
+        [found] = [each for each in self.find("label") if each.text == label]
+        return self._driver.find_element(By.ID, str(found.get_attribute("for")))
+
+    def press(self, label: str) -> None:
+        """Press a button, and wait for the page that it leads to."""
+        [button] = [each for each in self.find("button") if named(each) == label]
+        with self.leaving():
+            button.click()
+
+    def follow(self, label: str) -> None:
+        """Follow a link, and wait for the page that it leads to."""
+        [link] = [each for each in self.find("a") if named(each) == label]
+        with self.leaving():
+            link.click()
+
+    @contextmanager
+    def leaving(self) -> Iterator[None]:
+        """Wait for another page than the one that is shown on entry."""
+        before = self._driver.find_element(By.TAG_NAME, "html").id
+        yield
+        self.wait_until(lambda: self._driver.find_element(By.TAG_NAME, "html").id != before)
+
+    def fill(self, label: str, text: str) -> None:
+        """Type into the field with this label, in the place of what it holds."""
+        field = self.find_labelled(label)
+        field.clear()
+        field.send_keys(text)
+
+    def tab(self) -> None:
+        """Go on to the next thing that the keyboard can reach."""
+        self.strike(Keys.TAB)
+
+    def strike(self, *keys: str) -> None:
+        """Use the keyboard, wherever the focus is."""
+        ActionChains(self._driver).send_keys(*keys).perform()
+
+    @property
+    def focused(self) -> WebElement:
+        return self._driver.switch_to.active_element
+
+    def let_scripts_run(self, allowed: bool) -> None:
+        self._driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not allowed})
+
+    def download_to(self, place: Path) -> None:
+        """Keep what is downloaded from now on."""
+        self._driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(place)})
+
+    def cookies(self) -> dict[str, dict[str, Any]]:
+        """All that is kept for this page's host, by name, with their attributes."""
+        return {cookie["name"]: cookie for cookie in self._driver.get_cookies()}
+
+    def wait_until(self, condition: Any) -> None:
+        WebDriverWait(self._driver, PATIENCE, ignored_exceptions=[Exception]).until(lambda _: condition())
+
+    def script(self, source: str) -> Any:
+        """What a function body in the page returns."""
+        return self._driver.execute_script(source)
+
+    def complaints(self) -> list[str]:
+        """What the console said since it was asked last: errors of scripts, violations of policies, what could not be loaded."""
+        entries = self._driver.get_log("browser")  # type: ignore[no-untyped-call]
+        return [entry["message"] for entry in entries if entry["level"] in ("WARNING", "SEVERE")]
+
+    def use_dark(self, dark: bool) -> None:
+        """As if the person had set the system to dark, or to light."""
+        feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+
+    def photograph_whole(self, name: str) -> None:
+        """Keep how the page looks from its top to its end, however long it is: light and dark, and on a telephone."""
+        ARTEFACTS.mkdir(exist_ok=True)
+        for way, dark, (width, height) in (("light", False, DESKTOP), ("dark", True, DESKTOP), ("phone", False, PHONE)):
+            self.use_dark(dark)
+            metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": way == "phone"}
+            self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+            self._settle()
+            taken = self._driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
+            (ARTEFACTS / f"{name}-{way}.png").write_bytes(base64.b64decode(taken["data"]))
+            self._driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        self.use_dark(False)
+
+    def photograph(self, name: str) -> None:
+        """Keep how the page looks: light and dark, and on a telephone."""
+        ARTEFACTS.mkdir(exist_ok=True)
+        for dark in (False, True):
+            self.use_dark(dark)
+            self._settle()
+            self._driver.save_screenshot(str(ARTEFACTS / f"{name}-{'dark' if dark else 'light'}.png"))
+        self.use_dark(False)
+        self._settle()
+        width, height = PHONE
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": True}
+        self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        self._driver.save_screenshot(str(ARTEFACTS / f"{name}-phone.png"))
+        self._driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+    def _settle(self) -> None:
+        """Wait until what moves or fades has arrived: two frames for it to begin, and then its end."""
+        self._driver.execute_async_script(
+            """
+            const done = arguments[0];
+            const ended = () => Promise.allSettled(document.getAnimations().map((each) => each.finished)).then(done);
+            requestAnimationFrame(() => requestAnimationFrame(ended));
+            """
+        )

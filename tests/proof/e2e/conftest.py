@@ -1,0 +1,81 @@
+"""Fixtures for tests of the running service: places, databases, mail servers, browsers."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from adapters.crypto import generate_key
+from tests.proof.e2e.browser import Browser, missing
+from tests.proof.e2e.process import DatabaseServer, Service
+from tests.proof.e2e.sink import MailSink
+from tests.support import database
+
+Start = Callable[..., Service]
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """Where the service of this test keeps its things."""
+    with database.reachable_directory() as path:
+        for directory in (path / "var", path / "tmp"):
+            directory.mkdir()
+            directory.chmod(0o711)
+        yield path
+
+
+@pytest.fixture
+def sink() -> Iterator[MailSink]:
+    """A mail server."""
+    server = MailSink()
+    server.start()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def own_database() -> Iterator[dict[str, str]]:
+    """Settings that lead to a migrated database of this test's own on the run's server, as an operator with a PostgreSQL has them."""
+    with database.Database(os.environ[database.SERVER_VARIABLE]) as fresh:
+        yield {"SSO_DATABASE_URL": fresh.conninfo, "SSO_ENCRYPTION_KEYS": generate_key()}
+
+
+@pytest.fixture
+def server(home: Path) -> Iterator[DatabaseServer]:
+    """A database server that the test may stop and start; it does not run yet."""
+    own = DatabaseServer(home)
+    yield own
+    own.stop()
+
+
+@pytest.fixture
+def service(home: Path) -> Iterator[Start]:
+    """A service with these arguments and settings, not started yet; whatever is left of it is ended after the test."""
+    made: list[Service] = []
+
+    def make(*arguments: str, **settings: str) -> Service:
+        made.append(Service(home, *arguments, **settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.clean_up()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """One browser for all tests of a worker."""
+    if reason := missing():
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with database.reachable_directory() as profile, Browser(profile) as started:
+        yield started
+
+
+@pytest.fixture
+def browser(chromium: Browser) -> Browser:
+    """A browser without anything of the tests before."""
+    chromium.forget()
+    return chromium

@@ -1,0 +1,108 @@
+"""A mail server that keeps what it is given: real SMTP, on a port of its own."""
+
+import asyncio
+import email
+import re
+import threading
+from dataclasses import dataclass
+from email import policy
+from email.message import EmailMessage
+
+from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import SMTP, Envelope, Session
+
+from tests.proof.e2e.process import Port
+from tests.support.waiting import PATIENCE
+
+
+@dataclass(frozen=True)
+class Received:
+    """A letter as it came in."""
+
+    sender: str | None
+    recipients: tuple[str, ...]
+    message: EmailMessage
+
+    @property
+    def message_id(self) -> str:
+        return str(self.message["Message-ID"])
+
+    @property
+    def text(self) -> str:
+        return self._part("plain")
+
+    @property
+    def html(self) -> str:
+        return self._part("html")
+
+    @property
+    def link(self) -> str:
+        """The address that the text wants to be opened."""
+        found = re.search(r"https?://\S+[?&]token=\S+", self.text)
+        assert found, self.text
+        return found[0]
+
+    @property
+    def token(self) -> str:
+        return self.link.partition("token=")[2]
+
+    def _part(self, kind: str) -> str:
+        part = self.message.get_body((kind,))
+        assert part is not None, f"the letter has no {kind} part"
+        content = part.get_content()
+        assert isinstance(content, str)
+        return content
+
+
+class MailSink:
+    """Takes every letter, after `delay` seconds. It can be stopped and started again on the same port."""
+
+    def __init__(self) -> None:
+        self._port = Port()
+        self.url = f"smtp://127.0.0.1:{self._port.number}"
+        self.delay = 0.0
+        self.busy = False  # with at least one letter
+        self._letters: list[Received] = []
+        self._changed = threading.Condition()
+        self._controller: Controller | None = None
+
+    def start(self) -> None:
+        # The greeting is said while it starts, and takes the name of the machine unless it has one.
+        self._controller = Controller(self, hostname="127.0.0.1", port=self._port.number, server_hostname="sink.test")
+        self._controller.start()
+
+    def stop(self) -> None:
+        if self._controller is not None:
+            self._controller.stop()
+            self._controller = None
+
+    def close(self) -> None:
+        self.stop()
+        self._port.close()
+
+    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802 (aiosmtpd looks for this name)
+        self.busy = True
+        await asyncio.sleep(self.delay)
+        assert isinstance(envelope.content, bytes)
+        message = email.message_from_bytes(envelope.content, _class=EmailMessage, policy=policy.default)
+        with self._changed:
+            self._letters.append(Received(envelope.mail_from, tuple(envelope.rcpt_tos), message))
+            self._changed.notify_all()
+        self.busy = False
+        return "250 taken"
+
+    @property
+    def letters(self) -> list[Received]:
+        """All that have come in, in that order."""
+        with self._changed:
+            return list(self._letters)
+
+    def letters_to(self, address: str) -> list[Received]:
+        return [letter for letter in self.letters if letter.recipients == (address,)]
+
+    def wait_for(self, address: str, count: int = 1) -> Received:
+        """The latest letter to this address, once there are `count` of them."""
+        with self._changed:
+            arrived = self._changed.wait_for(lambda: len(self.letters_to(address)) >= count, PATIENCE)
+        assert arrived, f"no letter number {count} to {address} came; there are {len(self.letters)} in all"
+        return self.letters_to(address)[count - 1]

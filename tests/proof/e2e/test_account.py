@@ -1,0 +1,259 @@
+"""The hosted sign-in and account pages in a real browser that runs no scripts, with codes of oathtool (issue 5; decisions, point 176)."""
+
+import json
+import subprocess
+import time
+from typing import Final
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from tests.proof.e2e.browser import Browser, named
+from tests.proof.e2e.conftest import Start
+from tests.proof.e2e.process import Service
+from tests.support import database
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
+
+ADA, PASSWORD, OTHER_PASSWORD = "ada@example.com", "nine lions at the river", "seven lions at the gate"
+STEP: Final = 30  # seconds that a code is good for
+
+
+@pytest.fixture
+def running(service: Start, own_database: dict[str, str]) -> Service:
+    return service(SSO_PLATFORM_OWNER_EMAIL=ADA, SSO_PLATFORM_OWNER_PASSWORD=PASSWORD, **own_database).start()
+
+
+@pytest.fixture
+def still(browser: Browser) -> Browser:
+    """A browser that runs no scripts."""
+    browser.let_scripts_run(False)
+    return browser
+
+
+@pytest.fixture(autouse=True)
+def scripts_afterwards(browser: Browser) -> object:
+    yield
+    browser.let_scripts_run(True)
+
+
+def code_of(secret: str, later: int = 0) -> str:
+    """What an authenticator app shows, now or some seconds later."""
+    moment = f"@{int(time.time()) + later}"
+    return subprocess.run(
+        ["oathtool", "--totp", "--base32", "--now", moment, secret],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+
+
+def sign_in(browser: Browser, service: Service, password: str = PASSWORD) -> None:
+    browser.open(f"{service.address}/app/sign-in")
+    assert browser.heading == "Sign in"
+    browser.fill("E-mail address", ADA)
+    browser.fill("Password", password)
+    browser.press("Sign in")
+
+
+def enrol(browser: Browser, service: Service) -> tuple[str, list[str]]:
+    """The secret and the backup codes of a second factor that is set up on the pages."""
+    browser.open(f"{service.address}/app/account/two-factor")
+    browser.press("Set up")
+    [shown] = browser.find("code.secret")
+    secret = shown.text.replace(" ", "")
+    [link] = browser.find("a[href^='otpauth:']")
+    assert f"secret={secret}" in str(link.get_attribute("href"))
+    browser.fill("Code that the app shows", code_of(secret))
+    browser.press("Switch on")
+    assert browser.heading == "Your backup codes"
+    return secret, [code.text for code in browser.find(".codes code")]
+
+
+def no_complaints(browser: Browser) -> None:
+    assert browser.find("script") == []
+    assert browser.complaints() == []
+
+
+def test_a_person_lives_with_the_second_factor_on_our_pages(running: Service, still: Browser) -> None:
+    sign_in(still, running)
+    assert still.heading == "Your account"
+    assert ADA in still.text
+    secret, backup_codes = enrol(still, running)
+    assert len(backup_codes) == 10
+    still.follow("I have kept them")
+    assert "You have 10 backup codes left." in still.text
+    still.follow("← Your account")
+    still.press("Sign out")
+    assert still.heading == "Sign in"
+    still.open(f"{running.address}/app/account")
+    assert still.heading == "Sign in", "a session that was signed out opens nothing"
+    no_complaints(still)
+
+    sign_in(still, running)
+    assert still.heading == "Enter a code"
+    still.find_labelled("Trust this device").click()
+    still.fill("Code", code_of(secret, later=STEP))  # the one before was used up by switching it on
+    still.press("Go on")
+    assert still.heading == "Your account"
+    still.press("Sign out")
+
+    sign_in(still, running)
+    assert still.heading == "Your account", "a trusted device is asked for no code"
+    still.follow("Manage your devices")
+    assert "trusted" in still.text
+
+    still.forget()
+    still.let_scripts_run(False)
+    sign_in(still, running)
+    assert still.heading == "Enter a code", "another browser is not trusted"
+    still.fill("Code", backup_codes[0])
+    still.press("Go on")
+    assert still.heading == "Your account"
+    still.press("Sign out")
+    sign_in(still, running)
+    still.fill("Code", backup_codes[0])
+    still.press("Go on")
+    assert still.heading == "Enter a code", "a backup code works once"
+    still.fill("Code", backup_codes[1])
+    still.press("Go on")
+
+    still.follow("Manage two-factor authentication")
+    still.press("Switch off two-factor authentication")
+    assert "Two-factor authentication is off." in still.text
+    still.follow("← Your account")
+    still.press("Sign out")
+    sign_in(still, running)
+    assert still.heading == "Your account"
+
+
+def test_devices_and_sessions_are_looked_at_and_ended(running: Service, still: Browser) -> None:
+    tokens = running.login(ADA, PASSWORD)
+    sign_in(still, running)
+    still.follow("Manage your devices")
+    [here, there] = sorted(still.find(".rows li"), key=lambda row: "this device" not in row.text)
+    assert "this device" in here.text
+    there_link = there.find_element("css selector", "a")
+    with still.leaving():
+        there_link.click()
+    still.fill("Name", "The program")
+    still.press("Save name")
+    assert still.heading == "The program"
+    still.press("Revoke this device")
+    assert "The device was revoked" in still.text
+    assert "The program" not in still.text
+    assert running.get("/api/user", token=tokens["access_token"]).status_code == 401
+
+    tokens = running.login(ADA, PASSWORD)
+    still.open(f"{running.address}/app/account/sessions")
+    assert len(still.find(".rows li")) == 2
+    [end] = [each for each in still.find("button") if named(each).startswith("End the session")]
+    with still.leaving():
+        end.click()
+    assert "The session was ended." in still.text
+    assert running.get("/api/user", token=tokens["access_token"]).status_code == 401
+
+    tokens = running.login(ADA, PASSWORD)
+    still.open(f"{running.address}/app/account/sessions")
+    still.press("End all others")
+    assert len(still.find(".rows li")) == 1
+    assert running.get("/api/user", token=tokens["access_token"]).status_code == 401
+    no_complaints(still)
+
+
+def test_a_password_is_changed_and_the_old_one_is_wrong_then(running: Service, still: Browser) -> None:
+    sign_in(still, running)
+    still.follow("Change your password")
+    still.fill("Current password", PASSWORD)
+    still.fill("New password", OTHER_PASSWORD)
+    still.press("Save new password")
+    assert "The password was saved." in still.text
+    still.press("Sign out")
+    sign_in(still, running)
+    assert still.heading == "Sign in"
+    assert "wrong" in still.find("[role=alert]")[0].text
+    still.fill("Password", OTHER_PASSWORD)  # the address is there still
+    still.press("Sign in")
+    assert still.heading == "Your account"
+
+
+def test_the_own_data_are_downloaded(running: Service, still: Browser) -> None:
+    sign_in(still, running)
+    with database.reachable_directory() as place:
+        still.download_to(place)
+        [button] = [each for each in still.find("button") if named(each) == "Download your data"]
+        button.click()
+        file = place / "gatehouse-export.json"
+        until(file.exists, "the file is there")
+        assert json.loads(file.read_text("utf-8"))["email"] == ADA
+
+
+def test_cookies_are_beyond_scripts(running: Service, browser: Browser) -> None:
+    sign_in(browser, running)
+    found = browser.cookies()
+    assert {"gatehouse-session", "gatehouse-device"} <= found.keys()
+    for cookie in found.values():
+        assert (cookie["httpOnly"], cookie["secure"], cookie["sameSite"], cookie["path"]) == (True, False, "Lax", "/")
+    assert browser.script("return document.cookie") == ""
+
+
+REACHABLE: Final = "a[href], button, input:not([type=hidden]):not([hidden])"
+PAGES: Final = ("account", "account/email", "account/password", "account/two-factor", "account/devices", "account/sessions")
+
+
+def reached(browser: Browser) -> list[str]:
+    """What the keyboard comes by on its way through the page, from its top."""
+    found: list[str] = []
+    for _ in browser.find(REACHABLE):
+        browser.tab()
+        focused = browser.focused
+        found.append(focused.id)
+        outline = str(focused.value_of_css_property("outline-style"))
+        assert outline != "none", f"nobody sees that {named(focused)} has the focus"
+    return found
+
+
+def test_the_keyboard_alone_does(running: Service, browser: Browser) -> None:
+    browser.open(f"{running.address}/app/sign-in")
+    assert reached(browser) == [each.id for each in browser.find(REACHABLE)]
+    browser.open(f"{running.address}/app/sign-in")
+    browser.tab()  # the mark, which leads to the front page
+    browser.tab()
+    with browser.leaving():
+        browser.strike(ADA, Keys.TAB, PASSWORD, Keys.ENTER)
+    assert browser.heading == "Your account"
+    for page in PAGES:
+        browser.open(f"{running.address}/app/{page}")
+        assert reached(browser) == [each.id for each in browser.find(REACHABLE)], page
+
+
+def test_the_pages_look_as_they_should(running: Service, browser: Browser) -> None:
+    browser.open(f"{running.address}/")
+    browser.photograph_whole("home")
+    browser.open(f"{running.address}/app/forgot-password")
+    browser.photograph_whole("forgot-password")
+    sign_in(browser, running, "wrong, as everybody is now and then")
+    browser.photograph_whole("sign-in-refused")
+    sign_in(browser, running)
+    running.login(ADA, PASSWORD)
+    for page in PAGES:
+        browser.open(f"{running.address}/app/{page}")
+        browser.photograph_whole(page.replace("/", "-"))
+        assert browser.script("return document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    browser.open(f"{running.address}/app/account/devices")
+    with browser.leaving():
+        browser.find(".rows a")[0].click()
+    browser.photograph_whole("account-device")
+    browser.open(f"{running.address}/app/account/two-factor")
+    browser.press("Set up")
+    browser.photograph_whole("two-factor-setup")
+    enrol(browser, running)
+    browser.photograph_whole("backup-codes")
+    browser.follow("I have kept them")
+    browser.photograph_whole("two-factor-on")
+    browser.open(f"{running.address}/app/account")
+    browser.photograph_whole("account-with-mfa")
+    browser.press("Sign out")
+    sign_in(browser, running)
+    browser.photograph_whole("sign-in-code")

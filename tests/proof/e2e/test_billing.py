@@ -1,0 +1,223 @@
+"""What is bought at the payment provider, from outside: its events come twice, late and in any order, it fails, the process is killed, and
+what was never told is found out; in the end everybody has what they paid for."""
+
+import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+
+import httpx
+import psycopg
+import pytest
+import trio
+
+from core.kernel.values import rfc3339
+from tests.fakes.http_server import TRAP, in_json
+from tests.fakes.payments import API_KEY, MONTH, SECRET, FakePayments, Object, invoice, sign
+from tests.proof.e2e.conftest import Start
+from tests.proof.e2e.process import NO_TLS, Service
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.slow
+
+OWNER: Final = "owner@example.com"
+PASSWORD: Final = "correct horse battery staple"
+SHOP: Final = "/api/organizations/acme/services/shop"
+
+
+class Provider(FakePayments):
+    """The time there goes on when it is told to, so that what comes after something has a later second."""
+
+    def __init__(self) -> None:
+        super().__init__(now=lambda: time.time() + self.ahead)
+        self.ahead = 0
+
+    def later(self) -> None:
+        self.ahead += 2
+
+
+class Shop:
+    """A service whose plans are bought, and what its program sees of that."""
+
+    def __init__(self, service: Service, provider: Provider, database: str) -> None:
+        self.service = service
+        self.provider = provider
+        self.database = database
+        self.token = self.key = ""
+        self.plans: dict[str, str] = {}
+
+    async def start(self) -> None:
+        await trio.to_thread.run_sync(self.service.start)
+
+    async def kill(self) -> None:
+        await trio.to_thread.run_sync(self.service.kill)
+
+    async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
+        return await trio.to_thread.run_sync(partial(self.service.call, method, path, body, token=self.token, **headers))
+
+    async def call(self, method: str, path: str, body: Any = None) -> Any:
+        answer = await self.ask(method, path, body)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    async def open(self) -> None:
+        self.token = (await trio.to_thread.run_sync(self.service.login, OWNER, PASSWORD))["access_token"]
+        await self.call("POST", "/api/organizations", {"slug": "acme", "name": "Acme"})
+        await self.call("POST", "/api/organizations/acme/services", {"slug": "shop", "name": "Shop", "service_type": "web"})
+        for name in ("gold", "silver"):
+            plan = {"name": name, "price_cents": 900, "currency": "eur", "billing_price_id": f"price_{name}"}
+            self.plans[name] = (await self.call("POST", f"{SHOP}/plans", plan))["id"]
+        key = {"name": "Program", "permissions": ["read:subscriptions"]}
+        self.key = (await self.call("POST", f"{SHOP}/api-keys", key))["key"]
+
+    async def check_out(self) -> httpx.Response:
+        addresses = {"success_url": "https://shop.example.com/thanks", "cancel_url": "https://shop.example.com/"}
+        return await self.ask("POST", f"{SHOP}/checkout", {"plan_id": self.plans["gold"], **addresses})
+
+    async def bought(self) -> Object:
+        answer = await self.check_out()
+        assert answer.status_code == 200, answer.text
+        return self.provider.complete(answer.json()["session_id"])
+
+    async def send(self, one: Object) -> int:
+        """As the provider does: whatever is no 200 comes again."""
+        body = json.dumps(one).encode()
+        headers = {"billing-signature": sign(body, SECRET, time.time()), "Content-Type": "application/json"}
+        async with httpx.AsyncClient(verify=NO_TLS, trust_env=False) as client:
+            try:
+                answer = await client.post(f"{self.service.address}/webhooks/billing", content=body, headers=headers)
+            except httpx.TransportError:
+                return 0
+        return answer.status_code
+
+    async def send_all(self, seed: int, copies: int, *, killed_at: int | None = None, fails: int = 0) -> None:
+        """All that has happened there, in some order. While the event of that number is under way, the process is killed; the next comes
+        when it has told of so many failures of the provider."""
+        number = 0
+
+        async def send(one: Object) -> int:
+            nonlocal number
+            number += 1
+            if number != killed_at:
+                return await self.send(one)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.send, one)
+                await self.restart()
+            await eventually(lambda: len(self.service.logged("payments_failed")) >= fails, "what failed is told")
+            return 0  # whether it was processed nobody knows, so it comes again
+
+        await self.provider.deliver(send, seed, copies)
+
+    async def restart(self) -> None:
+        """Killed and started again when so much time has passed that everything is to be asked about, and no lease is left."""
+        await self.kill()
+        await self.let_time_pass()
+        await self.start()
+
+    async def sees(self) -> list[tuple[str, str, str]]:
+        """Status, plan and end of the period of all subscriptions, as its program is told."""
+        headers = {"X-API-Key": self.key}
+        answer = await trio.to_thread.run_sync(partial(self.service.get, "/api/service/subscriptions", **headers))
+        assert answer.status_code == 200, answer.text
+        return [(one["status"], one["plan_name"], one["current_period_end"]) for one in answer.json()["subscriptions"]]
+
+    async def recorded(self) -> list[str]:
+        """The audit actions about subscriptions, the oldest first."""
+        found = await self.call("GET", "/api/organizations/acme/audit-log?target_type=subscription")
+        return [entry["action"] for entry in reversed(found["logs"])]
+
+    async def let_time_pass(self) -> None:
+
+        def pass_() -> None:
+            with psycopg.connect(self.database, autocommit=True) as connection:
+                connection.execute("update billing_facts set check_at = now() where check_at is not null")
+                connection.execute("update billing_checkouts set check_at = now() where check_at is not null")
+                connection.execute("delete from leases")
+
+        await trio.to_thread.run_sync(pass_)
+
+
+def ends(bought: Object) -> str:
+    """When the period of it ends, as we show it."""
+    return rfc3339(datetime.fromtimestamp(bought["current_period_end"], UTC))
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with Provider() as running:
+        yield running
+
+
+@pytest.fixture
+async def shop(service: Start, own_database: dict[str, str], provider: Provider) -> Shop:
+    running = service(
+        **own_database,
+        SSO_PLATFORM_OWNER_EMAIL=OWNER,
+        SSO_PLATFORM_OWNER_PASSWORD=PASSWORD,
+        SSO_AUTO_APPROVE_ORGANIZATIONS="true",
+        SSO_BILLING_API_URL=provider.address,
+        SSO_BILLING_API_KEY=API_KEY,
+        SSO_BILLING_WEBHOOK_SECRET=SECRET,
+    )
+    shop = Shop(running, provider, own_database["SSO_DATABASE_URL"])
+    await shop.start()
+    await shop.open()
+    return shop
+
+
+async def test_everybody_has_what_they_paid_for_whatever_happens(shop: Shop, provider: Provider) -> None:
+    provider.answers["checkout/sessions"] = in_json({"error": {"message": TRAP}}, 500)
+    refused = await shop.check_out()
+    assert (refused.status_code, refused.json()["error_code"]) == (500, "BILLING_ERROR")
+    provider.answers.clear()
+
+    first = await shop.bought()
+    delayed = [one for one in provider.events if one["type"] in ("invoice.paid", "checkout.session.completed")]
+    await shop.send_all(seed=1, copies=3)
+    assert await shop.sees() == [("active", "gold", ends(first))]
+    assert len(provider.customers) == 1, "though it was begun twice"
+
+    # Another plan, a payment that fails, and one that succeeds, while the provider fails at all questions.
+    question = f"subscriptions/{first['id']}"
+    provider.answers[question] = in_json({"error": {"message": TRAP}}, 500)
+    provider.later()
+    provider.change(first["id"], price="price_silver")
+    provider.later()
+    provider.happened("invoice.payment_failed", invoice(first["id"], customer=first["customer"]))
+    provider.change(first["id"], status="past_due")
+    provider.later()
+    until = first["current_period_end"] + MONTH
+    provider.happened("invoice.paid", invoice(first["id"], until, customer=first["customer"]))
+    provider.change(first["id"], status="active", current_period_end=until)
+    await shop.send_all(seed=2, copies=2, killed_at=4, fails=2)
+    provider.answers.clear()
+    provider.events += delayed
+    await shop.send_all(seed=3, copies=2)
+    assert await shop.sees() == [("active", "silver", ends(first))]
+
+    async def seen(*rows: tuple[str, str, str]) -> bool:
+        return await shop.sees() == list(rows)
+
+    # Nobody tells that it is over.
+    provider.later()
+    provider.change(first["id"], status="canceled")
+    provider.events.clear()
+    was = ("cancelled", "silver", ends(first))
+    await shop.restart()
+    await eventually(partial(seen, was), "the end is found out")
+
+    # Nor what came of another checkout.
+    second = await shop.bought()
+    provider.events.clear()
+    assert await shop.sees() == [was]
+    await shop.restart()
+    await eventually(partial(seen, was, ("active", "gold", ends(second))), "the subscription is found out")
+
+    recorded = await shop.recorded()
+    assert [recorded[0], recorded[-2:]] == ["subscription.created", ["subscription.canceled", "subscription.created"]]
+    assert set(recorded[1:-2]) == {"subscription.updated"}
+    assert TRAP not in shop.service.output
+    assert API_KEY not in shop.service.output
+    assert await trio.to_thread.run_sync(shop.service.stop) == 0

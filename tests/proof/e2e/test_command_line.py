@@ -1,0 +1,191 @@
+"""The command line, beside a running service and without one."""
+
+import base64
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import psycopg
+import pytest
+
+from adapters.crypto import generate_key
+from entrypoints.cli import main
+from tests.proof.e2e.conftest import Start
+from tests.proof.e2e.process import Service, gatehouse
+from tests.proof.e2e.sink import MailSink
+from tests.support import database
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
+
+EMAIL: Final = "ada@example.com"
+PASSWORD: Final = "correct horse battery staple"
+
+
+def commands(group: click.Group, *path: str) -> Iterator[tuple[str, ...]]:
+    """Every command that is shown, as words."""
+    for name, command in group.commands.items():
+        if not command.hidden:
+            yield (*path, name)
+            if isinstance(command, click.Group):
+                yield from commands(command, *path, name)
+
+
+@pytest.mark.parametrize("words", [(), *commands(main)], ids=" ".join)
+def test_the_help_of_every_command_ends_with_an_example(words: tuple[str, ...], home: Path) -> None:
+    shown = gatehouse(home, *words, "--help")
+    assert shown.returncode == 0
+    assert shown.stdout.startswith(f"Usage: {' '.join(('gatehouse', *words))} ")
+    # In one line, so that it can be copied from there.
+    last = shown.stdout.rstrip().splitlines()[-1].strip()
+    assert last.startswith("Example: "), shown.stdout
+    # It shows this very command.
+    assert " ".join(("gatehouse", *words)) in last
+
+
+def test_the_commands_are_those_that_are_promised() -> None:
+    promised = {("serve",), ("migrate",), ("owner", "create"), ("keys", "rotate"), ("doctor",), ("openapi",)}
+    assert promised <= set(commands(main))
+
+
+def test_an_unknown_command_is_told_in_a_sentence(home: Path) -> None:
+    told = gatehouse(home, "servve")
+    assert told.returncode == 2
+    assert "No such command 'servve'" in told.stderr
+
+
+@pytest.fixture
+def blank() -> Iterator[dict[str, str]]:
+    """Settings that lead to a database without tables."""
+    with database.Database(os.environ[database.SERVER_VARIABLE], template="template1") as fresh:
+        yield {"SSO_DATABASE_URL": fresh.conninfo, "SSO_ENCRYPTION_KEYS": generate_key()}
+
+
+def test_migrate_says_what_it_did(blank: dict[str, str], home: Path) -> None:
+    first = gatehouse(home, "migrate", **blank)
+    assert (first.returncode, first.stderr) == (0, "")
+    assert "0001_first_slice" in first.stdout
+    second = gatehouse(home, "migrate", **blank)
+    assert (second.returncode, second.stdout) == (0, "Nothing to do: the database is up to date.\n")
+
+
+def test_the_first_owner_is_made_and_no_second_one(own_database: dict[str, str], service: Start, home: Path) -> None:
+    made = gatehouse(home, "owner", "create", EMAIL, typed=f"{PASSWORD}\n", **own_database)
+    assert (made.returncode, made.stdout) == (0, f"{EMAIL} is the platform owner now.\n"), made.stderr
+    refused = gatehouse(home, "owner", "create", "eve@example.com", typed=f"{PASSWORD}\n", **own_database)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("gatehouse: There is a platform owner already.")
+    running = service(**own_database).start()
+    tokens = running.login(EMAIL, PASSWORD)
+    assert running.get("/api/user", token=tokens["access_token"]).json()["email"] == EMAIL
+    assert running.post("/api/auth/login", {"email": "eve@example.com", "password": PASSWORD}).status_code == 401
+
+
+@pytest.mark.parametrize(("email", "password"), [("nobody", PASSWORD), (EMAIL, "short"), (EMAIL, "")])
+def test_an_owner_that_cannot_be_is_refused_in_a_sentence(own_database: dict[str, str], home: Path, email: str, password: str) -> None:
+    refused = gatehouse(home, "owner", "create", email, typed=password, **own_database)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("gatehouse: ")
+    assert refused.stderr.count("\n") == 1
+    with psycopg.connect(own_database["SSO_DATABASE_URL"]) as connection:
+        assert connection.execute("select count(*) from users").fetchone() == (0,)
+
+
+def claims(token: str, part: int) -> dict[str, Any]:
+    """A part of an access token, read without checking."""
+    text = token.split(".")[part]
+    found: dict[str, Any] = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    return found
+
+
+def published(service: Service) -> set[str]:
+    """The ids of the keys that access tokens are checked with."""
+    return {key["kid"] for key in service.get("/.well-known/jwks.json").json()["keys"]}
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_keys_rotate_beside_a_running_service_signs_nobody_out(workers: str, service: Start, sink: MailSink, home: Path) -> None:
+    running = service("--workers", workers, SSO_SMTP_URL=sink.url).start()
+    running.register(EMAIL, PASSWORD)
+    assert running.follow(sink.wait_for(EMAIL).link).status_code == 200
+    before = running.login(EMAIL, PASSWORD)
+    old = claims(before["access_token"], 0)["kid"]
+    assert published(running) == {old}
+
+    # It finds the embedded database of the service by its data directory.
+    rotated = gatehouse(home, "keys", "rotate")
+    assert rotated.returncode == 0, rotated.stderr
+    until(lambda: claims(running.login(EMAIL, PASSWORD)["access_token"], 0)["kid"] != old, "tokens are signed with another key")
+    after = running.login(EMAIL, PASSWORD)
+    new = claims(after["access_token"], 0)["kid"]
+    assert rotated.stdout == f"Tokens are signed with {new} from now on.\n"
+    until(lambda: all(published(running) == {old, new} for _ in range(8)), "every process publishes both keys")
+    for _ in range(8):
+        for tokens in (before, after):
+            assert running.get("/api/user", token=tokens["access_token"]).status_code == 200
+    renewed = running.post("/api/auth/refresh", {"refresh_token": before["refresh_token"]}).json()
+    assert claims(renewed["access_token"], 0)["kid"] == new
+
+
+def test_a_command_without_a_running_service_starts_the_embedded_database_and_stops_it(home: Path) -> None:
+    rotated = gatehouse(home, "keys", "rotate")
+    assert rotated.returncode == 0, rotated.stderr
+    assert not (home / "var" / "postgres" / "postmaster.pid").exists()
+
+
+def test_an_encryption_key_is_replaced_without_loss(service: Start, own_database: dict[str, str], home: Path) -> None:
+    address = own_database["SSO_DATABASE_URL"]
+    old = own_database["SSO_ENCRYPTION_KEYS"]
+    running = service(**own_database)
+    running.start()
+    assert gatehouse(home, "owner", "create", EMAIL, typed=f"{PASSWORD}\n", **own_database).returncode == 0
+    token = running.login(EMAIL, PASSWORD)["access_token"]
+    assert running.stop() == 0
+
+    generated = gatehouse(home, "keys", "generate")
+    assert generated.returncode == 0
+    new = generated.stdout.strip()
+    both = {"SSO_DATABASE_URL": address, "SSO_ENCRYPTION_KEYS": f"{new},{old}"}
+    first = gatehouse(home, "keys", "reencrypt", **both)
+    assert first.returncode == 0, first.stderr
+    assert int(first.stdout.split()[0]) >= 1
+    assert gatehouse(home, "keys", "reencrypt", **both).stdout.split()[0] == "0"
+
+    running.settings["SSO_ENCRYPTION_KEYS"] = new
+    running.start()
+    # The key that signs is the one it was.
+    assert running.get("/api/user", token=token).status_code == 200
+
+
+def test_the_description_of_the_interface_is_the_one_that_is_served(service: Start, own_database: dict[str, str], home: Path) -> None:
+    printed = gatehouse(home, "openapi")
+    assert (printed.returncode, printed.stderr) == (0, "")
+    described = json.loads(printed.stdout)
+    assert described["openapi"].startswith("3.1")
+    assert described == service(**own_database).start().get("/openapi.json").json()
+
+
+def test_doctor_is_content_with_a_good_installation(service: Start, own_database: dict[str, str], sink: MailSink, home: Path) -> None:
+    settings = {**own_database, "SSO_SMTP_URL": sink.url, "SSO_BASE_URL": "https://id.example.com"}
+    assert gatehouse(home, "migrate", **settings).returncode == 0
+    examined = gatehouse(home, "doctor", **settings)
+    assert examined.returncode == 0, examined.stdout + examined.stderr
+    assert "FAIL" not in examined.stdout
+    # A look at the mail server is no letter.
+    assert sink.letters == []
+
+
+def test_doctor_says_what_is_wrong(home: Path) -> None:
+    settings = {
+        "SSO_DATABASE_URL": f"host={home} user=app",
+        "SSO_ENCRYPTION_KEYS": generate_key(),
+        "SSO_SMTP_URL": "smtp://127.0.0.1:1",
+    }
+    examined = gatehouse(home, "doctor", **settings)
+    assert examined.returncode == 1
+    assert "Traceback" not in examined.stdout + examined.stderr
+    failed = [line.split()[1] for line in examined.stdout.splitlines() if line.startswith("FAIL")]
+    assert failed == ["mail", "database"]

@@ -1,0 +1,200 @@
+"""The database goes away and comes back under load; the service stays, says so, and goes on by itself."""
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+import httpx
+import psycopg
+import pytest
+import trio
+
+from adapters.crypto import generate_key
+from core.accounts.email_queue_rules import LEASE
+from tests.proof.e2e.conftest import Start
+from tests.proof.e2e.process import DatabaseServer, Service, is_storage_down
+from tests.proof.e2e.sink import MailSink
+from tests.support.waiting import eventually, until
+
+pytestmark = pytest.mark.slow
+
+EMAIL: Final = "ada@example.com"
+PASSWORD: Final = "correct horse battery staple"
+
+
+class Load:
+    """Somebody who reads, somebody who signs in, and somebody who registers, for ever. Counts how they fare."""
+
+    def __init__(self, service: Service, token: str) -> None:
+        self._service = service
+        self._token = token
+        self.succeeded: Counter[str] = Counter()
+        self.failed: Counter[str] = Counter()
+        self.strange: list[str] = []
+        self.registered: list[str] = []
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for name, act in (("read", self._read), ("sign in", self._sign_in), ("register", self._register)):
+                nursery.start_soon(self._again_and_again, name, act)
+
+    async def _again_and_again(self, name: str, act: Callable[[], httpx.Response]) -> None:
+        while True:
+            answer = await trio.to_thread.run_sync(act)
+            if answer.status_code == 200:
+                self.succeeded[name] += 1
+            elif is_storage_down(answer):
+                self.failed[name] += 1
+                await trio.sleep(0.05)
+            else:
+                self.strange.append(f"{name}: {answer.status_code} {answer.text}")
+
+    def _read(self) -> httpx.Response:
+        return self._service.get("/api/user", token=self._token)
+
+    def _sign_in(self) -> httpx.Response:
+        return self._service.post("/api/auth/login", {"email": EMAIL, "password": PASSWORD})
+
+    def _register(self) -> httpx.Response:
+        email = f"newcomer{len(self.registered)}.{self.failed['register']}@example.com"
+        answer = self._service.post("/api/auth/register", {"email": email, "password": PASSWORD})
+        if answer.status_code == 200:
+            self.registered.append(email)
+        return answer
+
+
+@pytest.fixture
+def running(service: Start, server: DatabaseServer, sink: MailSink) -> Service:
+    server.start()
+    settings = {"SSO_DATABASE_URL": server.conninfo, "SSO_ENCRYPTION_KEYS": generate_key(), "SSO_SMTP_URL": sink.url}
+    return service(**settings).start()
+
+
+async def test_a_restart_of_the_database_under_load_is_an_outage_and_not_the_end(
+    running: Service, server: DatabaseServer, sink: MailSink
+) -> None:
+    running.register(EMAIL, PASSWORD)
+    assert running.follow(sink.wait_for(EMAIL).link).status_code == 200
+    token = running.login(EMAIL, PASSWORD)["access_token"]
+    pid = running.process.pid
+    load = Load(running, token)
+    sink.delay = 0.2  # so that some mails wait in the queue when the database goes, and some are on their way
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(load.run)
+        await eventually(lambda: len(load.registered) >= 20 and min(load.succeeded.values()) >= 3, "the load has begun")
+        server.begin_stop()
+        await eventually(lambda: not server.runs, "the database has stopped")
+        await eventually(lambda: len(load.failed) == 3 and min(load.failed.values()) >= 3, "everybody has met the outage")
+        away = datetime.now(UTC)
+        await trio.to_thread.run_sync(check_away, running)
+
+        await trio.to_thread.run_sync(server.start)
+        # From the first moment on: connections that died while they were idle are nobody's problem but the pool's.
+        for _ in range(10):
+            answer = await trio.to_thread.run_sync(load._read)
+            assert answer.status_code == 200, answer.text
+        assert (await trio.to_thread.run_sync(running.get, "/health/ready")).json()["database"] == "connected"
+        load.succeeded.clear()
+        await eventually(lambda: len(load.succeeded) == 3 and min(load.succeeded.values()) >= 5, "everybody goes on")
+        nursery.cancel_scope.cancel()
+    assert load.strange == []
+    assert running.runs
+    assert running.process.pid == pid
+
+    sink.delay = 0
+    until(lambda: unsent(server.conninfo, away) == 0, "all mails have gone out", patience=60)
+    counts = {email: len(sink.letters_to(email)) for email in load.registered}
+    assert {email: count for email, count in counts.items() if count != 1} == {}
+    assert running.stop() == 0
+    check_told_in_the_log(running)
+
+
+def check_away(service: Service) -> None:
+    """What is said while the database is away."""
+    ready = service.get("/health/ready")
+    assert ready.status_code == 503
+    assert ready.json() == {"status": "unhealthy", "version": ready.json()["version"], "database": "disconnected"}
+    assert service.get("/health").json()["status"] == "healthy"
+    live = service.get("/health/live")
+    assert (live.status_code, live.content) == (200, b"")
+    assert service.get("/metrics").status_code == 200
+    assert service.get("/.well-known/jwks.json").status_code == 200
+    for path in ("/api/auth/register", "/api/auth/login"):
+        assert is_storage_down(service.post(path, {"email": EMAIL, "password": PASSWORD}))
+    assert is_storage_down(service.post("/api/auth/refresh", {"refresh_token": "unknown"}))
+    assert is_storage_down(service.post("/api/auth/forgot-password", {"email": EMAIL}))
+    # Nobody's mistakes are blamed on the database.
+    assert service.post("/api/auth/login", {"email": EMAIL}).status_code == 400
+    assert service.get("/api/user").status_code == 401
+    assert service.get("/api/nothing").status_code == 404
+    page = service.get("/auth/verify-email?token=x", Accept="text/html")
+    assert page.status_code == 500
+    assert page.headers["Content-Type"].startswith("text/html")
+    assert "Traceback" not in page.text
+
+
+def unsent(conninfo: str, away: datetime) -> int:
+    """How many mails are not finished.
+
+    What was claimed, and then could not be prepared because the database was gone, waits for the end of its lease. That takes two
+    minutes by itself; here it ends now. A letter that was handed over meanwhile is not such a mail: its mailer tries to record that
+    every few seconds. So what has a token is left alone until that must have happened.
+    """
+    with psycopg.connect(conninfo) as connection:
+        connection.execute(
+            """update mails set due_at = now()
+            where finished_at is null and claims > 0 and due_at <= %(away)s + %(lease)s
+                and (token is null or now() > %(away)s + interval '20 s')""",
+            {"away": away, "lease": LEASE},
+        )
+        connection.execute("select pg_notify('mails', '')")
+        row = connection.execute("select count(*) from mails where finished_at is null").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def check_told_in_the_log(service: Service) -> None:
+    """Each of the outage's failures is in the log, as an error with its code, and nothing is told as a defect of ours."""
+    failures = [line for line in service.logged("request") if line["status"] == 500]
+    assert failures
+    assert {(line["level"], line["error_code"]) for line in failures} == {("error", "DATABASE_ERROR")}
+    assert [line for line in service.log if "exception" in line] == []
+    # What is told beside the lines of the requests can be found by the request's id.
+    told = [line.get("request_id") for line in service.logged("storage_down")]
+    assert {line["request_id"] for line in failures} <= set(told)
+    assert None not in told
+    assert "Traceback" not in service.output
+
+
+def test_the_service_waits_for_a_database_that_is_started_later(service: Start, server: DatabaseServer) -> None:
+    server.start().stop()
+    settings = {"SSO_DATABASE_URL": server.conninfo, "SSO_ENCRYPTION_KEYS": generate_key()}
+    running = service("--welcome", **settings).launch()
+    until(lambda: [line for line in running.log if line["event"].startswith("waiting")], "it waits, and says so")
+    assert running.runs
+    assert "Gatehouse serves on" not in running.output
+    server.start()
+    until(lambda: "Gatehouse serves on" in running.output, "it goes on")
+    assert running.get("/health/ready").status_code == 200
+    assert running.stop() == 0
+    assert "Traceback" not in running.output
+
+
+def test_workers_that_are_replaced_while_the_database_is_away_wait_for_it(service: Start, server: DatabaseServer) -> None:
+    server.start()
+    settings = {"SSO_DATABASE_URL": server.conninfo, "SSO_ENCRYPTION_KEYS": generate_key()}
+    running = service("--workers", "2", **settings).start()
+    until(lambda: len(running.workers) == 2, "there are two workers")
+    first = running.workers
+    server.stop()
+    for pid in first:
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: [line for line in running.log if line["event"].startswith("waiting")], "their successors wait, and say so")
+    server.start()
+    assert running.get("/health/ready").status_code == 200
+    assert sorted(line["pid"] for line in running.logged("worker_died")) == first
+    assert running.stop() == 0
+    assert "Traceback" not in running.output

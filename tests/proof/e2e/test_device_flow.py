@@ -1,0 +1,164 @@
+"""Programs without a browser, as other people write them, against the running service, and a person in a real browser who approves them
+(decisions, points 91 to 99; RFC 8628)."""
+
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import psycopg
+import pytest
+from authlib.integrations.base_client.errors import OAuthError
+from authlib.integrations.httpx_client import OAuth2Client
+from oauthlib.oauth2 import DeviceClient
+from oauthlib.oauth2.rfc6749.errors import AccessDeniedError, CustomOAuth2Error, InvalidGrantError
+from requests_oauthlib import OAuth2Session
+
+from tests.proof.e2e.browser import Browser
+from tests.proof.e2e.conftest import Start
+from tests.proof.e2e.process import Service
+
+pytestmark = pytest.mark.slow
+
+ADA, PASSWORD = "ada@example.com", "nine lions at the river"
+GRANT = "urn:ietf:params:oauth:grant-type:device_code"
+
+
+@pytest.fixture
+def running(service: Start, own_database: dict[str, str]) -> Service:
+    owner = {"SSO_PLATFORM_OWNER_EMAIL": ADA, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD}
+    return service(SSO_AUTO_APPROVE_ORGANIZATIONS="true", **owner, **own_database).start()
+
+
+@pytest.fixture
+def known(running: Service) -> dict[str, Any]:
+    """What a client finds out by itself."""
+    found: dict[str, Any] = running.get("/.well-known/oauth-authorization-server").json()
+    assert GRANT in found["grant_types_supported"]
+    return found
+
+
+@pytest.fixture
+def client_id(running: Service) -> str:
+    """Of an application, whose client secret nobody needs here."""
+    token = running.login(ADA, PASSWORD)["access_token"]
+    assert running.post("/api/organizations", {"name": "Acme", "slug": "acme"}, token=token).status_code == 200
+    answer = running.post("/api/organizations/acme/services", {"slug": "shop", "name": "Shop", "service_type": "web"}, token=token)
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["service"]["client_id"])
+
+
+def ask(known: dict[str, Any], client_id: str) -> dict[str, Any]:
+    """The codes that a program is given."""
+    answer = httpx.post(
+        known["device_authorization_endpoint"], data={"client_id": client_id}, headers={"User-Agent": "acme-cli/2.1"}, trust_env=False
+    )
+    assert answer.status_code == 200, answer.text
+    codes: dict[str, Any] = answer.json()
+    return codes
+
+
+def have_waited(own_database: dict[str, str]) -> None:
+    """As if the interval were over."""
+    with psycopg.connect(own_database["SSO_DATABASE_URL"], autocommit=True) as connection:
+        connection.execute("update device_codes set polled_at = null")
+
+
+def sign_in(browser: Browser) -> None:
+    assert browser.heading == "Sign in"
+    browser.fill("E-mail address", ADA)
+    browser.fill("Password", PASSWORD)
+    browser.press("Sign in")
+
+
+def check(running: Service, tokens: dict[str, Any]) -> None:
+    profile = running.get("/api/user", token=tokens["access_token"]).json()
+    assert (profile["email"], profile["org"], profile["service"]) == (ADA, "acme", "shop")
+
+
+def test_authlib_is_signed_in_from_a_browser(
+    running: Service, known: dict[str, Any], client_id: str, browser: Browser, own_database: dict[str, str]
+) -> None:
+    codes = ask(known, client_id)
+    endpoint, wanted = known["token_endpoint"], {"grant_type": GRANT, "device_code": codes["device_code"]}
+    with OAuth2Client(client_id, token_endpoint_auth_method="none", trust_env=False) as client:
+        with pytest.raises(OAuthError, match="authorization_pending"):
+            client.fetch_token(endpoint, **wanted)
+        with pytest.raises(OAuthError, match="slow_down"):
+            client.fetch_token(endpoint, **wanted)
+
+        browser.open(codes["verification_uri_complete"])
+        sign_in(browser)
+        assert browser.heading == "Sign in a device"
+        assert browser.find_labelled("Code").get_attribute("value") == codes["user_code"]
+        assert f"You are signed in as {ADA}." in browser.text
+        browser.photograph("device")
+        browser.press("Go on")
+        assert browser.heading == "Let this device in?"
+        for shown in (f"A device asks to be signed in to Shop of Acme as {ADA}.", codes["user_code"], "127.0.0.1", "acme-cli/2.1"):
+            assert shown in browser.text
+        browser.photograph_whole("device-confirm")
+        browser.press("Approve")
+        assert browser.heading == "Your device is signed in"
+        browser.photograph("device-approved")
+        assert browser.find("script") == []
+        assert browser.complaints() == []
+
+        have_waited(own_database)
+        tokens = client.fetch_token(endpoint, **wanted)
+        check(running, tokens)
+        # No secret is needed to refresh what a device was given (decisions, point 92).
+        check(running, client.refresh_token(endpoint))
+        have_waited(own_database)
+        with pytest.raises(OAuthError, match="invalid_grant"):
+            client.fetch_token(endpoint, **wanted)
+    browser.open(f"{running.address}/app/account/devices")
+    assert "on unknown" in browser.text.lower()
+
+
+def test_requests_oauthlib_is_signed_in_with_a_typed_code(
+    running: Service,
+    known: dict[str, Any],
+    client_id: str,
+    browser: Browser,
+    own_database: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")  # or it speaks https only
+    codes, endpoint = ask(known, client_id), known["token_endpoint"]
+    with OAuth2Session(client=DeviceClient(client_id)) as client:
+        client.trust_env = False
+        with pytest.raises(CustomOAuth2Error, match="authorization_pending"):
+            client.fetch_token(endpoint, device_code=codes["device_code"], include_client_id=True)
+        browser.open(codes["verification_uri"])
+        sign_in(browser)
+        assert urlsplit(browser.address).path == "/auth/device/verify"
+        browser.fill("Code", "BCDF-GHJK")
+        browser.press("Go on")
+        assert "No device waits with this code." in browser.text
+        assert browser.title.startswith("Error: ")
+        browser.photograph("device-wrong-code")
+        browser.fill("Code", codes["user_code"].lower().replace("-", " "))
+        browser.press("Go on")
+        browser.press("Approve")
+        have_waited(own_database)
+        check(running, client.fetch_token(endpoint, device_code=codes["device_code"], include_client_id=True))
+        check(running, client.refresh_token(endpoint, client_id=client_id))
+        with pytest.raises((InvalidGrantError, CustomOAuth2Error)):
+            client.fetch_token(endpoint, device_code=codes["device_code"], include_client_id=True)
+
+
+def test_a_program_that_is_denied_hears_it(
+    known: dict[str, Any], client_id: str, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")  # or it speaks https only
+    codes = ask(known, client_id)
+    browser.open(codes["verification_uri_complete"])
+    sign_in(browser)
+    browser.press("Go on")
+    browser.press("Deny")
+    assert browser.heading == "The device was denied"
+    browser.photograph("device-denied")
+    with OAuth2Session(client=DeviceClient(client_id)) as client:
+        client.trust_env = False
+        with pytest.raises(AccessDeniedError):
+            client.fetch_token(known["token_endpoint"], device_code=codes["device_code"], include_client_id=True)

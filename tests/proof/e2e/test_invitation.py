@@ -1,0 +1,160 @@
+"""An invitation, from outside: made by program, mailed, opened in a browser, accepted or declined there, and used."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.proof.e2e.browser import Browser
+from tests.proof.e2e.conftest import Start
+from tests.proof.e2e.process import Service
+from tests.proof.e2e.sink import MailSink
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
+
+OWNER, OWNERS_PASSWORD = "grace@example.com", "nine lions at the river"
+INVITED, NEW_PASSWORD = "newcomer@example.com", "seven lions at the gate"
+
+
+@dataclass
+class Acme:
+    """A running service with an organization and its owner."""
+
+    service: Service
+    token: str
+
+    def invite(self, role: str = "member") -> dict[str, Any]:
+        answer = self.service.post("/api/organizations/acme/invitations", {"email": INVITED, "role": role}, token=self.token)
+        assert answer.status_code == 200, answer.text
+        made: dict[str, Any] = answer.json()
+        return made
+
+    def statuses(self) -> list[str]:
+        listed = self.service.get("/api/organizations/acme/invitations", token=self.token).json()
+        return [one["invitation"]["status"] for one in listed]
+
+    def members(self) -> dict[str, str]:
+        listed = self.service.get("/api/organizations/acme/members", token=self.token).json()["members"]
+        return {one["user"]["email"]: one["membership"]["role"] for one in listed}
+
+
+@pytest.fixture
+def acme(service: Start, sink: MailSink, own_database: dict[str, str]) -> Acme:
+    running = service(
+        SSO_SMTP_URL=sink.url,
+        SSO_PLATFORM_OWNER_EMAIL=OWNER,
+        SSO_PLATFORM_OWNER_PASSWORD=OWNERS_PASSWORD,
+        SSO_AUTO_APPROVE_ORGANIZATIONS="true",
+        **own_database,
+    ).start()
+    token = running.login(OWNER, OWNERS_PASSWORD)["access_token"]
+    answer = running.post("/api/organizations", {"slug": "acme", "name": "Acme & Sons"}, token=token)
+    assert answer.status_code == 200, answer.text
+    return Acme(running, token)
+
+
+def check_page(browser: Browser, acme: Acme) -> None:
+    """It is our own page behind the link, and it says what the invitation says."""
+    assert browser.address.startswith(f"{acme.service.address}/app/invitations/accept?token=")
+    assert browser.heading == "You are invited to Acme & Sons"
+    for words in (OWNER, INVITED, "You can answer until"):
+        assert words in browser.text
+    assert browser.find("script") == []
+    assert browser.complaints() == []
+
+
+def check_error(browser: Browser, token: str, sentence: str) -> None:
+    assert browser.heading == "That did not work"
+    assert sentence in browser.text
+    assert token not in browser.source
+    # The only complaint is that the page itself has an error's status.
+    assert [re.sub(r".*(status of \d+).*", r"\1", line) for line in browser.complaints()] == ["status of 400"]
+
+
+def test_an_invited_newcomer_accepts_in_a_browser_chooses_a_password_and_is_in(acme: Acme, sink: MailSink, browser: Browser) -> None:
+    service = acme.service
+    made = acme.invite("admin")
+    letter = sink.wait_for(INVITED)
+    assert letter.message["Subject"] == "You are invited to Acme & Sons - Gatehouse"
+    assert letter.link == f"{service.address}/invitations/accept?token={made['token']}"
+    assert letter.link.replace("&", "&amp;") in letter.html
+
+    browser.open(letter.link)
+    check_page(browser, acme)
+    assert "an administrator" in browser.text
+    browser.photograph("invitation")
+    assert acme.statuses() == ["pending"]
+    browser.press("Accept")
+    assert browser.heading == "Welcome to Acme & Sons"
+    assert "forgot password" in browser.text
+    assert urlsplit(browser.address).query == ""
+    assert browser.complaints() == []
+    browser.photograph("invitation-accepted")
+    assert acme.statuses() == ["accepted"]
+    assert acme.members() == {OWNER: "owner", INVITED: "admin"}
+
+    browser.open(letter.link)
+    check_error(browser, made["token"], "answered or cancelled already")
+    browser.photograph("invitation-used")
+
+    # What the page has said to do next does work.
+    assert service.post("/api/auth/forgot-password", {"email": INVITED}).status_code == 200
+    reset = sink.wait_for(INVITED, 2)
+    browser.open(reset.link)
+    browser.find_labelled("New password").send_keys(NEW_PASSWORD)
+    browser.press("Save new password")
+    assert browser.heading == "Your new password is saved"
+    token = service.login(INVITED, NEW_PASSWORD)["access_token"]
+    assert service.get("/api/organizations/acme", token=token).status_code == 200
+    assert service.get("/api/invitations", token=token).json() == []
+
+    assert service.stop() == 0
+    for secret in (made["token"], made["invitation"]["token"]):
+        assert secret not in service.output
+    seen = [(line["method"], line["route"], line["status"]) for line in service.logged("request")]
+    assert seen.count(("GET", "/invitations/accept", 301)) == 2
+    assert seen.count(("POST", "/app/invitations/accept", 200)) == 1
+
+
+def test_an_invitation_is_declined_in_a_browser(acme: Acme, sink: MailSink, browser: Browser) -> None:
+    made = acme.invite()
+    browser.open(sink.wait_for(INVITED).link)
+    check_page(browser, acme)
+    assert "a member" in browser.text
+    page = browser.address
+    browser.press("Decline")
+    assert browser.heading == "You declined the invitation"
+    assert "Acme & Sons" in browser.text
+    assert browser.complaints() == []
+    browser.photograph("invitation-declined")
+    assert acme.statuses() == ["rejected"]
+    assert INVITED not in acme.members()
+    browser.open(page)
+    check_error(browser, made["token"], "answered or cancelled already")
+    assert (acme.invite()["invitation"]["status"], acme.statuses()) == ("pending", ["pending", "rejected"])
+
+
+def test_an_invitation_can_be_answered_with_the_keyboard_alone(acme: Acme, sink: MailSink, browser: Browser) -> None:
+    acme.invite()
+    browser.open(sink.wait_for(INVITED).link)
+    labels = []
+    for _ in range(3):
+        browser.tab()
+        labels.append(browser.script("return document.activeElement.textContent.trim()"))
+    assert labels == ["Accept", "Decline", "Gatehouse"]
+
+
+def test_an_invitation_is_answered_on_the_frontend_if_there_is_one(service: Start, own_database: dict[str, str]) -> None:
+    running = service(SSO_FRONTEND_URL="https://app.example.com/console/", **own_database).start()
+    token = "5e0c3a0c-7c1b-4b7e-9d53-2f5e8b0c7a11"
+    answer = running.get(f"/invitations/accept?token={token}")
+    assert (answer.status_code, answer.headers["Location"]) == (301, f"https://app.example.com/console/invitations/accept?token={token}")
+    assert (answer.headers["Cache-Control"], answer.headers["Referrer-Policy"]) == ("no-store", "no-referrer")
+
+
+def test_a_running_service_looks_after_invitations(acme: Acme) -> None:
+    measured = "sso_job_processing_duration_seconds_count"
+    until(lambda: acme.service.metric(measured)['{job_type="invitation_expiry"}'] > 0, "the sweeper has been round")

@@ -1,0 +1,219 @@
+"""kill -9 in the middle of everything: what was acknowledged is there after the restart, and nothing is left running."""
+
+import os
+import random
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import httpx
+import psycopg
+import pytest
+import trio
+
+from adapters.postgres.engine import embedded
+from core.accounts.email_queue_rules import LEASE
+from tests.proof.e2e.conftest import Start
+from tests.proof.e2e.process import Service, family
+from tests.proof.e2e.sink import MailSink
+from tests.support.waiting import eventually, until
+
+pytestmark = pytest.mark.slow
+
+T = TypeVar("T")
+
+PASSWORD: Final = "correct horse battery staple"
+
+
+@dataclass
+class Session:
+    """The latest tokens that were acknowledged; `renewing` while the answer to a refresh is out, and for ever if it never came."""
+
+    access_token: str
+    refresh_token: str
+    renewing: bool = False
+
+
+@dataclass
+class Ledger:
+    """What the service has acknowledged, and is held to."""
+
+    people: list[str] = field(default_factory=list)  # verified
+    registered: list[str] = field(default_factory=list)  # since the last kill
+    sessions: list[Session] = field(default_factory=list)
+    signed_out: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    killed: bool = False
+
+
+class Load:
+    """People who register, sign in, renew and sign out at the same time, until the service is gone."""
+
+    def __init__(self, service: Service, ledger: Ledger, rng: random.Random) -> None:
+        self._service = service
+        self._ledger = ledger
+        self._rng = rng
+
+    async def run_until_killed(self, after: float) -> None:
+        """Kill the service so many seconds after the load has begun to show."""
+        before = len(self._ledger.sessions)
+        async with trio.open_nursery() as nursery:
+            for act in (self._register, self._register, self._sign_in, self._sign_in, self._renew, self._renew, self._sign_out):
+                nursery.start_soon(self._again_and_again, act)
+            await eventually(lambda: self._ledger.registered and len(self._ledger.sessions) > before + 2, "the load has begun")
+            await trio.sleep(after)
+            self._ledger.killed = True
+            self._service.kill()
+
+    async def _again_and_again(self, act: Callable[[], Awaitable[bool]]) -> None:
+        """Until the service hangs up; who has nothing to ask of a service that is being killed leaves as well."""
+        try:
+            while await act() or not self._ledger.killed:
+                pass
+        except httpx.TransportError:
+            assert self._ledger.killed, "the service hung up by itself"
+
+    async def _call(self, path: str, body: Any = None, token: str | None = None) -> Any:
+        answer = await trio.to_thread.run_sync(partial(self._service.post, path, body, token=token))
+        if answer.status_code == 200:
+            return answer.json()
+        if not self._ledger.killed:  # workers whose parent was killed may still say that the database is gone
+            self._ledger.refused.append(f"{path}: {answer.status_code} {answer.text}")
+        return None
+
+    # Each of these asks for one thing, or returns False because there is nothing to ask for.
+
+    async def _register(self) -> bool:
+        email = f"{self._rng.getrandbits(64):x}@example.com"
+        if await self._call("/api/auth/register", {"email": email, "password": PASSWORD}):
+            self._ledger.registered.append(email)
+        return True
+
+    async def _sign_in(self) -> bool:
+        email = self._rng.choice(self._ledger.people)
+        if tokens := await self._call("/api/auth/login", {"email": email, "password": PASSWORD}):
+            self._ledger.sessions.append(Session(tokens["access_token"], tokens["refresh_token"]))
+        return True
+
+    async def _renew(self) -> bool:
+        session = self._take_one()
+        if session is None:
+            await trio.sleep(0.01)
+            return False
+        session.renewing = True
+        if tokens := await self._call("/api/auth/refresh", {"refresh_token": session.refresh_token}):
+            session.access_token, session.refresh_token = tokens["access_token"], tokens["refresh_token"]
+            session.renewing = False
+        return True
+
+    async def _sign_out(self) -> bool:
+        # Seldom, so that most sessions are there to be checked.
+        session = self._take_one() if self._rng.random() < 0.1 else None
+        if session is None:
+            await trio.sleep(0.01)
+            return False
+        self._ledger.sessions.remove(session)
+        if await self._call("/api/auth/logout", token=session.access_token):
+            self._ledger.signed_out.append(session.access_token)
+        return True
+
+    def _take_one(self) -> Session | None:
+        free = [session for session in self._ledger.sessions if not session.renewing]
+        return self._rng.choice(free) if free else None
+
+
+def end_leases(home: Path, since: datetime) -> None:
+    """Let the leases of killed processes, which end by themselves after two minutes, end now."""
+    conninfo = embedded.attach(home / "var" / "postgres")
+    assert conninfo is not None
+    with psycopg.connect(conninfo) as connection:
+        connection.execute("update mails set due_at = now() where finished_at is null and due_at <= %s", (since + LEASE,))
+        connection.execute("select pg_notify('mails', '')")
+
+
+def unfinished_mails(home: Path) -> int:
+    conninfo = embedded.attach(home / "var" / "postgres")
+    assert conninfo is not None
+    with psycopg.connect(conninfo) as connection:
+        row = connection.execute("select count(*) from mails where finished_at is null").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+async def check(service: Service, ledger: Ledger, sink: MailSink) -> None:
+    """All that is in the ledger is true."""
+    for email in ledger.registered:
+        letters = sink.letters_to(email)
+        assert 1 <= len(letters) <= 2, f"{len(letters)} letters to {email}"
+        assert len({(letter.message_id, letter.link) for letter in letters}) == 1
+
+    def check_registration(email: str) -> None:
+        assert service.follow(sink.letters_to(email)[0].link).status_code == 200
+        service.login(email, PASSWORD)
+
+    def check_session(session: Session) -> None:
+        assert service.get("/api/user", token=session.access_token).status_code == 200
+        if not session.renewing:
+            answer = service.post("/api/auth/refresh", {"refresh_token": session.refresh_token})
+            assert answer.status_code == 200, answer.text
+            tokens = answer.json()
+            session.access_token, session.refresh_token = tokens["access_token"], tokens["refresh_token"]
+
+    def check_signed_out(token: str) -> None:
+        assert service.get("/api/user", token=token).status_code == 401
+
+    turns = trio.CapacityLimiter(4)
+    async with trio.open_nursery() as nursery:
+
+        def each(checked: Callable[[T], None], things: list[T]) -> None:
+            for thing in things:
+                nursery.start_soon(partial(trio.to_thread.run_sync, checked, thing, limiter=turns))
+
+        each(check_registration, ledger.registered)
+        each(check_session, ledger.sessions)
+        each(check_signed_out, ledger.signed_out)
+
+
+@pytest.mark.parametrize(("workers", "rounds"), [(1, 3), (2, 2)])
+async def test_nothing_that_was_acknowledged_is_lost_when_the_process_is_killed(
+    workers: int, rounds: int, service: Start, sink: MailSink, home: Path
+) -> None:
+    running = service("--workers", str(workers), SSO_SMTP_URL=sink.url).start()
+    ledger = Ledger(people=[f"person{number}@example.com" for number in range(4)])
+    for email in ledger.people:
+        running.register(email, PASSWORD)
+        assert running.follow(sink.wait_for(email).link).status_code == 200
+    for number in range(rounds):
+        rng = random.Random(f"{workers} workers, round {number}")  # noqa: S311 (a failure can be repeated)
+        sink.delay = rng.uniform(0, 0.05)
+        ledger.killed = False
+        ledger.registered.clear()
+        await Load(running, ledger, rng).run_until_killed(after=rng.uniform(0, 0.8))
+        assert ledger.refused == []
+        until(lambda: not family(home), "everything that belonged to the killed process has ended")
+        gone = datetime.now(UTC)
+        running.start()
+        end_leases(home, gone)
+        until(lambda: unfinished_mails(home) == 0, "all mails have gone out")
+        await check(running, ledger, sink)
+    assert running.stop() == 0
+    assert family(home) == {}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_service_whose_own_database_dies_ends_so_that_it_is_started_again(workers: int, service: Start, home: Path) -> None:
+    running = service("--workers", str(workers)).start()
+    # Not by the command line, which a child of it has as well for the moment in which it has no title yet.
+    server = int((home / "var" / "postgres" / "postmaster.pid").read_text().splitlines()[0])
+    assert "postgres" in family(home)[server]
+    os.kill(server, signal.SIGKILL)
+    assert running.wait() == 1
+    assert running.logged("database_ended")
+    until(lambda: not family(home), "everything that belonged to it has ended")
+    running.start()
+    assert running.get("/health/ready").status_code == 200
+    assert running.stop() == 0

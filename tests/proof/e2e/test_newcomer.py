@@ -1,0 +1,188 @@
+"""The main job, from outside: register, get a real mail, verify in a browser, sign in, stay signed in, sign out."""
+
+import email
+import json
+import re
+from collections import Counter
+from email import policy
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.proof.e2e.browser import Browser
+from tests.proof.e2e.conftest import Start
+from tests.proof.e2e.process import Service
+from tests.proof.e2e.sink import MailSink, Received
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
+
+EMAIL = "newcomer@example.com"
+PASSWORD = "seven lions at the gate"
+NEW_PASSWORD = "eight lions in the yard"
+
+
+@pytest.fixture
+def running(service: Start, sink: MailSink, own_database: dict[str, str]) -> Service:
+    sender = "Gatehouse <signin@id.example.com>"
+    return service(SSO_SMTP_URL=sink.url, SSO_MAIL_FROM=sender, SSO_RATE_LIMITS="on", **own_database).start()
+
+
+def check_letter(letter: Received, service: Service, path: str) -> None:
+    """It has both parts, from and to whom it should be, and its one link is below the configured address."""
+    message = letter.message
+    assert message.get_content_type() == "multipart/alternative"
+    assert [part.get_content_type() for part in message.iter_parts()] == ["text/plain", "text/html"]
+    assert letter.sender == "signin@id.example.com"
+    assert message["To"].addresses[0].addr_spec == EMAIL
+    assert message["From"].addresses[0].display_name == "Gatehouse"
+    assert letter.link.startswith(f"{service.address}{path}?token=")
+    # Nothing in it is fetched from anywhere, and every link leads to us.
+    assert not re.search(r"""(src|background)=|url\(""", letter.html)
+    hrefs = re.findall(r'href="([^"]*)"', letter.html)
+    assert letter.link in hrefs
+    assert {urlsplit(href).netloc for href in hrefs} == {urlsplit(service.address).netloc}
+
+
+def test_a_newcomer_signs_up_in_a_browser_and_comes_back_after_forgetting_the_password(
+    running: Service, sink: MailSink, browser: Browser
+) -> None:
+    secrets = [PASSWORD, NEW_PASSWORD]
+    running.register(EMAIL, PASSWORD)
+    unverified = running.post("/api/auth/login", {"email": EMAIL, "password": PASSWORD})
+    assert unverified.status_code == 401
+
+    letter = sink.wait_for(EMAIL)
+    check_letter(letter, running, "/auth/verify-email")
+    secrets.append(letter.token)
+    browser.open(letter.link)
+    assert browser.heading == "Your e-mail address is verified"
+    assert EMAIL in browser.text
+    assert browser.complaints() == []
+    browser.photograph("verified")
+
+    browser.open(letter.link)
+    assert browser.heading == "That did not work"
+    assert letter.token not in browser.source
+    # The only complaint is that the page itself has an error's status.
+    assert [re.sub(r".*(status of \d+).*", r"\1", line) for line in browser.complaints()] == ["status of 400"]
+    browser.photograph("used-link")
+
+    tokens = running.login(EMAIL, PASSWORD)
+    secrets += [tokens["access_token"], tokens["refresh_token"]]
+    assert tokens["expires_in"] == 900
+    profile = running.get("/api/user", token=tokens["access_token"])
+    assert profile.json() == {"id": profile.json()["id"], "email": EMAIL, "org": "", "service": ""}
+
+    answer = running.post("/api/auth/refresh", {"refresh_token": tokens["refresh_token"]})
+    assert answer.status_code == 200
+    renewed = answer.json()
+    secrets += [renewed["access_token"], renewed["refresh_token"]]
+    assert running.get("/api/user", token=renewed["access_token"]).status_code == 200
+    assert running.post("/api/auth/logout", token=renewed["access_token"]).status_code == 200
+    for ended in (tokens, renewed):
+        assert running.get("/api/user", token=ended["access_token"]).status_code == 401
+    assert running.post("/api/auth/refresh", {"refresh_token": renewed["refresh_token"]}).status_code == 401
+
+    session = running.login(EMAIL, PASSWORD)
+    secrets += [session["access_token"], session["refresh_token"]]
+    assert running.post("/api/auth/forgot-password", {"email": EMAIL}).status_code == 200
+    letter = sink.wait_for(EMAIL, 2)
+    check_letter(letter, running, "/auth/reset-password")
+    secrets.append(letter.token)
+    browser.open(letter.link)
+    assert browser.heading == "Choose a new password"
+    browser.photograph("reset-password")
+    field = browser.find_labelled("New password")
+    field.send_keys("short")
+    assert browser.script("return document.querySelector('form').checkValidity()") is False
+    field.clear()
+    field.send_keys(NEW_PASSWORD)
+    browser.press("Save new password")
+    assert browser.heading == "Your new password is saved"
+    assert urlsplit(browser.address).query == ""
+    assert browser.complaints() == []
+    browser.photograph("reset-done")
+
+    assert running.get("/api/user", token=session["access_token"]).status_code == 401
+    assert running.post("/api/auth/login", {"email": EMAIL, "password": PASSWORD}).status_code == 401
+    session = running.login(EMAIL, NEW_PASSWORD)
+    secrets += [session["access_token"], session["refresh_token"]]
+
+    assert running.stop() == 0
+    check_log(running, secrets)
+
+
+def check_log(service: Service, secrets: list[str]) -> None:
+    """Every exchange has left its line, and no secret is in any of them."""
+    found = [secret for secret in secrets if secret in service.output or json.dumps(secret)[1:-1] in service.output]
+    assert found == []
+    lines = service.logged("request")
+    assert len({line["request_id"] for line in lines}) == len(lines)
+    for line in lines:
+        assert {"timestamp", "level", "request_id", "method", "route", "status", "duration_ms"} <= line.keys(), line
+        assert line["duration_ms"] > 0
+        assert "?" not in line["path"]
+    seen = [(line["method"], line["route"], line["status"]) for line in lines]
+    assert seen.count(("POST", "/api/auth/register", 200)) == 1
+    assert seen.count(("GET", "/auth/verify-email", 200)) == 1
+    assert seen.count(("GET", "/auth/verify-email", 400)) == 1
+    assert seen.count(("POST", "/api/auth/refresh", 401)) == 1
+    assert seen.count(("POST", "/auth/reset-password", 200)) == 1
+    known = [line for line in lines if line["route"] == "/api/user" and line["status"] == 200]
+    assert len({line["caller"] for line in known}) == 1
+
+
+def test_a_request_id_that_a_caller_gives_is_in_the_answer_and_in_the_log(running: Service) -> None:
+    answer = running.get("/api/user", **{"X-Request-Id": "trace-0815-abc"})
+    assert answer.headers["X-Request-Id"] == "trace-0815-abc"
+    until(lambda: [line for line in running.logged("request") if line["request_id"] == "trace-0815-abc"], "the line is there")
+
+
+def test_the_page_about_the_interface_shows_every_operation_and_loads_nothing_from_elsewhere(running: Service, browser: Browser) -> None:
+    browser.open(f"{running.address}/docs")
+    description = running.get("/openapi.json").json()
+    areas = Counter(operation["tags"][0] for methods in description["paths"].values() for operation in methods.values())
+    browser.wait_until(lambda: len(browser.find(".opblock-tag")) == len(areas))
+    for area, operations in areas.items():
+        toggle = f"document.querySelector('.opblock-tag[data-tag=\"{area}\"]').click()"
+        browser.script(toggle)
+        browser.wait_until(lambda operations=operations: len(browser.find(".opblock")) == operations)
+        browser.script(toggle)
+        browser.wait_until(lambda: not browser.find(".opblock"))
+    loaded = browser.script("return performance.getEntriesByType('resource').map(entry => entry.name)")
+    assert {urlsplit(address).netloc for address in loaded if not address.startswith("data:")} == {urlsplit(running.address).netloc}
+    assert browser.complaints() == []
+    browser.photograph("docs")
+
+
+def test_the_home_page_leads_to_the_page_about_the_interface(running: Service, browser: Browser) -> None:
+    browser.open(running.address)
+    assert "Gatehouse" in browser.title
+    browser.photograph("home")
+    [link] = [each for each in browser.find("a") if each.text == "Explore the API"]
+    link.click()
+    browser.wait_until(lambda: browser.find(".opblock-tag"))
+    assert browser.complaints() == []
+
+
+def test_without_a_mail_server_mails_are_files_that_a_mail_program_opens(service: Start, own_database: dict[str, str], home: Path) -> None:
+    running = service(**own_database).start()
+    running.register(EMAIL, PASSWORD)
+    folder = home / "var" / "mail"
+    until(lambda: list(folder.glob("*.eml")), "the mail is there")
+    [file] = folder.glob("*.eml")
+    message = email.message_from_bytes(file.read_bytes(), policy=policy.default)
+    assert message["To"] == EMAIL
+    text, html = (message.get_body((kind,)) for kind in ("plain", "html"))
+    assert text is not None
+    assert html is not None
+    # As it stands in the file, so that it can be copied from there.
+    [link] = re.findall(rf"^{re.escape(running.address)}/auth/verify-email\?token=\S+$", file.read_text(), re.MULTILINE)
+    assert link in html.get_content()
+    assert running.follow(link).status_code == 200
+    running.login(EMAIL, PASSWORD)
+    # It holds a one-time link, which is nobody's business but the operator's.
+    assert file.stat().st_mode & 0o077 == 0
+    assert folder.stat().st_mode & 0o077 == 0

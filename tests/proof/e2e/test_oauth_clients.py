@@ -1,0 +1,169 @@
+"""Other people's OAuth clients against the running service, with a person in a real browser between (decisions, points 34, 36 and 88 to
+93)."""
+
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+from authlib.integrations.base_client.errors import OAuthError
+from authlib.integrations.httpx_client import OAuth2Client
+from joserfc import jwt
+from joserfc.jwk import KeySet
+from oauthlib.oauth2 import AccessDeniedError
+from requests_oauthlib import OAuth2Session
+
+from tests.proof.e2e.browser import Browser
+from tests.proof.e2e.conftest import Start
+from tests.proof.e2e.process import Service
+
+pytestmark = pytest.mark.slow
+
+ADA, PASSWORD = "ada@example.com", "nine lions at the river"
+
+
+class Callback:
+    """Where an application waits for the browser to come back."""
+
+    def __init__(self) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.send_header("Content-Type", "text/html")
+                self.end_headers()
+                self.wfile.write(b"<!doctype html><link rel=icon href='data:,'><h1>Welcome to the shop</h1>")
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.uri = f"http://127.0.0.1:{self._server.server_port}/callback"
+        self._thread = Thread(target=self._server.serve_forever)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def callback() -> Iterator[Callback]:
+    waiting = Callback()
+    yield waiting
+    waiting.close()
+
+
+@pytest.fixture
+def running(service: Start, own_database: dict[str, str]) -> Service:
+    owner = {"SSO_PLATFORM_OWNER_EMAIL": ADA, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD}
+    return service(SSO_AUTO_APPROVE_ORGANIZATIONS="true", SSO_RATE_LIMITS="off", **owner, **own_database).start()
+
+
+@pytest.fixture
+def known(running: Service) -> dict[str, Any]:
+    """What a client finds out by itself."""
+    found: dict[str, Any] = running.get("/.well-known/oauth-authorization-server").json()
+    assert found["issuer"] == running.address
+    return found
+
+
+@pytest.fixture
+def shop(running: Service, callback: Callback) -> tuple[str, str]:
+    """The client id and the client secret of an application."""
+    token = running.login(ADA, PASSWORD)["access_token"]
+    made = running.post("/api/organizations", {"name": "Acme", "slug": "acme"}, token=token)
+    assert made.status_code == 200, made.text
+    shown = {"primary_color": "#b0306a", "product_name": "Acme Shops"}
+    assert running.call("PATCH", "/api/organizations/acme/branding", shown, token=token).status_code == 200
+    wanted = {"slug": "shop", "name": "Shop", "service_type": "web", "redirect_uris": [callback.uri]}
+    answer = running.post("/api/organizations/acme/services", wanted, token=token)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["service"]["client_id"], answer.json()["client_secret"]
+
+
+def walk(browser: Browser, address: str, uri: str) -> str:
+    """Sign in, say yes, and come back: where to."""
+    browser.open(address)
+    assert browser.heading == "Sign in to Shop"
+    browser.photograph("oauth-sign-in")
+    browser.fill("E-mail address", ADA)
+    browser.fill("Password", PASSWORD)
+    browser.press("Sign in")
+    assert browser.heading == "Continue to Shop?"
+    assert f"Shop of Acme wants to sign you in as {ADA}." in browser.text
+    browser.photograph("oauth-continue")
+    browser.press("Continue")
+    assert browser.heading == "Welcome to the shop"
+    assert browser.address.startswith(f"{uri}?code=")
+    assert browser.complaints() == []
+    return browser.address
+
+
+def check(running: Service, known: dict[str, Any], client_id: str, token: str) -> None:
+    """An access token holds for whoever has nothing but our published keys."""
+    published = httpx.get(known["jwks_uri"], trust_env=False).json()
+    found = jwt.decode(token, KeySet.import_key_set(published), algorithms=["RS256"])
+    registry = jwt.JWTClaimsRegistry(iss={"essential": True, "value": known["issuer"]}, aud={"essential": True, "value": client_id})
+    registry.validate(found.claims)
+    assert (found.claims["org"], found.claims["service"], found.claims["email"]) == ("acme", "shop", ADA)
+
+
+def test_authlib_signs_somebody_in(
+    running: Service, known: dict[str, Any], shop: tuple[str, str], callback: Callback, browser: Browser
+) -> None:
+    client_id, client_secret = shop
+    with OAuth2Client(client_id, client_secret, redirect_uri=callback.uri, code_challenge_method="S256", trust_env=False) as client:
+        verifier = "v" * 48
+        address, state = client.create_authorization_url(known["authorization_endpoint"], code_verifier=verifier)
+        back = walk(browser, address, callback.uri)
+        assert parse_qs(urlsplit(back).query)["iss"] == [known["issuer"]]
+        tokens = client.fetch_token(known["token_endpoint"], authorization_response=back, state=state, code_verifier=verifier)
+        check(running, known, client_id, tokens["access_token"])
+        assert running.get("/api/user", token=tokens["access_token"]).json()["service"] == "shop"
+        renewed = client.refresh_token(known["token_endpoint"])
+        check(running, known, client_id, renewed["access_token"])
+        assert client.revoke_token(known["revocation_endpoint"], token=renewed["refresh_token"]).status_code == 200
+        assert running.get("/api/user", token=renewed["access_token"]).status_code == 401
+        with pytest.raises(OAuthError, match="invalid_grant"):
+            client.fetch_token(known["token_endpoint"], authorization_response=back, state=state, code_verifier=verifier)
+
+
+def test_requests_oauthlib_signs_somebody_in(
+    running: Service,
+    known: dict[str, Any],
+    shop: tuple[str, str],
+    callback: Callback,
+    browser: Browser,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")  # or it speaks https only
+    client_id, client_secret = shop
+    with OAuth2Session(client_id, redirect_uri=callback.uri, pkce="S256") as client:
+        client.trust_env = False
+        address, _ = client.authorization_url(known["authorization_endpoint"])
+        back = walk(browser, address, callback.uri)
+        tokens = client.fetch_token(known["token_endpoint"], authorization_response=back, client_secret=client_secret)
+        check(running, known, client_id, tokens["access_token"])
+        renewed = client.refresh_token(known["token_endpoint"], auth=(client_id, client_secret))
+        check(running, known, client_id, renewed["access_token"])
+
+
+def test_whoever_refuses_comes_back_with_nothing(
+    known: dict[str, Any], shop: tuple[str, str], callback: Callback, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")  # or it speaks https only
+    client_id, client_secret = shop
+    with OAuth2Session(client_id, redirect_uri=callback.uri) as client:
+        address, _ = client.authorization_url(known["authorization_endpoint"])
+        browser.open(address)
+        browser.fill("E-mail address", ADA)
+        browser.fill("Password", PASSWORD)
+        browser.press("Sign in")
+        browser.press("Cancel")
+        assert browser.heading == "Welcome to the shop"
+        with pytest.raises(AccessDeniedError):
+            client.fetch_token(known["token_endpoint"], authorization_response=browser.address, client_secret=client_secret)

@@ -1,0 +1,53 @@
+"""The mail server of an organization, from outside: out of reach until the operator opens the way to it, then used for its invitations."""
+
+from typing import Any
+
+import pytest
+
+from tests.proof.e2e.conftest import Start
+from tests.proof.e2e.process import Service
+from tests.proof.e2e.sink import MailSink
+
+pytestmark = pytest.mark.slow
+
+OWNER, OWNERS_PASSWORD, INVITED = "grace@example.com", "nine lions at the river", "newcomer@example.com"
+
+
+def started(service: Start, own_database: dict[str, str], **settings: str) -> tuple[Service, str]:
+    """A running service that files the platform's mails, and a token of its owner."""
+    running = service(
+        SSO_PLATFORM_OWNER_EMAIL=OWNER,
+        SSO_PLATFORM_OWNER_PASSWORD=OWNERS_PASSWORD,
+        SSO_AUTO_APPROVE_ORGANIZATIONS="true",
+        **settings,
+        **own_database,
+    ).start()
+    return running, running.login(OWNER, OWNERS_PASSWORD)["access_token"]
+
+
+def try_out(running: Service, token: str) -> dict[str, Any]:
+    tried: dict[str, Any] = running.post("/api/organizations/acme/smtp/test", token=token).json()
+    return tried
+
+
+def test_invitations_go_through_it_once_the_operator_lets_tenants_reach_it(
+    service: Start, sink: MailSink, own_database: dict[str, str]
+) -> None:
+    port = int(sink.url.rpartition(":")[2])
+    closed, token = started(service, own_database)
+    assert "SSO_OUTBOUND_ALLOW" not in closed.output
+    assert closed.post("/api/organizations", {"slug": "acme", "name": "Acme"}, token=token).status_code == 200
+    settings = {"host": "127.0.0.1", "port": port, "from_email": "post@acme.example", "from_name": "Acme Post", "tls": False}
+    answer = closed.post("/api/organizations/acme/smtp", settings, token=token)
+    assert answer.json() == {**settings, "username": None, "has_password": False}
+    assert try_out(closed, token) == {"success": False, "message": "The host has no public address."}
+    assert closed.stop() == 0
+
+    opened, token = started(service, own_database, SSO_OUTBOUND_ALLOW=f"127.0.0.1/32:{port}")
+    assert "outbound_calls_to_private_addresses_allowed" in opened.output
+    assert try_out(opened, token) == {"success": True, "message": "The mail server can be used."}
+    answer = opened.post("/api/organizations/acme/invitations", {"email": INVITED, "role": "member"}, token=token)
+    letter = sink.wait_for(INVITED)
+    assert (letter.sender, letter.token) == ("post@acme.example", answer.json()["token"])
+    assert str(letter.message["From"]) == "Acme Post <post@acme.example>"
+    assert len(sink.letters) == 1

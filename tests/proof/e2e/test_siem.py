@@ -1,0 +1,151 @@
+"""The audit log in a SIEM, from outside: the SIEM fails, hangs, goes away and comes back, the process is killed, the database restarts, and
+everything arrives in its order."""
+
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+import trio
+
+from adapters.crypto import generate_key
+from tests.fakes.siem_sink import SiemSink, siem_sink
+from tests.proof.e2e.conftest import Start
+from tests.proof.e2e.process import DatabaseServer, Service, is_storage_down
+from tests.support.waiting import PATIENCE, eventually
+
+pytestmark = pytest.mark.slow
+
+OWNER, PASSWORD = "grace@example.com", "nine lions at the river"
+TOKEN = "t0ken-of-the-siem"
+
+
+class Diary:
+    """Somebody who renames an organization again and again. `written` are the names that were acknowledged, in their order."""
+
+    def __init__(self, service: Service) -> None:
+        self.written: list[str] = []
+        self.maybe: set[str] = set()  # about which no answer came
+        self.paused = False
+        self._service = service
+
+    async def sign_in(self) -> None:
+        self._token = (await trio.to_thread.run_sync(self._service.login, OWNER, PASSWORD))["access_token"]
+
+    async def call(self, method: str, path: str, body: Any = None) -> httpx.Response:
+        return await trio.to_thread.run_sync(lambda: self._service.call(method, f"/api/organizations{path}", body, token=self._token))
+
+    async def write_for_ever(self) -> None:
+        number = 0
+        while True:
+            number += 1
+            name = f"Name {number}"
+            try:
+                answer = await self.call("PATCH", "/acme", {"name": name})
+            except httpx.TransportError:
+                self.maybe.add(name)
+                await trio.sleep(0.05)
+                continue
+            if answer.status_code == 200:
+                self.written.append(name)
+            else:
+                assert is_storage_down(answer), answer.text
+                self.maybe.add(name)
+
+    async def some_more(self) -> None:
+        enough = len(self.written) + 5
+        await eventually(lambda: len(self.written) >= enough, "more is written")
+
+
+def arrived(sink: SiemSink) -> list[str]:
+    """The names, each when it came first."""
+    names = [entry["details"]["name"]["new"] for entry in sink.entries() if entry["action"] == "organization.updated"]
+    return list(dict.fromkeys(names))
+
+
+def let_time_pass(conninfo: str) -> None:
+    """What waits to be tried again has waited. A lease ends by itself."""
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        connection.execute("update siem_configurations set due_at = now() where due_at > now()")
+
+
+async def test_everything_arrives_in_its_order_whatever_happens(service: Start, server: DatabaseServer) -> None:
+    async with siem_sink() as sink:
+        server.start()
+        running = service(
+            SSO_DATABASE_URL=server.conninfo,
+            SSO_ENCRYPTION_KEYS=generate_key(),
+            SSO_PLATFORM_OWNER_EMAIL=OWNER,
+            SSO_PLATFORM_OWNER_PASSWORD=PASSWORD,
+            SSO_AUTO_APPROVE_ORGANIZATIONS="true",
+            SSO_OUTBOUND_ALLOW=f"127.0.0.1/32:{sink.port}",
+        )
+        await trio.to_thread.run_sync(running.start)
+        diary = Diary(running)
+        await diary.sign_in()
+        await diary.call("POST", "", {"slug": "acme", "name": "Acme"})
+        configuration = {"provider": "splunk_hec", "endpoint_url": sink.url("/services/collector/event"), "token": TOKEN}
+        answer = await diary.call("POST", "/acme/siem", configuration)
+        assert answer.status_code == 200, answer.text
+        tried = await diary.call("POST", "/acme/siem/test")
+        assert tried.json() == {"success": True, "message": "The SIEM took what was sent."}
+
+        async def arrives(what: str) -> None:
+            """All that is written up to now."""
+            upto = len(diary.written)
+
+            async def there() -> bool:
+                await trio.to_thread.run_sync(let_time_pass, server.conninfo)
+                return set(diary.written[:upto]) <= set(arrived(sink))
+
+            await eventually(there, f"everything has arrived {what}", 2 * PATIENCE)
+
+        async def standing() -> dict[str, Any]:
+            shown: dict[str, Any] = (await diary.call("GET", "/acme/siem")).json()
+            return shown
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(diary.write_for_ever)
+            await diary.some_more()
+            await arrives("at first")
+
+            sink.status = 500
+            await diary.some_more()
+
+            async def failed() -> bool:
+                return bool((await standing())["last_error"] == "The SIEM answered that it cannot take anything now.")
+
+            await eventually(failed, "it is shown that the SIEM fails")
+            sink.status = 200
+            await arrives("when it does not fail any more")
+
+            sink.close()
+            await diary.some_more()
+            await sink.open()
+            await arrives("when it is there again")
+
+            # Killed while the SIEM has something, and has not answered yet.
+            posts = len(sink.posts)
+            sink.gates["/services/collector/event"] = trio.Event()
+            await diary.some_more()
+            await sink.until(lambda: len(sink.posts) > posts, "something is being sent")
+            running.kill()
+            sink.gates.pop("/services/collector/event").set()
+            await trio.to_thread.run_sync(running.start)
+            await arrives("after the process was killed")
+
+            await trio.to_thread.run_sync(server.stop)
+            await trio.sleep(0.2)
+            await trio.to_thread.run_sync(server.start)
+            await diary.some_more()
+            await arrives("after the database was away")
+            nursery.cancel_scope.cancel()
+        await arrives("when nobody writes any more")
+
+        found = arrived(sink)
+        assert [name for name in found if name not in diary.maybe] == [name for name in diary.written if name in found]
+        assert found == sorted(found, key=lambda name: int(name.split()[1]))
+        assert {post.headers["authorization"] for post in sink.posts} == {f"Splunk {TOKEN}"}
+        assert running.metric("sso_siem_failures_total")['{reason="failed"}'] >= 0
+        assert TOKEN not in running.output
+        assert await trio.to_thread.run_sync(running.stop) == 0

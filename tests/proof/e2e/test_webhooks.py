@@ -1,0 +1,184 @@
+"""Webhooks of the running service: what was acknowledged is told, through kill -9 and restarts of the database; nobody waits for others."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+import pytest
+import trio
+from standardwebhooks import Webhook as Verifier
+
+from adapters.crypto import generate_key
+from tests.fakes.receiver import Receiver, answer, hang, receiving
+from tests.proof.e2e.conftest import Start
+from tests.proof.e2e.process import DatabaseServer, Service
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.slow
+
+EMAIL: Final = "owner@example.com"
+PASSWORD: Final = "correct horse battery staple"
+ORG: Final = "/api/organizations/acme"
+# Whom a process that was killed has taken along: the lease of what it had under way ends, as it would after some time.
+END_LEASES: Final = "update webhook_deliveries set due_at = now() where status = 'waiting' and next_retry_at is null"
+# What has failed is tried again now, rather than in an hour.
+RETRY: Final = """
+    with retried as (
+        update webhook_deliveries set due_at = now() where status = 'waiting' and claims = attempt_count and attempt_count > 0 returning 1)
+    select pg_notify('webhooks', '') from retried"""
+
+
+@dataclass
+class House:
+    """A service with an organization, whose webhooks are at a receiver of ours."""
+
+    service: Service
+    receiver: Receiver
+    database: str
+    token: str = ""
+    secrets: dict[str, str] = field(default_factory=dict)  # by path
+    changes: list[str] = field(default_factory=list)  # names of the organization that were acknowledged
+
+    async def call(self, method: str, path: str, body: Any = None) -> Any:
+        given = await trio.to_thread.run_sync(partial(self.service.call, method, path, body, token=self.token))
+        assert given.status_code == 200, given.text
+        return given.json()
+
+    async def begin(self) -> None:
+        tokens = await trio.to_thread.run_sync(self.service.login, EMAIL, PASSWORD)
+        self.token = tokens["access_token"]
+        await self.call("POST", "/api/organizations", {"slug": "acme", "name": "Acme"})
+
+    async def hook(self, path: str, *events: str) -> str:
+        url = self.receiver.url(path)
+        made = await self.call("POST", f"{ORG}/webhooks", {"name": path, "url": url, "events": list(events or ("organization.updated",))})
+        self.secrets[path] = made["secret"]
+        return str(made["id"])
+
+    async def change(self, count: int = 1) -> None:
+        """So many events, each of which is told."""
+        for _ in range(count):
+            name = f"Acme {len(self.changes)}"
+            await self.call("PATCH", ORG, {"name": name})
+            self.changes.append(name)
+
+    def told(self, path: str) -> dict[str, set[str]]:
+        """Which changes came there, as far as they were taken and are signed, and under which ids."""
+        found: dict[str, set[str]] = {}
+        for got in self.receiver.at(path):
+            payload = Verifier(self.secrets[path]).verify(got.body, got.headers)
+            assert payload["actor_email"] == EMAIL
+            found.setdefault(payload["data"]["name"]["new"], set()).add(got.id)
+        return found
+
+    async def all_told(self, *paths: str) -> None:
+        for path in paths:
+            await eventually(partial(self._has_all, path), f"all was told at {path}")
+            assert {len(ids) for ids in self.told(path).values()} == {1}, "one id, however often it came"
+
+    def _has_all(self, path: str) -> bool:
+        return set(self.changes) <= self.told(path).keys()
+
+    def sql(self, statement: str) -> list[Any]:
+        with psycopg.connect(self.database, autocommit=True) as connection:
+            cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with receiving() as opened:
+        yield opened
+
+
+@pytest.fixture
+async def house(service: Start, server: DatabaseServer, receiver: Receiver, home: Path) -> House:
+    server.start()
+    running = service(
+        SSO_DATABASE_URL=server.conninfo,
+        SSO_ENCRYPTION_KEYS=generate_key(),
+        SSO_PLATFORM_OWNER_EMAIL=EMAIL,
+        SSO_PLATFORM_OWNER_PASSWORD=PASSWORD,
+        SSO_AUTO_APPROVE_ORGANIZATIONS="true",
+        SSO_OUTBOUND_ALLOW=f"127.0.0.1:{receiver.port}",
+        SSO_WEBHOOK_RETRY_DELAYS="0,3600,3600,3600,3600",  # so nothing is tried again before a test says so, however slow it is
+    )
+    await trio.to_thread.run_sync(running.start)
+    house = House(running, receiver, server.conninfo)
+    await house.begin()
+    return house
+
+
+async def test_everything_arrives_through_kill_9(house: House) -> None:
+    receiver = house.receiver
+    gate = trio.Event()
+
+    async def wait(stream: trio.abc.Stream) -> None:
+        await gate.wait()
+        await stream.send_all(answer(200))
+
+    receiver.answers |= {"/slow": wait, "/hangs": hang}
+    for path in ("/fast", "/slow", "/hangs"):
+        await house.hook(path)
+    await house.change(5)
+    await house.all_told("/fast")  # though others hang
+    await receiver.at_the_door("/slow")
+    await receiver.at_the_door("/hangs")
+    await trio.to_thread.run_sync(house.service.kill)
+    gate.set()
+    await trio.to_thread.run_sync(house.service.start)
+    assert house.told("/slow").keys() <= set(house.changes)
+    house.sql(END_LEASES)
+    await house.change(5)
+    await house.all_told("/fast", "/slow")
+    output = house.service.output
+    assert not any(secret in output for secret in house.secrets.values())
+    assert await trio.to_thread.run_sync(house.service.stop) == 0
+
+
+async def test_everything_arrives_through_a_restart_of_the_database(house: House, server: DatabaseServer) -> None:
+    await house.hook("/fast")
+    await house.change(3)
+    await house.all_told("/fast")
+    pid = house.service.process.pid
+    await trio.to_thread.run_sync(server.stop)
+    await eventually(lambda: house.service.get("/health/ready").status_code == 503, "the service has noticed")
+    await trio.to_thread.run_sync(server.start)
+    await eventually(lambda: house.service.get("/health/ready").status_code == 200, "the database is back")
+    await house.change(3)
+    await house.all_told("/fast")
+    assert house.service.process.pid == pid
+
+
+async def test_what_fails_is_tried_again_and_what_is_paused_waits(house: House) -> None:
+    receiver = house.receiver
+    paused, deleted = await house.hook("/paused"), await house.hook("/deleted")
+    await house.hook("/redirects")
+    receiver.answers |= {path: answer(503) for path in ("/paused", "/deleted")}
+    receiver.answers["/redirects"] = answer(307, b"", f"Location: {receiver.url('/elsewhere')}")
+    await house.change()
+    for path in ("/paused", "/deleted", "/redirects"):
+        await receiver.at_the_door(path)
+    await house.call("PATCH", f"{ORG}/webhooks/{paused}", {"is_active": False})
+    await house.call("DELETE", f"{ORG}/webhooks/{deleted}")
+
+    def used_up() -> bool:
+        house.sql(RETRY)
+        return house.sql("select attempt_count from webhook_deliveries where status = 'done'") == [(5,)]
+
+    await eventually(used_up, "the redirect was tried as often as can be")
+    due = "select 1 from webhook_deliveries d join webhooks w on w.id = d.webhook_id where d.status = 'due' and w.name = '/paused'"
+    await eventually(lambda: house.sql(due) == [(1,)], "it is only held up by the pause")
+    assert {path: receiver.begun[path] for path in ("/paused", "/deleted", "/redirects")} == {"/paused": 1, "/deleted": 1, "/redirects": 5}
+    assert "/elsewhere" not in receiver.begun
+    receiver.answers["/paused"] = answer(200)
+    await house.call("PATCH", f"{ORG}/webhooks/{paused}", {"is_active": True})
+
+    async def delivered() -> bool:
+        [delivery] = (await house.call("GET", f"{ORG}/webhooks/{paused}/deliveries"))["deliveries"]
+        return bool(delivery["delivered"] and delivery["attempt_count"] == 2)
+
+    await eventually(delivered, "it went on when it was active again")

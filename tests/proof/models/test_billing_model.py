@@ -1,0 +1,293 @@
+"""Events of the payment provider in any order, twice, late and of the same second, against a simple model: the state is what follows from
+the newest of each kind (decisions, points 165, 166 and 169; security.md H-3 and H-4)."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from adapters.postgres.engine.pool import Pool
+from core.billing import provider_events, provider_events_rules
+from core.billing.provider_events_rules import BillingEvent, Effect
+from ports import Ports
+from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
+from tests.fakes.payments import event, invoice, subscription
+from tests.support.background import Background
+from tests.support.builders import add_account, add_organization, make_ports, run_sql
+from tests.support.services import add_plan, add_service
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+T = TypeVar("T")
+
+START = 1_773_500_000
+STATUSES = {
+    "active": "active",
+    "trialing": "active",
+    "past_due": "past_due",
+    "unpaid": "past_due",
+    "incomplete": "past_due",
+    "incomplete_expired": "expired",
+    "canceled": "cancelled",
+}
+PLANS = {"price_gold": "Gold", "price_silver": "Silver"}
+# Few seconds, so that many events are of the same one.
+SECONDS = st.integers(START, START + 4)
+ENDS = st.integers(START + 10, START + 14)
+METHODS = st.sampled_from(["a", "b", "c"])
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What the model knows of an event that has arrived; `number` says in which order they first did."""
+
+    number: int
+    type: str
+    created: int
+    status: str = ""
+    price: str = ""
+    ends: int = 0  # of an object that says nothing of it
+
+    @property
+    def age(self) -> tuple[int, bool, int]:
+        """Its creation comes before all else of the same second; of the others, what was heard later is newer."""
+        return (self.created, self.type != "customer.subscription.created", self.number)
+
+
+def expected(heard: list[Heard]) -> tuple[str, str | None, datetime | None] | None:
+    """Status, plan and end of the period of the subscription after these, as far as known; of a cancelled one the status alone matters."""
+    objects = [one for one in heard if one.status]
+    if not objects:
+        return None
+    if any(one.status == "canceled" or one.type.endswith("deleted") for one in objects):
+        return ("cancelled", None, None)
+    newest = max(objects, key=lambda one: one.age)
+    latest = max((one for one in heard if one.type != "invoice.payment_action_required"), key=lambda one: one.age)
+    status = STATUSES[newest.status]
+    if latest.type == "invoice.payment_failed":
+        status = "past_due"
+    elif latest.type == "invoice.paid" and status == "past_due":
+        status = "active"
+    since = max((one for one in objects if one.ends), key=lambda one: one.age, default=None)
+    paid = [one.ends for one in heard if one.type == "invoice.paid" and (since is None or one.created >= since.created)]
+    ends = max(since.ends if since else 0, *paid, 0)
+    return (status, PLANS[newest.price], datetime.fromtimestamp(ends, UTC) if ends else None)
+
+
+@dataclass(frozen=True)
+class HeardOfMethod:
+    """What the model knows of an event about a means of payment. `customer` is None where it was detached."""
+
+    number: int
+    method: str
+    created: int
+    customer: str | None
+
+    @property
+    def age(self) -> tuple[int, bool, int]:
+        """That it was attached comes before that it was detached in the same second."""
+        return (self.created, self.customer is None, self.number)
+
+
+def expected_method(heard: list[HeardOfMethod], customer: str) -> str | None:
+    """What the customer pays with after these."""
+    newest = {one.method: one for one in sorted(heard, key=lambda one: one.age)}.values()
+    attached = [one for one in newest if one.customer == customer]
+    return max(attached, key=lambda one: one.age).method if attached else None
+
+
+EVENTS = Bundle("events")
+# Most are heard of at once, and any of them once more, or for the first time, at any time later.
+LATE = st.sampled_from([False, False, True])
+
+
+class BillingMachine(RuleBasedStateMachine):
+    """Somebody of ours, who has bought a subscription at the provider. What is heard of, the machines below keep."""
+
+    background: ClassVar[Background]
+    ports: ClassVar[Ports]
+    clock: ClassVar[FakeClock]
+    pool: ClassVar[Pool]
+    number: ClassVar[int] = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.received: set[str] = set()
+        self.id = self.customer = ""
+        self.metadata: dict[str, str] = {}
+
+    def run(self, act: Callable[..., Awaitable[T]], *args: object) -> T:
+        return self.background.run(act, *args)
+
+    @initialize()
+    def begin(self) -> None:
+        BillingMachine.number += 1
+        self.id, self.customer = f"sub_{self.number}", f"cus_{self.number}"
+        self.metadata = self.run(self._prepare)
+
+    async def _prepare(self) -> dict[str, str]:
+        org = await add_organization(self.pool, f"acme-{self.number}")
+        service = await add_service(self.pool, org)
+        gold = await add_plan(self.pool, service, "Gold", price="price_gold")
+        await add_plan(self.pool, service, "Silver", price="price_silver")
+        user = (await add_account(self.ports, f"{self.number}@example.com", None)).id
+        checkout = """
+            insert into billing_checkouts (id, org_id, service_id, user_id, plan_id, price_id, created_at)
+            values (gen_random_uuid(), %s, %s, %s, %s, 'price_gold', now())"""
+        await run_sql(self.pool, checkout, org, service, user, gold)
+        ids: Mapping[str, UUID] = {"org_id": org, "service_id": service, "user_id": user, "plan_id": gold}
+        return {name: str(id_) for name, id_ in ids.items()}
+
+    def happened(self, one: Mapping[str, Any], *, late: bool) -> Mapping[str, Any]:
+        if not late:
+            self._hear(one)
+        return one
+
+    @rule(one=EVENTS)
+    def hear(self, one: Mapping[str, Any]) -> None:
+        self._hear(one)
+
+    def _hear(self, one: Mapping[str, Any]) -> None:
+        read: BillingEvent = provider_events_rules.read_event(one)
+        effect = self.run(provider_events.receive, self.ports, read)
+        assert (effect is Effect.DUPLICATE) == (read.id in self.received)
+        if effect is not Effect.DUPLICATE:
+            self.keep(len(self.received), read.type, one["created"], one["data"]["object"])
+            self.received.add(read.id)
+            self.clock.advance(timedelta(seconds=1))
+
+    def keep(self, number: int, type_: str, created: int, about: Mapping[str, Any]) -> None:
+        raise NotImplementedError
+
+
+class SubscriptionMachine(BillingMachine):
+    """What becomes of the subscription."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[Heard] = []
+
+    @rule(
+        target=EVENTS,
+        type_=st.sampled_from(["created", "updated", "updated", "updated", "updated", "trial_will_end"]),
+        created=SECONDS,
+        status=st.sampled_from([status for status in STATUSES if status != "canceled"]),
+        price=st.sampled_from(list(PLANS)),
+        ends=st.one_of(st.none(), ENDS, ENDS, ENDS),
+        late=LATE,
+    )
+    def of_subscription(self, type_: str, created: int, status: str, price: str, ends: int | None, *, late: bool) -> Mapping[str, Any]:
+        about = subscription(self.id, status=status, price=price, current_period_end=ends, metadata=self.metadata, customer=self.customer)
+        return self.happened(event(f"customer.subscription.{type_}", about, created), late=late)
+
+    @rule(target=EVENTS, created=SECONDS, type_=st.sampled_from(["updated", "deleted"]))
+    def end(self, created: int, type_: str) -> Mapping[str, Any]:
+        """After which nothing else counts, so it is always late."""
+        about = subscription(self.id, status="canceled", current_period_end=START, metadata=self.metadata, customer=self.customer)
+        return event(f"customer.subscription.{type_}", about, created)
+
+    @rule(
+        target=EVENTS,
+        type_=st.sampled_from(["invoice.paid", "invoice.paid", "invoice.payment_failed", "invoice.payment_action_required"]),
+        created=SECONDS,
+        ends=ENDS,
+        late=LATE,
+    )
+    def of_invoice(self, type_: str, created: int, ends: int, *, late: bool) -> Mapping[str, Any]:
+        return self.happened(event(type_, invoice(self.id, ends, customer=self.customer), created), late=late)
+
+    def keep(self, number: int, type_: str, created: int, about: Mapping[str, Any]) -> None:
+        if "items" in about:
+            [item] = about["items"]["data"]
+            self.heard.append(Heard(number, type_, created, about["status"], item["price"]["id"], about.get("current_period_end", 0)))
+        else:
+            self.heard.append(Heard(number, type_, created, ends=about["lines"]["data"][0]["period"]["end"]))
+
+    @invariant()
+    def the_database_agrees(self) -> None:
+        if not self.id:
+            return
+        query = """
+            select s.status, p.name, s.current_period_end from subscriptions s join plans p on p.id = s.plan_id
+            where s.provider_subscription_id = %s"""
+        rows = self.run(run_sql, self.pool, query, self.id)
+        wanted = expected(self.heard)
+        if wanted is None or not rows:
+            assert (wanted, rows) == (None, [])
+        elif wanted[0] == "cancelled":
+            assert [row[0] for row in rows] == ["cancelled"]
+        else:
+            # Where nobody has said so, it is some time after it was heard of.
+            assert [row if wanted[2] else (*row[:2], None) for row in rows] == [wanted]
+
+
+class CustomerMachine(BillingMachine):
+    """Whether the organization has the customer, and what it pays with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[HeardOfMethod] = []
+        self.is_linked = self.is_deleted = False
+
+    @rule(target=EVENTS, created=SECONDS, type_=st.sampled_from(["created", "updated"]), late=LATE)
+    def link(self, created: int, type_: str, *, late: bool) -> Mapping[str, Any]:
+        return self.happened(self._of_customer(type_, created), late=late)
+
+    @rule(target=EVENTS, created=SECONDS, is_named=st.booleans())
+    def delete(self, created: int, *, is_named: bool) -> Mapping[str, Any]:
+        """After which nothing else counts, so it is always late. It may say whose it was."""
+        return self._of_customer("deleted", created, is_named=is_named)
+
+    def _of_customer(self, type_: str, created: int, *, is_named: bool = True) -> Mapping[str, Any]:
+        metadata = {"org_id": self.metadata["org_id"]} if is_named else {}
+        return event(f"customer.{type_}", {"id": self.customer, "metadata": metadata}, created)
+
+    @rule(
+        target=EVENTS, created=SECONDS, method=METHODS, is_detached=st.booleans(), is_ours=st.sampled_from([True, True, False]), late=LATE
+    )
+    def of_payment_method(self, created: int, method: str, *, is_detached: bool, is_ours: bool, late: bool) -> Mapping[str, Any]:
+        customer = self.customer if is_ours else f"{self.customer}_else"
+        about = {"id": f"pm_{self.number}_{method}", "object": "payment_method", "customer": None if is_detached else customer}
+        made = event(f"payment_method.{'detached' if is_detached else 'attached'}", about, created)
+        if is_detached:
+            made["data"]["previous_attributes"] = {"customer": customer}
+        return self.happened(made, late=late)
+
+    def keep(self, number: int, type_: str, created: int, about: Mapping[str, Any]) -> None:
+        if "customer" in about:
+            self.heard.append(HeardOfMethod(number, about["id"], created, about["customer"]))
+        elif type_ == "customer.deleted":
+            self.is_linked, self.is_deleted = False, True
+        else:
+            self.is_linked = not self.is_deleted
+
+    @invariant()
+    def the_database_agrees(self) -> None:
+        if not self.id:
+            return
+        query = """
+            select customer_id, payment_method_id from billing_customers left join billing_default_payment_methods using (org_id)
+            where org_id = %s and customer_id is not null"""
+        wanted = [(self.customer, expected_method(self.heard, self.customer))] if self.is_linked else []
+        assert self.run(run_sql, self.pool, query, self.metadata["org_id"]) == wanted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("machine", [SubscriptionMachine, CustomerMachine])
+def test_events_lead_to_what_the_newest_of_them_say(conninfo: str, machine: type[BillingMachine]) -> None:
+    with Background() as background:
+        BillingMachine.background = background
+        BillingMachine.clock = FakeClock()
+        BillingMachine.pool = Pool(conninfo, size=2)
+        BillingMachine.ports = background.run(make_ports, BillingMachine.pool, BillingMachine.clock, FakeMailTransport(), FakeMetrics())
+        try:
+            steady = settings(derandomize=True, deadline=None, max_examples=150, stateful_step_count=40, database=None)
+            run_state_machine_as_test(machine, settings=steady)
+        finally:
+            background.run(BillingMachine.pool.aclose)

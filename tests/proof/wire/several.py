@@ -1,0 +1,96 @@
+"""A service of several processes, as small as can be: run as a module it is the parent, and its workers are the same module.
+
+Whatever it is asked, it answers with the id of the worker's process; what happens it tells on standard output.
+"""
+
+import argparse
+import os
+import signal
+import socket
+import sys
+
+import trio
+
+from entrypoints import workers
+from entrypoints.http.edge.middleware import Receive, Scope, Send
+from entrypoints.http.edge.server import listen, serve_http
+
+# Speaks up before anything is imported, so that a test can interrupt a worker which is still starting.
+STARTER = (
+    "import os; os.write(1, b'starting\\n'); import runpy; runpy.run_module('tests.proof.wire.several', run_name='__main__', alter_sys=True)"
+)
+
+
+async def work(listening: socket.socket, parent: int, *, stubborn: bool) -> None:
+    interrupts = 0
+    shutdown = trio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            for _ in range(2):
+                await send({"type": f"{(await receive())['type']}.complete"})
+            return
+        body = str(os.getpid()).encode()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+        await send({"type": "http.response.body", "body": body})
+
+    async def await_orphanhood() -> None:
+        await workers.parent_gone(parent)
+        if not stubborn:
+            shutdown.set()
+
+    async def await_signal() -> None:
+        nonlocal interrupts
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for number in signals:
+                interrupts += number == signal.SIGINT
+                tell(f"{signal.Signals(number).name} {os.getpid()} {interrupts}")
+                if not stubborn:
+                    shutdown.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(await_orphanhood)
+        nursery.start_soon(await_signal)
+        await serve_http(app, listening, shutdown=shutdown, grace=1, on_started=lambda: tell(f"up {os.getpid()}"))
+        nursery.cancel_scope.cancel()
+
+
+def tell(line: str) -> None:
+    os.write(1, f"{line}\n".encode())  # whole lines, also when several processes write at once
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--socket", type=int)
+    arguments.add_argument("--parent", type=int)
+    arguments.add_argument("--count", type=int, default=2)
+    arguments.add_argument("--stubborn", action="store_true")
+    arguments.add_argument("--broken", action="store_true")
+    given = arguments.parse_args()
+    if given.socket is not None:
+        workers.let_interrupts_in()
+        if given.broken:
+            sys.exit(3)
+        with socket.socket(fileno=given.socket) as listening:
+            trio.run(lambda: work(listening, given.parent, stubborn=given.stubborn))
+        return
+    workers.BACKOFF = 0.02
+    command = [sys.executable, "-c", STARTER]
+    command += ["--stubborn"] * given.stubborn + ["--broken"] * given.broken
+    with listen("127.0.0.1:0") as listening:
+        tell(f"port {listening.getsockname()[1]}")
+        code = workers.run_workers(
+            given.count,
+            command,
+            listening,
+            os.environ,
+            on_death=lambda pid: tell(f"dead {pid}"),
+            term_grace=1.0 if given.stubborn else 10.0,
+            int_grace=3600.0,  # so that whoever ends after a Ctrl-C did not end for the lack of time
+        )
+    tell("over")
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,688 @@
+"""The server and the outer layer on real sockets, before a Quart-Trio application and before bare ASGI ones."""
+
+import json
+import re
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import structlog.testing
+import trio
+import trio.testing
+from quart import Response, request
+from quart_trio import QuartTrio
+
+from entrypoints.http.edge.middleware import App, Exchange, Receive, Scope, Send
+from entrypoints.http.edge.server import BACKLOG, HEADERS_WITHIN, SEND_WITHIN, BindError, listen, serve_http
+from tests.proof.wire.wire import Client, serving
+from tests.support.waiting import PATIENCE, eventually
+
+LARGE = 320 * 65536  # more than the kernel keeps for a connection
+
+POST = b"POST /api/echo HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n"
+
+
+class House:
+    """A small application in the way of the real one, with doors to hold its requests in the middle."""
+
+    def __init__(self) -> None:
+        self.entered = trio.Event()
+        self.leave = trio.Event()
+        self.calls: list[str] = []
+        self.ended: list[str] = []
+        self.exchange: Exchange | None = None
+        self.app = QuartTrio(__name__, static_folder=None)
+        self.app.before_request(self._note)
+        self.app.get("/api/quick")(self._quick)
+        self.app.get("/api/slow")(self._slow)
+        self.app.post("/api/slow")(self._slow)
+        self.app.post("/api/echo")(self._echo)
+        self.app.post("/api/refuse")(self._refuse)
+        self.app.get("/api/large")(self._large)
+        self.app.get("/api/broken")(self._broken)
+
+    async def _note(self) -> None:
+        self.calls.append(request.path)
+        exchange: Exchange = request.scope["exchange"]  # type: ignore[typeddict-item]
+        self.exchange = exchange
+        if request.url_rule is not None:
+            exchange.route = request.url_rule.rule
+
+    def sees_the_client_gone(self) -> bool:
+        return self.exchange is not None and self.exchange.aborted
+
+    async def _quick(self) -> str:
+        return "ok"
+
+    async def _slow(self) -> str:
+        self.entered.set()
+        try:
+            await self.leave.wait()
+        except trio.Cancelled:
+            self.ended.append("cancelled")
+            raise
+        self.ended.append("done")
+        return "slow"
+
+    async def _echo(self) -> str:
+        return str(await request.get_data(as_text=True))
+
+    async def _refuse(self) -> tuple[str, int]:
+        return "go away", 401
+
+    async def _large(self) -> Response:
+        async def pieces() -> AsyncIterator[bytes]:
+            for _ in range(LARGE // 65536):
+                yield b"x" * 65536
+
+        return Response(pieces())
+
+    async def _broken(self) -> str:
+        raise ZeroDivisionError
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+@pytest.fixture
+def app(house: House) -> App:
+    return house.app  # type: ignore[return-value]
+
+
+def bare(answer: Callable[[Scope, Receive, Send], Awaitable[None]]) -> App:
+    """An application without a framework, and without any interest in its own life."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await answer(scope, receive, send)
+        else:
+            while True:
+                kind = (await receive())["type"]
+                await send({"type": f"{kind}.complete"})
+                if kind == "lifespan.shutdown":
+                    return
+
+    return app
+
+
+async def say(send: Send, body: bytes = b"ok", status: int = 200) -> None:
+    length = (b"content-length", b"%d" % len(body))
+    await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain"), length]})
+    await send({"type": "http.response.body", "body": body})
+
+
+# Connections
+
+
+async def test_one_connection_serves_many_requests(app: App) -> None:
+    async with serving(app) as server, server.client() as client:
+        for _ in range(3):
+            reply = await client.get("/api/quick")
+            assert (reply.status, reply.body) == (200, b"ok")
+            assert reply.headers["content-type"].startswith("text/html")
+        assert "date" in reply.headers
+        assert "server" not in reply.headers
+        assert [exchange.route for exchange in await server.observed(3)] == ["/api/quick"] * 3
+
+
+async def test_pipelined_requests_are_answered_in_order(app: App) -> None:
+    async with serving(app) as server, server.client() as client:
+        echoes = b"".join(POST + b"Content-Length: 1\r\n\r\n%d" % number for number in range(8))
+        await client.send(echoes)
+        assert [(await client.reply()).body for _ in range(8)] == [b"%d" % number for number in range(8)]
+        assert len(await server.observed(8)) == 8
+
+
+@pytest.mark.parametrize("path", ["/api/quick", "/api/nowhere", "/api/broken"])
+async def test_a_connection_that_is_to_close_is_closed(app: App, path: str) -> None:
+    async with serving(app) as server, server.client() as client:
+        reply = await client.get(path, "Connection: close")
+        assert reply.headers["connection"] == "close"
+        assert await client.is_closed()
+        assert "x-request-id" in reply.headers
+
+
+async def test_http_1_0_is_answered_and_closed(app: App) -> None:
+    async with serving(app) as server, server.client() as client:
+        await client.send(b"GET /api/quick HTTP/1.0\r\n\r\n")
+        reply = await client.reply()
+        assert (reply.status, reply.body) == (200, b"ok")
+        assert await client.is_closed()
+
+
+@pytest.mark.slow
+async def test_nobody_keeps_a_connection_idle(app: App) -> None:
+    assert HEADERS_WITHIN <= 5  # 6 s are required; what is seen here is that it happens with the real setting
+
+    async def trickle(client: Client) -> None:
+        with pytest.raises(trio.BrokenResourceError):  # noqa: PT012
+            for byte in b"GET /api/quick HTTP/1.1\r\nHost: test\r\nX-Slow: xxxxxxxx":
+                await client.send(bytes([byte]))
+                await trio.sleep(0.5)
+
+    served = serving(app, headers_within=HEADERS_WITHIN)
+    async with served as server, server.client() as silent, server.client() as used, server.client() as slow:
+        await used.get("/api/quick")
+        with trio.fail_after(2 * PATIENCE):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(trickle, slow)
+                assert await silent.is_closed()
+                assert await used.is_closed()
+
+
+async def test_idle_connections_are_closed_and_nobody_is_bothered_with_them(app: App) -> None:
+    async with serving(app, headers_within=0.05) as server:
+        async with server.client() as silent, server.client() as used:
+            await used.get("/api/quick")
+            assert await used.is_closed()
+            assert await silent.is_closed()
+        assert len(server.exchanges) == 1
+
+
+async def test_a_client_that_closes_its_half_gets_its_answer(house: House, app: App) -> None:
+    async with serving(app) as server, server.client() as client:
+        await client.send(b"GET /api/slow HTTP/1.1\r\nHost: test\r\n\r\n")
+        await house.entered.wait()
+        await client.stream.send_eof()
+        await eventually(house.sees_the_client_gone)
+        house.leave.set()
+        assert (await client.reply()).body == b"slow"
+        assert await client.is_closed()
+
+
+@pytest.mark.parametrize("reset", [False, True])
+async def test_a_client_that_leaves_does_not_take_its_handler_along(house: House, app: App, reset: bool) -> None:
+    async with serving(app) as server:
+        async with server.client() as client:
+            await client.send(b"GET /api/slow HTTP/1.1\r\nHost: test\r\n\r\n")
+            await house.entered.wait()
+            if reset:
+                client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await eventually(house.sees_the_client_gone)
+        house.leave.set()
+        [exchange] = await server.observed()
+        assert house.ended == ["done"]
+        assert (exchange.aborted, exchange.route, exchange.status) == (True, "/api/slow", 200)
+
+
+async def test_a_client_that_leaves_in_mid_body_is_recorded_too(house: House, app: App) -> None:
+    async with serving(app) as server:
+        async with server.client() as client:
+            await client.send(POST.replace(b"echo", b"slow") + b"Content-Length: 10\r\n\r\nabc")
+            await house.entered.wait()
+        [exchange] = await server.observed()
+        assert (exchange.aborted, exchange.route, exchange.status) == (True, "/api/slow", 499)
+        assert house.ended == ["cancelled"]
+
+
+async def test_an_expected_continue_is_given(app: App) -> None:
+    async with serving(app) as server, server.client() as client:
+        await client.send(POST + b"Content-Length: 4\r\nExpect: 100-continue\r\n\r\n")
+        assert (await client.reply()).status == 100
+        await client.send(b"body")
+        assert (await client.reply()).body == b"body"
+
+
+async def test_head_is_answered_without_a_body(app: App) -> None:
+    async with serving(app) as server, server.client() as client:
+        reply = await client.get("/api/quick", method="HEAD")
+        assert (reply.status, reply.headers["content-length"]) == (200, "2")
+        assert (await client.get("/api/quick")).body == b"ok"  # and so the connection is still in step
+
+
+# Slow and stalled clients
+
+
+async def test_headers_that_trickle_in_are_cut_off(app: App) -> None:
+    async with serving(app, headers_within=0.1) as server, server.client() as client:
+        cut = False
+        with trio.fail_after(PATIENCE):
+            for byte in b"GET /api/quick HTTP/1.1\r\nHost: test\r\nX-Slow: " + b"x" * 1000:
+                try:
+                    await client.send(bytes([byte]))
+                except trio.BrokenResourceError:
+                    cut = True
+                    break
+                await trio.sleep(0.01)
+        assert cut
+        [exchange] = await server.observed()
+        assert (exchange.status, exchange.error_code) == (408, "REQUEST_TIMEOUT")
+
+
+async def test_who_stops_in_the_middle_of_the_headers_is_told(app: App) -> None:
+    async with serving(app, headers_within=0.05) as server, server.client() as client:
+        await client.send(b"GET /api/quick HTTP/1.1\r\nHost:")
+        reply = await client.reply()
+        assert (reply.status, json.loads(reply.body)["error_code"]) == (408, "REQUEST_TIMEOUT")
+        assert await client.is_closed()
+
+
+async def test_so_is_who_does_after_a_head_request(app: App) -> None:
+    """Whose answer has no body, while this one has."""
+    async with serving(app, headers_within=0.05) as server, server.client() as client:
+        await client.get("/api/quick", method="HEAD")
+        await client.send(b"GET /api/quick")
+        assert (await client.reply()).body
+        assert await client.is_closed()
+
+
+@pytest.mark.parametrize("framing", [b"Content-Length: 9\r\n\r\nabc", b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"])
+async def test_a_body_that_does_not_arrive_in_time_is_refused(app: App, framing: bytes) -> None:
+    async with serving(app, body_within=0.05) as server, server.client() as client:
+        await client.send(POST + framing)
+        reply = await client.reply()
+        assert (reply.status, json.loads(reply.body)["error_code"]) == (408, "REQUEST_TIMEOUT")
+        assert await client.is_closed()
+        assert [exchange.route for exchange in server.exchanges] == ["/api/echo"]
+
+
+async def test_a_reader_that_stalls_is_dropped(app: App) -> None:
+    assert SEND_WITHIN < 60
+    async with serving(app, send_within=0.1) as server, server.client() as client:
+        await client.send(b"GET /api/large HTTP/1.1\r\nHost: test\r\n\r\n")
+        [exchange] = await server.observed()
+        assert (exchange.route, exchange.aborted) == ("/api/large", True)
+        with pytest.raises(trio.BrokenResourceError):  # reset: even the kernel has forgotten the rest
+            await client.rest()
+
+
+async def test_a_reader_that_keeps_reading_is_not(app: App) -> None:
+    async with serving(app) as server, server.client() as client:
+        await client.send(b"GET /api/large HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
+        assert len(await client.rest()) > LARGE
+        assert [exchange.aborted for exchange in await server.observed()] == [False]
+
+
+async def test_a_silent_peer_is_given_up_by_the_kernel() -> None:
+    with listen("127.0.0.1:0") as listening, socket.create_connection(listening.getsockname()) as client:
+        await trio.lowlevel.wait_readable(listening)
+        accepted, _ = listening.accept()
+        with accepted, client:
+            assert 15_000 <= accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 30_000
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+# What is refused
+
+
+async def test_http_2_by_upgrade_is_refused(house: House, app: App) -> None:
+    async with serving(app) as server, server.client() as client:
+        reply = await client.get(
+            "/api/quick", "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA"
+        )
+        assert (reply.status, json.loads(reply.body)["error_code"]) == (505, "HTTP_VERSION_NOT_SUPPORTED")
+        assert await client.is_closed()
+        assert house.calls == []
+
+
+async def test_http_2_by_prior_knowledge_is_refused(house: House, app: App) -> None:
+    async with serving(app) as server, server.client() as client:
+        # A GET of / with indexed header fields behind the preface and an empty SETTINGS frame.
+        headers = b"\x82\x84\x86\x41\x04test"
+        frames = b"\0\0\0\x04\0\0\0\0\0" + struct.pack(">I", len(headers))[1:] + b"\x01\x05\0\0\0\x01" + headers
+        await client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frames)
+        assert (await client.rest()).startswith(b"HTTP/1.1 505 ")
+        assert house.calls == []
+        assert [exchange.status for exchange in server.exchanges] == [505]
+
+
+async def test_a_websocket_is_refused(house: House, app: App) -> None:
+    async with serving(app) as server, server.client() as client:
+        upgrade = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
+        assert (await client.get("/api/quick", *upgrade)).status == 400
+        assert await client.is_closed()
+        assert house.calls == []
+
+
+async def test_connect_is_refused(house: House, app: App) -> None:
+    async with serving(app) as server, server.client() as client:
+        assert (await client.get("example.com:443", method="CONNECT")).status == 405
+        assert await client.is_closed()
+        assert house.calls == []
+
+
+HIDDEN = b"GET /api/quick HTTP/1.1\r\nHost: test\r\n\r\n"
+
+SMUGGLING = {
+    "both lengths": (b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+    "both, the other way round": (b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n", 400),
+    "both, and a length of nothing": (b"Content-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+    "contradicting lengths": (b"Content-Length: 0\r\nContent-Length: 44\r\n\r\n", 400),
+    "a list of lengths": (b"Content-Length: 0, 44\r\n\r\n", 400),
+    "a signed length": (b"Content-Length: +0\r\n\r\n", 400),
+    "an unknown coding": (b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", 501),
+    "two codings": (b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
+    "two coding headers": (b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n", 501),
+    "a space before the colon": (b"Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n", 400),
+    "a tab in the name": (b"Content-Length\t: 0\r\n\r\n", 400),
+    "a bare CR": (b"X: a\rContent-Length: 44\r\n\r\n", 400),
+    "a NUL": (b"X: a\0b\r\n\r\n", 400),
+    "a chunk size that is none": (b"Transfer-Encoding: chunked\r\n\r\n0x0\r\n\r\n", 400),
+    "a chunk longer than it says": (b"Transfer-Encoding: chunked\r\n\r\n1\r\nab\r\n0\r\n\r\n", 400),
+    "a chunk without an end": (b"Transfer-Encoding: chunked\r\n\r\n1\r\naXX0\r\n\r\n", 400),
+}
+
+
+@pytest.mark.parametrize(("head", "status"), SMUGGLING.values(), ids=SMUGGLING)
+async def test_no_request_is_smuggled_inside_another(house: House, app: App, head: bytes, status: int) -> None:
+    async with serving(app) as server, server.client() as client:
+        await client.send(b"POST /api/echo HTTP/1.1\r\nHost: test\r\n" + head + HIDDEN)
+        answers = await client.rest()
+        assert re.findall(rb"^HTTP/1.1 (\d+) ", answers, re.MULTILINE) == [str(status).encode()]
+        assert "/api/quick" not in house.calls
+
+
+async def test_chunks_in_http_1_0_are_refused(house: House, app: App) -> None:
+    async with serving(app) as server, server.client() as client:
+        await client.send(b"POST /api/echo HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+        assert (await client.reply()).status == 400
+        assert house.calls == []
+
+
+@pytest.mark.parametrize("name", ["Authorization", "Content-Type", "X-Api-Key", "billing-signature"])
+async def test_a_header_that_decides_something_may_come_only_once(house: House, app: App, name: str) -> None:
+    async with serving(app) as server, server.client() as client:
+        assert (await client.get("/api/quick", f"{name}: a", f"{name.upper()}: b")).status == 400
+        assert (await client.get("/api/quick", f"{name}: a")).status == 200
+        assert house.calls == ["/api/quick"]
+
+
+@pytest.mark.parametrize("size", [16 * 1024, 60_000, 200_000])
+async def test_large_headers_are_refused(house: House, app: App, size: int) -> None:
+    async with serving(app) as server, server.client() as client:
+        await client.send(b"GET /api/quick HTTP/1.1\r\nHost: test\r\nX-Large: " + b"x" * size + b"\r\n\r\n")
+        reply = await client.reply()
+        assert (reply.status, json.loads(reply.body)["error_code"]) == (431, "REQUEST_HEADER_FIELDS_TOO_LARGE")
+        assert await client.is_closed()
+        assert house.calls == []
+
+
+async def test_headers_below_the_limit_are_not(app: App) -> None:
+    async with serving(app) as server, server.client() as client:
+        assert (await client.get("/api/quick", "X-Large: " + "x" * 16_000)).status == 200
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"GET /\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"\r\n\r\n"]
+)
+async def test_what_is_no_http_gets_an_answer_and_is_recorded(house: House, app: App, garbage: bytes) -> None:
+    async with serving(app) as server, server.client() as client:
+        await client.send(garbage)
+        reply = await client.reply()
+        assert (reply.status, json.loads(reply.body)["error_code"]) == (400, "BAD_REQUEST")
+        assert {"x-request-id", "x-content-type-options", "date"} <= reply.headers.keys()
+        assert await client.is_closed()
+        [exchange] = server.exchanges
+        assert (exchange.status, exchange.route, exchange.address) == (400, "(unknown)", "127.0.0.1")
+        assert exchange.request_id == reply.headers["x-request-id"]
+
+
+# Bodies
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_client_reads_why_its_body_is_too_large_while_it_still_sends(house: House, app: App, chunked: bool) -> None:
+    size = 8_000_000
+    async with serving(app) as server, server.client() as client, trio.open_nursery() as nursery:
+
+        async def upload() -> None:
+            framing = b"Transfer-Encoding: chunked\r\n\r\n" if chunked else b"Content-Length: %d\r\n\r\n" % size
+            try:
+                await client.send(POST + framing)
+                for _ in range(size // 8000):
+                    await client.send(b"1f40\r\n" + b"x" * 8000 + b"\r\n" if chunked else b"x" * 8000)
+            except trio.BrokenResourceError:
+                pass  # it may well be cut off, once it has had the time to read
+
+        nursery.start_soon(upload)
+        reply = await client.reply()
+        assert (reply.status, json.loads(reply.body)["error_code"]) == (413, "PAYLOAD_TOO_LARGE")
+        assert await client.is_closed()
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_answer_that_did_not_wait_for_the_body_ends_the_exchange(app: App) -> None:
+    async with serving(app) as server, server.client() as client:
+        await client.send(POST.replace(b"echo", b"refuse") + b"Content-Length: 100\r\n\r\nabc")
+        assert (await client.reply()).status == 401
+        assert await client.is_closed()
+        assert [(exchange.status, exchange.aborted) for exchange in await server.observed()] == [(401, False)]
+
+
+async def test_an_application_that_reads_no_body_does_not_hang() -> None:
+    """Hypercorn puts what comes in on a queue of ten, and waits for room on it for ever."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await trio.testing.wait_all_tasks_blocked()  # until the queue is full
+        await say(send)
+
+    async with serving(bare(answer)) as server, server.client() as client:
+        await client.send(POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 1000)
+        assert (await client.reply()).status == 200
+        assert await client.is_closed()
+        await server.observed()
+    # and leaving the block means that nothing of it is left running
+
+
+async def test_a_body_waits_for_an_application_that_is_busy(house: House) -> None:
+    received = 0
+    go = trio.Event()
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal received
+        await go.wait()
+        more = True
+        while more:
+            message = await receive()
+            received += len(message["body"])
+            more = message["more_body"]
+        await say(send)
+
+    async with serving(bare(answer), body_limit=lambda _: 50_000_000) as server, server.client() as client:
+        sent = 0
+        with trio.move_on_after(0.1):
+            await client.send(POST + b"Content-Length: 40000000\r\n\r\n")
+            for _ in range(4000):
+                await client.send(b"x" * 10_000)
+                sent += 10_000
+        assert sent < 30_000_000, "the client has to wait"
+        go.set()
+
+
+# Faults
+
+
+async def test_a_fault_on_one_connection_ends_that_alone() -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await say(send)
+
+    listening = listen("127.0.0.1:0")
+    shutdown, started = trio.Event(), trio.Event()
+
+    def malformed(status: int, peer: str | None, *, record: bool) -> Any:
+        raise ZeroDivisionError
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(
+            partial(serve_http, bare(answer), listening, shutdown=shutdown, grace=1, on_started=started.set, malformed=malformed)
+        )
+        await started.wait()
+        port = listening.getsockname()[1]
+        async with await trio.open_tcp_stream("127.0.0.1", port) as first, await trio.open_tcp_stream("127.0.0.1", port) as second:
+            with structlog.testing.capture_logs() as logs:
+                await first.send_all(b"rubbish\r\n\r\n")
+                assert await Client(first).is_closed()
+            assert [line["event"] for line in logs] == ["connection_failed"]
+            await second.send_all(b"GET /nowhere HTTP/1.1\r\nHost: test\r\n\r\n")
+            assert (await Client(second).reply()).status == 200
+        shutdown.set()
+
+
+async def test_an_answer_that_breaks_in_the_middle_is_seen_to_be_incomplete() -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"half", "more_body": True})
+        raise ZeroDivisionError
+
+    async with serving(bare(answer)) as server, server.client() as client:
+        await client.send(HIDDEN)
+        assert (await client.rest()).endswith(b"4\r\nhalf\r\n")  # and no last chunk
+        assert isinstance((await server.observed())[0].error, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("path", [b"/api/quick", b"/api/large", b"*"])
+async def test_answers_to_clients_that_are_gone_are_no_faults(house: House, app: App, path: bytes) -> None:
+    async with serving(app) as server:
+        with structlog.testing.capture_logs() as logs:
+            for _ in range(20):
+                async with server.client() as client:
+                    client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    await client.send(b"GET %s HTTP/1.1\r\nHost: test\r\n\r\n" % path)
+            server.shutdown.set()
+            await server.finished.wait()
+        assert logs == []
+        assert {exchange.error for exchange in server.exchanges} <= {None}  # those that were reset at once never became exchanges
+
+
+async def test_a_handler_that_fails_when_it_is_cut_off_does_not_spoil_the_end(app: App) -> None:
+    entered = trio.Event()
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(trio.sleep_forever)
+                entered.set()
+                await trio.sleep_forever()
+        except BaseException:
+            raise ZeroDivisionError from None
+
+    async with serving(bare(answer), grace=0) as server, server.client() as client:
+        await client.send(HIDDEN)
+        await entered.wait()
+        server.shutdown.set()
+        await server.finished.wait()
+        assert [type(exchange.error) for exchange in server.exchanges] == [ZeroDivisionError]
+
+
+async def test_headers_that_cannot_be_sent_are_no_reason_to_hang() -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"x", b"a\r\nb")]})
+
+    async with serving(bare(answer)) as server, server.client() as client:
+        await client.send(HIDDEN)
+        assert b"a\r\nb" not in await client.rest()
+        assert (await server.observed())[0].error is not None
+
+
+# The end
+
+
+async def test_with_nothing_to_do_it_ends_without_waiting_for_its_grace(app: App) -> None:
+    async with serving(app) as server, server.client() as silent, server.client() as used:
+        await used.get("/api/quick")
+        server.shutdown.set()
+        with trio.fail_after(PATIENCE):
+            await server.finished.wait()
+        assert await used.is_closed()
+        assert await silent.is_closed()
+        assert await server.refuses()
+
+
+async def test_running_requests_are_finished_first(house: House, app: App) -> None:
+    async with serving(app) as server, server.client() as client, server.client() as idle:
+        await idle.get("/api/quick")
+        await client.send(b"GET /api/slow HTTP/1.1\r\nHost: test\r\n\r\n")
+        await house.entered.wait()
+        server.shutdown.set()
+        assert await idle.is_closed()
+        assert not server.finished.is_set()
+        house.leave.set()
+        reply = await client.reply()
+        assert (reply.body, reply.headers["connection"]) == (b"slow", "close")
+        await client.stream.aclose()
+        await server.finished.wait()
+
+
+async def test_but_not_for_longer_than_their_grace(house: House, app: App) -> None:
+    async with serving(app, grace=0.05) as server, server.client() as client:
+        await client.send(b"GET /api/slow HTTP/1.1\r\nHost: test\r\n\r\n")
+        await house.entered.wait()
+        server.shutdown.set()
+        reply = await client.reply()
+        assert (reply.status, json.loads(reply.body)["error_code"]) == (503, "SERVICE_UNAVAILABLE")
+        await server.finished.wait()
+        assert house.ended == ["cancelled"]
+        assert [(exchange.status, exchange.route) for exchange in server.exchanges] == [(503, "/api/slow")]
+
+
+async def test_a_stalled_reader_does_not_hold_up_the_end(app: App) -> None:
+    async with serving(app, grace=0.05, send_within=0.2) as server, server.client() as client:
+        await client.send(b"GET /api/large HTTP/1.1\r\nHost: test\r\n\r\n")
+        await client.stream.receive_some(1)
+        server.shutdown.set()
+        with trio.fail_after(PATIENCE):
+            await server.finished.wait()
+
+
+async def test_start_up_and_shutdown_frame_everything_else() -> None:
+    life: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            life.append("request")
+            await say(send)
+            return
+        for _ in range(2):
+            kind = (await receive())["type"]
+            life.append(kind)
+            await send({"type": f"{kind}.complete"})
+
+    async with serving(app) as server, server.client() as client:
+        await client.get("/")
+    assert life == ["lifespan.startup", "request", "lifespan.shutdown"]
+
+
+# Listening
+
+
+def test_an_address_in_use_is_told_in_one_sentence() -> None:
+    with listen("127.0.0.1:0") as first:
+        port = first.getsockname()[1]
+        with pytest.raises(
+            BindError, match=rf"^127\.0\.0\.1:{port} is already in use; stop what uses it, or choose another with SSO_BIND\.$"
+        ):
+            listen(f"127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize(
+    "bind", ["", "8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536", "127.0.0.1:-1", "no.such.invalid:80"]
+)
+def test_an_address_that_is_none_is_told_in_one_sentence(bind: str) -> None:
+    with pytest.raises(BindError) as caught:
+        listen(bind)
+    assert str(caught.value).endswith(".")
+    assert "\n" not in str(caught.value)
+
+
+def test_an_address_of_another_machine_cannot_be_listened_on() -> None:
+    with pytest.raises(BindError, match="is not an address of this machine"):
+        listen("192.0.2.1:0")
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="needs IPv6")
+@pytest.mark.parametrize(("bind", "families"), [("[::1]:0", [socket.AF_INET6]), ("[::]:0", [socket.AF_INET6, socket.AF_INET])])
+def test_ipv6_and_everywhere(bind: str, families: list[socket.AddressFamily]) -> None:
+    try:
+        listening = listen(bind)
+    except BindError:
+        pytest.skip("this machine has no IPv6 address")
+    with listening:
+        for family in families:
+            with socket.socket(family) as client:
+                client.connect(("::1" if family == socket.AF_INET6 else "127.0.0.1", listening.getsockname()[1]))
+    assert BACKLOG >= 128

@@ -1,0 +1,170 @@
+"""HTTP byte by byte: what client libraries do for their users, or would never do."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import trio
+
+from entrypoints.http.edge.middleware import App, Exchange, Outer
+from entrypoints.http.edge.server import listen, serve_http
+from tests.support.waiting import PATIENCE, eventually
+
+NEVER = 10 * PATIENCE
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    headers: dict[str, str]  # repeated ones joined with a comma
+    body: bytes
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.stream = stream
+        self._buffer = b""
+
+    async def send(self, data: bytes) -> None:
+        await self.stream.send_all(data)
+
+    async def get(self, path: str, *headers: str, method: str = "GET") -> Reply:
+        lines = [f"{method} {path} HTTP/1.1", "Host: test", *headers]
+        await self.send(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
+        return await self.reply(bodiless=method == "HEAD")
+
+    async def reply(self, *, bodiless: bool = False) -> Reply:
+        """The next answer; interim ones (100) count."""
+        with trio.fail_after(PATIENCE):
+            first, *lines = (await self._until(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+            headers: dict[str, str] = {}
+            for line in lines:
+                name, _, value = line.partition(":")
+                name = name.lower()
+                headers[name] = f"{headers[name]}, {value.strip()}" if name in headers else value.strip()
+            status = int(first.split(" ")[1])
+            body = b""
+            if bodiless or status in (100, 204, 304):
+                pass
+            elif headers.get("transfer-encoding") == "chunked":
+                while size := int(await self._until(b"\r\n"), 16):
+                    body += (await self._exactly(size + 2))[:-2]
+                await self._exactly(2)
+            else:
+                body = await self._exactly(int(headers["content-length"]))
+            return Reply(status, headers, body)
+
+    async def rest(self) -> bytes:
+        """Everything until the server closes, which it must do in time."""
+        pieces, self._buffer = [self._buffer], b""
+        with trio.fail_after(PATIENCE):
+            while more := await self.stream.receive_some(65536):
+                pieces.append(bytes(more))
+        return b"".join(pieces)
+
+    async def is_closed(self) -> bool:
+        """Whether the server closes in time, without saying anything more."""
+        try:
+            return await self.rest() == b""
+        except trio.BrokenResourceError:
+            return True
+
+    async def _until(self, mark: bytes) -> bytes:
+        while mark not in self._buffer:
+            self._buffer += await self._more()
+        found, _, self._buffer = self._buffer.partition(mark)
+        return found
+
+    async def _exactly(self, count: int) -> bytes:
+        while len(self._buffer) < count:
+            self._buffer += await self._more()
+        found, self._buffer = self._buffer[:count], self._buffer[count:]
+        return found
+
+    async def _more(self) -> bytes:
+        data = await self.stream.receive_some(65536)
+        if not data:
+            raise EOFError(f"the server closed after {self._buffer!r}")
+        return bytes(data)
+
+
+class Paths:
+    """Routes as the outer layer asks for them."""
+
+    def __init__(self, routes: dict[str, set[str]] | None = None, changing: set[str] | None = None) -> None:
+        self._routes = routes or {}
+        self._changing = changing or set()
+
+    def methods(self, path: str) -> frozenset[str] | None:
+        found = self._routes.get(path)
+        return None if found is None else frozenset(found)
+
+    def changes_state(self, path: str) -> bool:
+        return path in self._changing
+
+
+@dataclass(slots=True)
+class Served:
+    """A server at work, and what it has recorded."""
+
+    port: int
+    exchanges: list[Exchange]
+    shutdown: trio.Event = field(default_factory=trio.Event)
+    finished: trio.Event = field(default_factory=trio.Event)
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Client]:
+        stream = await trio.open_tcp_stream("127.0.0.1", self.port)
+        async with stream:
+            yield Client(stream)
+
+    async def refuses(self) -> bool:
+        """Whether nobody listens any more."""
+        try:
+            stream = await trio.open_tcp_stream("127.0.0.1", self.port)
+        except OSError:
+            return True
+        await stream.aclose()
+        return False
+
+    async def observed(self, count: int = 1) -> list[Exchange]:
+        """The exchanges, as soon as there are that many."""
+        return await eventually(lambda: self.exchanges if len(self.exchanges) >= count else None)
+
+
+@asynccontextmanager
+async def serving(
+    app: App, *, grace: float = NEVER, headers_within: float = NEVER, send_within: float = NEVER, **outer: Any
+) -> AsyncIterator[Served]:
+    """The application behind its outer layer, on a socket.
+
+    What a test does not set does not happen while it runs, so that a connection which is closed was closed for the reason it is about.
+    """
+    exchanges: list[Exchange] = []
+    options: dict[str, Any] = {"routes": Paths(), "observe": exchanges.append, "body_limit": lambda path: 256 * 1024, **outer}
+    layered = Outer(app, **options)
+    listening = listen("127.0.0.1:0")
+    served = Served(listening.getsockname()[1], exchanges)
+    started = trio.Event()
+
+    async def serve() -> None:
+        await serve_http(
+            layered,
+            listening,
+            shutdown=served.shutdown,
+            grace=grace,
+            on_started=started.set,
+            malformed=layered.malformed,
+            headers_within=headers_within,
+            send_within=send_within,
+        )
+        served.finished.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        await started.wait()
+        yield served
+        served.shutdown.set()

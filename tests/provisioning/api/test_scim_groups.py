@@ -1,0 +1,371 @@
+"""Groups of SCIM over HTTP (identity.md sections 2.7 and 4.6; decisions, points 134 to 138; security.md C-1, C-3 and C-6)."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from adapters.postgres.provisioning.users import ScimUsers
+from core.provisioning.schemas import GROUP_URN
+from tests.support.builders import add_account, everyone, run_sql, sign_in
+from tests.support.rows import in_another_task
+from tests.support.scim import GRACE, Directory, directory_of, problem
+from tests.support.tenants import Tenant
+
+
+async def provisioned(directory: Directory, *names: str) -> list[str]:
+    return [(await directory.make(f"{name}@acme.example"))["id"] for name in names]
+
+
+async def test_the_group_is_the_organization(acme: Tenant, directory: Directory) -> None:
+    group = await directory.get(directory.group_path)
+    created = group["meta"]["created"]
+    assert {name: group[name] for name in group if name != "members"} == {
+        "schemas": [GROUP_URN],
+        "id": str(acme.org),
+        "meta": {
+            "resourceType": "Group",
+            "created": created,
+            "lastModified": created,
+            "location": f"http://gatehouse.test/scim/v2/Groups/{acme.org}",
+        },
+        "displayName": "Acme",
+    }
+    owner = acme.id("owner")
+    assert {"value": owner, "$ref": f"http://gatehouse.test/scim/v2/Users/{owner}", "type": "User"} in group["members"]
+    assert await directory.group() == {acme.id(name) for name in acme.people}
+    listed = await directory.get("/Groups")
+    assert (listed["totalResults"], listed["startIndex"], listed["itemsPerPage"], listed["Resources"]) == (1, 1, 1, [group])
+
+
+async def test_members_may_be_left_out(acme: Tenant, directory: Directory) -> None:
+    whole = await directory.get(directory.group_path)
+    without = {name: value for name, value in whole.items() if name != "members"}
+    assert await directory.get(f"{directory.group_path}?excludedAttributes=members") == without
+    assert (await directory.get("/Groups?excludedAttributes=MEMBERS"))["Resources"] == [without]
+    named = {"schemas": whole["schemas"], "id": whole["id"], "displayName": "Acme"}
+    assert await directory.get(f"{directory.group_path}?attributes=displayName") == named
+    values = await directory.get(f"{directory.group_path}?attributes=members.value")
+    assert {tuple(member) for member in values["members"]} == {("value",)}
+
+
+async def test_filters_of_groups(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+    owner, stranger = acme.id("owner"), twin.id("owner")
+    for filter_, found in {
+        'displayName eq "Acme"': True,
+        'DISPLAYNAME Eq "Acme"': True,
+        'displayName eq "acme"': False,
+        'displayName eq "Twin"': False,
+        f'id eq "{acme.org}"': True,
+        f'id eq "{twin.org}"': False,
+        f'members eq "{owner}"': True,
+        f'members.value eq "{stranger}"': False,
+        f'members[value eq "{owner}"]': True,
+        f'id eq "{acme.org}" and members eq "{owner}"': True,
+        f'not (members eq "{stranger}")': True,
+        'members eq "x"': False,
+        "members pr": True,
+        'meta.created lt "2001-01-01T00:00:00Z"': False,
+    }.items():
+        listed = (await directory.try_list("Groups", filter=filter_, excludedAttributes="members")).json
+        assert [group["id"] for group in listed["Resources"]] == ([str(acme.org)] if found else []), filter_
+        assert listed["totalResults"] == found
+    for filter_ in ("", 'members co "x"', f'members ne "{owner}"', 'userName eq "x"', "externalId pr", "active eq true"):
+        assert problem(await directory.try_list("Groups", filter=filter_)) == (400, "invalidFilter")
+    for query, count in (({"startIndex": 2}, 0), ({"count": 0}, 0), ({"startIndex": -1, "count": 5}, 1)):
+        listed = (await directory.try_list("Groups", **query)).json
+        assert (listed["totalResults"], len(listed["Resources"])) == (1, count)
+
+
+async def test_there_is_no_other_group(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+    for group in (twin.org, uuid4(), "x", str(acme.org).upper()):
+        assert problem(await directory.call("GET", f"/Groups/{group}")) == (404, None)
+        body: dict[str, Any] = {"schemas": [GROUP_URN], "members": []}
+        assert problem(await directory.call("PUT", f"/Groups/{group}", body)) == (404, None)
+        operations = [{"op": "remove", "path": "members"}]
+        patch = {"schemas": ["urn:ietf:params:scim:api:messages:2.0:PatchOp"], "Operations": operations}
+        assert problem(await directory.call("PATCH", f"/Groups/{group}", patch)) == (404, None)
+        assert problem(await directory.call("DELETE", f"/Groups/{group}")) == (403, None)
+    assert problem(await directory.call("POST", "/Groups", {"schemas": [GROUP_URN], "displayName": "x"})) == (501, None)
+    assert len(await twin.members()) == 3
+
+
+# Members
+
+
+async def test_members_leave_and_come_back(acme: Tenant, directory: Directory) -> None:
+    first, second = await provisioned(directory, "first", "second")
+    session = await sign_in(acme.ports, await account(acme, first), acme.org)
+    assert (await directory.remove(first)).status == 200
+    assert first not in await directory.group()
+    assert (await acme.api.get("/api/user", token=session.access_token)).status == 401
+    assert await run_sql(acme.pool, "select member_count from organizations where id = %s", acme.org) == [(4,)]
+    assert (await acme.entry("user.removed"))["details"] == {"role": "member"}
+    assert (await directory.get(f"/Users/{first}"))["active"] is True  # whom it has made, it still knows
+    assert (await directory.list_users())["totalResults"] == 5
+    assert (await directory.remove(first)).status == 200
+    assert (await directory.remove(uuid4())).status == 200
+    assert (await directory.add(first, second)).status == 200
+    assert {first, second} <= await directory.group()
+    assert [entry["action"] for entry in await acme.log()].count("user.joined") == 3
+    await directory.deactivate(second)
+    assert (await directory.remove(second)).status == 200
+    await directory.activate(second)
+    assert second not in await directory.group()
+    await directory.deactivate(second)
+    assert (await directory.add(second)).status == 200
+    assert second in await directory.group()
+    assert "second@acme.example" not in await acme.members()
+    await directory.activate(second)
+    assert (await acme.members())["second@acme.example"] == ("member", True)
+    assert (await directory.delete(first)).status == 204
+
+
+async def account(acme: Tenant, user_id: str) -> Any:
+    async with acme.ports.storage.reading() as read:
+        return await read.accounts.by_id(UUID(user_id))
+
+
+async def test_a_member_whom_the_directory_did_not_make_is_nobody_to_it_once_they_left(acme: Tenant, directory: Directory) -> None:
+    member = acme.id("member")
+    await directory.patch(member, {"op": "add", "path": "externalId", "value": "x"})
+    assert (await directory.remove(member)).status == 200
+    assert problem(await directory.call("GET", f"/Users/{member}")) == (404, None)
+    assert problem(await directory.add(member)) == (400, "invalidValue")
+
+
+async def test_a_put_replaces_the_members_and_nothing_else(acme: Tenant, directory: Directory) -> None:
+    first, second, third = await provisioned(directory, "first", "second", "third")
+    await directory.deactivate(third)
+    answer = await directory.put_group(first, acme.id("admin"), displayName="Another name")
+    assert (answer.status, answer.json["displayName"]) == (200, "Acme")
+    assert {member["value"] for member in answer.json["members"]} == {first, acme.id("admin"), acme.id("owner")}
+    assert await acme.members() == {
+        "first@acme.example": ("member", True),
+        "admin@acme.example": ("admin", True),  # as before (decisions, point 135)
+        "owner@acme.example": ("owner", True),
+    }
+    assert (await directory.put_group(second, third)).status == 200
+    assert await directory.group() == {second, third, acme.id("owner")}
+    assert (await directory.put_group()).status == 200
+    assert await directory.group() == {acme.id("owner")}
+
+
+async def test_who_is_unknown_cannot_be_made_a_member(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+    first = (await provisioned(directory, "first"))[0]
+    await directory.remove(first)
+    stranger = str((await add_account(acme.ports, "stranger@example.com")).id)
+    theirs = (await (await directory_of(twin)).make("theirs@twin.example"))["id"]
+    before = await acme.members()
+    for unknown in (stranger, theirs, twin.id("owner"), str(uuid4()), "x"):
+        assert problem(await directory.add(first, unknown)) == (400, "invalidValue")
+        assert problem(await directory.put_group(first, unknown)) == (400, "invalidValue")
+    assert await acme.members() == before
+
+
+async def test_owners_are_not_removed(acme: Tenant, directory: Directory) -> None:
+    promoted = (await provisioned(directory, "first"))[0]
+    await run_sql(acme.pool, "update users set is_platform_owner = true where id = %s", UUID(promoted))
+    before = await acme.members()
+    for user_id in (acme.id("owner"), promoted):
+        operations = [{"op": "remove", "path": f'members[value eq "{acme.id("member")}"]'}]
+        answer = await directory.patch_group(*operations, {"op": "remove", "path": f'members[value eq "{user_id}"]'})
+        assert problem(answer) == (403, None)
+    assert await acme.members() == before
+    assert (await directory.patch_group({"op": "remove", "path": "members"})).status == 200
+    assert await directory.group() == {acme.id("owner"), promoted}
+
+
+async def test_the_limit_of_members_holds(acme: Tenant, directory: Directory) -> None:
+    made = await provisioned(directory, "first", "second", "third")
+    for user_id in made:
+        await directory.remove(user_id)
+    await acme.allow(4)
+    assert problem(await directory.add(*made)) == (400, None)
+    assert len(await acme.members()) == 3
+    answers = await everyone(3, lambda n: directory.add(made[n]))
+    assert sorted(answer.status for answer in answers) == [200, 400, 400]
+    assert (await directory.put_group(*made)).status == 200  # others make room
+
+
+async def test_invitations_of_whom_it_removes_end(acme: Tenant, directory: Directory) -> None:
+    await acme.invite("new@example.com", by="admin")
+    await directory.remove(acme.id("admin"))
+    assert await acme.statuses() == {"new@example.com": "cancelled"}
+
+
+PATCHES: list[tuple[list[dict[str, Any]], str]] = [
+    ([{"op": "add", "value": {"members": [{"value": "0"}]}}], "0"),
+    ([{"op": "Add", "path": "members", "value": [{"value": "0", "$ref": None}, {"value": "1"}]}], "01"),
+    ([{"op": "add", "path": "members", "value": {"value": "0"}}], "0"),
+    ([{"op": "add", "path": "members", "value": ["0"]}], "0"),
+    ([{"op": "replace", "path": "members", "value": [{"value": "1"}]}], "1"),
+    ([{"op": "replace", "path": GROUP_URN, "value": {"members": [{"value": "1"}]}}], "1"),
+    ([{"op": "replace", "value": {"id": "x", "displayName": "x", "members": [{"value": "1"}]}}], "1"),
+    ([{"op": "add", "path": "members", "value": [{"value": "0"}]}, {"op": "remove", "path": 'members[value eq "0"]'}], ""),
+    (
+        [{"op": "replace", "path": "members", "value": [{"value": "0"}, {"value": "1"}]}, {"op": "Remove", "path": "members[value eq 0]"}],
+        "1",
+    ),
+    (
+        [
+            {"op": "replace", "path": "members", "value": [{"value": "0"}, {"value": "1"}]},
+            {"op": "Remove", "path": "members", "value": [{"value": "1"}]},
+        ],
+        "0",
+    ),
+    (
+        [
+            {"op": "add", "path": "members", "value": [{"value": "0"}, {"value": "1"}]},
+            {"op": "remove", "path": 'members[value eq "0" or value eq "1"]'},
+        ],
+        "",
+    ),
+    ([{"op": "remove", "path": "members"}, {"op": "add", "path": "members", "value": [{"value": "1"}]}], "1"),
+    ([{"op": "replace", "path": "displayName", "value": "x"}], ""),
+    ([{"op": "add", "path": "members", "value": [{"value": "0"}]}, {"op": "replace", "path": "members", "value": None}], "0"),
+    ([{"op": "add", "path": "members", "value": [{"value": "0"}]}, {"op": "replace", "value": {"members": None}}], "0"),
+    ([{"op": "add", "path": "members", "value": [{"value": "0"}]}, {"op": "add", "path": "members", "value": None}], "0"),
+    ([{"op": "add", "path": "members", "value": [{"value": "0"}]}, {"op": "remove", "path": "members", "value": None}], "0"),
+    ([{"op": "add", "path": "members", "value": [{"value": "0"}]}, {"op": "remove", "path": "members", "value": []}], "0"),
+]
+
+
+async def test_patches_of_groups(acme: Tenant, directory: Directory) -> None:
+    made = await provisioned(directory, "first", "second")
+    kept = {acme.id("owner")}
+    for operations, expected in PATCHES:
+        await directory.put_group()
+        answer = await directory.patch_group(*filled(operations, made))
+        assert answer.status == 200, answer.text
+        assert {member["value"] for member in answer.json["members"]} - kept == {made[int(n)] for n in expected}, operations
+
+
+def filled(value: Any, ids: list[str]) -> Any:
+    match value:
+        case "0" | "1":
+            return ids[int(value)]
+        case str():
+            return value.replace('"0"', f'"{ids[0]}"').replace('"1"', f'"{ids[1]}"').replace(" 0]", f" {ids[0]}]")
+        case list():
+            return [filled(each, ids) for each in value]
+        case dict():
+            return {name: filled(each, ids) for name, each in value.items()}
+    return value
+
+
+async def test_patches_of_groups_that_are_none_change_nothing(acme: Tenant, directory: Directory) -> None:
+    first = (await provisioned(directory, "first"))[0]
+    before = await directory.get(directory.group_path)
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"op": "replace", "path": "owner", "value": "x"}, "invalidPath"),
+        ({"op": "replace", "path": "members.role", "value": "x"}, "invalidPath"),
+        ({"op": "replace", "path": f'members[value eq "{first}"].value', "value": "x"}, "mutability"),
+        ({"op": "replace", "path": "members.value", "value": None}, "mutability"),
+        ({"op": "add", "path": f'members[value eq "{first}"]', "value": {}}, "noTarget"),
+        ({"op": "replace", "path": f'members[value eq "{first}"]', "value": None}, "noTarget"),
+        ({"op": "remove", "path": 'members[type eq "User"]'}, "invalidFilter"),
+        ({"op": "add", "path": "members", "value": [{"display": "x"}]}, "invalidValue"),
+        ({"op": "add", "path": "members", "value": 5}, "invalidValue"),
+        ({"op": "add", "path": "members"}, "invalidValue"),
+        ({"op": "replace", "path": "id", "value": "x"}, "mutability"),
+        ({"op": "remove", "path": "displayName"}, "mutability"),
+        ({"op": "remove"}, "noTarget"),
+    ]
+    for operation, kind in cases:
+        answer = await directory.patch_group({"op": "remove", "path": f'members[value eq "{first}"]'}, operation)
+        assert problem(answer) == (400, kind), operation
+    assert await directory.get(directory.group_path) == before
+
+
+@pytest.mark.slow
+async def test_very_many_members_come_and_go_in_one_request(acme: Tenant, directory: Directory) -> None:
+    await acme.allow(20_000)
+    await run_sql(
+        acme.pool,
+        """
+        with made as (
+            insert into users (id, email, origin, origin_org_id, created_at, updated_at)
+            select gen_random_uuid(), 'p' || n || '@acme.example', 'scim', %s, now(), now() from generate_series(1, 12000) n returning id)
+        insert into scim_users (org_id, user_id, provisioned, membership_id, joined_at, updated_at)
+        select %s, id, true, gen_random_uuid(), now(), now() from made""",
+        acme.org,
+        acme.org,
+    )
+    ids = [str(row[0]) for row in await run_sql(acme.pool, "select id from users where origin = 'scim'")]
+    planned = "analyze users, scim_users, memberships"  # as the database does by itself a while after so many have come
+    await run_sql(acme.pool, planned)
+    answer = await directory.put_group(*ids)
+    assert (answer.status, len(answer.json["members"])) == (200, 12001)
+    await run_sql(acme.pool, planned)
+    assert len(await acme.members()) == 12001
+    assert (await directory.put_group()).status == 200
+    assert await acme.members() == {"owner@acme.example": ("owner", True)}
+    assert await directory.found(f'userName eq "{GRACE}"') == []
+    listed = await directory.list_users(startIndex=11_990, count=1000)
+    assert (listed["totalResults"], listed["itemsPerPage"]) == (12001, 12)
+    for query, most in (({}, 100), ({"count": 1001}, 1000), ({"count": 10**9}, 1000)):
+        listed = await directory.list_users(**query)
+        assert (listed["totalResults"], listed["itemsPerPage"], len(listed["Resources"])) == (12001, most, most)
+
+
+async def test_an_admitted_member_whose_account_the_directory_did_not_make_has_not_taken_part(acme: Tenant, directory: Directory) -> None:
+    first = (await provisioned(directory, "first"))[0]
+    await run_sql(acme.pool, "update users set origin = 'platform', origin_org_id = null where id = %s", UUID(first))
+    await directory.remove(first)
+    await directory.add(first)
+    assert (await acme.members())["first@acme.example"] == ("member", False)
+
+
+async def test_whoever_says_nothing_of_members_removes_none(acme: Tenant, directory: Directory) -> None:
+    await provisioned(directory, "grace", "ada")
+    before = await directory.group()
+    renamed = {"schemas": [GROUP_URN], "displayName": "Acme"}
+    for answer in (
+        await directory.call("PUT", directory.group_path, renamed),
+        await directory.call("PUT", directory.group_path, {}),
+        await directory.call("PUT", directory.group_path, {**renamed, "members": None}),
+        await directory.patch_group({"op": "remove", "path": "members", "value": []}),
+        await directory.patch_group({"op": "replace", "path": "members", "value": None}),
+        await directory.patch_group({"op": "replace", "value": {"members": None}}),
+        await directory.patch_group({"op": "add", "path": "members", "value": None}),
+    ):
+        assert answer.status == 200, answer.text
+        assert await directory.group() == before
+    assert (await directory.put_group()).status == 200
+    assert await directory.group() == {acme.id("owner")}
+
+
+async def test_a_patch_of_the_group_has_as_many_operations_as_a_body_holds(acme: Tenant, directory: Directory) -> None:
+    [first, second] = await provisioned(directory, "first", "second")
+    ids = [*(str(UUID(int=number)) for number in range(20_000)), first]
+    assert (await directory.patch_group(*({"op": "remove", "path": f'members[value eq "{each}"]'} for each in ids))).status == 200
+    assert await directory.group() == {second, *(acme.id(name) for name in acme.people)}
+
+
+async def test_a_member_says_nothing_twice(directory: Directory) -> None:
+    [first] = await provisioned(directory, "first")
+    twice = {"value": first, "VALUE": first}
+    for answer in (
+        await directory.patch_group({"op": "add", "path": "members", "value": [twice]}),
+        await directory.patch_group({"op": "replace", "value": {"members": [], "Members": []}}),
+        await directory.call("PUT", directory.group_path, {"schemas": [GROUP_URN], "members": [twice]}),
+    ):
+        assert problem(answer) == (400, "invalidValue")
+
+
+async def test_whoever_becomes_a_platform_owner_meanwhile_stays(
+    acme: Tenant, directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [one] = await provisioned(directory, "grace")
+    lock = ScimUsers.lock
+
+    async def promoted_first(self: ScimUsers, org_id: UUID, user_ids: Sequence[UUID]) -> None:
+        await in_another_task(lambda: run_sql(acme.pool, "update users set is_platform_owner = true where id = %s", UUID(one)))
+        await lock(self, org_id, user_ids)
+
+    monkeypatch.setattr(ScimUsers, "lock", promoted_first)
+    assert (await directory.remove(one)).status == 403
+    assert (await directory.put_group(acme.id("owner"))).status == 200
+    assert one in await directory.group()

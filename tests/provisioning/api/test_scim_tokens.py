@@ -1,0 +1,286 @@
+"""SCIM tokens, and what directories are told at the door (identity.md sections 2.6 and 4.6; decisions, points 121 to 123, 127 and 141;
+security.md C-1, C-8, J-7, N-3 and T-5)."""
+
+import json
+from datetime import timedelta
+from typing import Any, NoReturn
+from uuid import uuid4
+
+import pytest
+from quart_trio import QuartTrio
+from werkzeug.exceptions import RequestEntityTooLarge
+
+from core.kernel.errors import StorageDown
+from core.provisioning import users as scim_users
+from core.provisioning.schemas import GROUP, GROUP_URN, USER, USER_URN
+from core.provisioning.tokens_rules import MOST
+from entrypoints.http.api.provisioning.discovery import METHODS
+from entrypoints.http.app import Edge
+from tests.fakes.outside import FakeClock
+from tests.support.builders import Answer, impersonate, make_edge, run_sql
+from tests.support.direct import ask
+from tests.support.impersonator import Support
+from tests.support.refusals import BAD, MISSING
+from tests.support.scim import ERROR_URN, GRACE, LIST_URN, SCIM_JSON, Directory, directory_of, problem
+from tests.support.tenants import Tenant
+
+
+async def call(acme: Tenant, method: str, path: str = "", body: Any = None, by: str = "owner") -> Answer:
+    return await acme.api.call(method, f"{acme.path}/scim-tokens{path}", body, token=acme.token(by))
+
+
+@pytest.mark.parametrize("by", ["owner", "admin"])
+async def test_its_managers_make_one_whose_text_is_told_only_then(acme: Tenant, twin: Tenant, clock: FakeClock, by: str) -> None:
+    until = "2027-01-02T03:04:05Z"
+    answer = await call(acme, "POST", "", {"name": "Okta", "expires_at": until}, by)
+    assert answer.status == 200, answer.text
+    assert answer.headers["Cache-Control"] == "no-store"
+    made = answer.json
+    assert list(made) == ["id", "name", "prefix", "created_at", "expires_at", "token"]
+    assert (made["name"], made["expires_at"], made["prefix"]) == ("Okta", until, made["token"][:16])
+    assert (made["token"].startswith("scim_live_"), len(made["token"])) == (True, 60)
+    shown = {name: value for name, value in made.items() if name != "token"}
+    assert (await call(acme, "GET", by=by)).json == {"tokens": [shown], "total": 1}
+    assert (await call(twin, "GET")).json == {"tokens": [], "total": 0}
+    entry = await acme.entry("scim_token.created")
+    assert (entry["target_type"], entry["target_id"], entry["actor_id"]) == ("organization", str(acme.org), acme.people[by].id)
+    assert entry["details"] == {"scim_token_id": made["id"], "name": "Okta", "prefix": made["prefix"], "expires_at": until}
+    stored = json.dumps(
+        [*await acme.log(), *await acme.told(), *await run_sql(acme.pool, "select scim_tokens::text from scim_tokens")], default=str
+    )
+    assert made["token"] not in stored
+
+
+async def test_what_cannot_be_used_is_refused(acme: Tenant) -> None:
+    for body in (
+        *({"name": name} for name in ("", " ", None, 5, "x" * 101, "a\nb")),
+        *({"name": "x", "expires_at": time} for time in ("2001-01-01T00:00:00Z", "tomorrow", 5, "2027-01-02")),
+        {},
+    ):
+        answer = await call(acme, "POST", "", body)
+        assert (answer.status, answer.code) == BAD, body
+    assert (await call(acme, "GET")).json["total"] == 0
+
+
+async def test_there_are_so_many_at_most(acme: Tenant) -> None:
+    await run_sql(
+        acme.pool,
+        """insert into scim_tokens (id, org_id, name, prefix, token_hash, created_by, created_at)
+           select gen_random_uuid(), %s, 'x', 'x', sha256(n::text::bytea), gen_random_uuid(), now() from generate_series(1, %s) n""",
+        acme.org,
+        MOST,
+    )
+    answer = await call(acme, "POST", "", {"name": "x"})
+    assert (answer.status, answer.code) == BAD
+
+
+async def test_members_and_impersonators_make_none(acme: Tenant, twin: Tenant, support: Support) -> None:
+    for method, path in (("POST", ""), ("GET", ""), ("DELETE", f"/{uuid4()}")):
+        body = {"name": "x"} if method == "POST" else None
+        assert (await call(acme, method, path, body, by="member")).status == 403
+        assert (await acme.api.call(method, f"{acme.path}/scim-tokens{path}", body, token=twin.token("owner"))).status == 403
+    token = await impersonate(acme.ports, support.account, acme.people["owner"], acme.org)
+    assert (await acme.api.post(f"{acme.path}/scim-tokens", {"name": "x"}, token=token)).status == 403
+
+
+async def test_a_revoked_token_opens_nothing_from_the_next_request_on(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+    [token] = (await call(acme, "GET")).json["tokens"]
+    for tenant, token_id in ((twin, token["id"]), (acme, str(uuid4())), (acme, "x")):
+        answer = await call(tenant, "DELETE", f"/{token_id}")
+        assert (answer.status, answer.code) == MISSING
+    await directory.get("/Users")
+    assert (await call(acme, "DELETE", f"/{token['id']}")).status == 204
+    assert problem(await directory.call("GET", "/Users")) == (401, None)
+    assert (await acme.entry("scim_token.revoked"))["details"]["scim_token_id"] == token["id"]
+
+
+async def test_an_expired_token_opens_nothing(acme: Tenant, clock: FakeClock) -> None:
+    soon = (clock.now() + timedelta(minutes=1)).isoformat()
+    token = (await call(acme, "POST", "", {"name": "x", "expires_at": soon})).json["token"]
+    directory = Directory(acme, token)
+    await directory.get("/Users")
+    clock.advance(timedelta(minutes=1))
+    assert problem(await directory.call("GET", "/Users")) == (401, None)
+    assert (await call(acme, "GET")).json["total"] == 1
+
+
+async def test_tokens_and_sessions_open_nothing_of_each_other(acme: Tenant, directory: Directory) -> None:
+    for token in (acme.token("owner"), "x", "scim_live_x", f"{directory.token}x", "scim_live_" + "x" * 300, directory.token.upper()):
+        answer = await directory.call("GET", "/Users", token=token)
+        assert problem(answer) == (401, None)
+        assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+    for path in ("/api/user", acme.path, "/api/service/users"):
+        assert (await acme.api.get(path, token=directory.token)).status == 401
+    for path in (f"/scim/v2/Users?access_token={directory.token}", "/scim/v2/Users"):
+        answer = await acme.api.get(path, headers={"Cookie": f"gatehouse-session={directory.token}", "X-Api-Key": directory.token})
+        assert problem(answer) == (401, None)
+
+
+@pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
+async def test_the_directory_of_an_organization_that_is_not_active_is_refused(acme: Tenant, directory: Directory, status: str) -> None:
+    made = await directory.make()
+    await acme.become(status)
+    for method, path in (("GET", "/Users"), ("DELETE", f"/Users/{made['id']}"), ("GET", "/Schemas"), ("POST", "/Groups")):
+        assert problem(await directory.call(method, path)) == (403, None)
+    await acme.become("active")
+    assert (await directory.list_users())["totalResults"] == 4
+
+
+# Errors (decisions, point 127)
+
+
+async def test_every_error_is_one_of_scim(directory: Directory) -> None:
+    for method, path, status in (
+        ("GET", "/x", 404),
+        ("GET", "/Users/x/y", 404),
+        ("GET", "//Users", 404),
+        ("TRACE", "/Users", 405),
+        ("PUT", "/Users", 405),
+        ("DELETE", "/Schemas", 405),
+        *((method, path, 501) for method in METHODS for path in ("/Me", "/Bulk")),
+        ("GET", "/Schemas/x", 404),
+        ("GET", "/ResourceTypes/x", 404),
+        ("GET", "/Schemas?filter=id+pr", 403),
+        ("GET", "/ResourceTypes?filter=id+pr", 403),
+        ("GET", "/ServiceProviderConfig?filter=id+pr", 403),
+        ("GET", "/Users?" + "&".join(f"a{n}=1" for n in range(101)), 400),
+        ("GET", "/Users?filter=%ff", 400),
+        ("GET", "/Users?filter=%00", 400),
+        ("GET", "/Users?filter=userName%20eq%20%22%00%22", 400),
+        ("GET", "/Users?attributes=user%00Name", 400),
+        ("GET", "/Groups?excludedAttributes=%00", 400),
+        ("GET", "/Users/%00", 404),
+    ):
+        assert problem(await directory.call(method, path))[0] == status, path
+    for content_type in ("text/plain", "application/x-www-form-urlencoded"):
+        assert problem(await directory.call("POST", "/Users", {}, content_type=content_type)) == (415, None)
+    answer = await directory.tenant.api.call("POST", "/scim/v2/Users", raw=b"{", token=directory.token)
+    assert problem(answer) == (400, "invalidSyntax")
+    answer = await directory.tenant.api.get("/scim/v2/Users", headers={"Accept": "text/html"})
+    assert problem(answer) == (401, None)
+    answer = await directory.tenant.api.get("/scim")
+    assert problem(answer) == (404, None)
+
+
+async def test_head_says_no_more_than_get_would(app: QuartTrio, directory: Directory) -> None:
+    for path in ("/Users", "/Schemas", "/Groups", directory.group_path):
+        got, head = [await ask(app, method, f"/scim/v2{path}", token=directory.token) for method in ("GET", "HEAD")]
+        assert (head.status, head.headers["Content-Type"]) == (200, SCIM_JSON)
+        assert head.headers.get("Content-Length") == got.headers.get("Content-Length"), path
+
+
+@pytest.mark.parametrize("error", [StorageDown(), ZeroDivisionError()])
+async def test_what_is_our_own_fault_is_told_as_scim_too(directory: Directory, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    async def fails(*_: object) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(scim_users, "listed", fails)
+    assert problem(await directory.call("GET", "/Users")) == (500, None)
+
+
+async def test_who_is_not_there_is_not_there_whatever_the_body_is(directory: Directory) -> None:
+    for path in (f"/Users/{uuid4()}", "/Users/x", f"/Groups/{uuid4()}"):
+        for method in ("PUT", "PATCH"):
+            assert problem(await directory.call(method, path, {})) == (404, None)
+            assert problem(await directory.call(method, path, {}, content_type="text/plain")) == (404, None)
+            answer = await directory.tenant.api.call(method, f"/scim/v2{path}", raw=b"{", token=directory.token)
+            assert problem(answer) == (404, None)
+
+
+async def test_bodies_have_limits_of_their_own(directory: Directory) -> None:
+    large = {"schemas": [USER_URN], "userName": GRACE, "x": "y" * (300 * 1024)}
+    assert (await directory.call("POST", "/Users", large)).status == 201
+    assert problem(await directory.call("POST", "/Users", {**large, "x": "y" * 1024 * 1024})) == (413, None)
+    members = [{"value": directory.tenant.id("member"), "display": "y" * 100} for _ in range(12_000)]
+    answer = await directory.call("PUT", directory.group_path, {"schemas": [GROUP_URN], "members": members})
+    assert answer.status == 200
+
+
+async def test_nothing_large_is_kept_of_whoever_is_no_directory(
+    app: QuartTrio, acme: Tenant, directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[int | None] = []
+    handle = app.handle_request
+
+    async def watched(request: Any) -> Any:
+        try:
+            kept.append(len(await request.body))
+        except RequestEntityTooLarge:
+            kept.append(None)
+        return await handle(request)
+
+    monkeypatch.setattr(app, "handle_request", watched)
+    small = {"schemas": [USER_URN], "userName": GRACE}
+    large = {**small, "x": "y" * (300 * 1024)}
+    for token in ("x", directory.token + "x", directory.token[:-1], acme.token("owner")):
+        assert problem(await directory.call("POST", "/Users", large, token=token)) == (401, None)
+        assert kept.pop() is None
+        assert problem(await directory.call("POST", "/Users", small, token=token)) == (401, None)
+        assert kept.pop() == len(json.dumps(small))
+    answer = await acme.api.call("POST", "/scim/v2/Users", raw=json.dumps(large).encode(), headers={"Content-Type": SCIM_JSON})
+    assert (problem(answer), kept.pop()) == ((401, None), None)
+    assert (await directory.call("POST", "/Users", large)).status == 201
+    assert kept.pop() == len(json.dumps(large))
+    await run_sql(acme.pool, "update organizations set status = 'suspended' where id = %s", acme.org)
+    assert (problem(await directory.call("POST", "/Users", large)), kept.pop()) == ((403, None), None)
+
+
+@pytest.fixture
+def edge(request: pytest.FixtureRequest) -> Edge:
+    return make_edge(scim_string_status=getattr(request, "param", False))
+
+
+@pytest.mark.parametrize("edge", [True], indirect=True)
+async def test_strict_clients_are_told_the_status_as_a_text(app: QuartTrio, directory: Directory) -> None:
+    for answer in (
+        await directory.call("GET", "/Users/x"),
+        await directory.call("POST", "/Users", {"x": "y" * 1024 * 1024}),
+    ):
+        assert answer.json["status"] == str(answer.status)
+        assert answer.json["schemas"] == [ERROR_URN]
+
+
+# Discovery (decisions, point 123)
+
+
+async def test_what_is_supported(directory: Directory) -> None:
+    config = await directory.get("/ServiceProviderConfig")
+    assert {name: config[name]["supported"] for name in ("patch", "bulk", "filter", "changePassword", "sort", "etag")} == {
+        "patch": True, "bulk": False, "filter": True, "changePassword": False, "sort": False, "etag": False,
+    }  # fmt: skip
+    assert config["filter"]["maxResults"] == 1000
+    assert config["authenticationSchemes"][0]["type"] == "oauthbearertoken"
+
+
+async def test_the_schemas_name_what_resources_have(directory: Directory) -> None:
+    made = await directory.make(name={"givenName": "Grace"})
+    group = await directory.get(directory.group_path)
+    listed = await directory.get("/Schemas")
+    assert (listed["schemas"], listed["totalResults"], listed["itemsPerPage"]) == ([LIST_URN], 2, 2)
+    for schema, resource in zip(listed["Resources"], (made, group), strict=True):
+        named = {attribute["name"]: attribute for attribute in schema["attributes"]}
+        assert set(resource) - {"schemas", "id", "meta", "externalId"} == set(named)
+        for name, attribute in named.items():
+            value = resource[name][0] if attribute["multiValued"] else resource[name]
+            if attribute["type"] == "complex":
+                assert set(value) == {sub["name"] for sub in attribute["subAttributes"]}
+        assert await directory.get(f"/Schemas/{schema['id']}") == schema
+    assert [schema["id"] for schema in listed["Resources"]] == [USER_URN, GROUP_URN]
+
+
+async def test_the_resource_types(directory: Directory) -> None:
+    listed = await directory.get("/ResourceTypes")
+    shown = [(kind["name"], kind["endpoint"], kind["schema"]) for kind in listed["Resources"]]
+    assert shown == [(kind.name, kind.endpoint, kind.id) for kind in (USER, GROUP)]
+    for kind in listed["Resources"]:
+        assert await directory.get(f"/ResourceTypes/{kind['id']}") == kind
+
+
+async def test_a_slash_at_the_end_is_passed_over(directory: Directory) -> None:
+    assert (await directory.get("/Users/"))["totalResults"] == 3
+    assert SCIM_JSON in (await directory.call("GET", "/Users/")).headers["Content-Type"]
+
+
+async def test_two_directories_of_one_organization_know_the_same_people(acme: Tenant, directory: Directory) -> None:
+    made = await directory.make()
+    assert await (await directory_of(acme, "admin")).get(f"/Users/{made['id']}") == made

@@ -1,0 +1,498 @@
+"""Valid objects and short ways to common situations; a test states only what matters to it."""
+
+import json
+import re
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, TypeVar
+from uuid import UUID
+
+import outcome
+import trio
+import trio.testing
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from quart_trio.testing import TrioClient
+from werkzeug.datastructures import Headers
+
+from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TimedCodes, X509Certificates
+from adapters.email.message import Letters
+from adapters.http.guard import Guard, Opening
+from adapters.http.payments import HttpPayments
+from adapters.http.providers import HttpProviders
+from adapters.http.sender import GuardedSender
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from adapters.saml.documents import XmlDocuments
+from adapters.user_agents import UserAgents
+from core.accounts import email_queue
+from core.accounts.accounts_rules import Account, Origin
+from core.accounts.devices_rules import Device, DeviceType
+from core.accounts.email_queue_rules import Ended
+from core.accounts.risk import Risk
+from core.authentication import login, signing_keys
+from core.authentication.login_rules import SignedIn as BegunSession
+from core.authentication.sessions_rules import Session, TokenPair
+from core.authentication.signing_keys_rules import SigningKey
+from core.kernel.policy import Policy
+from core.kernel.principals import SYSTEM, Caller, Claims, Role, ServiceContext
+from core.kernel.values import Email, digest, new_id, new_secret
+from core.tenancy.invitations_rules import Invitation, InvitationStatus
+from core.tenancy.mail_server_rules import MailServer
+from core.tenancy.organizations_rules import Tier
+from entrypoints.http.app import Edge
+from ports import Ports
+from ports.observe import Clock, Metrics
+from ports.outside import HttpSender, IdentityProviders, Letter, MailTransport, Payments, Places, TxtRecords
+from tests.fakes.outside import FakePlaces, FakeTxtRecords
+from tests.support.waiting import eventually
+
+T = TypeVar("T")
+
+BASE_URL = "http://gatehouse.test"
+PASSWORD, NEW_PASSWORD = "correct horse battery staple", "another good password"
+EMAIL = "ada@example.com"
+# What a browser says of itself.
+FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:121.0) Gecko/20100101 Firefox/121.0"
+
+# The tiers of every database, and their ids as the interface shows them.
+FREE_ID, PROFESSIONAL_ID = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
+FREE = Tier(UUID(FREE_ID), "free", "Free", 3, 100, 0)
+PROFESSIONAL = Tier(UUID(PROFESSIONAL_ID), "professional", "Professional", 10, 1000, 0)
+
+
+def make_edge(**changes: Any) -> Edge:
+    """Rate limits are off: a test that is about them switches them on. The payment provider's events are taken, if they are signed with a
+    secret that nobody has."""
+    edge = Edge(
+        base_url=BASE_URL,
+        frontend_url=None,
+        trusted_proxies=(),
+        rate_limit_factor=None,
+        client_rate=20.0,
+        metrics_token=None,
+        billing_secrets=("whsec_nobody_has",),
+    )
+    return replace(edge, **changes)
+
+
+@lru_cache
+def make_vault() -> AesVault:
+    return AesVault([("test", bytes(range(32)))])
+
+
+@lru_cache
+def cheap_passwords() -> Argon2Passwords:
+    """Argon2id with the least that it takes: what it costs is measured by the benchmark."""
+    return Argon2Passwords(memory_kib=8, time_cost=1, parallelism=1, concurrency=2, queue=200)
+
+
+@lru_cache
+def user_agents() -> UserAgents:
+    """The rules, which take a moment to read."""
+    return UserAgents()
+
+
+@lru_cache
+def _signing_key_pem() -> bytes:
+    return rsa.generate_private_key(65537, 2048).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+@lru_cache
+def _reader_of_the_key() -> JwtTokens:
+    """One that has read the signing key already, which takes tens of milliseconds: checking its primes is most of that."""
+    tokens = JwtTokens(BASE_URL)
+    tokens.use([SigningKey("test", _signing_key_pem(), datetime.now(UTC), None)], datetime.now(UTC))
+    return tokens
+
+
+@lru_cache
+def _authorities() -> ssl.SSLContext:
+    """Which take a moment to read."""
+    return ssl.create_default_context()
+
+
+def at_home(ports: Ports) -> Ports:
+    """With a sender that may go to the loopback interface, where receivers of tests are, and to nothing else that is not public. It knows
+    no names: what the machine's resolver says of them is nothing to rely on."""
+    return replace(ports, sender=GuardedSender(Guard([Opening.parse("127.0.0.1/32")], lookup=_literals), _authorities()))
+
+
+def _literals(host: str, port: int, **options: Any) -> Any:
+    return socket.getaddrinfo(host, port, flags=socket.AI_NUMERICHOST, **options)
+
+
+async def make_ports(
+    pool: Pool,
+    clock: Clock,
+    mail: MailTransport,
+    metrics: Metrics,
+    policy: Policy | None = None,
+    *,
+    dns: TxtRecords | None = None,
+    places: Places | None = None,
+    providers: IdentityProviders | None = None,
+    payments: Payments | None = None,
+    sender: HttpSender | None = None,
+) -> Ports:
+    """Everything real but what is given; with a signing key, since making one takes a tenth of a second."""
+    policy = policy or Policy()
+    ports = Ports(
+        storage=Postgres(pool, make_vault(), clock),
+        passwords=cheap_passwords(),
+        codes=TimedCodes(),
+        tokens=copy(_reader_of_the_key()),
+        certificates=X509Certificates(),
+        saml=XmlDocuments(BASE_URL, clock),
+        letters=Letters(BASE_URL, policy),
+        mail=mail,
+        dns=dns or FakeTxtRecords(),
+        providers=providers or HttpProviders({}, clock),
+        payments=payments or HttpPayments(None, clock),
+        sender=sender or GuardedSender(Guard(), _authorities()),
+        agents=user_agents(),
+        places=places or FakePlaces(),
+        clock=clock,
+        metrics=metrics,
+        policy=policy,
+    )
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.signing_keys.add(SigningKey("test", _signing_key_pem(), clock.now(), None))
+    await signing_keys.load(ports)
+    return ports
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back, looked at the way tests ask."""
+
+    status: int
+    headers: Headers
+    text: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+    @property
+    def code(self) -> str:
+        """The error code; also proves the shape of the standard body."""
+        body = self.json
+        assert set(body) - {"error_description"} == {"error", "error_code", "timestamp"}, body  # as clients of OAuth have it
+        assert body["error"]
+        assert body["timestamp"].endswith("Z")
+        code = body["error_code"]
+        assert isinstance(code, str)
+        return code
+
+
+class Api:
+    """A client of the JSON interface."""
+
+    def __init__(self, client: TrioClient) -> None:
+        self._client = client
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        raw: bytes | None = None,
+    ) -> Answer:
+        sent = dict(headers or {})
+        if token is not None:
+            sent["Authorization"] = f"Bearer {token}"
+        data = raw
+        if body is not None:
+            data = json.dumps(body).encode()
+        if data is not None:
+            sent.setdefault("Content-Type", "application/json")
+        response = await self._client.open(path, method=method, headers=sent, data=data)
+        return Answer(response.status_code, response.headers, await response.get_data(as_text=True))
+
+    async def get(self, path: str, **options: Any) -> Answer:
+        return await self.call("GET", path, **options)
+
+    async def post(self, path: str, body: Any = None, **options: Any) -> Answer:
+        return await self.call("POST", path, {} if body is None else body, **options)
+
+    async def patch(self, path: str, body: Any, **options: Any) -> Answer:
+        return await self.call("PATCH", path, body, **options)
+
+    async def delete(self, path: str, **options: Any) -> Answer:
+        return await self.call("DELETE", path, **options)
+
+    async def login(self, email: str = EMAIL, password: str = PASSWORD, **options: Any) -> Answer:
+        return await self.post("/api/auth/login", {"email": email, "password": password}, **options)
+
+
+async def deliver(ports: Ports) -> None:
+    """What the mailer does, once, with everything that is due."""
+    while due := await email_queue.claim_due(ports, 100):
+        for mail in due:
+            prepared = await email_queue.prepare(ports, mail)
+            if not isinstance(prepared, Ended):
+                await ports.mail.send(prepared[1], prepared[0].server)
+                await email_queue.sent(ports, prepared[0])
+
+
+def link(letter: Letter) -> str:
+    """The one-time token in a letter's link."""
+    found = re.search(r"[?&]token=([0-9a-f-]{36})", letter.text)
+    assert found, letter.text
+    return found[1]
+
+
+async def add_account(
+    ports: Ports, email: str = EMAIL, password: str | None = PASSWORD, *, verified: bool = True, **changes: Any
+) -> Account:
+    """An account in the database, as registration and verification would leave it."""
+    now = ports.clock.now()
+    account = Account(
+        id=new_id(),
+        email=Email.parse(email),
+        email_verified_at=now if verified else None,
+        password_hash=await ports.passwords.hash(password) if password is not None else None,
+        is_platform_owner=False,
+        origin=Origin.PLATFORM,
+        origin_org_id=None,
+        deactivated_at=None,
+        anonymized_at=None,
+        created_at=now,
+        first_verified_at=now if verified else None,
+    )
+    account = replace(account, **changes)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.accounts.add(account)
+    return account
+
+
+async def add_platform_owner(ports: Ports, email: str = "steward@platform.example") -> Account:
+    """Somebody who governs the platform, and signs in nowhere by a password."""
+    return await add_account(ports, email, None, is_platform_owner=True)
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    """A live session and its tokens."""
+
+    session_id: UUID
+    access_token: str
+    refresh_token: str
+
+
+async def sign_in(
+    ports: Ports, account: Account, org: UUID | None = None, *, impersonator: Account | None = None, agent: str = "tests"
+) -> SignedIn:
+    """A session as a login, and selecting the organization `org` if it is given, would leave it; without hashing, and without a record.
+
+    With `impersonator` it is that person who acts as `account`, from a session of their own that begins now.
+    """
+    now = ports.clock.now()
+    ends_at = now + (ports.policy.session_absolute_ttl if impersonator is None else timedelta(hours=1))
+    refresh_token = new_secret()
+    session = Session(
+        id=new_id(),
+        user_id=account.id,
+        created_at=now,
+        expires_at=min(now + ports.policy.refresh_token_ttl, ends_at),
+        ends_at=ends_at,
+        address="203.0.113.9",
+        agent=agent,
+        impersonator_id=None if impersonator is None else impersonator.id,
+        impersonator_session_id=None if impersonator is None else (await sign_in(ports, impersonator)).session_id,
+    )
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        if org is None:
+            await tx.sessions.begin(session, digest(refresh_token))
+            organization = None
+        else:
+            await tx.sessions.begin(session, digest(new_secret()))
+            await tx.sessions.select(session.id, org, digest(refresh_token), now, session.expires_at)
+            organization = await tx.organizations.by_id(org)
+    claims = Claims(
+        user_id=account.id,
+        session_id=session.id,
+        email=account.email,
+        email_verified=account.email_verified_at is not None,
+        token_id=new_id(),
+        issued_at=now,
+        expires_at=now + ports.policy.access_token_ttl,
+        org=organization.slug if organization else "",
+        org_id=organization.id if organization else None,
+        impersonator_id=session.impersonator_id,
+    )
+    return SignedIn(session.id, ports.tokens.sign(claims), refresh_token)
+
+
+async def log_in(
+    ports: Ports, email: str = EMAIL, password: str = PASSWORD, service: ServiceContext | None = None, *, by: Caller = SYSTEM
+) -> TokenPair:
+    """The tokens that the password gives, where no second factor is asked for."""
+    found = await login.with_password(ports, by, Email(email), password, service=service)
+    assert isinstance(found, BegunSession), found
+    return login.tokens(ports, found)
+
+
+async def impersonate(ports: Ports, impersonator: Account, target: Account, org: UUID | None = None) -> str:
+    """The access token of a session in which `impersonator` acts as `target`, in the context of the organization `org` if it is given."""
+    return (await sign_in(ports, target, org, impersonator=impersonator)).access_token
+
+
+async def run_sql(pool: Pool, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
+    """The rows of a statement, none if it has none, on a connection of its own."""
+    async with pool.connection() as connection:
+        cursor = await connection.execute(statement, parameters)
+        return await cursor.fetchall() if cursor.description else []
+
+
+async def add_organization(pool: Pool, slug: str, status: str = "active") -> UUID:
+    """An organization in the database, named after its slug, of the free tier, with nobody in it."""
+    org = new_id()
+    insert = """
+        insert into organizations (id, slug, name, status, tier_id, created_at, updated_at)
+        values (%s, %s, %s, %s, (select id from tiers where name = 'free'), now(), now())"""
+    await run_sql(pool, insert, org, slug, slug.title(), status)
+    return org
+
+
+def mail_server(org: UUID, **changes: Any) -> MailServer:
+    """A mail server of an organization, with a user name exactly if it has a password."""
+    plain = MailServer(
+        org_id=org,
+        host="mail.example.com",
+        port=587,
+        username=None,
+        password=None,
+        from_email=Email("post@acme.example"),
+        from_name="Acme Post",
+        tls=True,
+    )
+    server = replace(plain, **changes)
+    return replace(server, username=server.username or (None if server.password is None else "acme"))
+
+
+async def add_member(pool: Pool, org: UUID, user: UUID, role: str = "member", *, confirmed: bool = False) -> None:
+    """A membership in the database."""
+    insert = """
+        with added as (
+            insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
+            values (%s, %s, %s, %s, now(), case when %s then now() end) returning org_id)
+        update organizations set member_count = member_count + 1 where id = (select org_id from added)"""
+    await run_sql(pool, insert, new_id(), org, user, role, confirmed)
+
+
+async def add_provisioned(pool: Pool, org: UUID, user: UUID, *, provisioned: bool = True, kept_out: bool = False) -> None:
+    """Somebody of whom the directory of the organization knows: whom it has provisioned or not, and whom it keeps out or not."""
+    insert = """
+        insert into scim_users (org_id, user_id, provisioned, deactivated_at, membership_id, joined_at, updated_at)
+        values (%s, %s, %s, case when %s then now() end, %s, now(), now())"""
+    await run_sql(pool, insert, org, user, provisioned, kept_out, new_id())
+
+
+async def add_person(ports: Ports, pool: Pool, name: str, org: UUID | None = None, role: str = "member") -> tuple[Account, str]:
+    """A new account, a member of the organization if one is given, and a token of it without context."""
+    account = await add_account(ports, f"{name}@example.com", None)
+    if org is not None:
+        await add_member(pool, org, account.id, role)
+    return account, (await sign_in(ports, account)).access_token
+
+
+def make_device(user_id: UUID, now: datetime, **changes: Any) -> Device:
+    """One that is new, and that nothing but what it says of itself tells from others."""
+    plain = Device(
+        id=new_id(),
+        user_id=user_id,
+        client_hash=None,
+        name="Firefox on Linux",
+        device_type=DeviceType.BROWSER,
+        browser="Firefox",
+        browser_version=None,
+        os="Linux",
+        os_version=None,
+        last_used_at=now,
+        last_ip=None,
+        place=None,
+        risk=Risk(0, ()),
+        mfa_at=None,
+        trust_hash=None,
+        trust_expires_at=None,
+        created_at=now,
+        updated_at=now,
+    )
+    return replace(plain, **changes)
+
+
+async def add_invitation(ports: Ports, org: UUID, email: str = EMAIL, role: Role = Role.MEMBER, **changes: Any) -> Invitation:
+    """An invitation in the database, pending and without a mail, from somebody who has no account unless another is named."""
+    now = ports.clock.now()
+    plain = Invitation(
+        id=new_id(),
+        org_id=org,
+        email=Email(email),
+        role=role,
+        invited_by=new_id(),
+        status=InvitationStatus.PENDING,
+        token_hash=digest(new_secret()),
+        expires_at=now + timedelta(days=7),
+        created_at=now,
+    )
+    invitation = replace(plain, **changes)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.invitations.add(invitation)
+    return invitation
+
+
+async def everyone(count: int, act: Callable[[int], Awaitable[T]]) -> list[T]:
+    """What `count` tasks get that begin at the same moment."""
+    results: list[T] = []
+    start = trio.Event()
+
+    async def one(number: int) -> None:
+        await start.wait()
+        results.append(await act(number))
+
+    async with trio.open_nursery() as nursery:
+        for number in range(count):
+            nursery.start_soon(one, number)
+        await trio.testing.wait_all_tasks_blocked()
+        start.set()
+    return results
+
+
+async def meanwhile(pool: Pool, changes: Sequence[tuple[str, Any]], act: Callable[[], Awaitable[T]]) -> T:
+    """What `act` ends with that begins while these changes, statements with their parameters, are under way, and has to wait for them.
+
+    It has seen nothing of them before it waited, so what it finds afterwards is what it finds on asking again.
+    """
+    ended: list[outcome.Outcome[T]] = []
+    seen = trio.Event()
+
+    async def change(task_status: trio.TaskStatus[int]) -> None:
+        async with pool.connection() as connection, connection.transaction():
+            for statement, parameters in changes:
+                await connection.execute(statement, parameters)
+            task_status.started(connection.info.backend_pid)
+            await seen.wait()
+
+    async def come_second() -> None:
+        ended.append(await outcome.acapture(act))
+
+    async def it_waits() -> bool:
+        assert not ended, f"it did not wait: {ended}"
+        return bool(await run_sql(pool, "select pid from pg_stat_activity where %s = any (pg_blocking_pids(pid))", changing))
+
+    async with trio.open_nursery() as nursery:
+        changing = await nursery.start(change)
+        nursery.start_soon(come_second)
+        await eventually(it_waits, "whoever comes second waits for a lock that the first one holds")
+        seen.set()
+    return ended[0].unwrap()

@@ -1,0 +1,188 @@
+"""The test run's own PostgreSQL: one server for the run, one migrated template, one database for each worker.
+
+The controller of a run calls `start_server` in `pytest_configure` and `stop` in `pytest_unconfigure`; workers find the
+server by the environment, clone the template with `Database`, and call `empty` after every test.
+"""
+
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import psycopg
+import trio
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from adapters.postgres.engine import embedded
+from adapters.postgres.engine.embedded.place import has_owner
+from adapters.postgres.engine.migrate import MIGRATIONS, migrate
+
+# Tables whose rows come from a migration: `empty` leaves them alone, so a test that writes there must clean up itself.
+SEEDED: Final = frozenset({"schema_migrations", "tiers"})
+
+SERVER_VARIABLE: Final = "GATEHOUSE_TEST_SERVER"
+TEMPLATE: Final = "gatehouse_template"
+
+_PREFIX: Final = "gatehouse-test-"
+_ENOUGH_MEMORY: Final = 1024**3  # containers often give /dev/shm 64 MB
+
+
+def roomy_directory() -> Path:
+    """Where databases of tests go: in memory if there is more than 1 GiB of it free, else among the temporary files."""
+    # A database is many small files, and creating one is what takes the time: memory matters more than fsync.
+    memory = Path("/dev/shm")  # noqa: S108
+    if memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _ENOUGH_MEMORY:
+        return memory
+    return Path(tempfile.gettempdir())
+
+
+@contextmanager
+def reachable_directory() -> Iterator[Path]:
+    """A directory of a test's own that the account of a database can enter; pytest's own are for root alone when root runs the tests.
+
+    A database that is made in one of those as root is moved elsewhere, and stays there.
+    """
+    # Beside the run's own server: what a run that is killed leaves there, the next run sweeps away.
+    server = os.environ.get(SERVER_VARIABLE)
+    beside = Path(str(conninfo_to_dict(server)["host"])).parent if server else roomy_directory()
+    path = Path(tempfile.mkdtemp(prefix="own-", dir=beside)).resolve()
+    path.chmod(0o711)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
+
+
+class Server:
+    """The server of this run; `conninfo` reaches it as its superuser."""
+
+    def __init__(self, running: embedded.Running, home: Path) -> None:
+        self.conninfo = running.conninfo
+        self._running = running
+        self._home = home
+
+    def stop(self) -> None:
+        """Stop the server and remove its files."""
+        os.environ.pop(SERVER_VARIABLE, None)
+        self._running.stop()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+
+def start_server(migrations: Path = MIGRATIONS) -> Server:
+    """Start the server of this run, in memory if there is enough, and make the migrated template.
+
+    For the controller, in its main thread. Workers started afterwards find the server under SERVER_VARIABLE.
+    """
+    parent = roomy_directory()
+    _sweep(parent)
+    home = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    home.chmod(0o711)  # root's server runs as nobody, who must get through
+    try:
+        server = Server(embedded.start(home / "postgres", durable=False), home)
+    except BaseException:
+        shutil.rmtree(home, ignore_errors=True)
+        raise
+    try:
+        make_template(server.conninfo, migrations)
+    except BaseException:
+        server.stop()
+        raise
+    os.environ[SERVER_VARIABLE] = server.conninfo
+    return server
+
+
+def make_template(server: str, migrations: Path = MIGRATIONS) -> None:
+    """Create the database that all others are cloned from."""
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(sql.SQL("create database {}").format(sql.Identifier(TEMPLATE)))
+        trio.run(migrate, make_conninfo(server, dbname=TEMPLATE), migrations)
+        # Nobody may be connected to a database that is being cloned, and so nobody, autovacuum included, may connect.
+        connection.execute(sql.SQL("alter database {} with is_template true allow_connections false").format(sql.Identifier(TEMPLATE)))
+
+
+class Database:
+    """A database of its own, cloned from the template in some 10 ms. As a context manager it is dropped at the end.
+
+    One for each worker is enough, with `empty` after each test; a test that changes the schema takes a fresh one.
+    """
+
+    def __init__(self, server: str, name: str | None = None, *, template: str = TEMPLATE) -> None:
+        self._server = server
+        name = name or f"test_{secrets.token_hex(6)}"
+        self._name = sql.Identifier(name)
+        self.conninfo = make_conninfo(server, dbname=name)
+        self._cleaner: psycopg.Connection | None = None
+        self._delete: sql.Composed | None = None
+        with psycopg.connect(server, autocommit=True) as connection:
+            # file_copy does not write the pages to the log as well, which the default does for crash safety.
+            connection.execute(sql.SQL("create database {} template {} strategy file_copy").format(self._name, sql.Identifier(template)))
+
+    def empty(self) -> None:
+        """Delete all rows of all tables but SEEDED, in one round trip of less than a millisecond.
+
+        Sequences go on counting, so no test may expect a certain number from one. A lock that a test left behind is an
+        error after five seconds.
+        """
+        if self._cleaner is None or self._delete is None:
+            # As a replica, foreign keys and triggers are not looked at, so the order does not matter and nothing forbids it.
+            options = "-c session_replication_role=replica -c lock_timeout=5s"
+            self._cleaner = psycopg.connect(self.conninfo, autocommit=True, options=options)
+            tables = self._cleaner.execute(
+                "select tablename from pg_tables where schemaname = 'public' and tablename <> all(%s)", [list(SEEDED)]
+            ).fetchall()
+            self._delete = sql.SQL("; ").join(sql.SQL("delete from {}").format(sql.Identifier(name)) for (name,) in tables)
+        self._cleaner.execute(self._delete)
+
+    def drop(self) -> None:
+        """Remove the database, whoever is still connected."""
+        if self._cleaner is not None:
+            self._cleaner.close()
+        with psycopg.connect(self._server, autocommit=True) as connection:
+            connection.execute(sql.SQL("drop database if exists {} with (force)").format(self._name))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.drop()
+
+
+def settle(connection: psycopg.Connection, *tables: str) -> None:
+    """Vacuum and analyze until every page is known to be visible to everybody, which is what plans of index-only scans rest on.
+
+    Once is not enough: a vacuum spares what the oldest snapshot might not see yet, and whoever is just connecting to the server has
+    one that counts in all of its databases. For connections that commit at once.
+    """
+    connection.execute("set synchronous_commit = on")  # what is not flushed yet is not visible to everybody either
+    names = sql.SQL(", ").join(map(sql.Identifier, tables))
+    deadline = time.monotonic() + 60
+    while True:
+        connection.execute(sql.SQL("vacuum analyze {}").format(names))
+        unsettled = "select relname, relallvisible, relpages from pg_class where relname = any(%s) and relallvisible < relpages"
+        left = connection.execute(unsettled, [list(tables)]).fetchall()
+        if not left:
+            return
+        if time.monotonic() > deadline:
+            message = f"rows are still not visible to everybody after 60 s: {left}"
+            raise TimeoutError(message)
+        time.sleep(0.05)
+
+
+def _sweep(parent: Path) -> None:
+    """Remove what runs that were killed left behind: directories of ours that nobody owns any more."""
+    for home in parent.glob(f"{_PREFIX}*"):
+        lock = home / "postgres.lock"
+        try:
+            # Not the newest: a run that is starting makes the file an instant before it takes the lock.
+            left_behind = lock.stat().st_uid == os.geteuid() and time.time() - lock.stat().st_mtime > 60
+        except OSError:
+            continue
+        if left_behind and not has_owner(home / "postgres"):
+            shutil.rmtree(home, ignore_errors=True)

@@ -1,0 +1,126 @@
+"""Somebody who signs in, organizations whose people call, a platform owner who governs them, and one who acts as others; browsers, and
+where they go."""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NoReturn
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from core.authentication.providers import Provider
+from core.kernel.errors import StorageDown
+from core.kernel.principals import Role
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.fakes.provider import FakeProvider
+from tests.support.builders import Api, add_account, add_platform_owner, sign_in
+from tests.support.impersonator import Support
+from tests.support.mfa import Authenticator, add_mfa
+from tests.support.platform import Platform
+from tests.support.provider_sign_in import Street
+from tests.support.saml import Application
+from tests.support.saml_browser import Applications, Traveller
+from tests.support.scim import Directory, directory_of
+from tests.support.tenants import CAST, Tenant, Tenants
+
+
+@pytest.fixture
+async def ada(ports: Ports) -> Account:
+    """Somebody who signs in by a password."""
+    return await add_account(ports)
+
+
+@pytest.fixture
+async def factor(ports: Ports, ada: Account) -> Authenticator:
+    """Her second factor."""
+    return await add_mfa(ports, ada)
+
+
+@pytest.fixture
+def tenants(api: Api, ports: Ports, pool: Pool) -> Tenants:
+    return Tenants(api, ports, pool)
+
+
+@pytest.fixture
+def cast() -> Mapping[str, Role]:
+    """Who is in them; where more are needed, a test module overrides this."""
+    return CAST
+
+
+@pytest.fixture
+async def acme(tenants: Tenants, cast: Mapping[str, Role]) -> Tenant:
+    return await tenants.add("acme", cast=cast)
+
+
+@pytest.fixture
+async def twin(tenants: Tenants, cast: Mapping[str, Role]) -> Tenant:
+    return await tenants.add("twin", cast=cast)
+
+
+@pytest.fixture
+async def directory(acme: Tenant) -> Directory:
+    """What provisions the people of Acme."""
+    return await directory_of(acme)
+
+
+@pytest.fixture
+async def platform(api: Api, ports: Ports, clock: FakeClock) -> Platform:
+    account = await add_platform_owner(ports)
+    return Platform(api, account, (await sign_in(ports, account)).access_token, clock)
+
+
+@pytest.fixture
+async def support(api: Api, ports: Ports, pool: Pool) -> Support:
+    account = await add_platform_owner(ports, "support@platform.example")
+    return Support(api, ports, pool, account, await sign_in(ports, account), await add_account(ports, password=None))
+
+
+@pytest.fixture
+def visitor(app: QuartTrio, clock: FakeClock) -> Traveller:
+    """A browser in which nobody is signed in."""
+    return Traveller(app, clock)
+
+
+@pytest.fixture
+def applications(ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> Applications:
+    return Applications(ports, pool, acme, ada)
+
+
+@pytest.fixture
+async def shop(applications: Applications) -> Application:
+    """An application with SAML that Ada uses."""
+    return await applications.add("shop")
+
+
+@pytest.fixture
+def provider(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[FakeProvider]:
+    """An identity provider that runs: `websuite`, or the one that a test says."""
+    with FakeProvider(getattr(request, "param", Provider.WEBSUITE), now=lambda: clock.now().timestamp()) as running:
+        yield running
+
+
+@pytest.fixture
+def street(visitor: Traveller, provider: FakeProvider, pool: Pool) -> Street:
+    """The way from that browser to it, for modules in which it is set up."""
+    return Street(visitor, provider, pool)
+
+
+@pytest.fixture
+def outage_after_commit(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Called, it has nothing be read any more from the next commit on."""
+    storage: Any = type(ports.storage)
+    transaction = storage.transaction
+
+    def down(_: object) -> NoReturn:
+        raise StorageDown
+
+    @asynccontextmanager
+    async def last(*given: Any, **named: Any) -> AsyncIterator[Any]:
+        async with transaction(*given, **named) as tx:
+            yield tx
+        monkeypatch.setattr(storage, "reading", down)
+
+    return lambda: monkeypatch.setattr(storage, "transaction", last)

@@ -1,0 +1,49 @@
+"""Accounts at identity providers, put into the database as signing in through a provider would leave them linked."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+from uuid import UUID
+
+from adapters.http.providers import ProviderSettings
+from adapters.postgres.authentication.identities import access_place, refresh_place
+from adapters.postgres.engine.pool import Pool
+from core.authentication.providers import ProviderClient
+from core.kernel.values import new_id
+from tests.support.builders import make_vault, run_sql
+
+LINKED = datetime(2026, 3, 1, 12, tzinfo=UTC)
+# Where nobody is asked: whoever comes back has no state that is good.
+NOWHERE: Final = ProviderSettings(
+    client=ProviderClient("gatehouse", "a secret"),
+    authorize_url="https://provider.example/authorize",
+    token_url="https://provider.example/token",
+    userinfo_url="https://provider.example/user",
+)
+
+
+async def add_identity(
+    pool: Pool,
+    user: UUID,
+    provider: str = "codehost",
+    service: UUID | None = None,
+    *,
+    subject: str | None = None,
+    email: str | None = None,
+    linked_at: datetime = LINKED,
+    token: str | None = None,
+    expires_at: datetime | None = None,
+    scopes: Sequence[str] | None = None,
+) -> UUID:
+    """An identity linked in the account itself, or in the service; with the access token `token`, and a refresh token beside it."""
+    name, vault = new_id(), make_vault()
+    sealed = None if token is None else vault.seal(token.encode(), access_place(str(name)))
+    renewing = None if token is None else vault.seal(f"renews {token}".encode(), refresh_place(str(name)))
+    insert = """
+        insert into identities (id, user_id, service_id, provider, provider_user_id, email, linked_at, access_token, refresh_token,
+                                token_expires_at, scopes)
+        values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"""
+    granted = None if scopes is None else list(scopes)
+    columns = (subject or str(name), email, linked_at, sealed, renewing, expires_at, granted)
+    await run_sql(pool, insert, name, user, service, provider, *columns)
+    return name

@@ -1,0 +1,118 @@
+"""What stands for the variables of paths where a request must come further than the path: an organization with a member, and somebody who
+may do everything there and everywhere."""
+
+import re
+from typing import Final
+from uuid import uuid4
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from core.kernel.principals import Permission, PreAuthClaims
+from core.kernel.values import digest, new_id, new_secret
+from ports import Ports
+from tests.support.builders import add_account, sign_in
+
+PATH_VALUES: Final = {
+    "org_slug": "acme",
+    "org_id": str(uuid4()),
+    "user_id": str(uuid4()),
+    "service_slug": "shop",
+    "service_id": str(uuid4()),
+    "plan_id": str(uuid4()),
+    "api_key_id": str(uuid4()),
+    "token_id": str(uuid4()),
+    "webhook_id": str(uuid4()),
+    "device_id": str(uuid4()),
+    "provider": "codehost",
+}
+PATH_VALUES["group_id"] = PATH_VALUES["org_id"]
+API_KEY: Final = f"sk_abcdef_{new_secret()}"  # the key of that id, which may do everything to the service
+SCIM_TOKEN: Final = f"scim_live_abcdef_{new_secret()}"  # of the organization
+NOTHING: Final = "nothing-there"
+
+
+def filled(path: str) -> str:
+    """A path, written with `<name>` or `{name}`, with those values; other variables stand for nothing that there is."""
+    return re.sub(r"[<{](?:[a-z]+:)?([a-z_]+)[>}]", lambda found: PATH_VALUES.get(found[1], NOTHING), path)
+
+
+async def add_ruler(ports: Ports, pool: Pool) -> tuple[Account, str]:
+    """A platform owner who also owns the organization of PATH_VALUES, and a token."""
+    account = await add_account(ports, is_platform_owner=True)
+    await restore(pool, account)
+    return account, (await sign_in(ports, account)).access_token
+
+
+def pre_auth_token(ports: Ports, account: Account) -> str:
+    """What continues a sign-in to the account that does not wait any more; good enough for the door."""
+    now = ports.clock.now()
+    claims = PreAuthClaims(id=new_id(), user_id=account.id, issued_at=now, expires_at=now + ports.policy.pre_auth_ttl)
+    return ports.tokens.sign_pre_auth(claims)
+
+
+async def restore(pool: Pool, ruler: Account) -> None:
+    """Have the organization there, active and the ruler's, with its other member, its service and the plan of that, whatever a request has
+    made of it. The other member uses the service and is subscribed to it; it has an API key. The ruler has a device."""
+    mend = """
+        with risen as (delete from deleted_organizations where id = %(org_id)s),
+        service_risen as (delete from deleted_services where id = %(service_id)s),
+        webhook_risen as (delete from deleted_webhooks where id = %(webhook_id)s),
+        there as (
+            insert into organizations (id, slug, name, status, tier_id, member_count, created_at, updated_at)
+            select %(org_id)s, %(org_slug)s, 'Acme', 'active', id, 2, now(), now() from tiers where name = 'free'
+            on conflict (id) do update set status = 'active'
+            returning id),
+        known as (
+            insert into users (id, email, origin, created_at, updated_at)
+            values (%(user_id)s, 'member@acme.example', 'platform', now(), now())
+            on conflict (id) do update set email = excluded.email, anonymized_at = null, deactivated_at = null),
+        unprovisioned as (delete from scim_users where org_id = %(org_id)s),
+        provisioning as (
+            insert into scim_tokens (id, org_id, name, prefix, token_hash, created_by, created_at)
+            select %(token_id)s, id, 'Directory', 'scim_live_abcdef', %(scim_hash)s, %(ruler)s, now() from there
+            on conflict (id) do nothing),
+        serving as (
+            insert into services (id, org_id, slug, name, service_type, client_id, client_secret_hash, redirect_uris, created_at,
+                                  updated_at)
+            select %(service_id)s, id, %(service_slug)s, 'Shop', 'web', gen_random_uuid(), 'x', '{}', now(), now() from there
+            on conflict (id) do update set service_type = 'web', client_secret_hash = 'x'
+            returning id, org_id),
+        planned as (
+            insert into plans (id, org_id, service_id, name, price_cents, currency, features, created_at, updated_at)
+            select %(plan_id)s, org_id, id, 'Gold', 999, 'eur', '{}', now(), now() from serving
+            on conflict (id) do update set removed_at = null),
+        keyed as (
+            insert into api_keys (id, org_id, service_id, name, prefix, key_hash, permissions, created_by, created_at)
+            select %(api_key_id)s, org_id, id, 'Robot', 'sk_abcdef', %(key_hash)s, %(permissions)s, %(ruler)s, now() from serving
+            on conflict (id) do nothing),
+        hooked as (
+            insert into webhooks (id, org_id, name, url, events, is_active, secret, created_at, updated_at)
+            select %(webhook_id)s, id, 'Hook', 'https://hooks.acme.example', '{user.invited}', true, '', now(), now() from there
+            on conflict (id) do update set is_active = true),
+        used as (
+            insert into service_users (service_id, user_id, org_id, email, deactivated, created_at)
+            select id, %(user_id)s, org_id, 'member@acme.example', false, now() from serving
+            on conflict (service_id, user_id) do nothing),
+        known_to as (
+            insert into end_users (org_id, user_id, email, deactivated, created_at)
+            select id, %(user_id)s, 'member@acme.example', false, now() from there
+            on conflict (org_id, user_id) do nothing),
+        carried as (
+            insert into devices (id, user_id, name, device_type, browser, os, last_used_at, risk_score, risk_factors, created_at,
+                                 updated_at)
+            values (%(device_id)s, %(ruler)s, 'Phone', 'mobile', 'Mobile Safari', 'iOS', now(), 0, '{}', now(), now())
+            on conflict (id) do update set revoked_at = null),
+        subscribed as (
+            insert into subscriptions (id, org_id, service_id, user_id, plan_id, status, current_period_end, created_at, updated_at)
+            select gen_random_uuid(), org_id, id, %(user_id)s, %(plan_id)s, 'active', now() + interval '30 days', now(), now() from serving
+            on conflict do nothing)
+        insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
+        select gen_random_uuid(), there.id, of.user_id, of.role, now(), now()
+        from there, (values (%(ruler)s::uuid, 'owner'), (%(user_id)s::uuid, 'member')) as of (user_id, role)
+        on conflict (org_id, user_id) do nothing"""
+    async with pool.connection() as connection:
+        permissions = [permission.value for permission in Permission]
+        await connection.execute(
+            mend,
+            {**PATH_VALUES, "ruler": ruler.id, "key_hash": digest(API_KEY), "scim_hash": digest(SCIM_TOKEN), "permissions": permissions},
+        )

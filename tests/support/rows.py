@@ -1,0 +1,171 @@
+"""What the tests of the repositories store, short ways to store it, and the times it is about."""
+
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+from uuid import UUID, uuid4
+
+import trio
+import trio.testing
+from psycopg import sql
+
+from adapters.postgres.engine.driver import Connection
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres, Transaction
+from core.accounts.accounts_rules import Account, Origin
+from core.accounts.email_queue_rules import Mail, MailKind
+from core.authentication.sessions_rules import Session
+from core.kernel.principals import SYSTEM
+from core.kernel.values import Email, digest
+from tests.support.waiting import eventually
+
+T = TypeVar("T")
+
+NOW = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC)
+SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
+MICROSECOND = timedelta(microseconds=1)
+ADA, EVE = Email("ada@example.com"), Email("eve@example.com")
+
+
+async def within(storage: Postgres, act: Callable[[Transaction], Awaitable[T]]) -> T:
+    """`act` in a transaction of its own."""
+    async with storage.transaction(by=SYSTEM) as tx:
+        return await act(tx)
+
+
+async def in_another_task(act: Callable[[], Awaitable[T]]) -> T:
+    """A task may hold only one connection, so whoever meets a transaction of ours must be another one."""
+    results: list[T] = []
+
+    async def run() -> None:
+        results.append(await act())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+    return results[0]
+
+
+async def is_locked(pool: Pool, table: str, condition: str, *parameters: object, mode: str = "for no key update") -> bool:
+    """Whether somebody holds a lock on the row that `mode` would wait for."""
+    query = sql.SQL("select 1 from {} where {} {} skip locked").format(
+        sql.Identifier(table),
+        sql.SQL(condition),
+        sql.SQL(mode),
+    )
+
+    async def look() -> bool:
+        async with pool.connection() as connection:
+            return not await (await connection.execute(query, parameters)).fetchall()
+
+    return await in_another_task(look)
+
+
+async def somebody_waits(pool: Pool, count: int = 1) -> None:
+    """Return once so many wait for locks, which the caller may be the one to hold."""
+
+    async def look() -> bool:
+        waiting = "select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+        async with pool.connection() as connection:
+            return len(await connection.rows(waiting)) >= count
+
+    await eventually(lambda: in_another_task(look), "somebody waits for a lock")
+
+
+async def plan_nodes(pool: Pool, statement: str, parameters: Mapping[str, object], mode: str) -> list[dict[str, Any]]:
+    """Every node of the plan by which the statement was executed; `mode` is which plans a prepared statement may have."""
+    async with pool.connection() as connection:
+        await connection.execute(f"set plan_cache_mode = {mode}")
+        [[explained]] = await connection.rows("explain (analyze, format json) " + statement, parameters)
+        await connection.execute("reset plan_cache_mode")
+    plan = (json.loads(explained) if isinstance(explained, str) else explained)[0]["Plan"]
+
+    def below(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        yield node
+        for child in node.get("Plans", ()):
+            yield from below(child)
+
+    return [*below(plan)]
+
+
+def rows_of(node: Mapping[str, Any]) -> float:
+    """How many rows the node looked at."""
+    seen = node["Actual Rows"] + node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
+    return float(seen * node["Actual Loops"])
+
+
+async def rows_looked_at(pool: Pool, table: str, mode: str, act: Callable[[Connection], Awaitable[object]]) -> tuple[Any, float]:
+    """What `act` gives, and how many rows of the table it looked at, whatever its statements are; undone afterwards.
+
+    What is read of an index alone is not counted.
+    """
+    counted = "select coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) from pg_stat_xact_user_tables where relname = %(table)s"
+    async with pool.connection() as connection:
+        connection.begin()
+        await connection.execute(f"set local plan_cache_mode = {mode}")
+        # What transactions before this one have read may be counted with it still.
+        [(before,)] = await connection.rows(counted, {"table": table})
+        given = await act(connection)
+        [(after,)] = await connection.rows(counted, {"table": table})
+        await connection.rollback()
+    return given, float(after - before)
+
+
+def account(email: str = ADA, **changes: Any) -> Account:
+    plain = Account(
+        id=uuid4(),
+        email=Email(email),
+        email_verified_at=NOW,
+        password_hash="hash",
+        is_platform_owner=False,
+        origin=Origin.PLATFORM,
+        origin_org_id=None,
+        deactivated_at=None,
+        anonymized_at=None,
+        created_at=NOW - DAY,
+        first_verified_at=changes.get("email_verified_at", NOW),
+    )
+    return replace(plain, **changes)
+
+
+async def add(storage: Postgres, *added: Account) -> Account:
+    async with storage.transaction(by=SYSTEM) as tx:
+        for one in added:
+            await tx.accounts.add(one)
+    return added[0]
+
+
+def session(user_id: UUID, **changes: Any) -> Session:
+    plain = Session(
+        id=uuid4(),
+        user_id=user_id,
+        created_at=NOW - HOUR,
+        expires_at=NOW + 30 * DAY,
+        ends_at=NOW + 90 * DAY,
+        address="203.0.113.9",
+        agent="tests",
+    )
+    return replace(plain, **changes)
+
+
+async def begin(storage: Postgres, user_id: UUID, token: str, **changes: Any) -> Session:
+    """With an impersonator who is not said to have begun it in some session, also one in which they did."""
+    begun = session(user_id, **changes)
+    if begun.impersonator_id is not None and begun.impersonator_session_id is None:
+        behind = await begin(storage, begun.impersonator_id, f"behind {token}")
+        begun = replace(begun, impersonator_session_id=behind.id)
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.sessions.begin(begun, digest(token))
+    return begun
+
+
+def mail(**changes: Any) -> Mail:
+    plain = Mail(id=uuid4(), kind=MailKind.RESET_PASSWORD, address=ADA, created_at=NOW - HOUR, due_at=NOW - SECOND)
+    return replace(plain, **changes)
+
+
+async def queue(storage: Postgres, *mails: Mail) -> None:
+    async with storage.transaction(by=SYSTEM) as tx:
+        for one in mails:
+            await tx.mails.queue(one)

@@ -1,0 +1,118 @@
+"""A directory that provisions the people of an organization over SCIM."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from core.provisioning.schemas import GROUP_URN, USER_URN
+from tests.support.builders import Answer
+from tests.support.tenants import Tenant
+
+PATCH_URN: Final = "urn:ietf:params:scim:api:messages:2.0:PatchOp"
+LIST_URN: Final = "urn:ietf:params:scim:api:messages:2.0:ListResponse"
+ERROR_URN: Final = "urn:ietf:params:scim:api:messages:2.0:Error"
+SCIM_JSON: Final = "application/scim+json"
+GRACE: Final = "grace@acme.example"
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """Speaks for the organization of a tenant, with a token of its own."""
+
+    tenant: Tenant
+    token: str
+
+    async def call(self, method: str, path: str, body: Any = None, *, token: str | None = None, content_type: str = SCIM_JSON) -> Answer:
+        headers = {} if body is None else {"Content-Type": content_type}
+        raw = None if body is None else json.dumps(body).encode()
+        answer = await self.tenant.api.call(method, f"/scim/v2{path}", token=token or self.token, headers=headers, raw=raw)
+        if answer.status != 204:
+            assert answer.headers["Content-Type"] == SCIM_JSON, answer.text
+        return answer
+
+    async def get(self, path: str) -> Any:
+        answer = await self.call("GET", path)
+        assert answer.status == 200, answer.text
+        return answer.json
+
+    async def try_make(self, email: str = GRACE, **fields: Any) -> Answer:
+        return await self.call("POST", "/Users", {"schemas": [USER_URN], "userName": email, **fields})
+
+    async def make(self, email: str = GRACE, **fields: Any) -> dict[str, Any]:
+        answer = await self.try_make(email, **fields)
+        assert answer.status == 201, answer.text
+        made: dict[str, Any] = answer.json
+        return made
+
+    async def put(self, user_id: object, **fields: Any) -> Answer:
+        return await self.call("PUT", f"/Users/{user_id}", {"schemas": [USER_URN], **fields})
+
+    async def patch(self, user_id: object, *operations: Mapping[str, Any]) -> Answer:
+        return await self.call("PATCH", f"/Users/{user_id}", {"schemas": [PATCH_URN], "Operations": list(operations)})
+
+    async def delete(self, user_id: object) -> Answer:
+        return await self.call("DELETE", f"/Users/{user_id}")
+
+    async def activate(self, user_id: object, active: object = True) -> Answer:
+        return await self.patch(user_id, {"op": "replace", "path": "active", "value": active})
+
+    async def deactivate(self, user_id: object) -> Answer:
+        return await self.activate(user_id, active=False)
+
+    async def found(self, filter_: str) -> list[str]:
+        """The addresses of those of whom the filter holds."""
+        listed = await self.list_users(filter=filter_)
+        assert listed["totalResults"] == len(listed["Resources"])
+        return [user["userName"] for user in listed["Resources"]]
+
+    async def list_users(self, **query: Any) -> Any:
+        answer = await self.try_list(**query)
+        assert answer.status == 200, answer.text
+        return answer.json
+
+    async def try_list(self, kind: str = "Users", **query: Any) -> Answer:
+        return await self.call("GET", f"/{kind}?{urlencode(query)}")
+
+    # The group
+
+    @property
+    def group_path(self) -> str:
+        return f"/Groups/{self.tenant.org}"
+
+    async def group(self) -> set[str]:
+        """The ids of the members, as the group has them."""
+        return {member["value"] for member in (await self.get(self.group_path))["members"]}
+
+    async def put_group(self, *user_ids: object, **fields: Any) -> Answer:
+        members = [{"value": str(user_id), "type": "User"} for user_id in user_ids]
+        body = {"schemas": [GROUP_URN], "displayName": "Acme", "members": members, **fields}
+        return await self.call("PUT", self.group_path, body)
+
+    async def patch_group(self, *operations: Mapping[str, Any]) -> Answer:
+        return await self.call("PATCH", self.group_path, {"schemas": [PATCH_URN], "Operations": list(operations)})
+
+    async def add(self, *user_ids: object) -> Answer:
+        members = [{"value": str(user_id)} for user_id in user_ids]
+        return await self.patch_group({"op": "add", "value": {"members": members}})
+
+    async def remove(self, user_id: object) -> Answer:
+        return await self.patch_group({"op": "remove", "path": f'members[value eq "{user_id}"]'})
+
+
+async def directory_of(tenant: Tenant, by: str = "owner") -> Directory:
+    """The directory of the organization, with a token that one of its people has made."""
+    answer = await tenant.api.post(f"{tenant.path}/scim-tokens", {"name": "Directory"}, token=tenant.token(by))
+    assert answer.status == 200, answer.text
+    return Directory(tenant, answer.json["token"])
+
+
+def problem(answer: Answer) -> tuple[int, str | None]:
+    """The status and the type of an error; also proves that it is one of SCIM."""
+    body = answer.json
+    assert answer.headers["Content-Type"] == SCIM_JSON
+    assert (body["schemas"], body["status"]) == ([ERROR_URN], answer.status)
+    assert body["detail"]
+    assert set(body) <= {"schemas", "status", "scimType", "detail"}
+    return answer.status, body.get("scimType")

@@ -1,0 +1,131 @@
+"""Services and what belongs to them, put into the database as the use cases would leave it."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from uuid import UUID
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from core.authentication.sessions_rules import Session
+from core.kernel.principals import SYSTEM, Claims, OrganizationStatus, Permission, ServiceContext
+from core.kernel.values import digest, new_id, new_secret
+from ports import Ports
+from tests.support.builders import SignedIn, run_sql
+
+
+async def add_service(pool: Pool, org: UUID, slug: str = "shop", service_type: str = "web", *, secret: str = "a client secret") -> UUID:
+    """A service named after its slug, with one redirect URI and without plans."""
+    service = new_id()
+    insert = """
+        insert into services (id, org_id, slug, name, service_type, client_id, client_secret_hash, redirect_uris, created_at, updated_at)
+        values (%s, %s, %s, %s, %s, %s, %s, %s, now(), now())"""
+    hashed = digest(secret) if service_type in ("web", "api") else None
+    uris = [f"https://{slug}.example.com/callback"]
+    await run_sql(pool, insert, service, org, slug, slug.title(), service_type, new_id(), hashed, uris)
+    return service
+
+
+async def add_plan(
+    pool: Pool, service: UUID, name: str = "Gold", *, features: Iterable[str] = ("exports",), price: str | None = None
+) -> UUID:
+    """A plan of the service for 9.99 euros; `price` is its price identifier at the payment provider."""
+    plan = new_id()
+    insert = """
+        insert into plans (id, org_id, service_id, name, price_cents, currency, features, billing_price_id, created_at, updated_at)
+        select %s, org_id, id, %s, 999, 'eur', %s, %s, now(), now() from services where id = %s"""
+    await run_sql(pool, insert, plan, name, list(features), price, service)
+    return plan
+
+
+async def add_api_key(
+    pool: Pool, service: UUID, permissions: Iterable[str] = tuple(Permission), *, expires_at: datetime | None = None
+) -> str:
+    """A key of the service; by default it may do everything."""
+    key = f"sk_abcdef_{new_secret()}"
+    insert = """
+        insert into api_keys (id, org_id, service_id, name, prefix, key_hash, permissions, expires_at, created_by, created_at)
+        select %s, org_id, id, 'Robot', 'sk_abcdef', %s, %s, %s, %s, now() from services where id = %s"""
+    await run_sql(pool, insert, new_id(), digest(key), [str(permission) for permission in permissions], expires_at, new_id(), service)
+    return key
+
+
+async def add_service_user(ports: Ports, service: UUID, user: UUID, *, signed_in: bool = True) -> None:
+    """Have this account use the service, as a login to it or, without one, its API key would leave it."""
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        assert await tx.end_users.add(service, user, ports.clock.now(), signed_in=signed_in)
+
+
+async def add_subscription(
+    ports: Ports, pool: Pool, service: UUID, user: UUID, plan: UUID, status: str = "active", *, ends: datetime, provider: str | None = None
+) -> UUID:
+    """A subscription of this user to a plan of the service; `provider` is its id at the payment provider."""
+    subscription = new_id()
+    insert = """
+        with added as (
+            insert into subscriptions (id, org_id, service_id, user_id, plan_id, status, current_period_end, provider_subscription_id,
+                                       created_at, updated_at)
+            select %s, org_id, id, %s, %s, %s, %s, %s, %s, %s from services where id = %s returning service_id)
+        update services s set subscription_count = subscription_count + 1 from added where s.id = added.service_id"""
+    now = ports.clock.now()
+    await run_sql(pool, insert, subscription, user, plan, status, ends, provider, now, now, service)
+    return subscription
+
+
+async def add_login(ports: Ports, pool: Pool, service: UUID, user: UUID, provider: str = "password", *, at: datetime | None = None) -> None:
+    """The record that a login to the service leaves, now or then."""
+    now, context = at or ports.clock.now(), await service_context(pool, service)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.logins.succeeded(Session(new_id(), user, now, now, now, "203.0.113.9", "tests", service=context), provider)
+
+
+async def service_context(pool: Pool, service: UUID) -> ServiceContext:
+    """What the core knows of a service that somebody is signed in to."""
+    [row] = await run_sql(
+        pool,
+        """
+        select v.id, v.slug, v.client_id, v.service_type in ('mobile', 'desktop'), o.id, o.slug, o.status
+        from services v join organizations o on o.id = v.org_id where v.id = %s""",
+        service,
+    )
+    return ServiceContext(
+        id=row[0],
+        slug=row[1],
+        client_id=row[2],
+        is_public=row[3],
+        org_id=row[4],
+        org_slug=row[5],
+        status=OrganizationStatus(row[6]),
+    )
+
+
+async def sign_in_to(ports: Ports, pool: Pool, service: UUID, account: Account) -> SignedIn:
+    """A session of the service as a login to it would leave it; without hashing, and without a record of the login."""
+    now, refresh_token, context = ports.clock.now(), new_secret(), await service_context(pool, service)
+    ends_at = now + ports.policy.session_absolute_ttl
+    session = Session(
+        id=new_id(),
+        user_id=account.id,
+        created_at=now,
+        expires_at=now + ports.policy.refresh_token_ttl,
+        ends_at=ends_at,
+        address="203.0.113.9",
+        agent="tests",
+        service=context,
+    )
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        assert await tx.end_users.add(service, account.id, now, signed_in=True)
+        await tx.sessions.begin(session, digest(refresh_token))
+    claims = Claims(
+        user_id=account.id,
+        session_id=session.id,
+        email=account.email,
+        email_verified=account.email_verified_at is not None,
+        token_id=new_id(),
+        issued_at=now,
+        expires_at=now + ports.policy.access_token_ttl,
+        org=context.org_slug,
+        org_id=context.org_id,
+        service=context.slug,
+        client_id=context.client_id,
+    )
+    return SignedIn(session.id, ports.tokens.sign(claims), refresh_token)

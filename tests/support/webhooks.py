@@ -1,0 +1,49 @@
+"""Webhooks in the database, what happens for them to be told of, and the queue as it is."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+from uuid import UUID
+
+from adapters.postgres.engine.pool import Pool
+from core.eventing.webhooks_rules import Webhook, new_signing_secret
+from core.kernel import events
+from core.kernel.events import CATALOGUE
+from core.kernel.principals import SYSTEM
+from core.kernel.values import new_id
+from ports import Ports
+from tests.support.builders import run_sql
+
+EVENT: Final = "user.invited"
+SECRET: Final = new_signing_secret()
+COLUMNS: Final = (
+    *("id", "webhook_id", "status", "due_at", "claims", "attempt_count", "delivered", "response_status_code", "response_body"),
+    *("delivery_error", "next_retry_at", "payload", "created_at"),
+)
+
+
+async def add_webhook(
+    ports: Ports, org: UUID, url: str, event_types: Sequence[str] = (EVENT,), *, secret: str = SECRET, **changes: Any
+) -> Webhook:
+    now = ports.clock.now()
+    id_ = new_id()
+    plain = Webhook(
+        id=id_, org_id=org, name=f"hook {id_}", url=url, events=tuple(event_types), is_active=True, created_at=now, updated_at=now
+    )
+    webhook = replace(plain, **changes)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.webhooks.add(webhook, secret)
+    return webhook
+
+
+async def happen(ports: Ports, org: UUID, count: int = 1, name: str = EVENT) -> None:
+    """So many events in one transaction of nobody's."""
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        for number in range(count):
+            tx.record(events.Event(CATALOGUE[name], f"target {number}", org_id=org, details={"number": number}))
+
+
+async def queue(pool: Pool) -> list[dict[str, Any]]:
+    """All deliveries as they are in the database, the oldest first."""
+    found = await run_sql(pool, f"select {', '.join(COLUMNS)} from webhook_deliveries order by created_at, id")  # noqa: S608
+    return [dict(zip(COLUMNS, row, strict=True)) for row in found]

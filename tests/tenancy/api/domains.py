@@ -1,0 +1,48 @@
+"""Every call about the domain of an organization, and what publishes what it asks for."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from tests.fakes.outside import FakeTxtRecords
+from tests.support.builders import Answer
+from tests.support.tenants import Tenant
+
+DOMAIN: Final = "acme.example"
+RECORD: Final = f"_gatehouse-challenge.{DOMAIN}"
+
+CALLS: dict[str, Callable[[Tenant, str], Awaitable[Answer]]] = {
+    "set": lambda team, by: team.api.post(f"{team.path}/domain", {"domain": DOMAIN}, token=team.token(by)),
+    "look": lambda team, by: team.api.get(f"{team.path}/domain", token=team.token(by)),
+    "verify": lambda team, by: team.api.post(f"{team.path}/domain/verify", token=team.token(by)),
+    "remove": lambda team, by: team.api.delete(f"{team.path}/domain", token=team.token(by)),
+}
+
+
+async def claim(team: Tenant, domain: str = DOMAIN, by: str = "owner") -> Answer:
+    return await team.api.post(f"{team.path}/domain", {"domain": domain}, token=team.token(by))
+
+
+async def look(team: Tenant) -> Answer:
+    return await CALLS["look"](team, "owner")
+
+
+async def verify(team: Tenant) -> Answer:
+    return await CALLS["verify"](team, "owner")
+
+
+async def remove(team: Tenant) -> Answer:
+    return await CALLS["remove"](team, "owner")
+
+
+def publish(dns: FakeTxtRecords, *claims: Answer) -> None:
+    """What these answers to a claim ask for."""
+    for answer in claims:
+        record = answer.json["record"]
+        dns.published.setdefault(record["name"], []).append(record["value"])
+
+
+async def prove(team: Tenant, dns: FakeTxtRecords, domain: str = DOMAIN) -> Answer:
+    publish(dns, await claim(team, domain))
+    answer = await verify(team)
+    assert answer.status == 200, answer.text
+    return answer

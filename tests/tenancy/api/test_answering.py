@@ -1,0 +1,463 @@
+"""Invitations over HTTP, for those who are invited: the own list, accepting, and declining (organizations.md sections 2.5, 3, 4.7 and 6;
+decisions, points 8, 9, 12, 13, 16, 49 and 188 to 198; security.md A-5, A-7, A-9, B-5, R-1, R-4, T-1 and Z-1)."""
+
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts import accounts
+from core.accounts.accounts_rules import Account, Origin
+from core.kernel.principals import Anonymous, Role
+from core.kernel.values import Email, new_id
+from core.tenancy import invitations
+from core.tenancy.invitations_rules import InvitedCannotJoin
+from ports import Ports
+from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.support.builders import (
+    EMAIL,
+    FREE,
+    Answer,
+    Api,
+    SignedIn,
+    add_account,
+    add_platform_owner,
+    deliver,
+    impersonate,
+    link,
+    run_sql,
+    sign_in,
+)
+from tests.support.refusals import BAD, FORBIDDEN, MISSING, NOT_ACTIVE, refused
+from tests.support.tenants import Tenant, Tenants
+from tests.tenancy.api.invitations import EXPIRED, FULL, WEEK, accept, decline, sha256
+
+# The own list
+
+
+async def own(api: Api, session: SignedIn) -> Answer:
+    return await api.get("/api/invitations", token=session.access_token)
+
+
+async def test_somebody_sees_what_they_are_invited_to(acme: Tenant, tenants: Tenants, api: Api, ports: Ports, clock: FakeClock) -> None:
+    ada = await sign_in(ports, await add_account(ports, EMAIL, None))
+    first = await acme.invite(role="admin")
+    await acme.invite("somebody-else@example.com")
+    clock.advance(timedelta(seconds=1))
+    other = await tenants.add("acme-two")
+    second = await other.invite()
+    answer = await own(api, ada)
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert answer.json == [
+        {
+            **{name: made["invitation"][name] for name in ("id", "email", "role", "token", "expires_at", "created_at")},
+            "organization": {"slug": tenant.slug, "name": tenant.slug.title()},
+        }
+        for made, tenant in ((second, other), (first, acme))
+    ]
+    assert first["token"] not in answer.text
+
+
+async def test_the_own_list_has_only_what_can_still_be_answered(
+    acme: Tenant, tenants: Tenants, api: Api, ports: Ports, clock: FakeClock
+) -> None:
+    account = await add_account(ports, EMAIL, None)
+    await acme.invite()
+    clock.advance(WEEK)
+    cancelling = await tenants.add("acme-two")
+    made = await cancelling.invite()
+    await api.post(f"{cancelling.invitations}/{made['invitation']['id']}", token=cancelling.token("owner"))
+    await decline(api, (await (await tenants.add("acme-three")).invite())["token"])
+    ada = await sign_in(ports, account)
+    assert (await own(api, ada)).json == []
+    accepted = await (await tenants.add("acme-four")).invite()
+    assert len((await own(api, ada)).json) == 1
+    await accept(api, accepted["token"])
+    assert (await own(api, ada)).json == []
+
+
+async def test_an_address_that_is_not_proved_lists_nothing(acme: Tenant, api: Api, ports: Ports, pool: Pool) -> None:
+    ada = await sign_in(ports, await add_account(ports, EMAIL, None, verified=False))
+    made = await acme.invite()
+    assert (await own(api, ada)).json == []
+    for answer in (accept, decline):
+        assert refused(await answer(api, made["invitation"]["token"], token=ada.access_token)) == BAD
+    await run_sql(pool, "update users set email_verified_at = now(), first_verified_at = now() where email = %s", EMAIL)
+    assert len((await own(api, ada)).json) == 1
+
+
+async def test_nobody_who_is_not_signed_in_has_a_list(api: Api) -> None:
+    assert refused(await api.get("/api/invitations")) == (401, "UNAUTHORIZED")
+
+
+@pytest.mark.parametrize("name", ["accept", "decline"])
+async def test_the_hash_of_the_own_list_answers_for_the_invited_person_alone(acme: Tenant, api: Api, ports: Ports, name: str) -> None:
+    answer = {"accept": accept, "decline": decline}[name]
+    ada = await sign_in(ports, await add_account(ports, EMAIL, None))
+    eve = await sign_in(ports, await add_account(ports, "eve@example.com", None))
+    hashed = (await acme.invite())["invitation"]["token"]
+    unknown = await answer(api, str(uuid4()))
+    # Whoever invites sees the hash as well.
+    for options in ({}, {"token": acme.token("owner")}, {"token": eve.access_token}):
+        stranger = await answer(api, hashed, **options)
+        assert refused(stranger) == BAD
+        assert stranger.json["error"] == unknown.json["error"]
+    assert refused(await answer(api, hashed.upper(), token=ada.access_token)) == BAD
+    assert refused(await answer(api, sha256(hashed), token=ada.access_token)) == BAD
+    assert await acme.statuses() == {EMAIL: "pending"}
+    [offer] = (await own(api, ada)).json
+    done = await answer(api, offer["token"], token=ada.access_token)
+    assert (done.status, done.json) == (200, {})
+    assert await acme.statuses() == {EMAIL: {"accept": "accepted", "decline": "rejected"}[name]}
+
+
+# Accepting
+
+
+async def test_an_acceptance_bears_an_account_that_has_proved_nothing(acme: Tenant, api: Api, ports: Ports, clock: FakeClock) -> None:
+    made = await acme.invite(role="admin")
+    answer = await accept(api, made["token"])
+    assert (answer.status, answer.json) == (200, {})
+    async with ports.storage.reading() as read:
+        born = await read.accounts.by_email(Email(EMAIL))
+    assert born is not None
+    assert born == Account(
+        id=born.id,
+        email=Email(EMAIL),
+        email_verified_at=None,
+        password_hash=None,
+        is_platform_owner=False,
+        origin=Origin.PLATFORM,
+        origin_org_id=None,
+        deactivated_at=None,
+        anonymized_at=None,
+        created_at=clock.now(),
+        first_verified_at=None,
+    )
+    assert (await acme.members())[EMAIL] == ("admin", True)  # an account without another life takes part by the acceptance itself
+    assert await acme.statuses() == {EMAIL: "accepted"}
+    assert await acme.actions() == Counter(["user.invited", "invitation.accepted", "user.joined"])
+    accepted, joined = await acme.entry("invitation.accepted"), await acme.entry("user.joined")
+    assert (accepted["target_type"], accepted["target_id"], accepted["actor_id"]) == ("invitation", made["invitation"]["id"], None)
+    assert accepted["details"] == {"invited_email": EMAIL, "role": "admin", "user_id": str(born.id)}
+    assert (joined["target_type"], joined["target_id"], joined["actor_id"]) == ("user", str(born.id), None)
+    assert joined["details"] == {"role": "admin", "invitation_id": made["invitation"]["id"]}
+
+
+async def test_a_born_account_is_entered_by_a_password_reset(acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport) -> None:
+    await accept(api, (await acme.invite())["token"])
+    assert (await api.login()).status == 401
+    await deliver(ports)
+    await api.post("/api/auth/forgot-password", {"email": EMAIL})
+    await deliver(ports)
+    await api.post("/api/auth/reset-password", {"token": link(sent.letters[-1]), "new_password": "correct horse battery staple"})
+    token = (await api.login()).json["access_token"]
+    assert (await api.get(f"/api/organizations/{acme.slug}/members", token=token)).status == 200
+
+
+async def test_an_account_that_is_there_keeps_its_life_and_takes_no_part(acme: Tenant, api: Api, ports: Ports) -> None:
+    ada = await add_account(ports)
+    await accept(api, (await acme.invite())["token"])
+    assert (await acme.members())[EMAIL] == ("member", False)
+    async with ports.storage.reading() as read:
+        assert await read.accounts.by_id(ada.id) == ada
+
+
+async def test_an_unverified_account_stays_unverified(acme: Tenant, api: Api, ports: Ports) -> None:
+    ada = await add_account(ports, verified=False)
+    await accept(api, (await acme.invite())["token"])
+    async with ports.storage.reading() as read:
+        assert await read.accounts.by_id(ada.id) == ada  # its password too, and its verification links (A-7)
+    assert (await api.login()).status == 401
+
+
+@pytest.mark.parametrize("by_hash", [False, True])
+async def test_who_accepts_signed_in_takes_part(acme: Tenant, api: Api, ports: Ports, by_hash: bool) -> None:
+    ada = await add_account(ports, EMAIL, None)
+    made = await acme.invite()
+    secret = made["invitation"]["token"] if by_hash else made["token"]
+    assert (await accept(api, secret, token=(await sign_in(ports, ada)).access_token)).status == 200
+    assert (await acme.members())[EMAIL] == ("member", True)
+    assert [(await acme.entry(action))["actor_id"] for action in ("invitation.accepted", "user.joined")] == [ada.id, ada.id]
+
+
+async def test_a_session_of_somebody_else_accepts_nothing(acme: Tenant, api: Api, ports: Ports) -> None:
+    await add_account(ports, EMAIL, None)
+    eve = await sign_in(ports, await add_account(ports, "eve@example.com", None))
+    made = await acme.invite()
+    for token in (eve.access_token, acme.token("owner")):
+        assert refused(await accept(api, made["token"], token=token)) == BAD
+    assert EMAIL not in await acme.members()
+    assert (await accept(api, made["token"])).status == 200
+
+
+@pytest.mark.parametrize("answer", [accept, decline])
+async def test_a_token_that_is_sent_must_be_good(acme: Tenant, api: Api, answer: Any) -> None:
+    made = await acme.invite()
+    assert refused(await answer(api, made["token"], token="not.a.token")) == (401, "JWT_ERROR")
+    assert await acme.statuses() == {EMAIL: "pending"}
+
+
+async def test_who_impersonates_accepts_nothing(acme: Tenant, api: Api, ports: Ports) -> None:
+    steward = await add_platform_owner(ports)
+    ada = await add_account(ports, EMAIL, None)
+    made = await acme.invite()
+    for secret in (made["token"], made["invitation"]["token"]):
+        assert refused(await accept(api, secret, token=await impersonate(ports, steward, ada))) == FORBIDDEN
+    on_behalf = f"{acme.invitations}/{made['invitation']['id']}/accept"
+    assert refused(await api.post(on_behalf, token=await impersonate(ports, steward, acme.people["owner"]))) == FORBIDDEN
+    assert await acme.statuses() == {EMAIL: "pending"}
+
+
+@pytest.mark.parametrize("answer", [accept, decline])
+@pytest.mark.parametrize("token", ["x", "", "0" * 64, "0" * 63, " ", "ß", str(UUID(int=0))])
+async def test_what_is_no_token_of_ours_answers_nothing(acme: Tenant, api: Api, answer: Any, token: str) -> None:
+    await acme.invite()
+    assert refused(await answer(api, token)) == BAD
+
+
+@pytest.mark.parametrize("body", [{}, {"token": None}, {"token": 5}, {"token": ["x"]}, {"token": "a\x00b"}, {"token": "x" * 3000}])
+@pytest.mark.parametrize("path", ["accept", "decline"])
+async def test_the_token_is_a_text(api: Api, path: str, body: dict[str, Any]) -> None:
+    assert refused(await api.post(f"/api/invitations/{path}", body)) == BAD
+
+
+@pytest.mark.parametrize("answer", [accept, decline])
+async def test_an_answered_invitation_is_as_good_as_unknown(acme: Tenant, api: Api, answer: Any) -> None:
+    unknown = await answer(api, str(uuid4()))
+    made = [await acme.invite(f"{number}@example.com") for number in range(3)]
+    await accept(api, made[0]["token"])
+    await decline(api, made[1]["token"])
+    await api.post(f"{acme.invitations}/{made[2]['invitation']['id']}", token=acme.token("owner"))
+    before = await acme.statuses()
+    for one in made:
+        again = await answer(api, one["token"])
+        assert refused(again) == BAD
+        assert again.json["error"] == unknown.json["error"]
+    assert await acme.statuses() == before
+
+
+@pytest.mark.parametrize("how", ["demoted", "removed"])
+async def test_an_invitation_dies_with_the_right_to_send_it(
+    acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport, how: str
+) -> None:
+    made = await acme.invite(by="admin")
+    path = f"/api/organizations/{acme.slug}/members/{acme.people['admin'].id}"
+    if how == "demoted":
+        assert (await api.patch(path, {"role": "member"}, token=acme.token("owner"))).status == 200
+    else:
+        assert (await api.post(path, token=acme.token("owner"))).status == 200
+    await deliver(ports)
+    assert sent.letters == []
+    assert refused(await accept(api, made["token"])) == BAD
+    assert await acme.statuses() == {EMAIL: "cancelled"}
+    assert (await acme.entry("invitation.revoked"))["target_id"] == made["invitation"]["id"]
+
+
+async def test_tokens_of_one_kind_open_nothing_of_another(acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport) -> None:
+    await accounts.register(ports, Anonymous(), Email("grace@example.com"), "correct horse battery staple")
+    await accounts.forgot_password(ports, Anonymous(), Email("grace@example.com"))
+    await deliver(ports)
+    for letter in sent.letters:
+        for answer in (accept, decline):
+            assert refused(await answer(api, link(letter))) == BAD
+    made = await acme.invite("grace@example.com")
+    for token in (made["token"], made["invitation"]["token"]):
+        assert (await api.post("/api/auth/reset-password", {"token": token, "new_password": "another good password"})).status == 400
+        assert (await api.get(f"/auth/verify-email?token={token}")).status == 400
+    assert await acme.statuses() == {"grace@example.com": "pending"}
+
+
+async def test_an_expired_invitation_is_refused_and_marked_once(acme: Tenant, api: Api, clock: FakeClock) -> None:
+    made = await acme.invite()
+    clock.advance(WEEK)
+    for _ in range(2):
+        assert refused(await accept(api, made["token"])) == EXPIRED
+    assert await acme.statuses() == {EMAIL: "expired"}
+    assert await acme.actions() == Counter(["user.invited", "invitation.expired"])
+    assert (await acme.entry("invitation.expired"))["details"] == {"invited_email": EMAIL, "role": "member"}
+    assert EMAIL not in await acme.members()
+    assert refused(await decline(api, made["token"])) == EXPIRED
+
+
+async def test_an_invitation_is_good_until_the_last_moment(acme: Tenant, api: Api, clock: FakeClock) -> None:
+    made = await acme.invite()
+    clock.advance(WEEK - timedelta(microseconds=1))
+    assert (await accept(api, made["token"])).status == 200
+
+
+@pytest.mark.parametrize("status", ["suspended", "pending", "rejected"])
+async def test_an_organization_that_is_not_active_is_not_joined_but_can_be_declined(
+    acme: Tenant, api: Api, ports: Ports, status: str
+) -> None:
+    made = await acme.invite()
+    await acme.become(status)
+    ada = await sign_in(ports, await add_account(ports, EMAIL, None))
+    for options in ({}, {"token": ada.access_token}):
+        assert refused(await accept(api, made["token"], **options)) == NOT_ACTIVE
+    assert await acme.statuses() == {EMAIL: "pending"}
+    assert (await decline(api, made["token"])).status == 200
+    assert await acme.statuses() == {EMAIL: "rejected"}
+
+
+@pytest.mark.usefixtures("tiers_put_back")
+@pytest.mark.parametrize("source", ["organization", "tier", "default"])
+async def test_no_more_join_than_there_are_seats(acme: Tenant, api: Api, pool: Pool, source: str) -> None:
+    seats = 5 if source == "default" else 4  # three of them taken
+    match source:
+        case "organization":
+            await acme.allow(seats)
+        case "tier":
+            await run_sql(pool, "update tiers set default_max_users = %s where id = %s", seats, FREE.id)
+        case "default":
+            await run_sql(pool, "update organizations set tier_id = null where id = %s", acme.org)
+    made = [await acme.invite(f"{number}@example.com") for number in range(4)]  # the limit is looked at by acceptances only
+    answers = [await accept(api, one["token"]) for one in made]
+    free = seats - 3
+    assert [answer.status for answer in answers] == [200] * free + [400] * (4 - free)
+    assert refused(answers[-1]) == FULL
+    assert len(await acme.members()) == seats
+    assert await run_sql(pool, "select count(*) from users where email = '3@example.com'") == [(0,)]
+
+
+async def test_an_invitation_that_found_no_seat_is_still_good(acme: Tenant, api: Api) -> None:
+    await acme.allow(3)
+    made = await acme.invite()
+    assert refused(await accept(api, made["token"])) == FULL
+    assert await acme.actions() == Counter(["user.invited"])
+    await acme.allow(4)
+    assert (await accept(api, made["token"])).status == 200
+
+
+@pytest.mark.parametrize("signed_in", [False, True])
+async def test_somebody_who_became_a_member_otherwise_is_one_already(acme: Tenant, api: Api, ports: Ports, signed_in: bool) -> None:
+    ada = await add_account(ports, EMAIL, None)
+    made = await acme.invite(role="admin")
+    await acme.join("ada", ada, Role.MEMBER)
+    options = {"token": acme.token("ada")} if signed_in else {}
+    assert refused(await accept(api, made["token"], **options)) == BAD
+    assert (await acme.members())[EMAIL] == ("member", True)
+
+
+async def test_a_deactivated_account_joins_nothing(acme: Tenant, api: Api, ports: Ports, clock: FakeClock) -> None:
+    await add_account(ports, EMAIL, None, deactivated_at=clock.now())
+    made = await acme.invite()
+    assert refused(await accept(api, made["token"])) == BAD
+    assert refused(await api.post(f"{acme.invitations}/{made['invitation']['id']}/accept", token=acme.token("owner"))) == BAD
+    assert EMAIL not in await acme.members()
+    assert await acme.statuses() == {EMAIL: "pending"}
+
+
+async def test_an_address_that_was_taken_over_without_proof_joins_nothing(acme: Tenant, api: Api, ports: Ports, pool: Pool) -> None:
+    """Else whoever squats on an address, signed in, would get in where its owner accepts (security.md A-9)."""
+    squatter = await sign_in(ports, await add_account(ports, "eve@example.com", None))
+    made = await acme.invite()
+    assert (await api.patch("/api/user", {"email": EMAIL}, token=squatter.access_token)).status == 200
+    for options in ({}, {"token": squatter.access_token}):
+        assert refused(await accept(api, made["token"], **options)) == BAD
+    assert refused(await api.post(f"{acme.invitations}/{made['invitation']['id']}/accept", token=acme.token("owner"))) == BAD
+    assert await acme.statuses() == {EMAIL: "pending"}
+    await run_sql(pool, "update users set email_verified_at = now() where email = %s", EMAIL)
+    assert (await accept(api, made["token"])).status == 200
+
+
+async def test_what_is_wrong_with_an_account_is_not_told(acme: Tenant, api: Api, ports: Ports, pool: Pool) -> None:
+    ada = await add_account(ports, EMAIL, None)
+    made = await acme.invite()
+    told = []
+    for change in (
+        "email_verified_at = null",
+        "email_verified_at = now(), deactivated_at = now()",
+        "deactivated_at = null, anonymized_at = now()",
+    ):
+        await run_sql(pool, f"update users set {change} where id = %s", ada.id)  # noqa: S608
+        answer = await accept(api, made["token"])
+        told.append((*refused(answer), answer.json["error"]))
+    assert told == [(*BAD, InvitedCannotJoin.__doc__)] * 3
+
+
+async def test_role_address_and_organization_come_from_the_invitation_alone(acme: Tenant, tenants: Tenants, api: Api) -> None:
+    other = await tenants.add("acme-two")
+    made = await acme.invite()
+    body = {"token": made["token"], "role": "owner", "email": "eve@example.com", "org_id": str(other.org), "org_slug": other.slug}
+    assert (await api.post(f"/api/invitations/accept?role=admin&org_slug={other.slug}", body)).status == 200
+    assert (await acme.members())[EMAIL] == ("member", True)
+    assert EMAIL not in await other.members()
+    assert "eve@example.com" not in await acme.members()
+
+
+# Accepting for somebody
+
+
+@pytest.mark.parametrize(("by", "role"), [("owner", "member"), ("owner", "admin"), ("admin", "member")])
+async def test_a_manager_accepts_for_somebody_who_has_an_account(acme: Tenant, api: Api, ports: Ports, by: str, role: str) -> None:
+    ada = await add_account(ports, EMAIL, None)
+    made = await acme.invite(role=role)
+    answer = await api.post(f"{acme.invitations}/{made['invitation']['id']}/accept", token=acme.token(by))
+    assert (answer.status, answer.json) == (200, {})
+    assert (await acme.members())[EMAIL] == (role, False)
+    assert await acme.actions() == Counter(["user.invited", "invitation.accepted", "user.joined"])
+    accepted, joined = await acme.entry("invitation.accepted"), await acme.entry("user.joined")
+    assert accepted["actor_id"] == joined["actor_id"] == acme.people[by].id
+    assert joined["target_id"] == str(ada.id)
+    assert refused(await api.post(f"{acme.invitations}/{made['invitation']['id']}/accept", token=acme.token(by))) == MISSING
+
+
+async def test_only_the_owner_makes_an_admin_of_somebody(acme: Tenant, api: Api, ports: Ports) -> None:
+    await add_account(ports, EMAIL, None)
+    path = f"{acme.invitations}/{(await acme.invite(role='admin'))['invitation']['id']}/accept"
+    assert refused(await api.post(path, token=acme.token("admin"))) == FORBIDDEN
+    assert refused(await api.post(path, token=acme.token("member"))) == FORBIDDEN
+    assert await acme.statuses() == {EMAIL: "pending"}
+
+
+async def test_nobody_accepts_for_somebody_without_an_account(acme: Tenant, api: Api, pool: Pool) -> None:
+    made = await acme.invite()
+    assert refused(await api.post(f"{acme.invitations}/{made['invitation']['id']}/accept", token=acme.token("owner"))) == BAD
+    assert await acme.statuses() == {EMAIL: "pending"}
+    assert await run_sql(pool, "select count(*) from users where email = %s", EMAIL) == [(0,)]
+
+
+async def test_seats_count_for_managers_too(acme: Tenant, api: Api, ports: Ports) -> None:
+    await add_account(ports, EMAIL, None)
+    await acme.allow(3)
+    made = await acme.invite()
+    assert refused(await api.post(f"{acme.invitations}/{made['invitation']['id']}/accept", token=acme.token("owner"))) == FULL
+
+
+# Declining
+
+
+async def test_a_declined_invitation_is_over_and_leaves_nothing(acme: Tenant, api: Api, pool: Pool) -> None:
+    made = await acme.invite(role="admin")
+    answer = await decline(api, made["token"])
+    assert (answer.status, answer.json) == (200, {})
+    assert await acme.statuses() == {EMAIL: "rejected"}
+    assert await acme.actions() == Counter(["user.invited", "invitation.declined"])
+    entry = await acme.entry("invitation.declined")
+    assert (entry["target_type"], entry["target_id"], entry["actor_id"]) == ("invitation", made["invitation"]["id"], None)
+    assert entry["details"] == {"invited_email": EMAIL, "role": "admin"}
+    assert EMAIL not in await acme.members()
+    assert await run_sql(pool, "select count(*) from users where email = %s", EMAIL) == [(0,)]
+
+
+async def test_past_its_time_an_invitation_can_be_declined_until_somebody_marks_it(
+    acme: Tenant, api: Api, ports: Ports, clock: FakeClock
+) -> None:
+    unmarked, marked = await acme.invite("1@example.com"), await acme.invite("2@example.com")
+    clock.advance(WEEK)
+    assert (await decline(api, unmarked["token"])).status == 200
+    assert await invitations.sweep(ports, new_id()) == {"invitations": 1}
+    assert refused(await decline(api, marked["token"])) == EXPIRED
+    assert await acme.statuses() == {"1@example.com": "rejected", "2@example.com": "expired"}
+    assert await acme.actions() == Counter(["user.invited"] * 2 + ["invitation.declined", "invitation.expired"])
+
+
+async def test_whoever_has_the_token_declines_whoever_they_are(acme: Tenant, api: Api, ports: Ports) -> None:
+    eve = await add_account(ports, "eve@example.com", None)
+    made = await acme.invite()
+    assert (await decline(api, made["token"], token=(await sign_in(ports, eve)).access_token)).status == 200
+    assert (await acme.entry("invitation.declined"))["actor_id"] == eve.id

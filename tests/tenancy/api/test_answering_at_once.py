@@ -1,0 +1,123 @@
+"""Answers to invitations that meet: as many join as there are seats, and of many answers to one invitation one counts (security.md
+section 21)."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from core.kernel.principals import Role
+from core.kernel.values import new_id
+from core.tenancy import invitations
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.support.builders import EMAIL, Answer, Api, add_account, everyone, run_sql, sign_in
+from tests.support.refusals import refused
+from tests.support.tenants import Tenant, Tenants
+from tests.tenancy.api.invitations import FULL, WEEK, accept, decline
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("free", [0, 3, 19])
+async def test_of_many_who_join_at_once_as_many_do_as_there_are_seats(acme: Tenant, api: Api, free: int) -> None:
+    await acme.allow(3 + free)
+    made = [await acme.invite(f"{number}@example.com") for number in range(20)]
+    answers = await everyone(20, lambda number: accept(api, made[number]["token"]))
+    assert sorted(answer.status for answer in answers) == [200] * free + [400] * (20 - free)
+    assert {refused(answer) for answer in answers if answer.status == 400} == {FULL}
+    assert len(await acme.members()) == 3 + free
+    assert list((await acme.statuses()).values()).count("accepted") == free
+    assert (await acme.actions())["user.joined"] == free
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exists", [True, False])
+async def test_one_of_many_acceptances_of_one_invitation_wins(acme: Tenant, api: Api, ports: Ports, pool: Pool, exists: bool) -> None:
+    made = await acme.invite()
+    ada = await sign_in(ports, await add_account(ports, EMAIL, None)) if exists else None
+
+    async def act(number: int) -> Answer:
+        match number % 3 if ada else 0:
+            case 0:
+                return await accept(api, made["token"])
+            case 1:
+                return await accept(api, made["invitation"]["token"], token=ada.access_token if ada else None)
+        return await api.post(f"{acme.invitations}/{made['invitation']['id']}/accept", token=acme.token("owner"))
+
+    answers = await everyone(20, act)
+    assert sorted(answer.status for answer in answers)[:2] in ([200, 400], [200, 404])
+    assert {answer.status for answer in answers} <= {200, 400, 404}
+    assert len(await acme.members()) == 4
+    assert await acme.actions() == Counter(["user.invited", "invitation.accepted", "user.joined"])
+    assert await run_sql(pool, "select count(*) from users where email = %s", EMAIL) == [(1,)]
+
+
+@pytest.mark.slow
+async def test_one_of_many_different_answers_to_one_invitation_wins(acme: Tenant, api: Api, ports: Ports, clock: FakeClock) -> None:
+    for number in range(5):
+        email = f"{number}@example.com"
+        made = await acme.invite(email)
+        before = await acme.actions()
+
+        async def act(turn: int, made: dict[str, Any] = made) -> Answer:
+            match turn % 3:
+                case 0:
+                    return await accept(api, made["token"])
+                case 1:
+                    return await decline(api, made["token"])
+            return await api.post(f"{acme.invitations}/{made['invitation']['id']}", token=acme.token("admin"))
+
+        answers = await everyone(21, act)
+        assert sorted(answer.status for answer in answers).count(200) == 1
+        assert {answer.status for answer in answers} <= {200, 400, 404}
+        status = (await acme.statuses())[email]
+        assert (email in await acme.members()) == (status == "accepted")
+        told = {
+            "accepted": ["invitation.accepted", "user.joined"],
+            "rejected": ["invitation.declined"],
+            "cancelled": ["invitation.revoked"],
+        }
+        assert await acme.actions() - before == Counter(told[status])
+
+
+@pytest.mark.slow
+async def test_an_expired_invitation_ends_once_whoever_finds_it(acme: Tenant, api: Api, ports: Ports, clock: FakeClock) -> None:
+    for number in range(5):
+        made = await acme.invite(f"{number}@example.com")
+        clock.advance(WEEK)
+        await acme.sign_in("owner")
+        before = await acme.actions()
+
+        async def act(turn: int, made: dict[str, Any] = made) -> int | None:
+            match turn % 4:
+                case 0:
+                    return (await accept(api, made["token"])).status
+                case 1:
+                    return (await api.post(f"{acme.invitations}/{made['invitation']['id']}", token=acme.token("owner"))).status
+                case 2:
+                    return (await decline(api, made["token"])).status
+            await invitations.sweep(ports, new_id())
+            return None
+
+        statuses = await everyone(20, act)
+        assert statuses.count(200) <= 1
+        assert set(statuses) <= {200, 400, 404, None}
+        assert await acme.actions() - before == Counter(["invitation.declined" if 200 in statuses else "invitation.expired"])
+
+
+@pytest.mark.slow
+async def test_somebody_new_who_accepts_everything_at_once_is_born_once(tenants: Tenants, api: Api, pool: Pool) -> None:
+    inviting = [await tenants.add(f"org-{number}", cast={"owner": Role.OWNER}) for number in range(10)]
+    secrets = [(await tenant.invite())["token"] for tenant in inviting]
+
+    async def act(number: int) -> Answer:
+        if number < 10:
+            return await accept(api, secrets[number])
+        return await api.post("/api/auth/register", {"email": EMAIL, "password": "correct horse battery staple"})
+
+    answers = await everyone(12, act)
+    assert {answer.status for answer in answers} <= {200, 409}
+    assert [answer.status for answer in answers].count(200) in (10, 11)
+    [(user,)] = await run_sql(pool, "select id from users where email = %s", EMAIL)
+    assert await run_sql(pool, "select count(*) from memberships where user_id = %s", user) == [(10,)]

@@ -1,0 +1,249 @@
+"""Name, logo and colour of an organization: who reads and changes them, and what they can be (decisions, point 209)."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from tests.fakes.outside import FakeClock
+from tests.support.builders import Answer, everyone, meanwhile, run_sql
+from tests.support.tenants import Tenant
+from tests.tenancy.api.organizations import NOT_ACTIVE
+
+SECOND = timedelta(seconds=1)
+NOTHING = {"logo_url": None, "primary_color": None, "product_name": None}
+CHOSEN = {"logo_url": "https://cdn.acme.example/logo.svg?v=2", "primary_color": "#0b5d66", "product_name": "Acme Portal"}
+
+
+async def look(acme: Tenant, by: str = "member") -> Answer:
+    return await acme.api.get(f"{acme.path}/branding", token=acme.token(by))
+
+
+async def change(acme: Tenant, body: Any, by: str = "owner") -> Answer:
+    return await acme.api.patch(f"{acme.path}/branding", body, token=acme.token(by))
+
+
+async def test_an_organization_has_chosen_nothing_at_first(acme: Tenant) -> None:
+    answer = await look(acme)
+    assert (answer.status, answer.json) == (200, NOTHING)
+
+
+@pytest.mark.parametrize("by", ["owner", "admin"])
+async def test_its_managers_choose_and_every_member_sees_it(acme: Tenant, twin: Tenant, by: str) -> None:
+    answer = await change(acme, CHOSEN, by)
+    assert (answer.status, answer.json) == (200, CHOSEN)
+    for name in acme.people:
+        assert (await look(acme, name)).json == CHOSEN
+    assert (await look(twin)).json == NOTHING
+    details = {name: {"old": None, "new": value} for name, value in CHOSEN.items()}
+    assert await acme.recorded() == [("branding.updated", "organization", str(acme.org), acme.people[by].id, details)]
+    assert await acme.told() == [("branding.updated", str(acme.org), details)]
+
+
+async def test_what_is_left_out_stays_and_null_removes(acme: Tenant, clock: FakeClock) -> None:
+    await change(acme, CHOSEN)
+    clock.advance(SECOND)
+    assert (await change(acme, {"product_name": "  Acme  "})).json == {**CHOSEN, "product_name": "Acme"}
+    clock.advance(SECOND)
+    assert (await change(acme, {"logo_url": None, "primary_color": "#FFFFFF"})).json == {
+        "logo_url": None,
+        "primary_color": "#ffffff",
+        "product_name": "Acme",
+    }
+    assert [entry["details"] for entry in (await acme.log())[1:]] == [
+        {"product_name": {"old": "Acme Portal", "new": "Acme"}},
+        {"logo_url": {"old": CHOSEN["logo_url"], "new": None}, "primary_color": {"old": "#0b5d66", "new": "#ffffff"}},
+    ]
+    assert (await change(acme, NOTHING)).json == (await look(acme)).json == NOTHING
+
+
+@pytest.mark.parametrize("body", [NOTHING, {"logo_url": None}])
+async def test_removing_what_is_not_there_writes_nothing(acme: Tenant, pool: Pool, body: dict[str, None]) -> None:
+    assert (await change(acme, body)).status == 200
+    assert await run_sql(pool, "select * from branding") == []
+    assert await acme.log() == []
+
+
+async def test_what_is_as_it_was_is_not_written_again(acme: Tenant, pool: Pool) -> None:
+    await change(acme, CHOSEN)
+    before = await run_sql(pool, "select xmin from branding")
+    assert (await change(acme, {**CHOSEN, "primary_color": "#0B5D66"})).json == CHOSEN
+    assert await run_sql(pool, "select xmin from branding") == before
+    assert len(await acme.log()) == 1
+
+
+@pytest.mark.parametrize("body", [{}, {"name": "Acme"}])
+async def test_something_must_be_said(acme: Tenant, body: dict[str, str]) -> None:
+    answer = await change(acme, body)
+    assert (answer.status, answer.code) == (400, "BAD_REQUEST")
+    assert "Say what to change" in answer.json["error"]
+
+
+LOGOS = [
+    "https://acme.example",
+    "HTTPS://CDN.Acme.Example:8443/a%20b.png?x=[".removesuffix("["),
+    "https://203.0.113.7/logo.svg",
+    "https://xn--mnchen-3ya.example/~logo,1;a=b",
+    "http://localhost/logo.png",
+    "http://127.0.0.1:8080/logo.png",
+    "https://a.example/" + "x" * (2048 - len("https://a.example/")),
+]
+NO_LOGOS = [
+    "",
+    " ",
+    "logo.png",
+    "/logo.png",
+    "//acme.example/logo.png",
+    "https:",
+    "https://",
+    "https:///logo.png",
+    "https:/acme.example/logo.png",
+    "http://acme.example/logo.png",
+    "http://10.0.0.1/logo.png",
+    "http://127.1/logo.png",
+    "http://127.8.9.10/logo.png",
+    "http://localhost.example/logo.png",
+    "http://127.0.0.1.example/logo.png",
+    "ftp://acme.example/logo.png",
+    "javascript:alert(1)",
+    "data:image/svg+xml,x",
+    "https://user@acme.example/logo.png",
+    "https://user:word@acme.example/logo.png",
+    "https://@acme.example/logo.png",
+    "http://localhost@acme.example/",
+    "https://acme.example/logo.png#mark",
+    "https://acme.example/#",
+    "https://acme.example/\\logo.png",
+    "https://acme.example\\@evil.example/",
+    "https://acme.example/lo go.png",
+    'https://acme.example/"onload=',
+    "https://acme.example/<script>",
+    "https://acme.example/logo\n.png",
+    "https://acme.example/logo.png\n",
+    "https://acme.example/\x00",
+    "https://acme.example/\u202e",
+    "https://münchen.example/logo.png",
+    "https://acme.example/löwe.png",
+    "https://*.example/logo.png",
+    "https://*/logo.png",
+    "https://acme.example/*.png",
+    "https://acme.example/%zz.png",
+    "https://a_b.example/logo.png",
+    "https://acme.example;script-src/*",
+    "https://acme.example,evil.example/",
+    "https://acme..example/logo.png",
+    "https://acme.example./logo.png",
+    "https://-acme.example/logo.png",
+    "https://acme.example:/logo.png",
+    "https://acme.example:0/logo.png",
+    "https://acme.example:65536/logo.png",
+    "https://acme.example:x/logo.png",
+    "https://[::1]/logo.png",
+    "http://[::1]/logo.png",
+    "https://acme.example/[x]",
+    "https://" + "a." * 127 + "example/",
+    "https://a.example/" + "x" * (2049 - len("https://a.example/")),
+]
+
+
+async def test_a_logo_is_an_absolute_https_address_or_on_the_own_machine(acme: Tenant) -> None:
+    for logo in LOGOS:
+        answer = await change(acme, {"logo_url": logo})
+        assert (answer.status, answer.json) == (200, {**NOTHING, "logo_url": logo}), logo
+
+
+async def test_what_cannot_be_a_logo_is_refused(acme: Tenant) -> None:
+    for refused in [*NO_LOGOS, 5, True, ["https://acme.example"], {}]:
+        answer = await change(acme, {"logo_url": refused})
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), refused
+    assert await acme.log() == []
+
+
+NO_COLORS = [
+    "",
+    "#",
+    "0b5d66",
+    "#0b5d6",
+    "#0b5d667",
+    "#fff",
+    "#0b5d6g",
+    "#0b5d66 ",
+    "#0b5d66\n",
+    "red",
+    "rgb(0,0,0)",
+    "#\uff10b5d66",
+    "#0b5d66;}",
+]
+
+
+async def test_a_colour_is_six_hexadecimal_digits(acme: Tenant) -> None:
+    for color in ("#000000", "#FfFfFf", "#a1B2c3"):
+        assert (await change(acme, {"primary_color": color})).json["primary_color"] == color.lower()
+    for refused in [*NO_COLORS, 0, ["#000000"]]:
+        answer = await change(acme, {"primary_color": refused})
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), refused
+
+
+NO_NAMES = ["", " ", "x" * 101, "a\nb", "a\r\nBcc: eve@example.com", "\u202egnp", "=?utf-8?q?=0d=0aBcc?=", "\u200b", "a\x00"]
+NAMES = ["x", "x" * 100, "Zoë & <b>Söhne</b>", '"onload=', "שלום", "株式会社"]
+
+
+async def test_a_product_has_a_name_like_any_other(acme: Tenant) -> None:
+    for name in NAMES:
+        assert (await change(acme, {"product_name": name})).json["product_name"] == name
+    for refused in [*NO_NAMES, 5, ["x"]]:
+        answer = await change(acme, {"product_name": refused})
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), refused
+
+
+async def test_one_mistake_leaves_all_as_it_was(acme: Tenant) -> None:
+    await change(acme, CHOSEN)
+    for mistake in ({"logo_url": "x"}, {"primary_color": "x"}, {"product_name": ""}):
+        assert (await change(acme, {"logo_url": None, "primary_color": None, "product_name": None, **mistake})).status == 400
+    assert (await look(acme)).json == CHOSEN
+
+
+async def test_members_only_look(acme: Tenant) -> None:
+    answer = await change(acme, CHOSEN, "member")
+    assert (answer.status, answer.code) == (403, "FORBIDDEN")
+    assert (await look(acme)).json == NOTHING
+
+
+async def test_nobody_elses_members_reach_it(acme: Tenant, twin: Tenant) -> None:
+    for body in (CHOSEN, {}, {"logo_url": 5}):
+        answer = await acme.api.patch(f"{acme.path}/branding", body, token=twin.token("owner"))
+        assert (answer.status, answer.code) == (403, "FORBIDDEN")
+        unknown = await acme.api.patch("/api/organizations/nothing-there/branding", body, token=acme.token("owner"))
+        assert (unknown.status, unknown.code) == (404, "NOT_FOUND")
+    assert (await acme.api.get(f"{acme.path}/branding", token=twin.token("owner"))).code == "FORBIDDEN"
+    assert (await acme.api.get(f"{acme.path}/branding")).code == "UNAUTHORIZED"
+
+
+@pytest.mark.parametrize("status", NOT_ACTIVE)
+async def test_it_is_closed_while_the_organization_is_not_active(acme: Tenant, status: str) -> None:
+    await acme.become(status)
+    for answer in (await look(acme, "owner"), await change(acme, CHOSEN), await change(acme, {})):
+        assert (answer.status, answer.code) == (403, "ORGANIZATION_NOT_ACTIVE")
+
+
+async def test_whoever_is_demoted_meanwhile_changes_nothing(acme: Tenant, pool: Pool) -> None:
+    demoted = "update memberships set role = 'member' where user_id = %s", (acme.id("admin"),)
+    held = "select 1 from organizations where id = %s for no key update", (acme.org,)
+    answer = await meanwhile(pool, [held, demoted], lambda: change(acme, CHOSEN, "admin"))
+    assert (answer.status, answer.code) == (403, "FORBIDDEN")
+    assert await run_sql(pool, "select * from branding") == []
+
+
+async def test_changes_of_different_fields_at_once_are_all_kept(acme: Tenant) -> None:
+    fields = [{name: value} for name, value in CHOSEN.items()]
+    answers = await everyone(9, lambda number: change(acme, fields[number % 3]))
+    assert {answer.status for answer in answers} == {200}
+    assert (await look(acme)).json == CHOSEN
+    assert len(await acme.log()) == 3
+
+
+async def test_it_goes_with_the_organization(acme: Tenant, pool: Pool) -> None:
+    await change(acme, CHOSEN)
+    assert (await acme.api.delete(acme.path, token=acme.token("owner"))).status == 204
+    assert await run_sql(pool, "select * from branding") == []

@@ -1,0 +1,165 @@
+"""Organizations that their owners delete, and what is left of them: nothing (decisions, points 206 and 240)."""
+
+from uuid import UUID
+
+import pytest
+from psycopg import sql
+
+from adapters.postgres.engine.pool import Pool
+from core.kernel.values import new_id
+from core.maintenance import housekeeping
+from core.tenancy import organizations
+from ports import Ports
+from tests.support.builders import (
+    Answer,
+    Api,
+    add_account,
+    add_invitation,
+    add_member,
+    add_organization,
+    add_person,
+    add_platform_owner,
+    everyone,
+    impersonate,
+    run_sql,
+)
+from tests.tenancy.api.organizations import ACME, log, token_of, told
+
+# Every table that has rows of an organization, and how many are left of the deleted one and of its twin.
+OWNED = ["organizations", "memberships", "invitations", "audit_log", "audit_totals", "events", "login_events"]
+
+
+async def add_tenant(api: Api, ports: Ports, pool: Pool, slug: str) -> tuple[UUID, str]:
+    """An organization with a row in every table, and its owner's token."""
+    org = await add_organization(pool, slug)
+    owner, token = await add_person(ports, pool, f"owner-of-{slug}", org, "owner")
+    await add_person(ports, pool, f"member-of-{slug}", org)
+    await add_invitation(ports, org)
+    login = "insert into login_events (id, user_id, org_id, provider, success, created_at) values (%s, %s, %s, 'x', true, now())"
+    await run_sql(pool, login, new_id(), owner.id, org)
+    await api.patch(f"/api/organizations/{slug}", {"name": "Renamed"}, token=token)
+    return org, token
+
+
+async def left_of(pool: Pool, org: UUID) -> dict[str, int]:
+    counted = {}
+    async with pool.connection() as connection:
+        for table in OWNED:
+            column = "id" if table == "organizations" else "org_id"
+            query = sql.SQL("select count(*) from {} where {} = %s").format(sql.Identifier(table), sql.Identifier(column))
+            [(counted[table],)] = await (await connection.execute(query, (org,))).fetchall()
+    return counted
+
+
+async def test_a_deleted_organization_is_gone_with_all_that_belonged_to_it(api: Api, ports: Ports, pool: Pool) -> None:
+    org, token = await add_tenant(api, ports, pool, "acme")
+    twin, twins = await add_tenant(api, ports, pool, "twin")
+    before = await left_of(pool, twin)
+    assert set(before) == set(OWNED)
+    assert all(before.values())
+    answer = await api.delete(ACME, token=token)
+    assert (answer.status, answer.text) == (204, "")
+    assert await left_of(pool, org) == dict.fromkeys(OWNED, 0)
+    assert await left_of(pool, twin) == before
+    assert (await api.get(ACME, token=token)).code == "NOT_FOUND"
+    assert (await api.delete(ACME, token=token)).code == "NOT_FOUND"
+    assert (await api.get("/api/organizations", token=token)).json == []
+    assert (await api.get("/api/organizations/twin", token=twins)).status == 200
+
+
+async def test_the_accounts_of_its_members_stay_and_so_do_their_sessions(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    ada, token = await add_person(ports, pool, "ada", org, "owner")
+    in_context = await token_of(ports, ada, org)
+    assert (await api.delete(ACME, token=token)).status == 204
+    assert await run_sql(pool, "select id from users") == [(ada.id,)]
+    assert (await api.get("/api/user", token=token)).status == 200
+    # A token of the organization is one of nothing (security.md J-6).
+    refused = await api.get("/api/user", token=in_context)
+    assert (refused.status, refused.code) == (403, "FORBIDDEN")
+    assert (await api.post("/api/auth/logout", token=in_context)).status == 200
+
+
+async def test_only_the_platforms_log_tells_of_a_deletion(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    ada, token = await add_person(ports, pool, "ada", org, "owner")
+    await api.patch(ACME, {"name": "Acme Ltd."}, token=token)
+    await api.delete(ACME, token=token, headers={"User-Agent": "tests"})
+    details = {"slug": "acme", "name": "Acme Ltd."}
+    assert await log(pool) == [(None, "organization.deleted", "organization", str(org), ada.id, details)]
+    assert await told(pool) == [(None, "organization.deleted", str(org), details)]
+    assert await run_sql(pool, "select agent from audit_log") == [("tests",)]
+
+
+async def test_the_slug_of_a_deleted_organization_is_free(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    _, token = await add_person(ports, pool, "ada", org, "owner")
+    _, other = await add_person(ports, pool, "eve")
+    await api.delete(ACME, token=token)
+    created = await api.post("/api/organizations", {"slug": "acme", "name": "Other"}, token=other)
+    assert created.status == 200
+    assert created.json["organization"]["id"] != str(org)
+    assert (await api.get(ACME, token=token)).status == 403
+
+
+async def test_nobody_deletes_it_for_somebody_else(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    ada, _ = await add_person(ports, pool, "ada", org, "owner")
+    support = await add_platform_owner(ports)
+    token = await impersonate(ports, support, ada)
+    answer = await api.delete(ACME, token=token)
+    assert (answer.status, answer.code) == (403, "FORBIDDEN")
+    assert "impersonating" in answer.json["error"]
+    assert (await api.patch(ACME, {"name": "New"}, token=token)).status == 200
+    assert await run_sql(pool, "select actor_id, impersonator_id from audit_log where org_id is not null") == [(ada.id, support.id)]
+
+
+async def test_of_a_large_organization_the_housekeeper_removes_the_rest(
+    api: Api, ports: Ports, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    org, token = await add_tenant(api, ports, pool, "acme")
+    monkeypatch.setattr(organizations, "PURGED_AT_ONCE", 2)
+    assert (await api.delete(ACME, token=token)).status == 204
+    assert await left_of(pool, org) == {**dict.fromkeys(OWNED, 0), "login_events": 1, "audit_totals": 1}
+    assert await run_sql(pool, "select id from deleted_organizations") == [(org,)]
+    assert await housekeeping.sweep(ports, new_id()) == {"deleted_organizations": 2}
+    assert await left_of(pool, org) == dict.fromkeys(OWNED, 0)
+
+
+@pytest.mark.slow
+async def test_of_twenty_deletions_at_once_one_does_it(api: Api, ports: Ports, pool: Pool) -> None:
+    org, token = await add_tenant(api, ports, pool, "acme")
+    answers = await everyone(20, lambda _: api.delete(ACME, token=token))
+    assert sorted(answer.status for answer in answers) == [204] + [404] * 19
+    assert await left_of(pool, org) == dict.fromkeys(OWNED, 0)
+    assert [entry[1] for entry in await log(pool)] == ["organization.deleted"]
+
+
+@pytest.mark.slow
+async def test_whatever_meets_a_deletion_ends_with_an_answer(api: Api, ports: Ports, pool: Pool) -> None:
+    """Changes, selections, changes of passwords (which are told to every organization of the person) and the deletion itself, at once."""
+    org = await add_organization(pool, "acme")
+    ada, token = await add_person(ports, pool, "ada", org, "owner")
+    others = [await add_account(ports, f"person-{number}@example.com") for number in range(6)]
+    for other in others:
+        await add_member(pool, org, other.id, "admin")
+    tokens = [await token_of(ports, other) for other in others]
+    password = {"current_password": "correct horse battery staple", "new_password": "another good password"}
+
+    async def act(number: int) -> Answer:
+        if number == 0:
+            return await api.delete(ACME, token=token)
+        kind, which = divmod(number - 1, 6)
+        if kind == 0:
+            return await api.post("/api/user/change-password", password, token=tokens[which])
+        if kind == 1:
+            return await api.patch(ACME, {"name": f"Name {which}"}, token=tokens[which])
+        return await api.post(f"{ACME}/select", token=tokens[which])
+
+    answers = await everyone(19, act)
+    assert {answer.status for answer in answers} <= {200, 204, 401, 404}
+    assert [answer.status for answer in answers].count(204) == 1
+    assert {user for (user,) in await run_sql(pool, "select id from users")} == {ada.id, *(other.id for other in others)}
+    # Who was told of a change before the deletion may have written of it afterwards.
+    await housekeeping.sweep(ports, new_id())
+    assert await left_of(pool, org) == dict.fromkeys(OWNED, 0)

@@ -1,0 +1,300 @@
+"""Whose name, logo and colour a mail and the page behind its link have: those of the organization that was named, as long as it is active;
+and nothing else changes by naming one (decisions, point 66; security.md B-2, B-3, E-1, E-2 and T-6)."""
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.kernel.principals import SYSTEM
+from ports import Ports
+from ports.outside import Letter
+from tests.fakes.outside import FakeMailTransport
+from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Answer, Api, add_account, deliver, link, mail_server, run_sql
+from tests.support.direct import ask
+from tests.support.tenants import Tenant, Tenants
+from tests.tenancy.api.organizations import NOT_ACTIVE
+
+LOGO = "https://cdn.acme.example/logo.svg"
+CHOSEN = {"logo_url": LOGO, "primary_color": "#7a1fa2", "product_name": "Acme Portal"}
+BODIES: dict[str, dict[str, str]] = {"register": {"email": EMAIL, "password": PASSWORD}, "forgot-password": {"email": EMAIL}}
+UNKNOWN = ["", " ", "nothing-there", "ACME", "acme ", "acme%", "%", "x" * 2048, "' or 1=1 --", "00000000-0000-0000-0000-000000000000"]
+Act = Callable[[Any], Awaitable[Letter]]
+
+
+@pytest.fixture
+async def acme(tenants: Tenants) -> Tenant:
+    acme = await tenants.add("acme")
+    answer = await acme.api.patch(f"{acme.path}/branding", CHOSEN, token=acme.token("owner"))
+    assert answer.status == 200
+    return acme
+
+
+@pytest.fixture(params=["register", "forgot-password"])
+def request_mail(request: pytest.FixtureRequest, api: Api, ports: Ports, sent: FakeMailTransport) -> Act:
+    """Gives the mail that registering, or asking for a new password, leads to; in the name of an organization, if one is named."""
+
+    async def act(slug: Any = None) -> Letter:
+        if request.param == "forgot-password":
+            await add_account(ports)
+        body = BODIES[request.param] | ({} if slug is None else {"org_slug": slug})
+        assert (await api.post(f"/api/auth/{request.param}", body)).status == 200
+        await deliver(ports)
+        [letter] = sent.letters
+        return letter
+
+    return act
+
+
+def comparable(letter: Letter) -> Letter:
+    """What of it does not depend on which mail it is."""
+    token = link(letter)
+    return replace(letter, message_id="", text=letter.text.replace(token, ""), html=letter.html.replace(token, ""))
+
+
+def is_designed(page: Answer) -> bool:
+    """Whether the page has all of the organization's design, or else nothing of it."""
+    found = {
+        "name": " · Acme Portal</title>" in page.text and "<bdi>Acme Portal</bdi></span></header>" in page.text,
+        "logo": f'src="{LOGO}"' in page.text,
+        "colour": "--button: #7a1fa2;" in page.text,
+        "policy": "img-src 'self' data: https://cdn.acme.example;" in page.headers["Content-Security-Policy"],
+    }
+    assert len({*found.values()}) == 1, found
+    assert ("Acme Portal" in page.text) == found["name"]
+    assert found["name"] or " · Gatehouse</title>" in page.text
+    return found["name"]
+
+
+async def submit(app: QuartTrio, path: str, **fields: str) -> Answer:
+    headers = [(b"content-type", b"application/x-www-form-urlencoded"), (b"accept", b"text/html")]
+    return await ask(app, "POST", path, headers=headers, body=urlencode(fields).encode())
+
+
+# The mail
+
+
+async def test_a_mail_has_the_design_of_the_organization_that_was_named(acme: Tenant, request_mail: Act) -> None:
+    letter = await request_mail("acme")
+    assert letter.subject.endswith(" - Acme Portal")
+    assert f'src="{LOGO}"' in letter.html
+    assert 'class="button" style="background:#7a1fa2;' in letter.html
+    assert "for Acme Portal." in letter.text
+    # The links are the platform's, whoever is named.
+    assert {*re.findall(r'href="([^"?]*)', letter.html)} == {*re.findall(r"https?://[^\s?]+", letter.text)}
+    assert f"{BASE_URL}/auth/" in letter.text
+
+
+async def test_naming_an_organization_never_sends_a_link_through_its_mail_server(
+    acme: Tenant, request_mail: Act, ports: Ports, sent: FakeMailTransport
+) -> None:
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.smtp.put(mail_server(acme.org), ports.clock.now())
+    letter = await request_mail("acme")
+    assert sent.servers == {letter.message_id: None}
+
+
+@pytest.mark.parametrize("slug", UNKNOWN)
+async def test_an_unknown_organization_is_passed_over_in_silence(
+    acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport, slug: str
+) -> None:
+    await add_account(ports)
+    answers = [await api.post("/api/auth/forgot-password", body) for body in ({"email": EMAIL}, {"email": EMAIL, "org_slug": slug})]
+    assert [(answer.status, answer.json) for answer in answers] == [(200, answers[0].json)] * 2
+    await deliver(ports)
+    await api.post("/api/auth/forgot-password", {"email": EMAIL})
+    await deliver(ports)
+    assert len({comparable(letter) for letter in sent.letters}) == 1
+    assert await run_sql(acme.pool, "select distinct org_id from mails") == [(None,)]
+
+
+@pytest.mark.parametrize("status", NOT_ACTIVE)
+async def test_an_organization_that_is_not_active_is_passed_over_in_silence(acme: Tenant, request_mail: Act, status: str) -> None:
+    await acme.become(status)
+    letter = await request_mail("acme")
+    assert letter.subject.endswith(" - Gatehouse")
+    assert "Acme" not in letter.html + letter.text
+    assert await run_sql(acme.pool, "select org_id from one_time_tokens") == [(None,)]
+
+
+async def test_an_organization_that_has_chosen_nothing_adds_its_name(tenants: Tenants, request_mail: Act) -> None:
+    await tenants.add("twin")
+    letter = await request_mail("twin")
+    assert letter.subject.endswith(" - Twin")
+    assert "<img" not in letter.html
+    assert 'class="button" style="background:#0b5d66;' in letter.html
+
+
+@pytest.mark.parametrize("end", ["update organizations set status = 'suspended'", "delete from organizations"])
+async def test_one_that_ends_before_the_mail_goes_out_is_not_in_it(
+    acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport, end: str
+) -> None:
+    await add_account(ports)
+    await api.post("/api/auth/forgot-password", {"email": EMAIL, "org_slug": "acme"})
+    await run_sql(acme.pool, end)
+    await deliver(ports)
+    [letter] = sent.letters
+    assert "Acme" not in letter.subject + letter.html + letter.text
+    assert not is_designed(await api.get(f"/auth/reset-password?token={link(letter)}"))
+
+
+async def test_the_organization_is_asked_for_whether_or_not_there_is_an_account(acme: Tenant, api: Api, ports: Ports) -> None:
+    await add_account(ports)
+    await add_account(ports, "gone@example.com", deactivated_at=ports.clock.now())
+    emails = (EMAIL, "nobody@example.com", "gone@example.com")
+    answers = [await api.post("/api/auth/forgot-password", {"email": email, "org_slug": "acme"}) for email in emails]
+    assert len({(answer.status, answer.text) for answer in answers}) == 1
+    assert sorted(await run_sql(acme.pool, "select address, org_id from mails")) == sorted((email, acme.org) for email in emails)
+
+
+async def test_naming_an_organization_makes_nobody_its_member_or_its_own(acme: Tenant, api: Api, ports: Ports) -> None:
+    before = await acme.members()
+    assert (await api.post("/api/auth/register", {**BODIES["register"], "org_slug": "acme"})).status == 200
+    await deliver(ports)
+    assert await acme.members() == before
+    assert await run_sql(acme.pool, "select origin, origin_org_id from users where email = %s", EMAIL) == [("platform", None)]
+    assert [entry["action"] for entry in await acme.log()] == ["branding.updated"]
+
+
+async def test_a_second_verification_mail_names_nobody(acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport) -> None:
+    await api.post("/api/auth/register", {**BODIES["register"], "org_slug": "acme"})
+    await api.post("/api/auth/resend-verification", {"email": EMAIL, "org_slug": "acme"})
+    await deliver(ports)
+    assert sorted(letter.subject.rpartition(" - ")[2] for letter in sent.letters) == ["Acme Portal", "Gatehouse"]
+
+
+@pytest.mark.parametrize("slug", [5, True, ["acme"], {}, "a\x00", "x" * 2049])
+async def test_what_is_no_text_is_refused(acme: Tenant, api: Api, slug: Any) -> None:
+    for path, body in BODIES.items():
+        answer = await api.post(f"/api/auth/{path}", {**body, "org_slug": slug})
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST")
+
+
+# The page behind its link
+
+
+async def test_the_page_of_a_verification_link_has_the_design(acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport) -> None:
+    await api.post("/api/auth/register", {**BODIES["register"], "org_slug": "acme"})
+    await deliver(ports)
+    page = await api.get(f"/auth/verify-email?token={link(sent.letters[0])}")
+    assert page.status == 200
+    assert is_designed(page)
+
+
+async def test_who_has_used_up_a_link_sees_it_whatever_happens_after_that(
+    acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport, outage_after_commit: Callable[[], None]
+) -> None:
+    await api.post("/api/auth/register", {**BODIES["register"], "org_slug": "acme"})
+    await deliver(ports)
+    outage_after_commit()
+    page = await api.get(f"/auth/verify-email?token={link(sent.letters[0])}")
+    assert (page.status, is_designed(page)) == (200, True)
+
+
+@pytest.fixture
+async def reset_token(acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport) -> str:
+    """Of a link that was asked for in the organization's name."""
+    await add_account(ports)
+    await api.post("/api/auth/forgot-password", {"email": EMAIL, "org_slug": "acme"})
+    await deliver(ports)
+    return link(sent.letters[0])
+
+
+async def test_every_page_of_a_reset_has_the_design(app: QuartTrio, api: Api, reset_token: str) -> None:
+    form = await api.get(f"/auth/reset-password?token={reset_token}")
+    assert (form.status, is_designed(form)) == (200, True)
+    again = await submit(app, "/auth/reset-password", token=reset_token, new_password="short")
+    assert (again.status, is_designed(again)) == (400, True)
+    done = await submit(app, "/auth/reset-password", token=reset_token, new_password="another good password")
+    assert (done.status, is_designed(done)) == (200, True)
+    used = await submit(app, "/auth/reset-password", token=reset_token, new_password="another good password")
+    assert (used.status, is_designed(used)) == (400, False)
+
+
+async def test_pages_look_as_the_organization_has_chosen_by_now(acme: Tenant, api: Api, reset_token: str) -> None:
+    await acme.api.patch(f"{acme.path}/branding", dict.fromkeys(CHOSEN), token=acme.token("owner"))
+    page = await api.get(f"/auth/reset-password?token={reset_token}")
+    assert "<bdi>Acme</bdi></span></header>" in page.text
+    assert "img-src 'self' data:;" in page.headers["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize("end", ["update organizations set status = 'suspended'", "delete from organizations"])
+async def test_pages_are_the_platforms_own_once_the_organization_has_ended(
+    app: QuartTrio, acme: Tenant, api: Api, reset_token: str, end: str
+) -> None:
+    await run_sql(acme.pool, end)
+    form = await api.get(f"/auth/reset-password?token={reset_token}")
+    assert (form.status, is_designed(form)) == (200, False)
+    done = await submit(app, "/auth/reset-password", token=reset_token, new_password="another good password")
+    assert (done.status, is_designed(done)) == (200, False)
+
+
+async def test_a_link_that_was_asked_for_in_nobodys_name_has_the_platforms_pages(
+    acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport
+) -> None:
+    await add_account(ports)
+    await api.post("/api/auth/forgot-password", {"email": EMAIL})
+    await deliver(ports)
+    assert not is_designed(await api.get(f"/auth/reset-password?token={link(sent.letters[0])}"))
+
+
+async def test_a_token_of_another_purpose_tells_nothing_of_an_organization(acme: Tenant, api: Api, reset_token: str) -> None:
+    for path in ("/auth/verify-email", "/app/invitations/accept"):
+        page = await api.get(f"{path}?token={reset_token}", headers={"Accept": "text/html"})
+        assert (page.status, is_designed(page)) == (400, False)
+
+
+# Invitations
+
+
+async def test_an_invitation_has_the_design_of_the_organization_in_mail_and_pages(
+    app: QuartTrio, acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport
+) -> None:
+    for email, answer in ((EMAIL, "accept"), ("bob@example.com", "decline")):
+        token = (await acme.invite(email))["token"]
+        await deliver(ports)
+        assert sent.letters[-1].subject == "You are invited to Acme - Acme Portal"
+        assert f'src="{LOGO}"' in sent.letters[-1].html
+        page = await api.get(f"/app/invitations/accept?token={token}", headers={"Accept": "text/html"})
+        assert (page.status, is_designed(page)) == (200, True)
+        answered = await submit(app, f"/app/invitations/{answer}", token=token)
+        assert (answered.status, is_designed(answered)) == (200, True)
+
+
+@pytest.mark.parametrize("answer", ["accept", "decline"])
+async def test_who_has_answered_an_invitation_sees_it_whatever_happens_after_that(
+    app: QuartTrio, acme: Tenant, outage_after_commit: Callable[[], None], answer: str
+) -> None:
+    token = (await acme.invite())["token"]
+    outage_after_commit()
+    page = await submit(app, f"/app/invitations/{answer}", token=token)
+    assert (page.status, is_designed(page)) == (200, True)
+
+
+async def test_an_invitation_of_an_organization_that_was_suspended_has_the_platforms_design(
+    app: QuartTrio, acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport
+) -> None:
+    token = (await acme.invite())["token"]
+    await acme.become("suspended")
+    await deliver(ports)
+    assert "Acme Portal" not in sent.letters[0].subject + sent.letters[0].html + sent.letters[0].text
+    page = await api.get(f"/app/invitations/accept?token={token}", headers={"Accept": "text/html"})
+    assert (page.status, is_designed(page)) == (200, False)
+    declined = await submit(app, "/app/invitations/decline", token=token)
+    assert (declined.status, is_designed(declined)) == (200, False)
+
+
+async def test_an_organization_changes_nothing_of_what_others_send(
+    acme: Tenant, twin: Tenant, api: Api, ports: Ports, pool: Pool, sent: FakeMailTransport
+) -> None:
+    token = (await twin.invite())["token"]
+    await deliver(ports)
+    assert sent.letters[0].subject == "You are invited to Twin - Gatehouse"
+    page = await api.get(f"/app/invitations/accept?token={token}", headers={"Accept": "text/html"})
+    assert not is_designed(page)
+    assert "<bdi>Twin</bdi></span></header>" in page.text

@@ -1,0 +1,351 @@
+"""The domain of an organization: set, proved in the DNS, and given up; whose it is when several say so (decisions, point 210; T-6, B-5)."""
+
+import re
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import trio
+
+from adapters.postgres.engine.pool import Pool
+from tests.fakes.outside import FakeClock, FakeTxtRecords
+from tests.support.builders import Answer, everyone, meanwhile, run_sql
+from tests.support.tenants import Tenant, Tenants
+from tests.tenancy.api.domains import CALLS, DOMAIN, RECORD, claim, look, prove, publish, remove, verify
+from tests.tenancy.api.organizations import NOW
+
+MINUTE = timedelta(minutes=1)
+
+
+async def stored(pool: Pool) -> list[tuple[Any, ...]]:
+    return await run_sql(pool, "select org_id, domain, challenge, verified_at, created_at from domains order by org_id")
+
+
+# Setting it
+
+
+@pytest.mark.parametrize("by", ["owner", "admin"])
+async def test_managers_set_a_domain_and_are_told_what_would_prove_it(acme: Tenant, by: str) -> None:
+    answer = await claim(acme, by=by)
+    assert answer.status == 200
+    value = answer.json["record"]["value"]
+    assert re.fullmatch(r"gatehouse-verification=[A-Za-z0-9_-]{43}", value), "256 bits"
+    shown = {
+        "domain": DOMAIN,
+        "verified": False,
+        "verified_at": None,
+        "created_at": NOW,
+        "record": {"type": "TXT", "name": RECORD, "value": value},
+    }
+    assert answer.json == shown == (await look(acme)).json
+    details = {"domain": DOMAIN, "replaced": None}
+    assert await acme.recorded() == [("domain.set", "organization", str(acme.org), acme.people[by].id, details)]
+    assert await acme.told() == [("domain.set", str(acme.org), details)]
+
+
+async def test_every_spelling_of_a_domain_is_one_domain(acme: Tenant) -> None:
+    first = await claim(acme, "xn--mnchen-3ya.example")
+    for spelling in ("MÜNCHEN.example", " münchen.EXAMPLE ", "XN--MNCHEN-3YA.example"):
+        assert (await claim(acme, spelling)).json == first.json
+    assert len(await acme.log()) == 1
+
+
+async def test_what_is_no_domain_is_not_set(acme: Tenant) -> None:
+    texts = [
+        "",
+        "com",
+        "localhost",
+        "127.0.0.1",
+        "[::1]",
+        "example.com.",
+        "_x.example.com",
+        "a@example.com",
+        "https://example.com",
+        "\uff45x.com",
+    ]
+    for body in (*({"domain": text} for text in [*texts, "a." * 127 + "com", "x" * 3000]), {}, {"domain": None}, {"domain": [DOMAIN]}):
+        answer = await acme.api.post(f"{acme.path}/domain", body, token=acme.token("owner"))
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), body
+    assert (await stored(acme.pool), await acme.log()) == ([], [])
+
+
+async def test_a_domain_must_leave_room_for_the_name_of_its_record(acme: Tenant) -> None:
+    longest = ".".join(["a" * 63] * 3 + ["b" * 40])
+    assert len((await claim(acme, longest)).json["record"]["name"]) == 253
+    answer = await claim(acme, f"{longest}b")
+    assert (answer.status, "too long" in answer.json["error"]) == (400, True)
+    assert (await look(acme)).json["domain"] == longest
+
+
+async def test_the_same_domain_again_changes_nothing(acme: Tenant, dns: FakeTxtRecords, clock: FakeClock) -> None:
+    first = await claim(acme)
+    clock.advance(MINUTE)
+    assert (await claim(acme, by="admin")).json == first.json
+    proved = await prove(acme, dns)
+    clock.advance(MINUTE)
+    assert (await claim(acme, DOMAIN.upper())).json == proved.json
+    assert await acme.actions() == {"domain.set": 1, "domain.verified": 1}
+
+
+async def test_another_domain_takes_its_place_and_has_to_be_proved(acme: Tenant, dns: FakeTxtRecords, clock: FakeClock) -> None:
+    first = await prove(acme, dns)
+    clock.advance(MINUTE)
+    second = await claim(acme, "acme.test")
+    assert (second.json["verified"], second.json["verified_at"], second.json["record"]["name"]) == (
+        False,
+        None,
+        "_gatehouse-challenge.acme.test",
+    )
+    assert second.json["created_at"] != first.json["created_at"]
+    assert (await look(acme)).json == second.json
+    assert (await acme.log())[-1]["details"] == {"domain": "acme.test", "replaced": DOMAIN}
+    clock.advance(MINUTE)
+    # An old proof is worth nothing: the challenge is another one each time.
+    assert (await claim(acme)).json["record"]["value"] != first.json["record"]["value"]
+    assert (await verify(acme)).status == 400
+    assert (await look(acme)).json["verified"] is False
+
+
+# Proving it
+
+
+async def test_a_domain_is_proved_by_its_record(acme: Tenant, twin: Tenant, dns: FakeTxtRecords, clock: FakeClock) -> None:
+    claimed = await claim(acme)
+    dns.published[RECORD] = ["v=spf1 -all", claimed.json["record"]["value"], "gatehouse-verification=another"]
+    clock.advance(MINUTE)
+    answer = await verify(acme)
+    assert answer.status == 200
+    assert answer.json == {**claimed.json, "verified": True, "verified_at": "2026-03-14T15:10:26.535897Z"}
+    assert (await look(acme)).json == answer.json
+    details = {"domain": DOMAIN}
+    assert (await acme.recorded())[1:] == [("domain.verified", "organization", str(acme.org), acme.people["owner"].id, details)]
+    assert (await acme.told())[1:] == [("domain.verified", str(acme.org), details)]
+    assert await twin.log() == []
+
+
+async def test_what_is_proved_is_not_looked_up_again(acme: Tenant, dns: FakeTxtRecords, clock: FakeClock) -> None:
+    first = await prove(acme, dns)
+    dns.published.clear()
+    clock.advance(timedelta(days=400))
+    await acme.sign_in("owner")
+    assert ((await verify(acme)).json, dns.asked) == (first.json, [RECORD])
+    assert len(await acme.log()) == 2
+
+
+async def test_only_the_very_record_proves_it(acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
+    value = (await claim(acme)).json["record"]["value"]
+    challenge = value.removeprefix("gatehouse-verification=")
+    theirs = (await claim(twin)).json["record"]["value"]
+    refused = []
+    for texts in ([], [theirs], [challenge], [value[:-1]], [f"{value}x"], [f" {value}"], [value.swapcase()], [f'"{value}"']):
+        dns.published[RECORD] = texts
+        refused.append(await verify(acme))
+    dns.published = {
+        name: [value] for name in (DOMAIN, f"www.{DOMAIN}", f"_gatehouse-challenge.www.{DOMAIN}", "_gatehouse-challenge.example")
+    }
+    refused.append(await verify(acme))
+    assert {(answer.status, answer.code) for answer in refused} == {(400, "BAD_REQUEST")}
+    [sentence] = {answer.json["error"] for answer in refused}
+    assert RECORD in sentence
+    assert set(dns.asked) == {RECORD}
+    assert (await look(acme)).json["verified"] is False
+    assert await acme.actions() == {"domain.set": 1}
+
+
+async def test_that_the_dns_could_not_be_asked_is_another_refusal(acme: Tenant, dns: FakeTxtRecords) -> None:
+    publish(dns, await claim(acme))
+    dns.failing.add(RECORD)
+    answer = await verify(acme)
+    assert (answer.status, answer.code) == (400, "BAD_REQUEST")
+    assert "did not answer" in answer.json["error"]
+    dns.failing.clear()
+    assert (await verify(acme)).status == 200
+
+
+async def test_without_a_domain_there_is_nothing_to_see_to_verify_or_to_remove(acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
+    await claim(twin)
+    for call in ("look", "verify", "remove"):
+        answer = await CALLS[call](acme, "owner")
+        assert (answer.status, answer.code) == (404, "NOT_FOUND"), call
+    assert dns.asked == []
+    assert (await look(twin)).status == 200
+
+
+# Giving it up
+
+
+async def test_a_domain_that_is_removed_has_to_be_proved_anew(acme: Tenant, dns: FakeTxtRecords, clock: FakeClock) -> None:
+    await prove(acme, dns)
+    clock.advance(MINUTE)
+    assert ((await remove(acme)).status, (await look(acme)).status) == (204, 404)
+    entry = ("domain.deleted", "organization", str(acme.org), acme.people["owner"].id, {"domain": DOMAIN})
+    assert (await acme.recorded())[-1] == entry
+    assert (await remove(acme)).status == 404
+    assert (await claim(acme)).json["verified"] is False
+    assert (await verify(acme)).status == 400
+    assert await acme.actions() == {"domain.set": 2, "domain.verified": 1, "domain.deleted": 1}
+
+
+async def test_nobody_but_managers_comes_near_it(acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
+    await claim(acme)
+    before = await stored(acme.pool)
+    for call in CALLS.values():
+        assert (await call(acme, "member")).status == 403
+        acme.sessions["stranger"] = twin.sessions["owner"]
+        assert (await call(acme, "stranger")).status == 403
+    assert (await stored(acme.pool), dns.asked) == (before, [])
+
+
+# Several who say that it is theirs
+
+
+async def test_nobody_learns_of_others_who_claim_a_domain_before_having_proved_it(
+    acme: Tenant, twin: Tenant, dns: FakeTxtRecords, clock: FakeClock
+) -> None:
+    await prove(acme, dns)
+    theirs = await claim(twin)
+    # As if nobody else had it: without the record, the same words.
+    free = await claim(acme, "free.example")
+    assert theirs.json.keys() == free.json.keys()
+    unproved = await verify(twin)
+    assert unproved.json["error"].replace(DOMAIN, "free.example") == (await verify(acme)).json["error"]
+    assert (theirs.status, unproved.status) == (200, 400)
+
+
+async def test_whoever_proves_a_domain_that_another_organization_has_is_told_so(acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
+    await prove(acme, dns)
+    publish(dns, await claim(twin))
+    answer = await verify(twin)
+    assert (answer.status, answer.code) == (409, "CONFLICT")
+    assert "acme" not in answer.text.replace(DOMAIN, "")
+    assert [(await look(team)).json["verified"] for team in (acme, twin)] == [True, False]
+    assert await twin.actions() == {"domain.set": 1}
+    # It is free as soon as the other one has another domain, or none.
+    await claim(acme, "acme.test")
+    assert (await verify(twin)).json["verified"] is True
+    assert (await remove(twin)).status == 204
+    assert (await prove(acme, dns)).json["verified"] is True
+
+
+async def test_a_subdomain_is_another_domain(acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
+    await prove(acme, dns)
+    assert (await prove(twin, dns, f"eu.{DOMAIN}")).json["verified"] is True
+    assert (await look(acme)).json["verified"] is True
+
+
+async def test_a_deleted_organization_leaves_its_domain_to_others(acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
+    await prove(acme, dns)
+    assert (await acme.api.delete(acme.path, token=acme.token("owner"))).status == 204
+    assert (await prove(twin, dns)).json["verified"] is True
+
+
+@pytest.mark.slow
+async def test_of_twenty_verifications_of_two_organizations_at_once_one_of_them_wins(
+    acme: Tenant, twin: Tenant, dns: FakeTxtRecords
+) -> None:
+    teams = [acme, twin]
+    for _ in range(3):
+        publish(dns, await claim(acme), await claim(twin))
+        results = await everyone(20, lambda number: counted(teams[number % 2]))
+        statuses = {team.slug: {answer.status for slug, answer in results if slug == team.slug} for team in teams}
+        assert sorted(statuses.values(), key=sorted) == [{200}, {409}]
+        [winner] = [team for team in teams if statuses[team.slug] == {200}]
+        assert [(await look(team)).json["verified"] for team in teams] == [team is winner for team in teams]
+        assert [(await team.actions())["domain.verified"] for team in teams] == [int(team is winner) for team in teams]
+        for team in teams:
+            await remove(team)
+            await run_sql(team.pool, "delete from audit_log")
+            await run_sql(team.pool, "delete from events")
+        dns.published.clear()
+
+
+async def counted(team: Tenant) -> tuple[str, Answer]:
+    return team.slug, await verify(team)
+
+
+# What happens while the DNS is being asked
+
+
+async def test_no_connection_is_held_while_the_dns_is_asked(acme: Tenant, dns: FakeTxtRecords) -> None:
+    publish(dns, await claim(acme))
+    dns.gate = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(verify, acme)
+        await dns.begun.wait()
+        stats = acme.pool.stats
+        assert stats.idle == stats.total
+        dns.gate.set()
+    assert (await look(acme)).json["verified"] is True
+
+
+async def answered_late(team: Tenant, dns: FakeTxtRecords, change: Callable[[], Awaitable[object]]) -> Answer:
+    """What a verification ends with whose record is found just before this is changed, and told just after."""
+    answers: list[Answer] = []
+    dns.gate = trio.Event()
+
+    async def run() -> None:
+        answers.append(await verify(team))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        await dns.begun.wait()
+        await change()
+        dns.gate.set()
+    dns.gate = None
+    return answers[0]
+
+
+@pytest.mark.parametrize("back", [False, True])
+async def test_a_record_that_was_asked_for_an_earlier_claim_proves_no_later_one(acme: Tenant, dns: FakeTxtRecords, back: bool) -> None:
+    publish(dns, await claim(acme))
+
+    async def change() -> None:
+        await claim(acme, "acme.test")
+        if back:
+            await claim(acme)
+
+    answer = await answered_late(acme, dns, change)
+    assert (answer.status, answer.code) == (400, "BAD_REQUEST")
+    assert (await look(acme)).json["verified"] is False
+    assert "domain.verified" not in await acme.actions()
+
+
+async def test_a_domain_that_was_removed_meanwhile_is_not_proved(acme: Tenant, dns: FakeTxtRecords) -> None:
+    publish(dns, await claim(acme))
+    assert (await answered_late(acme, dns, lambda: remove(acme))).status == 404
+    assert (await look(acme)).status == 404
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["update memberships set role = 'member' where role = 'owner'", "update organizations set status = 'suspended'"],
+)
+async def test_whoever_may_not_any_more_when_the_answer_comes_proves_nothing(acme: Tenant, dns: FakeTxtRecords, change: str) -> None:
+    publish(dns, await claim(acme))
+    answer = await answered_late(acme, dns, lambda: run_sql(acme.pool, change))
+    assert answer.status == 403
+    assert await run_sql(acme.pool, "select verified_at from domains") == [(None,)]
+
+
+@pytest.mark.parametrize("call", ["set", "remove"])
+async def test_a_change_that_comes_second_obeys_a_demotion_that_came_first(acme: Tenant, call: str) -> None:
+    await claim(acme, "acme.test")
+    before = await stored(acme.pool)
+    changes = [
+        ("select 1 from organizations where id = %s for no key update", (acme.org,)),
+        ("update memberships set role = 'member' where user_id = %s", (acme.people["admin"].id,)),
+    ]
+    assert (await meanwhile(acme.pool, changes, lambda: CALLS[call](acme, "admin"))).status == 403
+    assert await stored(acme.pool) == before
+
+
+@pytest.mark.slow
+async def test_changes_at_once_leave_one_domain_and_a_true_log(tenants: Tenants, acme: Tenant) -> None:
+    answers = await everyone(20, lambda number: claim(acme, f"acme-{number % 4}.example") if number % 5 else remove(acme))
+    assert {answer.status for answer in answers} <= {200, 204, 404}
+    log = await acme.log()
+    first = [entry for entry in log if entry["action"] == "domain.set" and entry["details"]["replaced"] is None]
+    removed = [entry for entry in log if entry["action"] == "domain.deleted"]
+    assert len(removed) == [answer.status for answer in answers].count(204)
+    assert len(first) - len(removed) == len(await stored(acme.pool)) <= 1

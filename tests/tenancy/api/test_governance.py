@@ -1,0 +1,394 @@
+"""The lifecycle of organizations (organizations.md sections 3 and 4.6; decisions, points 236 to 240)."""
+
+import itertools
+from typing import Any
+from uuid import UUID
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.support.builders import (
+    FREE_ID,
+    PROFESSIONAL_ID,
+    Answer,
+    add_account,
+    add_member,
+    add_organization,
+    impersonate,
+    run_sql,
+    sign_in,
+)
+from tests.support.direct import PEER, ask
+from tests.support.platform import ACTIONS, AFTERWARDS, BODIES, LIST, NOWHERE, STATUSES, Platform, log_of, status_of
+
+# The lifecycle
+
+
+async def test_an_approved_organization_is_active_on_the_free_tier(platform: Platform, pool: Pool, clock: FakeClock) -> None:
+    org = await add_organization(pool, "acme", "pending")
+    await run_sql(pool, "update organizations set tier_id = null, created_at = '2026-01-01Z'")
+    approved = await platform.done("approve", org)
+    now = clock.now().isoformat().replace("+00:00", "Z")
+    assert approved == {
+        "id": str(org),
+        "slug": "acme",
+        "name": "Acme",
+        "status": "active",
+        "tier_id": FREE_ID,
+        "max_services": None,
+        "max_users": None,
+        "device_trust_days": 30,
+        "created_at": "2026-01-01T00:00:00Z",
+        "updated_at": now,
+        "approved_at": now,
+        "rejected_reason": None,
+        "suspended_reason": None,
+    }
+    assert (await platform.listed())["organizations"][0]["organization"] == approved
+
+
+async def test_an_approval_without_a_tier_leaves_the_one_that_was_set_before(platform: Platform, pool: Pool) -> None:
+    org = await add_organization(pool, "acme", "pending")
+    await platform.done("tier", org, {"tier_id": PROFESSIONAL_ID})
+    assert (await platform.done("approve", org))["tier_id"] == PROFESSIONAL_ID
+    assert (await log_of(pool, org))[-1] == ("organization.approved", {"tier": "professional"})
+
+
+async def test_an_approval_names_the_tier_to_begin_on(platform: Platform, pool: Pool) -> None:
+    for number, (body, tier) in enumerate([({}, FREE_ID), ({"tier_id": None}, FREE_ID), ({"tier_id": PROFESSIONAL_ID}, PROFESSIONAL_ID)]):
+        org = await add_organization(pool, f"o{number}", "pending")
+        assert (await platform.done("approve", org, body))["tier_id"] == tier
+
+
+async def test_a_rejected_organization_keeps_the_reason(platform: Platform, pool: Pool) -> None:
+    org = await add_organization(pool, "acme", "pending")
+    rejected = await platform.done("reject", org, {"reason": "  Not a company, we think — sorry. "})
+    assert (rejected["status"], rejected["rejected_reason"]) == ("rejected", "Not a company, we think — sorry.")
+    assert (rejected["approved_at"], rejected["suspended_reason"]) == (None, None)
+    assert (await platform.listed("?status=rejected"))["organizations"][0]["organization"] == rejected
+
+
+@pytest.mark.parametrize(("body", "reason"), [({}, None), ({"reason": None}, None), ({"reason": "unpaid"}, "unpaid")])
+async def test_activation_clears_the_reason_of_the_suspension(
+    platform: Platform, pool: Pool, body: dict[str, Any], reason: str | None
+) -> None:
+    org = await add_organization(pool, "acme", "pending")
+    approved = await platform.done("approve", org)
+    suspended = await platform.done("suspend", org, body)
+    assert (suspended["status"], suspended["suspended_reason"]) == ("suspended", reason)
+    activated = await platform.done("activate", org)
+    assert (activated["status"], activated["suspended_reason"]) == ("active", None)
+    assert activated["approved_at"] == suspended["approved_at"] == approved["approved_at"]
+
+
+@pytest.mark.parametrize("status", STATUSES)
+@pytest.mark.parametrize("action", ["approve", "reject", "suspend", "activate", "tier"])
+async def test_each_action_wants_its_status_and_names_another(platform: Platform, pool: Pool, action: str, status: str) -> None:
+    org, other = await add_organization(pool, "acme", status), await add_organization(pool, "other", status)
+    before = await run_sql(pool, "select * from organizations order by slug")
+    answer = await platform.do(action, org, BODIES.get(action))
+    if (action, status) in AFTERWARDS:
+        assert (answer.status, answer.json["organization"]["status"]) == (200, AFTERWARDS[action, status])
+        assert await status_of(pool, org) == AFTERWARDS[action, status]
+    else:
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST")
+        assert f"The organization is {status}." in answer.json["error"]
+        assert await run_sql(pool, "select * from organizations order by slug") == before
+        assert await log_of(pool, org) == []
+    assert await run_sql(pool, "select * from organizations where id = %s", other) == before[1:]
+    assert await log_of(pool, other) == []
+
+
+async def test_what_was_done_already_is_not_done_again(platform: Platform, pool: Pool) -> None:
+    org = await add_organization(pool, "acme", "pending")
+    for action in ("approve", "suspend", "activate"):
+        assert (await platform.do(action, org)).status == 200
+        assert (await platform.do(action, org)).status == 400
+    assert [action for action, _ in await log_of(pool, org)] == [f"organization.{word}" for word in ("approved", "suspended", "activated")]
+
+
+BAD_REASONS: list[Any] = ["", "   ", "x" * 501, "a\x00b", "a\nb", "a\u202eb", 5, True, ["x"], {"a": 1}]
+
+
+@pytest.mark.parametrize(("action", "status"), [("reject", "pending"), ("suspend", "active")])
+async def test_a_reason_has_one_to_five_hundred_plain_characters(platform: Platform, pool: Pool, action: str, status: str) -> None:
+    org = await add_organization(pool, "acme", status)
+    for reason in BAD_REASONS:
+        answer = await platform.do(action, org, {"reason": reason})
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), reason
+        assert '"reason"' in answer.json["error"]
+    assert await status_of(pool, org) == status
+    answer = await platform.do(action, org, {"reason": "ö" * 500})
+    assert answer.status == 200
+    assert "ö" * 500 in answer.json["organization"].values()
+
+
+async def test_a_rejection_needs_a_reason(platform: Platform, pool: Pool) -> None:
+    org = await add_organization(pool, "acme", "pending")
+    for body in (None, {}, {"reason": None}):
+        answer = await platform.do("reject", org, body)
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), body
+    assert await status_of(pool, org) == "pending"
+
+
+# Tier and limits
+
+
+async def test_limits_stay_where_they_are_left_out_and_go_where_they_are_null(platform: Platform, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+
+    async def change(**body: Any) -> tuple[Any, ...]:
+        changed = await platform.done("tier", org, {"tier_id": PROFESSIONAL_ID, **body})
+        assert changed["tier_id"] == PROFESSIONAL_ID
+        return changed["max_services"], changed["max_users"]
+
+    assert await change() == (None, None)
+    assert await change(max_services=7) == (7, None)
+    assert await change(max_users=0) == (7, 0)
+    assert await change() == (7, 0)
+    assert await change(max_services=None) == (None, 0)
+    assert await change(max_services=2**31 - 1, max_users=None) == (2**31 - 1, None)
+    assert (await platform.done("tier", org, {"tier_id": FREE_ID}))["max_services"] == 2**31 - 1
+    assert await run_sql(pool, "select max_services, max_users, tier_id::text from organizations") == [(2**31 - 1, None, FREE_ID)]
+
+
+async def test_a_limit_is_a_whole_number_that_is_not_negative(platform: Platform, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    bad: list[Any] = [-1, 2**31, 10**18, 1.5, "5", True, [], {}]
+    for field, value in itertools.product(("max_services", "max_users"), bad):
+        answer = await platform.do("tier", org, {"tier_id": FREE_ID, field: value})
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), (field, value)
+        assert f'"{field}"' in answer.json["error"]
+    assert await log_of(pool, org) == []
+
+
+@pytest.mark.parametrize(("action", "status"), [("approve", "pending"), ("tier", "active")])
+async def test_a_malformed_tier_is_refused(platform: Platform, pool: Pool, action: str, status: str) -> None:
+    org = await add_organization(pool, "acme", status)
+    bad: list[Any] = ["", "free", FREE_ID.replace("-", ""), f" {FREE_ID}", FREE_ID + "\n", f"{{{FREE_ID}}}", 5, True, [FREE_ID], {}]
+    for tier_id in bad:
+        answer = await platform.do(action, org, {"tier_id": tier_id})
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), tier_id
+        assert '"tier_id"' in answer.json["error"]
+    assert await status_of(pool, org) == status
+
+
+async def test_a_change_of_tier_names_the_tier(platform: Platform, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    for body in (None, {}, {"tier_id": None}, {"max_users": 5}):
+        assert (await platform.do("tier", org, body)).code == "BAD_REQUEST", body
+
+
+@pytest.mark.parametrize("status", STATUSES)
+@pytest.mark.parametrize("action", ["approve", "tier"])
+async def test_an_unknown_tier_is_not_found_whatever_the_status(platform: Platform, pool: Pool, action: str, status: str) -> None:
+    org = await add_organization(pool, "acme", status)
+    answer = await platform.do(action, org, {"tier_id": str(NOWHERE)})
+    assert (answer.status, answer.code) == (404, "NOT_FOUND")
+    assert "tier" in answer.json["error"]
+    assert (await status_of(pool, org), await log_of(pool, org)) == (status, [])
+
+
+# Deletion
+
+
+@pytest.mark.parametrize("status", STATUSES)
+async def test_an_organization_of_any_status_can_be_deleted(platform: Platform, ports: Ports, pool: Pool, status: str) -> None:
+    ada = await add_account(ports, "ada@example.com", None)
+    org, other = await add_organization(pool, "acme", status), await add_organization(pool, "other", status)
+    for one in (org, other):
+        await add_member(pool, one, ada.id, "owner")
+    answer = await platform.do("delete", org)
+    assert (answer.status, answer.text) == (204, "")
+    assert (await platform.do("delete", org)).status == 404
+    assert await platform.slugs() == ["other"]
+    assert await run_sql(pool, "select org_id from memberships") == [(other,)]
+    assert await run_sql(pool, "select 1 from users where id = %s", ada.id)
+    assert await run_sql(pool, "select action, org_id, target_id, actor_id from audit_log") == [
+        ("organization.deleted", None, str(org), platform.account.id)
+    ]
+
+
+# What is recorded
+
+
+async def test_every_change_is_in_the_log_of_the_organization(platform: Platform, app: QuartTrio, pool: Pool) -> None:
+    org, doomed = await add_organization(pool, "acme", "pending"), await add_organization(pool, "doomed", "pending")
+    await platform.done("approve", org, {"tier_id": PROFESSIONAL_ID})
+    await platform.done("suspend", org, {"reason": "unpaid"})
+    await platform.done("activate", org)
+    await platform.done("suspend", org)
+    await platform.done("tier", org, {"tier_id": PROFESSIONAL_ID, "max_users": 5})
+    await platform.done("tier", org, {"tier_id": FREE_ID, "max_users": None, "max_services": 0})
+    await platform.done("reject", doomed, {"reason": "spam"})
+    assert await log_of(pool, org) == [
+        ("organization.approved", {"tier": "professional"}),
+        ("organization.suspended", {}),
+        ("organization.activated", {}),
+        ("organization.suspended", {}),
+        (
+            "organization.tier.updated",
+            {
+                "old": {"tier": "professional", "max_services": None, "max_users": None},
+                "new": {"tier": "professional", "max_services": None, "max_users": 5},
+            },
+        ),
+        (
+            "organization.tier.updated",
+            {
+                "old": {"tier": "professional", "max_services": None, "max_users": 5},
+                "new": {"tier": "free", "max_services": 0, "max_users": None},
+            },
+        ),
+    ]
+    assert await log_of(pool, doomed) == [("organization.rejected", {})]
+    assert await run_sql(
+        pool,
+        "select distinct target_type, target_id = org_id::text, actor_id, impersonator_id, success from audit_log where org_id is not null",
+    ) == [("organization", True, platform.account.id, None, True)]
+
+
+async def test_a_reason_is_told_to_the_platforms_own_log_only_and_outlives_the_organization(platform: Platform, pool: Pool) -> None:
+    """decisions, point 207: reasons are for platform owners, so neither the log of the organization nor its webhooks have them."""
+    org, doomed = await add_organization(pool, "acme"), await add_organization(pool, "doomed", "pending")
+    await platform.done("suspend", org, {"reason": "unpaid"})
+    await platform.done("activate", org)
+    await platform.done("suspend", org)
+    await platform.done("reject", doomed, {"reason": "spam"})
+    told = [
+        ("organization.suspended", str(org), {"reason": "unpaid"}),
+        ("organization.suspended", str(org), {"reason": None}),
+        ("organization.rejected", str(doomed), {"reason": "spam"}),
+    ]
+    of_platform = "select name, target_id, data from events where org_id is null order by created_at"
+    assert await run_sql(pool, of_platform) == told
+    for table in ("audit_log", "events", "audit_totals"):
+        assert not await run_sql(pool, f"select 1 from {table} t where org_id is not null and t::text ~ 'unpaid|spam'")  # noqa: S608
+    for one in (org, doomed):
+        assert (await platform.do("delete", one)).status == 204
+    kept = await run_sql(pool, "select action, target_id, details, actor_id from audit_log where org_id is null order by created_at")
+    assert [entry[:3] for entry in kept[:3]] == told
+    assert [entry[0] for entry in kept[3:]] == ["organization.deleted"] * 2
+    assert {entry[3] for entry in kept} == {platform.account.id}
+
+
+async def test_an_entry_names_address_and_agent(platform: Platform, app: QuartTrio, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    answer = await ask(app, "POST", f"{LIST}/{org}/suspend", headers=[(b"user-agent", b"console/1.0")], token=platform.token)
+    assert answer.status == 200
+    assert await run_sql(pool, "select distinct address, agent from audit_log") == [(PEER, "console/1.0")]
+
+
+# Who may, and which refusal comes first
+
+
+def calls(org: object) -> list[tuple[str, str]]:
+    return [("GET", "/api/platform/tiers"), ("GET", LIST), *((method, path.format(org)) for method, path in ACTIONS.values())]
+
+
+@pytest.mark.slow
+async def test_only_platform_owners_may(platform: Platform, ports: Ports, pool: Pool) -> None:
+    ada, eve = await add_account(ports, "ada@example.com", None), await add_account(ports, "eve@example.com", None)
+    org = await add_organization(pool, "acme")
+    await add_member(pool, org, ada.id, "owner")
+    before = await run_sql(pool, "select * from organizations")
+    for token in (
+        (await sign_in(ports, eve)).access_token,
+        (await sign_in(ports, ada)).access_token,
+        (await sign_in(ports, ada, org)).access_token,
+        await impersonate(ports, platform.account, ada, org),
+    ):
+        for wanted in (org, NOWHERE, "nothing"):
+            for method, path in calls(wanted):
+                # Nobody else learns which organizations there are, nor what a body should look like.
+                for raw in (None, b"{"):
+                    answer = await platform.api.call(method, path, raw=raw, token=token)
+                    assert (answer.status, answer.code) == (403, "FORBIDDEN"), (method, path)
+    for method, path in calls(org):
+        assert (await platform.api.call(method, path)).code == "UNAUTHORIZED"
+    assert await run_sql(pool, "select * from organizations") == before
+
+
+async def test_whoever_impersonates_is_told_so(platform: Platform, ports: Ports, pool: Pool) -> None:
+    ada = await add_account(ports, "ada@example.com", None)
+    answer = await platform.api.get(LIST, token=await impersonate(ports, platform.account, ada))
+    assert "impersonating" in answer.json["error"]
+
+
+async def test_a_platform_owner_needs_no_membership_and_loses_nothing_by_one_that_ended(
+    platform: Platform, ports: Ports, pool: Pool
+) -> None:
+    org = await add_organization(pool, "acme", "suspended")
+    await add_member(pool, org, platform.account.id, "owner")
+    token = (await sign_in(ports, platform.account, org)).access_token
+    await run_sql(pool, "delete from memberships")
+    assert (await platform.api.post(f"{LIST}/{org}/activate", token=token)).status == 200
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+async def test_an_organization_that_is_not_there_is_not_found_whatever_the_body(platform: Platform, action: str) -> None:
+    method, path = ACTIONS[action]
+    bodies = (b"{}", b"{", b'{"tier_id": 5, "reason": ""}')
+    for wanted, raw in itertools.product((str(NOWHERE), "nothing", "x" * 300, "%00", NOWHERE.hex), bodies):
+        answer = await platform.api.call(method, path.format(wanted), raw=raw, token=platform.token)
+        assert (answer.status, answer.code) == (404, "NOT_FOUND"), (wanted, raw)
+
+
+async def test_an_id_in_capitals_is_not_found(platform: Platform, pool: Pool) -> None:
+    org = UUID("abcdefab-cdef-4abc-8def-abcdefabcdef")
+    await run_sql(pool, "update organizations set id = %s where id = %s", org, await add_organization(pool, "acme"))
+    assert (await platform.do("suspend", str(org).upper())).status == 404
+    assert (await platform.do("suspend", org)).status == 200
+
+
+# What members notice
+
+
+async def test_a_suspension_acts_on_the_next_request_and_activation_on_the_one_after(platform: Platform, ports: Ports, pool: Pool) -> None:
+    ada = await add_account(ports, "ada@example.com", None)
+    org = await add_organization(pool, "acme")
+    await add_member(pool, org, ada.id, "owner")
+    tokens = await sign_in(ports, ada, org)
+
+    async def members() -> Answer:
+        return await platform.api.get("/api/organizations/acme/members", token=tokens.access_token)
+
+    async def refreshed() -> Answer:
+        return await platform.api.post("/api/auth/refresh", {"refresh_token": tokens.refresh_token})
+
+    assert (await members()).status == 200
+    await platform.done("suspend", org, {"reason": "unpaid"})
+    for answer in (await members(), await refreshed()):
+        assert (answer.status, answer.code) == (403, "ORGANIZATION_NOT_ACTIVE")
+        assert "unpaid" not in answer.text
+    assert (await platform.api.get("/api/user", token=tokens.access_token)).status == 200
+    await platform.done("activate", org)
+    assert (await members()).status == 200
+    assert (await refreshed()).status == 200
+
+
+async def test_members_see_which_limit_holds_and_where_it_comes_from(platform: Platform, ports: Ports, pool: Pool) -> None:
+    ada, eve = await add_account(ports, "ada@example.com", None), await add_account(ports, "eve@example.com", None)
+    org = await add_organization(pool, "acme", "pending")
+    await add_member(pool, org, ada.id, "owner")
+    await add_member(pool, org, eve.id)
+    token = (await sign_in(ports, eve)).access_token
+
+    async def limits() -> tuple[Any, ...]:
+        answer = await platform.api.get("/api/organizations/acme/members", token=token)
+        assert answer.json["pagination"]["total"] == 2  # whatever the limit says of more
+        return answer.json["limits"]["max_users"], answer.json["limits"]["source"]
+
+    await platform.done("approve", org)
+    assert await limits() == (100, "tier")
+    await platform.done("tier", org, {"tier_id": PROFESSIONAL_ID})
+    assert await limits() == (1000, "tier")
+    await platform.done("tier", org, {"tier_id": PROFESSIONAL_ID, "max_users": 1})
+    assert await limits() == (1, "organization")
+    await platform.done("tier", org, {"tier_id": FREE_ID, "max_users": None})
+    assert await limits() == (100, "tier")
+    await run_sql(pool, "update organizations set tier_id = null")
+    assert await limits() == (5, "default")

@@ -1,0 +1,122 @@
+"""Decisions about one organization that meet: many at the same moment, and one that waits for another (security.md section 21, Z-5
+and Z-6)."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from ports import Ports
+from tests.support.builders import (
+    FREE_ID,
+    PROFESSIONAL_ID,
+    add_account,
+    add_member,
+    add_organization,
+    everyone,
+    meanwhile,
+    run_sql,
+    sign_in,
+)
+from tests.support.platform import ACTIONS, AFTERWARDS, BODIES, NOWHERE, Platform, log_of
+
+
+@pytest.mark.slow
+async def test_of_twenty_decisions_at_once_one_counts(platform: Platform, pool: Pool) -> None:
+    org = await add_organization(pool, "acme", "pending")
+    answers = await everyone(20, lambda number: platform.do(("approve", "reject")[number % 2], org, {"reason": f"reason {number}"}))
+    assert sorted(answer.status for answer in answers) == [200] + [400] * 19
+    [winner] = [answer.json["organization"] for answer in answers if answer.status == 200]
+    assert {answer.json["error"].partition(".")[0] for answer in answers if answer.status == 400} == {
+        f"The organization is {winner['status']}"
+    }
+    [(action, _)] = await log_of(pool, org)
+    assert action == {"active": "organization.approved", "rejected": "organization.rejected"}[winner["status"]]
+    assert (await platform.listed())["organizations"][0]["organization"] == winner
+
+
+@pytest.mark.slow
+async def test_of_twenty_deletions_at_once_one_counts(platform: Platform, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    answers = await everyone(20, lambda _: platform.do("delete", org))
+    assert sorted(answer.status for answer in answers) == [204] + [404] * 19
+    assert await run_sql(pool, "select count(*) from audit_log where action = 'organization.deleted'") == [(1,)]
+
+
+Change = tuple[str, str, str]  # an action, and the status and the tier that it said it led to
+
+
+def ends(done: Sequence[Change]) -> set[tuple[str, str]]:
+    """Where a pending organization without tier may have come to by all of these changes, in whatever order each of them was allowed."""
+    reached = {("pending", "", tuple(sorted(done)))}
+    for _ in done:
+        reached = {
+            (status, tier, left[: (at := left.index(change))] + left[at + 1 :])
+            for before, had, left in reached
+            for change in set(left)
+            for action, status, tier in [change]
+            if status == AFTERWARDS.get((action, before)) and tier == {"approve": had or FREE_ID, "tier": PROFESSIONAL_ID}.get(action, had)
+        }
+    return {(status, tier) for status, tier, _ in reached}
+
+
+@pytest.mark.slow
+async def test_whatever_is_done_at_once_was_done_one_after_the_other(platform: Platform, pool: Pool) -> None:
+    org = await add_organization(pool, "acme", "pending")
+    await run_sql(pool, "update organizations set tier_id = null")
+    done: list[Change] = []
+
+    async def act(number: int) -> int:
+        action = actions[number % len(actions)]
+        answer = await platform.do(action, org, BODIES.get(action))
+        if answer.status == 200:
+            organization = answer.json["organization"]
+            done.append((action, organization["status"], organization["tier_id"] or ""))
+        return answer.status
+
+    actions = [action for action in ACTIONS if action != "delete"]
+    assert set(await everyone(4 * len(actions), act)) <= {200, 400}
+    [found] = await run_sql(pool, "select status, coalesce(tier_id::text, '') from organizations")
+    assert found in ends(done)
+    recorded = {"approve": "approved", "reject": "rejected", "suspend": "suspended", "activate": "activated", "tier": "tier.updated"}
+    assert sorted(action for action, _ in await log_of(pool, org)) == sorted(f"organization.{recorded[action]}" for action, *_ in done)
+
+
+DEMOTION = "update users set is_platform_owner = false where id = %s"
+
+
+@pytest.mark.parametrize(
+    ("action", "status"),
+    [
+        ("approve", "pending"),
+        ("reject", "pending"),
+        ("suspend", "active"),
+        ("activate", "suspended"),
+        ("tier", "active"),
+        ("delete", "active"),
+    ],
+)
+async def test_a_demotion_that_comes_first_makes_the_change_fail(platform: Platform, pool: Pool, action: str, status: str) -> None:
+    org = await add_organization(pool, "acme", status)
+    before = await run_sql(pool, "select * from organizations")
+    answer = await meanwhile(pool, [(DEMOTION, (platform.account.id,))], lambda: platform.do(action, org, BODIES.get(action)))
+    assert (answer.status, answer.code) == (403, "FORBIDDEN")
+    assert await run_sql(pool, "select * from organizations") == before
+    assert await run_sql(pool, "select action from audit_log") == []
+
+
+async def test_a_demotion_is_looked_at_before_the_tier_and_the_status(platform: Platform, pool: Pool) -> None:
+    org = await add_organization(pool, "acme", "rejected")
+    answer = await meanwhile(pool, [(DEMOTION, (platform.account.id,))], lambda: platform.do("tier", org, {"tier_id": str(NOWHERE)}))
+    assert (answer.status, answer.code) == (403, "FORBIDDEN")
+
+
+async def test_a_suspension_that_comes_first_makes_a_members_change_fail(platform: Platform, ports: Ports, pool: Pool) -> None:
+    ada = await add_account(ports, "ada@example.com", None)
+    org = await add_organization(pool, "acme")
+    await add_member(pool, org, ada.id, "owner")
+    token = (await sign_in(ports, ada)).access_token
+    suspension = ("update organizations set status = 'suspended' where id = %s", (org,))
+    answer = await meanwhile(pool, [suspension], lambda: platform.api.patch("/api/organizations/acme", {"name": "Other"}, token=token))
+    assert (answer.status, answer.code) == (403, "ORGANIZATION_NOT_ACTIVE")
+    assert await run_sql(pool, "select name from organizations") == [("Acme",)]

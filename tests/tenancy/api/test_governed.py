@@ -1,0 +1,184 @@
+"""What platform owners choose from: tiers, and the list of organizations (organizations.md sections 2.3 and 4.6; decisions, points 236
+to 240)."""
+
+from datetime import timedelta
+from uuid import UUID
+
+from adapters.postgres.engine.pool import Pool
+from ports import Ports
+from tests.support.builders import FREE_ID, PROFESSIONAL_ID, add_account, add_member, add_organization, run_sql
+from tests.support.platform import LIST, NOWHERE, STATUSES, Platform
+
+
+async def of_age(pool: Pool, *slugs: str) -> list[UUID]:
+    """Active organizations, each made an hour after the one before."""
+    made = [await add_organization(pool, slug) for slug in slugs]
+    for hours, org in enumerate(made):
+        await run_sql(
+            pool, "update organizations set created_at = timestamptz '2026-01-01Z' + %s where id = %s", timedelta(hours=hours), org
+        )
+    return made
+
+
+# Tiers
+
+
+async def test_there_are_two_tiers_to_begin_with(platform: Platform) -> None:
+    answer = await platform.api.get("/api/platform/tiers", token=platform.token)
+    assert answer.json == [
+        {
+            "id": FREE_ID,
+            "name": "free",
+            "display_name": "Free",
+            "default_max_services": 3,
+            "default_max_users": 100,
+            "price_cents": 0,
+        },
+        {
+            "id": PROFESSIONAL_ID,
+            "name": "professional",
+            "display_name": "Professional",
+            "default_max_services": 10,
+            "default_max_users": 1000,
+            "price_cents": 0,
+        },
+    ]
+
+
+# The list
+
+
+async def test_an_organization_is_listed_with_its_owner_and_its_tier(platform: Platform, ports: Ports, pool: Pool) -> None:
+    ada, eve = await add_account(ports, "ada@example.com", None), await add_account(ports, "eve@example.com", None)
+    org = await add_organization(pool, "acme")
+    await add_member(pool, org, eve.id, "admin")
+    await add_member(pool, org, ada.id, "owner")
+    await run_sql(pool, "update organizations set created_at = '2026-01-02T03:04:05Z', updated_at = '2026-02-03T04:05:06.7Z'")
+    assert await platform.listed() == {
+        "organizations": [
+            {
+                "organization": {
+                    "id": str(org),
+                    "slug": "acme",
+                    "name": "Acme",
+                    "status": "active",
+                    "tier_id": FREE_ID,
+                    "max_services": None,
+                    "max_users": None,
+                    "device_trust_days": 30,
+                    "created_at": "2026-01-02T03:04:05Z",
+                    "updated_at": "2026-02-03T04:05:06.700000Z",
+                    "approved_at": None,
+                    "rejected_reason": None,
+                    "suspended_reason": None,
+                },
+                "owner": {
+                    "id": str(ada.id),
+                    "email": "ada@example.com",
+                    "is_platform_owner": False,
+                    "created_at": ports.clock.now().isoformat().replace("+00:00", "Z"),
+                },
+                "tier": {"id": FREE_ID, "name": "free", "display_name": "Free"},
+            }
+        ],
+        "total": 1,
+    }
+
+
+async def test_an_owner_who_exists_no_more_is_shown_all_the_same(platform: Platform, ports: Ports, pool: Pool) -> None:
+    ada = await add_account(ports, "ada@example.com", None)
+    org = await add_organization(pool, "acme")
+    await add_member(pool, org, ada.id, "owner")
+    await run_sql(pool, "delete from memberships where user_id = %s", ada.id)
+    await run_sql(pool, "delete from users where id = %s", ada.id)
+    [item] = (await platform.listed())["organizations"]
+    assert item["owner"] == {
+        "id": "unknown",
+        "email": "deleted-user@unknown",
+        "is_platform_owner": False,
+        "created_at": "1970-01-01T00:00:00Z",
+    }
+
+
+async def test_an_organization_without_a_tier_is_listed_without_one(platform: Platform, pool: Pool) -> None:
+    await add_organization(pool, "acme")
+    await run_sql(pool, "update organizations set tier_id = null")
+    [item] = (await platform.listed())["organizations"]
+    assert (item["tier"], item["organization"]["tier_id"]) == (None, None)
+
+
+async def test_the_newest_come_first(platform: Platform, pool: Pool) -> None:
+    await of_age(pool, "oldest", "older", "newest")
+    assert await platform.slugs() == ["newest", "older", "oldest"]
+
+
+async def test_the_list_is_filtered_by_status_and_tier(platform: Platform, pool: Pool) -> None:
+    made = {status: await add_organization(pool, f"o-{status}", status) for status in STATUSES}
+    for status in ("active", "pending"):
+        await run_sql(pool, "update organizations set tier_id = %s where id = %s", PROFESSIONAL_ID, made[status])
+    for status in STATUSES:
+        assert await platform.slugs(f"?status={status}") == [f"o-{status}"]
+    assert set(await platform.slugs(f"?tier_id={PROFESSIONAL_ID}")) == {"o-active", "o-pending"}
+    assert set(await platform.slugs(f"?tier_id={FREE_ID}")) == {"o-suspended", "o-rejected"}
+    assert await platform.listed(f"?tier_id={PROFESSIONAL_ID}&status=suspended") == {"organizations": [], "total": 0}
+    answer = await platform.listed(f"?tier_id={PROFESSIONAL_ID}&status=active&unknown=1")
+    assert ([item["organization"]["slug"] for item in answer["organizations"]], answer["total"]) == (["o-active"], 1)
+
+
+async def test_a_tier_that_does_not_exist_matches_nothing(platform: Platform, pool: Pool) -> None:
+    await add_organization(pool, "acme")
+    for tier_id in (str(NOWHERE), "", "free", "1", FREE_ID.replace("-", ""), f"{{{FREE_ID}}}", FREE_ID + "0", "%27%20or%201=1", "x" * 500):
+        assert await platform.listed(f"?tier_id={tier_id}") == {"organizations": [], "total": 0}, tier_id
+
+
+async def test_an_unknown_status_is_refused_naming_those_there_are(platform: Platform) -> None:
+    for status in ("", "Active", "deleted", "active,pending", "0"):
+        answer = await platform.api.get(f"{LIST}?status={status}", token=platform.token)
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), status
+        assert all(known in answer.json["error"] for known in ("status", *STATUSES))
+
+
+async def test_pages_are_cut_by_limit_and_offset(platform: Platform, pool: Pool) -> None:
+    await of_age(pool, "a", "b", "c", "d", "e")
+    for query, slugs in {
+        "?limit=2": ["e", "d"],
+        "?limit=2&offset=2": ["c", "b"],
+        "?limit=2&offset=4": ["a"],
+        "?limit=2&offset=5": [],
+        "?offset=3": ["b", "a"],
+        "?limit=0": ["e"],
+        "?limit=-7": ["e"],
+        "?limit=1&offset=-3": ["e"],
+        f"?offset={10**30}": [],
+        f"?limit={10**30}&offset=-{10**30}": ["e", "d", "c", "b", "a"],
+        "?limit=2&status=active&offset=1": ["d", "c"],
+    }.items():
+        answer = await platform.listed(query)
+        assert ([item["organization"]["slug"] for item in answer["organizations"]], answer["total"]) == (slugs, 5), query
+
+
+async def test_a_page_has_fifty_unless_asked_otherwise_and_a_hundred_at_most(platform: Platform, pool: Pool) -> None:
+    await run_sql(
+        pool,
+        """
+        insert into organizations (id, slug, name, status, created_at, updated_at)
+        select gen_random_uuid(), 'o' || n, 'O', 'active', now(), now() from generate_series(1, 101) n""",
+    )
+    for query, length in {"": 50, "?limit=100": 100, "?limit=101": 100, "?limit=99999999999999999999": 100, "?limit=99": 99}.items():
+        answer = await platform.listed(query)
+        assert (len(answer["organizations"]), answer["total"]) == (length, 101), query
+
+
+async def test_pages_do_not_overlap_where_organizations_are_of_one_age(platform: Platform, pool: Pool) -> None:
+    for number in range(6):
+        await add_organization(pool, f"o{number}")
+    await run_sql(pool, "update organizations set created_at = '2026-01-01Z'")
+    seen = [slug for offset in range(0, 6, 2) for slug in await platform.slugs(f"?limit=2&offset={offset}")]
+    assert sorted(seen) == [f"o{number}" for number in range(6)]
+
+
+async def test_what_is_no_number_or_no_text_is_refused(platform: Platform) -> None:
+    for query in ("limit=x", "limit=", "limit=1.5", "offset=x", "offset=", "offset=1e3", "limit=1&limit=2", "tier_id=%00"):
+        answer = await platform.api.get(f"{LIST}?{query}", token=platform.token)
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), query
+        assert query.partition("=")[0] in answer.json["error"]

@@ -1,0 +1,219 @@
+"""Where the people of a domain sign in: the routes of an organization, and the lookup by address (decisions, points 103, 212; B-4, T-6)."""
+
+from typing import Any
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from tests.fakes.outside import FakeTxtRecords
+from tests.support.builders import BASE_URL, Answer, Api, add_account, everyone, meanwhile, run_sql
+from tests.support.tenants import Tenant, Tenants
+from tests.tenancy.api.domains import prove
+
+NOWHERE = {"provider": None, "org_slug": None, "authorization_url": None}
+
+
+async def look(team: Tenant, by: str = "owner") -> Answer:
+    return await team.api.get(f"{team.path}/hrd", token=team.token(by))
+
+
+async def replace(team: Tenant, routes: Any, by: str = "owner") -> Answer:
+    return await team.api.call("PUT", f"{team.path}/hrd", {"domains": routes}, token=team.token(by))
+
+
+def routes(**providers: str) -> list[dict[str, str]]:
+    """One route for each; a domain is written with `_` for the dot."""
+    return [{"domain": domain.replace("_", "."), "provider": provider} for domain, provider in providers.items()]
+
+
+async def realm(api: Api, email: str) -> dict[str, Any]:
+    answer = await api.post("/api/auth/lookup-email", {"email": email})
+    assert answer.status == 200, answer.text
+    found: dict[str, Any] = answer.json
+    return found
+
+
+def at(slug: str, provider: str) -> dict[str, Any]:
+    return {"provider": provider, "org_slug": slug, "authorization_url": f"{BASE_URL}/auth/{provider}"}
+
+
+# The routes
+
+
+async def test_an_organization_has_no_routes_at_first(acme: Tenant) -> None:
+    answer = await look(acme)
+    assert (answer.status, answer.json) == (200, {"domains": []})
+
+
+@pytest.mark.parametrize("by", ["owner", "admin"])
+async def test_managers_say_where_people_sign_in(acme: Tenant, twin: Tenant, dns: FakeTxtRecords, by: str) -> None:
+    await prove(acme, dns, "acme.example")
+    wanted = routes(other_example="codehost", acme_example="websuite", eu_acme_example="officesuite", notacme_example="codehost")
+    answer = await replace(acme, wanted, by)
+    assert answer.status == 200
+    assert answer.json == {
+        "domains": [
+            {"domain": "acme.example", "provider": "websuite", "verified": True},
+            {"domain": "eu.acme.example", "provider": "officesuite", "verified": True},
+            {"domain": "notacme.example", "provider": "codehost", "verified": False},
+            {"domain": "other.example", "provider": "codehost", "verified": False},
+        ]
+    }
+    assert (await look(acme)).json == answer.json
+    assert (await look(twin)).json == {"domains": []}
+    entry = await acme.entry("hrd.updated")
+    assert (entry["target_type"], entry["target_id"], entry["actor_id"]) == ("organization", str(acme.org), acme.people[by].id)
+    assert entry["details"] == {"domains": {route["domain"]: {"old": None, "new": route["provider"]} for route in wanted}}
+
+
+async def test_new_routes_take_the_place_of_all_old_ones(acme: Tenant, twin: Tenant) -> None:
+    await replace(twin, theirs := routes(kept_example="websuite"))
+    await replace(acme, routes(kept_example="codehost", gone_example="codehost", moved_example="codehost"))
+    await run_sql(acme.pool, "delete from audit_log")
+    answer = await replace(acme, routes(moved_example="websuite", new_example="officesuite", kept_example="codehost"))
+    assert [(route["domain"], route["provider"]) for route in answer.json["domains"]] == [
+        ("kept.example", "codehost"),
+        ("moved.example", "websuite"),
+        ("new.example", "officesuite"),
+    ]
+    assert (await acme.entry("hrd.updated"))["details"]["domains"] == {
+        "gone.example": {"old": "codehost", "new": None},
+        "moved.example": {"old": "codehost", "new": "websuite"},
+        "new.example": {"old": None, "new": "officesuite"},
+    }
+    assert (await replace(acme, [])).json == {"domains": []} == (await look(acme)).json
+    assert [(route["domain"], route["provider"]) for route in (await look(twin)).json["domains"]] == [("kept.example", "websuite")]
+    assert len(theirs) == 1
+
+
+async def test_the_same_routes_again_are_no_change(acme: Tenant) -> None:
+    wanted = routes(a_example="codehost", b_example="websuite")
+    first = await replace(acme, wanted)
+    assert (await replace(acme, [{**route, "domain": route["domain"].upper()} for route in reversed(wanted)])).json == first.json
+    assert await acme.actions() == {"hrd.updated": 1}
+
+
+async def test_there_may_be_a_hundred_routes(acme: Tenant) -> None:
+    wanted = [{"domain": f"d{number}.example", "provider": "codehost"} for number in range(101)]
+    assert len((await replace(acme, wanted[:100])).json["domains"]) == 100
+    assert (await replace(acme, wanted)).status == 400
+    assert len((await look(acme)).json["domains"]) == 100
+
+
+async def test_what_is_no_route_is_refused_and_changes_nothing(acme: Tenant) -> None:
+    good = routes(acme_example="codehost")
+    before = (await replace(acme, good)).json
+    unknown = await replace(acme, routes(acme_example="other"))
+    assert unknown.status == 400
+    assert all(name in unknown.json["error"] for name in ("codehost", "websuite", "officesuite"))
+    twice = await replace(acme, [*good, {"domain": "ACME.example", "provider": "websuite"}])
+    assert (twice.status, "acme.example" in twice.json["error"]) == (400, True)
+    wrongs: list[Any] = [
+        *(None, {}, "acme.example", ["acme.example"], [None], [{}]),
+        *([{"domain": "acme.example"}], [{"provider": "codehost"}], [{"domain": "acme.example", "provider": None}]),
+        *([{"domain": domain, "provider": "codehost"}] for domain in ("", "com", "@acme.example", "*.acme.example", "10.0.0.1", 5)),
+        *([{"domain": "acme.example", "provider": provider}] for provider in ("", "Codehost", "codehost ", 1, ["codehost"])),
+    ]
+    for wrong in wrongs:
+        answer = await replace(acme, wrong)
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), wrong
+    assert (await acme.api.call("PUT", f"{acme.path}/hrd", {}, token=acme.token("owner"))).status == 400
+    assert (await look(acme)).json == before
+
+
+async def test_only_managers_see_and_change_routes(acme: Tenant) -> None:
+    assert [(await look(acme, "member")).status, (await replace(acme, [], "member")).status] == [403, 403]
+
+
+async def test_a_change_that_comes_second_obeys_a_demotion_that_came_first(acme: Tenant) -> None:
+    changes = [
+        ("select 1 from organizations where id = %s for no key update", (acme.org,)),
+        ("update memberships set role = 'member' where user_id = %s", (acme.people["admin"].id,)),
+    ]
+    assert (await meanwhile(acme.pool, changes, lambda: replace(acme, routes(acme_example="codehost"), "admin"))).status == 403
+    assert (await look(acme)).json == {"domains": []}
+
+
+@pytest.mark.slow
+async def test_twenty_changes_at_once_leave_the_routes_of_one_of_them(acme: Tenant) -> None:
+    sets = [
+        routes(**{f"d{number}_example": "codehost", "all_example": "websuite", f"e{number % 3}_example": "codehost"})
+        for number in range(20)
+    ]
+    answers = await everyone(20, lambda number: replace(acme, sets[number]))
+    assert {answer.status for answer in answers} == {200}
+    assert (await look(acme)).json in [answer.json for answer in answers]
+    assert await acme.actions() == {"hrd.updated": 20}
+
+
+# The lookup
+
+
+async def test_the_people_of_a_proved_domain_are_sent_where_its_organization_says(
+    api: Api, acme: Tenant, twin: Tenant, dns: FakeTxtRecords
+) -> None:
+    await prove(acme, dns, "acme.example")
+    await prove(twin, dns, "twin.example")
+    await replace(acme, routes(acme_example="websuite", eu_acme_example="officesuite", twin_example="codehost"))
+    await replace(twin, routes(twin_example="codehost", acme_example="codehost"))
+    expected = {
+        "ada@acme.example": at("acme", "websuite"),
+        " ADA@ACME.example ": at("acme", "websuite"),
+        "ada@eu.acme.example": at("acme", "officesuite"),
+        "ada@us.acme.example": NOWHERE,  # which has no route of its own
+        "ada@a.eu.acme.example": NOWHERE,
+        "ada@notacme.example": NOWHERE,
+        "ada@twin.example": at("twin", "codehost"),
+        "ada@example.com": NOWHERE,
+    }
+    assert {email: await realm(api, email) for email in expected} == expected
+
+
+async def test_an_unproved_domain_routes_nobody(api: Api, acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
+    await replace(acme, routes(acme_example="websuite"))
+    assert await realm(api, "ada@acme.example") == NOWHERE
+    await acme.api.post(f"{acme.path}/domain", {"domain": "acme.example"}, token=acme.token("owner"))
+    await prove(twin, dns, "twin.example")
+    assert await realm(api, "ada@acme.example") == NOWHERE
+    await prove(acme, dns, "acme.example")
+    assert await realm(api, "ada@acme.example") == at("acme", "websuite")
+    await acme.api.delete(f"{acme.path}/domain", token=acme.token("owner"))
+    assert await realm(api, "ada@acme.example") == NOWHERE
+    assert (await look(acme)).json == {"domains": [{"domain": "acme.example", "provider": "websuite", "verified": False}]}
+
+
+async def test_whoever_proved_the_nearest_domain_decides(api: Api, acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
+    await prove(acme, dns, "acme.example")
+    await replace(acme, routes(acme_example="websuite", eu_acme_example="websuite", de_eu_acme_example="websuite"))
+    assert await realm(api, "ada@de.eu.acme.example") == at("acme", "websuite")
+    await prove(twin, dns, "eu.acme.example")
+    await replace(twin, routes(eu_acme_example="codehost", acme_example="codehost"))
+    assert await realm(api, "ada@eu.acme.example") == at("twin", "codehost")
+    assert await realm(api, "ada@de.eu.acme.example") == NOWHERE, "who has proved eu.acme.example has no route for it"
+    assert await realm(api, "ada@acme.example") == at("acme", "websuite")
+
+
+@pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
+async def test_an_organization_that_is_not_active_routes_nobody(api: Api, acme: Tenant, dns: FakeTxtRecords, status: str) -> None:
+    await prove(acme, dns, "acme.example")
+    await replace(acme, routes(acme_example="websuite"))
+    await acme.become(status)
+    assert await realm(api, "ada@acme.example") == NOWHERE
+
+
+async def test_it_depends_on_the_domain_alone(api: Api, tenants: Tenants, acme: Tenant, dns: FakeTxtRecords) -> None:
+    await prove(acme, dns, "acme.example")
+    await replace(acme, routes(acme_example="websuite"))
+    await add_account(tenants.ports, "known@other.example")
+    for known, unknown in (("owner@acme.example", "nobody@acme.example"), ("known@other.example", "nobody@other.example")):
+        first, second = [await api.post("/api/auth/lookup-email", {"email": email}) for email in (known, unknown)]
+        assert (first.status, first.text) == (second.status, second.text)
+    # Nor on who asks.
+    answer = await api.post("/api/auth/lookup-email", {"email": "a@acme.example"}, token="not.a.token")
+    assert answer.json == at("acme", "websuite")
+
+
+async def test_what_is_no_address_is_refused(api: Api, pool: Pool) -> None:
+    for body in ({"email": "acme.example"}, {"email": "a@localhost"}, {"email": ""}, {}, {"email": 5}, {"email": "a@b@acme.example"}):
+        answer = await api.post("/api/auth/lookup-email", body)
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), body

@@ -1,0 +1,54 @@
+"""Who has a say about what an organization has sent to: its mail server, and its SIEM (security.md Z-5)."""
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from tests.support.builders import meanwhile
+from tests.support.refusals import MISSING, NOT_ACTIVE, refused
+from tests.support.tenants import Tenant
+from tests.tenancy.api.integrations import SIEM, SMTP, Integration
+
+pytestmark = pytest.mark.parametrize("one", [SIEM, SMTP], ids=lambda one: one.name)
+
+
+async def test_there_is_none_at_first(acme: Tenant, one: Integration) -> None:
+    for answer in (await one.look(acme), await one.remove(acme), await one.try_out(acme)):
+        assert refused(answer) == MISSING
+        assert ("not forwarded" if one is SIEM else "mail server") in answer.json["error"]
+    assert await acme.log() == []
+
+
+async def test_members_and_strangers_have_no_say(acme: Tenant, twin: Tenant, one: Integration) -> None:
+    await one.put(acme, one.full)
+    before = (await one.look(acme)).json
+    for call in (one.look, one.remove, one.try_out):
+        assert (await call(acme, "member")).status == 403
+    assert (await one.put(acme, one.full, "member")).status == 403
+    for method, path in (("POST", ""), ("GET", ""), ("DELETE", ""), ("POST", "/test")):
+        body = one.full if method == "POST" else None
+        answer = await acme.api.call(method, f"{acme.path}/{one.name}{path}", body, token=twin.token("owner"))
+        assert answer.status == 403
+        assert "acme.example" not in answer.text
+    assert len(await acme.log()) == 1
+    assert (await one.look(acme)).json == before
+
+
+async def test_an_organization_that_is_not_active_chooses_nothing(acme: Tenant, one: Integration) -> None:
+    await one.put(acme, one.full)
+    await acme.become("suspended")
+    for answer in (await one.put(acme, one.full), await one.look(acme), await one.remove(acme), await one.try_out(acme)):
+        assert refused(answer) == NOT_ACTIVE
+
+
+@pytest.mark.parametrize("write", ["put", "remove"])
+async def test_a_demotion_that_comes_first_counts(acme: Tenant, pool: Pool, write: str, one: Integration) -> None:
+    await one.put(acme, one.full)
+    before = (await one.look(acme)).json
+    demotion = [
+        ("select from organizations where id = %s for update", (acme.org,)),
+        ("update memberships set role = 'member' where user_id = %s", (acme.people["admin"].id,)),
+    ]
+    answer = await meanwhile(pool, demotion, lambda: one.put(acme, one.full, "admin") if write == "put" else one.remove(acme, "admin"))
+    assert answer.status == 403
+    assert len(await acme.log()) == 1
+    assert (await one.look(acme)).json == before

@@ -1,0 +1,347 @@
+"""Invitations over HTTP, for those who invite: making, listing and cancelling them (organizations.md sections 2.5, 3, 4.7 and 6; decisions,
+points 8, 9, 12, 13, 16, 49 and 188 to 198; security.md E-5, L-3, R-1, R-3, T-1, Z-1, Z-2 and Z-5)."""
+
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.kernel.principals import SYSTEM, Member, OrganizationContext, OrganizationStatus, Role, RoleInsufficient
+from core.kernel.values import Email
+from core.tenancy import invitations
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.support.builders import EMAIL, Api, add_account, add_platform_owner, everyone, impersonate, run_sql, sign_in
+from tests.support.direct import change_ports
+from tests.support.refusals import BAD, FORBIDDEN, MISSING, NOT_ACTIVE, refused
+from tests.support.tenants import Tenant, Tenants
+from tests.tenancy.api.invitations import EXPIRED, WEEK, accept, decline, sha256
+
+# Inviting
+
+
+async def test_an_invitation_is_answered_with_its_token_in_the_clear(acme: Tenant) -> None:
+    answer = await acme.try_invite("  Ada@Example.COM ", "admin")
+    assert answer.status == 200
+    assert answer.headers["Cache-Control"] == "no-store"
+    body, owner = answer.json, acme.people["owner"]
+    assert UUID(body["token"]).version == 4
+    assert str(UUID(body["token"])) == body["token"]
+    assert body == {
+        "invitation": {
+            "id": body["invitation"]["id"],
+            "org_id": str(acme.org),
+            "email": "ada@example.com",
+            "role": "admin",
+            "invited_by": str(owner.id),
+            "status": "pending",
+            "token": sha256(body["token"]),
+            "expires_at": "2026-03-21T15:09:26.535897Z",
+            "created_at": "2026-03-14T15:09:26.535897Z",
+        },
+        "inviter": {"id": str(owner.id), "email": owner.email, "created_at": "2026-03-14T15:09:26.535897Z"},
+        "token": body["token"],
+    }
+
+
+async def test_an_invitation_is_in_the_log_and_told_to_webhooks_without_its_token(acme: Tenant, pool: Pool) -> None:
+    made = await acme.invite(role="admin")
+    details = {"invited_email": EMAIL, "role": "admin"}
+    [entry] = await acme.log()
+    assert entry == {
+        "action": "user.invited",
+        "target_type": "user",
+        "target_id": made["invitation"]["id"],
+        "actor_id": acme.people["owner"].id,
+        "impersonator_id": None,
+        "address": entry["address"],
+        "details": details,
+    }
+    assert entry["address"] is not None
+    assert await acme.told() == [("user.invited", made["invitation"]["id"], details)]
+    [(kept,)] = await run_sql(
+        pool,
+        "select string_agg(row::text, ' ') from (select i::text from invitations i union all select m::text from mails m"
+        " union all select a::text from audit_log a union all select e::text from events e) as row",
+    )
+    assert made["token"] not in kept
+
+
+async def test_whether_an_address_has_an_account_shows_nowhere(acme: Tenant, ports: Ports) -> None:
+    known = await add_account(ports, "known@example.com", None)
+    answers = [await acme.invite(email) for email in ("known@example.com", "nobody@example.com")]
+    assert answers[0].keys() == answers[1].keys()
+    assert str(known.id) not in str(answers) + str(await acme.log()) + str(await acme.told())
+
+
+@pytest.mark.parametrize(
+    ("by", "role", "expected"),
+    [
+        ("owner", "member", (200, None)),
+        ("owner", "admin", (200, None)),
+        ("owner", "owner", BAD),
+        ("owner", "billing-manager", BAD),
+        ("owner", "Member", BAD),
+        ("owner", "", BAD),
+        ("admin", "member", (200, None)),
+        ("admin", "admin", FORBIDDEN),
+        ("admin", "owner", BAD),
+        ("admin", "billing-manager", BAD),
+        ("member", "member", FORBIDDEN),
+        ("member", "owner", FORBIDDEN),
+    ],
+)
+async def test_who_may_invite_to_what(acme: Tenant, by: str, role: str, expected: tuple[int, str | None]) -> None:
+    answer = await acme.try_invite(role=role, by=by)
+    assert (answer.status, answer.json.get("error_code")) == expected
+    assert await acme.statuses() == ({EMAIL: "pending"} if answer.status == 200 else {})
+
+
+async def test_whoever_was_demoted_meanwhile_invites_nobody(acme: Tenant, ports: Ports) -> None:
+    admin, session = acme.people["admin"], acme.sessions["admin"]
+    caller = Member(
+        user_id=admin.id,
+        email=admin.email,
+        session_id=session.session_id,
+        acts_in=OrganizationContext(acme.org, acme.slug, OrganizationStatus.ACTIVE, Role.ADMIN),
+    )
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.members.set_role(acme.org, admin.id, Role.MEMBER)
+    with pytest.raises(RoleInsufficient):
+        await invitations.invite(ports, caller, Email(EMAIL), "member")
+    with pytest.raises(RoleInsufficient):
+        await invitations.cancel(ports, caller, uuid4())
+    with pytest.raises(RoleInsufficient):
+        await invitations.accept_for(ports, caller, uuid4())
+
+
+@pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
+async def test_an_organization_that_is_not_active_invites_nobody(tenants: Tenants, status: str) -> None:
+    tenant = await tenants.add(status=status)
+    assert refused(await tenant.try_invite()) == NOT_ACTIVE
+    assert refused(await tenant.listed()) == NOT_ACTIVE
+    for path in (f"{tenant.invitations}/{uuid4()}", f"{tenant.invitations}/{uuid4()}/accept"):
+        assert refused(await tenant.api.post(path, token=tenant.token("owner"))) == NOT_ACTIVE
+
+
+@pytest.mark.parametrize(
+    "email", ["", "ada", "ada@localhost", "a b@example.com", "ada@example.com\r\nBcc: x@example.com", "ada@[127.0.0.1]"]
+)
+async def test_only_addresses_are_invited(acme: Tenant, email: str) -> None:
+    assert refused(await acme.try_invite(email)) == BAD
+    assert await acme.statuses() == {}
+
+
+async def test_a_member_is_not_invited_again_but_elsewhere(acme: Tenant, tenants: Tenants) -> None:
+    answer = await acme.try_invite(" Member@ACME.example")
+    assert refused(answer) == BAD
+    assert "member" in answer.json["error"]
+    other = await tenants.add("acme-two")
+    assert (await other.try_invite("member@acme.example")).status == 200
+
+
+async def test_an_address_is_invited_once_at_a_time_by_each_organization(acme: Tenant, tenants: Tenants) -> None:
+    await acme.invite()
+    for email in (EMAIL, EMAIL.upper(), f" {EMAIL} "):
+        assert refused(await acme.try_invite(email)) == BAD
+    assert (await (await tenants.add("acme-two")).try_invite()).status == 200
+    assert (await acme.listed()).headers["X-Total-Count"] == "1"
+
+
+async def test_an_expired_invitation_makes_room_and_is_marked(acme: Tenant, api: Api, clock: FakeClock) -> None:
+    first = await acme.invite()
+    clock.advance(WEEK - timedelta(microseconds=1))
+    await acme.sign_in("owner")
+    assert refused(await acme.try_invite()) == BAD
+    clock.advance(timedelta(microseconds=1))
+    second = await acme.invite()
+    assert [item["invitation"]["status"] for item in (await acme.listed()).json] == ["pending", "expired"]
+    assert await acme.actions() == Counter(["user.invited", "invitation.expired", "user.invited"])
+    expired = await acme.entry("invitation.expired")
+    assert (expired["target_type"], expired["target_id"]) == ("invitation", first["invitation"]["id"])
+    assert refused(await accept(api, first["token"])) == EXPIRED
+    assert (await accept(api, second["token"])).status == 200
+
+
+@pytest.mark.parametrize("answer", ["cancel", "decline"])
+async def test_an_answered_invitation_makes_room(acme: Tenant, api: Api, answer: str) -> None:
+    made = await acme.invite()
+    if answer == "cancel":
+        assert (await api.post(f"{acme.invitations}/{made['invitation']['id']}", token=acme.token("owner"))).status == 200
+    else:
+        assert (await decline(api, made["token"])).status == 200
+    assert (await acme.try_invite()).status == 200
+
+
+async def test_who_impersonates_invites_in_the_name_of_both(acme: Tenant, ports: Ports, api: Api) -> None:
+    steward = await add_platform_owner(ports)
+    token = await impersonate(ports, steward, acme.people["owner"])
+    assert (await api.post(acme.invitations, {"email": EMAIL, "role": "member"}, token=token)).status == 200
+    [entry] = await acme.log()
+    assert (entry["actor_id"], entry["impersonator_id"]) == (acme.people["owner"].id, steward.id)
+
+
+def limit_to(app: QuartTrio, ports: Ports, invitations_per_day: int) -> None:
+    change_ports(app, policy=replace(ports.policy, invitations_per_day=invitations_per_day))
+
+
+async def test_an_organization_invites_so_many_a_day_whatever_becomes_of_them(
+    app: QuartTrio, api: Api, ports: Ports, tenants: Tenants, acme: Tenant, clock: FakeClock
+) -> None:
+    limit_to(app, ports, 3)
+    made = await acme.invite("1@example.com")
+    assert (await api.post(f"{acme.invitations}/{made['invitation']['id']}", token=acme.token("owner"))).status == 200
+    clock.advance(timedelta(minutes=5))
+    await acme.invite("2@example.com", by="admin")
+    await acme.invite("3@example.com")
+    answer = await acme.try_invite("4@example.com", by="admin")
+    assert refused(answer) == (429, "RATE_LIMIT_EXCEEDED")
+    assert answer.headers["Retry-After"] == str(24 * 3600 - 300)
+    # What is wrong with it besides does not matter, and other organizations have days of their own.
+    assert (await acme.try_invite("3@example.com")).status == 429
+    assert (await (await tenants.add("acme-two")).try_invite("4@example.com")).status == 200
+    clock.advance(timedelta(seconds=24 * 3600 - 301))
+    await acme.sign_in("owner")
+    assert (await acme.try_invite("4@example.com")).headers["Retry-After"] == "1"
+    clock.advance(timedelta(seconds=1))
+    await acme.invite("4@example.com")
+    assert (await acme.try_invite("5@example.com")).headers["Retry-After"] == "300"
+
+
+@pytest.mark.slow
+async def test_of_many_invitations_at_once_as_many_are_made_as_a_day_allows(app: QuartTrio, ports: Ports, acme: Tenant) -> None:
+    limit_to(app, ports, 7)
+    answers = await everyone(20, lambda number: acme.try_invite(f"{number}@example.com"))
+    assert sorted(answer.status for answer in answers) == [200] * 7 + [429] * 13
+    assert len(await acme.statuses()) == 7
+
+
+@pytest.mark.slow
+async def test_of_many_invitations_for_one_address_at_once_one_is_made(acme: Tenant, pool: Pool) -> None:
+    answers = await everyone(20, lambda number: acme.try_invite(by=("owner", "admin")[number % 2]))
+    assert sorted(answer.status for answer in answers) == [200] + [400] * 19
+    assert await run_sql(pool, "select count(*), (select count(*) from mails), (select count(*) from audit_log) from invitations") == [
+        (1, 1, 1)
+    ]
+
+
+# The organization's list
+
+
+async def test_the_list_is_newest_first_with_inviters_in_pages_and_hashes_for_tokens(acme: Tenant, clock: FakeClock) -> None:
+    made = []
+    for number in range(3):
+        clock.advance(timedelta(seconds=1))
+        made.append(await acme.invite(f"{number}@example.com", by="admin" if number == 1 else "owner"))
+    answer = await acme.listed()
+    assert answer.json == [{name: one[name] for name in ("invitation", "inviter")} for one in reversed(made)]
+    assert answer.headers["X-Total-Count"] == "3"
+    assert not any(one["token"] in answer.text for one in made)
+    parts = {"?limit=2": [2, 1], "?limit=2&page=2": [0], "?limit=2&page=3": [], "?page=0&limit=-1": [2], "?limit=100&page=21474837": []}
+    for query, numbers in parts.items():
+        part = await acme.listed(query)
+        assert [one["invitation"]["email"] for one in part.json] == [f"{number}@example.com" for number in numbers]
+        assert part.headers["X-Total-Count"] == "3"
+    assert (await acme.listed(by="admin")).json == answer.json
+    assert refused(await acme.listed(by="member")) == FORBIDDEN
+
+
+async def test_the_list_shows_one_status_if_asked_to(acme: Tenant, api: Api, clock: FakeClock) -> None:
+    late = await acme.invite("expired@example.com")
+    clock.advance(WEEK)
+    await acme.sign_in("owner")
+    made = {status: await acme.invite(f"{status}@example.com") for status in ("pending", "accepted", "rejected", "cancelled")}
+    made["expired"] = late  # nobody has marked it
+    await accept(api, made["accepted"]["token"])
+    await decline(api, made["rejected"]["token"])
+    await api.post(f"{acme.invitations}/{made['cancelled']['invitation']['id']}", token=acme.token("owner"))
+    for status, one in made.items():
+        answer = await acme.listed(f"?status={status}")
+        assert answer.json == [{"invitation": one["invitation"] | {"status": status}, "inviter": one["inviter"]}]
+        assert answer.headers["X-Total-Count"] == "1"
+    assert (await acme.listed()).headers["X-Total-Count"] == "5"
+
+
+@pytest.mark.parametrize("query", ["?status=open", "?status=", "?status=PENDING", "?page=x", "?limit=1.5"])
+async def test_a_query_that_means_nothing_is_refused(acme: Tenant, query: str) -> None:
+    answer = await acme.listed(query)
+    assert refused(answer) == BAD
+    if "status" in query:
+        assert all(status in answer.json["error"] for status in ("pending", "accepted", "rejected", "cancelled", "expired"))
+
+
+async def test_an_inviter_whose_account_is_gone_is_shown_as_such(acme: Tenant, pool: Pool) -> None:
+    made = await acme.invite(by="admin")
+    await run_sql(pool, "delete from memberships where role = 'admin'")
+    await run_sql(pool, "delete from users where email = 'admin@acme.example'")
+    [listed] = (await acme.listed()).json
+    assert listed["invitation"]["invited_by"] == made["invitation"]["invited_by"]
+    assert listed["inviter"] == {"id": "unknown", "email": "deleted-user@unknown", "created_at": "1970-01-01T00:00:00Z"}
+
+
+async def test_invitations_of_one_organization_are_nothing_to_another(acme: Tenant, tenants: Tenants, api: Api) -> None:
+    other = await tenants.add("acme-two")
+    made = (await acme.invite())["invitation"]
+    assert (await other.listed()).json == []
+    assert (await other.listed()).headers["X-Total-Count"] == "0"
+    for path in (f"{other.invitations}/{made['id']}", f"{other.invitations}/{made['id']}/accept"):
+        foreign, unknown = (
+            await api.post(path, token=other.token("owner")),
+            await api.post(f"{other.invitations}/{uuid4()}", token=other.token("owner")),
+        )
+        assert refused(foreign) == MISSING
+        assert foreign.json["error"] == unknown.json["error"]
+    assert await acme.statuses() == {EMAIL: "pending"}
+    for call in (acme.invitations, f"{acme.invitations}/{made['id']}", f"{acme.invitations}/{made['id']}/accept"):
+        assert refused(await api.post(call, {"email": "x@example.com", "role": "member"}, token=other.token("owner"))) == FORBIDDEN
+    assert await acme.actions() == Counter(["user.invited"])
+    assert await other.actions() == Counter()
+
+
+# Cancelling
+
+
+@pytest.mark.parametrize("by", ["owner", "admin"])
+async def test_a_cancelled_invitation_is_over(acme: Tenant, api: Api, by: str) -> None:
+    made = await acme.invite(role="admin")
+    path = f"{acme.invitations}/{made['invitation']['id']}"
+    answer = await api.post(path, token=acme.token(by))
+    assert (answer.status, answer.json) == (200, {})
+    assert await acme.statuses() == {EMAIL: "cancelled"}
+    assert await acme.actions() == Counter(["user.invited", "invitation.revoked"])
+    entry = await acme.entry("invitation.revoked")
+    assert (entry["target_type"], entry["target_id"], entry["actor_id"]) == ("invitation", made["invitation"]["id"], acme.people[by].id)
+    assert entry["details"] == {"invited_email": EMAIL, "role": "admin"}
+    assert refused(await api.post(path, token=acme.token(by))) == MISSING
+    assert refused(await api.post(f"{path}/accept", token=acme.token(by))) == MISSING
+    assert refused(await accept(api, made["token"])) == refused(await decline(api, made["token"])) == BAD
+    assert (await acme.actions()).total() == 2
+
+
+async def test_a_member_cancels_nothing(acme: Tenant, api: Api) -> None:
+    made = await acme.invite()
+    assert refused(await api.post(f"{acme.invitations}/{made['invitation']['id']}", token=acme.token("member"))) == FORBIDDEN
+
+
+@pytest.mark.parametrize("id_", ["x", "1", "{}", "%00", "5E0C3A0C-7C1B-4B7E-9D53-2F5E8B0C7A11"])
+@pytest.mark.parametrize("suffix", ["", "/accept"])
+async def test_an_id_that_is_none_is_not_found(acme: Tenant, api: Api, id_: str, suffix: str) -> None:
+    assert refused(await api.post(f"{acme.invitations}/{id_}{suffix}", token=acme.token("owner"))) == MISSING
+
+
+@pytest.mark.parametrize("suffix", ["", "/accept"])
+async def test_what_is_past_its_time_is_not_pending_and_gets_marked(
+    acme: Tenant, api: Api, ports: Ports, clock: FakeClock, suffix: str
+) -> None:
+    made = await acme.invite()
+    await add_account(ports, EMAIL, None)
+    clock.advance(WEEK)
+    token = (await sign_in(ports, acme.people["admin"])).access_token
+    for _ in range(2):
+        assert refused(await api.post(f"{acme.invitations}/{made['invitation']['id']}{suffix}", token=token)) == MISSING
+    assert await acme.statuses() == {EMAIL: "expired"}
+    assert await acme.actions() == Counter(["user.invited", "invitation.expired"])

@@ -1,0 +1,249 @@
+"""The mail server of an organization over HTTP, and its mails through a real one (decisions, points 30, 208 and 222; security.md E-1, E-4,
+L-1, L-3, W-1, W-7 and Z-5)."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.email.smtp import Dispatch, FolderTransport, OwnServers
+from adapters.http.guard import Guard, parse_openings
+from adapters.postgres.engine.pool import Pool
+from core.tenancy.mail_server_rules import Trial
+from ports import Ports
+from tests.fakes.outside import FakeMailTransport
+from tests.fakes.smtp_sink import SmtpSink
+from tests.support.builders import add_account, deliver, run_sql
+from tests.support.direct import change_ports
+from tests.support.refusals import BAD, MISSING, refused
+from tests.support.tenants import Tenant
+from tests.tenancy.api.integrations import PASSWORD, SMTP
+
+LEAST = {"host": "mail.acme.example", "from_email": "post@acme.example"}
+FULL = SMTP.full
+put, look, remove, try_out = SMTP.put, SMTP.look, SMTP.remove, SMTP.try_out
+SHOWN = {name: value for name, value in FULL.items() if name != "password"} | {"has_password": True}
+LEAST_SHOWN = {**LEAST, "port": 587, "username": None, "has_password": False, "from_name": None, "tls": True}
+
+
+# The settings
+
+
+@pytest.mark.parametrize("by", ["owner", "admin"])
+async def test_its_managers_choose_one_and_its_password_is_told_to_nobody(acme: Tenant, twin: Tenant, by: str) -> None:
+    answer = await put(acme, FULL, by)
+    assert (answer.status, answer.json) == (200, SHOWN)
+    for name in ("owner", "admin"):
+        shown = await look(acme, name)
+        assert (shown.status, shown.json) == (200, SHOWN)
+    assert refused(await look(twin)) == MISSING
+    details = {name: value for name, value in SHOWN.items() if name != "username"}
+    assert await acme.recorded() == [("organization.smtp.configured", "organization", str(acme.org), acme.people[by].id, details)]
+    assert await acme.told() == [("organization.smtp.configured", str(acme.org), details)]
+    everything = json.dumps([*await acme.log(), *await acme.told()], default=str) + answer.text
+    assert PASSWORD not in everything
+    assert await run_sql(acme.pool, "select true from smtp_settings where encode(password, 'escape') like %s", f"%{PASSWORD}%") == []
+
+
+async def test_what_is_not_given_has_its_default(acme: Tenant) -> None:
+    assert (await put(acme, LEAST)).json == LEAST_SHOWN
+    nulls = {"username": None, "password": None, "from_name": None}
+    assert (await put(acme, {**LEAST, **nulls})).json == (await look(acme)).json == LEAST_SHOWN
+
+
+async def test_it_is_replaced_as_a_whole_and_no_password_is_carried_to_another_host(acme: Tenant) -> None:
+    await put(acme, FULL)
+    assert refused(await put(acme, {**LEAST, "host": "mail.evil.example", "username": "robot@acme.example"})) == BAD
+    assert (await look(acme)).json == SHOWN
+    assert (await put(acme, {**LEAST, "host": "other.acme.example"})).json == {**LEAST_SHOWN, "host": "other.acme.example"}
+    assert await run_sql(acme.pool, "select username, password from smtp_settings") == [(None, None)]
+    assert [entry["action"] for entry in await acme.log()] == ["organization.smtp.configured"] * 2
+
+
+NOT_USABLE: list[dict[str, Any]] = [
+    *({"host": host} for host in ("", "mail:25", "ma il", "[::1]", "fe80::1%eth0", "smtp://mail", "mail\r\nx", None, 5)),
+    *({"port": port} for port in (0, 22, 80, 443, 1023, 65536, 2**31, -25, True, "587", 25.0, None)),
+    {"username": "robot"},
+    {"password": PASSWORD},
+    {"username": "robot", "password": None},
+    {"username": "", "password": ""},
+    {"username": "r\u00f6bot", "password": PASSWORD},
+    {"username": "robot\r\nRSET", "password": PASSWORD},
+    {"username": "robot", "password": "x" * 2049},
+    *({"from_email": address} for address in ("post", "post@acme.example\r\nBcc: eve@example.com", "Acme <post@acme.example>", None)),
+    *({"from_name": name} for name in ("", "Acme\r\nBcc: eve@example.com", "=?utf-8?q?x=0D=0ABcc:_eve@example.com?=", "A" * 101, "\u202e")),
+    *({"tls": tls} for tls in ("yes", None, 0)),
+]
+
+
+async def test_what_cannot_be_used_is_refused_and_changes_nothing(acme: Tenant) -> None:
+    await put(acme, LEAST)
+    for changes in NOT_USABLE:
+        answer = await put(acme, {**LEAST, **changes})
+        assert refused(answer) == BAD, changes
+        assert PASSWORD not in answer.text
+    assert (await look(acme)).json == LEAST_SHOWN
+    assert len(await acme.log()) == 1
+
+
+async def test_host_and_sender_must_be_given(acme: Tenant) -> None:
+    for left_out in LEAST:
+        answer = await put(acme, {name: value for name, value in LEAST.items() if name != left_out})
+        assert refused(answer) == BAD
+        assert left_out in answer.json["error"]
+
+
+async def test_what_is_removed_is_gone_and_told_once(acme: Tenant, twin: Tenant) -> None:
+    for tenant in (acme, twin):
+        await put(tenant, FULL)
+    answer = await remove(acme, "admin")
+    assert (answer.status, answer.text) == (204, "")
+    assert refused(await look(acme)) == refused(await remove(acme)) == MISSING
+    entry = await acme.entry("organization.smtp.removed")
+    assert (entry["target_id"], entry["actor_id"], entry["details"]) == (
+        str(acme.org),
+        acme.people["admin"].id,
+        {"host": "mail.acme.example", "port": 465},
+    )
+    assert (await look(twin)).json == SHOWN
+
+
+# Trying it out
+
+
+async def test_a_trial_says_how_it_went_in_fixed_words(acme: Tenant, sent: FakeMailTransport) -> None:
+    await put(acme, FULL)
+    for trial in Trial:
+        sent.trial = trial
+        answer = await try_out(acme, "admin")
+        assert (answer.status, answer.json) == (200, {"success": trial is Trial.GOOD, "message": trial.value})
+    tried = sent.tried[0]
+    assert (tried.org_id, tried.host, tried.port, tried.username) == (acme.org, FULL["host"], FULL["port"], FULL["username"])
+    assert tried.password == PASSWORD
+    assert len(await acme.log()) == 1
+
+
+async def test_a_password_that_cannot_be_opened_is_an_error_and_no_secret(acme: Tenant) -> None:
+    await put(acme, FULL)
+    await run_sql(acme.pool, "update smtp_settings set password = 'x'")
+    answer = await try_out(acme)
+    assert answer.status == 500
+    assert "seal" not in answer.text.lower()
+    # It can be seen, and chosen anew.
+    assert (await look(acme)).json == SHOWN
+    assert (await put(acme, FULL)).status == 200
+    assert (await try_out(acme)).json["success"]
+
+
+# Through a real server
+
+
+@dataclass(slots=True)
+class House:
+    """A service that really sends: its own mails into a folder, those of acme to a server that wants a user name and a password."""
+
+    ports: Ports
+    server: SmtpSink
+    folder: Path
+
+    def settings(self, **changes: Any) -> dict[str, Any]:
+        return {**FULL, "host": "127.0.0.1", "port": self.server.port, "tls": False, **changes}
+
+    async def deliver(self) -> None:
+        await deliver(self.ports)
+
+    @property
+    def filed(self) -> str:
+        """What is in the folder."""
+        return "".join(path.read_text("utf-8") for path in sorted(self.folder.iterdir()))
+
+    @property
+    def served(self) -> list[EmailMessage]:
+        return self.server.messages
+
+
+@pytest.fixture
+def house(app: QuartTrio, ports: Ports, tmp_path: Path) -> Iterator[House]:
+    with SmtpSink(login=(str(FULL["username"]), PASSWORD)) as sink:
+        own_servers = OwnServers(Guard(parse_openings(f"127.0.0.1:{sink.port}")))
+        mail = Dispatch(FolderTransport(tmp_path / "mail", "Gatehouse <gatehouse@example.com>"), own_servers)
+        change_ports(app, mail=mail)
+        yield House(replace(ports, mail=mail), sink, tmp_path / "mail")
+
+
+async def test_invitations_go_through_the_organizations_own_server_and_nothing_else_does(acme: Tenant, twin: Tenant, house: House) -> None:
+    await put(acme, house.settings())
+    assert (await try_out(acme)).json == {"success": True, "message": Trial.GOOD.value}
+    assert house.served == []
+    made = await acme.invite("grace@example.com")
+    await twin.invite("grace@example.com")
+    await add_account(acme.ports, "grace@example.com")
+    await acme.api.post("/api/auth/forgot-password", {"email": "grace@example.com", "org_slug": acme.slug})
+    await house.deliver()
+    [message] = house.served
+    assert (str(message["From"]), message["To"]) == ("Acme Post <post@acme.example>", "grace@example.com")
+    assert made["token"] in message.get_body(("plain",)).get_content()  # type: ignore[union-attr]
+    assert "reset-password" not in str(message)
+    assert house.server.envelopes[0].mail_from == "post@acme.example"
+    # The other two are the platform's: the invitation of another organization, and what opens an account.
+    assert len(list(house.folder.iterdir())) == 2
+    assert made["token"] not in house.filed
+    assert "You are invited to Twin" in house.filed
+    assert "reset-password?token=" in house.filed
+    assert "acme.example" not in house.filed.lower()
+
+
+async def test_mails_that_wait_when_the_server_is_removed_are_the_platforms_then(acme: Tenant, house: House) -> None:
+    await put(acme, house.settings())
+    await acme.invite("grace@example.com")
+    await remove(acme)
+    await house.deliver()
+    assert house.served == []
+    assert "You are invited to Acme" in house.filed
+    assert "From: Gatehouse <gatehouse@example.com>" in house.filed
+
+
+async def test_a_trial_of_a_server_that_cannot_be_used_says_so(acme: Tenant, house: House) -> None:
+    trials: list[tuple[dict[str, object], Trial]] = [
+        ({"password": "wrong"}, Trial.NOT_SIGNED_IN),
+        ({"tls": True}, Trial.NOT_ENCRYPTED),
+        ({"host": "::1"}, Trial.NO_ADDRESS),
+        ({"host": "2130706433", "port": 2525}, Trial.NO_ADDRESS),
+        ({"host": "127.0.0.2"}, Trial.NO_ADDRESS),
+        ({"port": 25}, Trial.NO_ADDRESS),
+    ]
+    for changes, trial in trials:
+        await put(acme, house.settings(**changes))
+        answer = await try_out(acme)
+        assert (answer.status, answer.json) == (200, {"success": False, "message": trial.value}), changes
+        for told in ("127.0.0.1", str(house.server.port), PASSWORD, "535", "aiosmtpd"):
+            assert told not in answer.text
+    assert house.served == []
+
+
+async def test_a_server_of_another_organization_is_never_used(acme: Tenant, twin: Tenant, house: House, pool: Pool) -> None:
+    """Not even where its sealed password is put into another organization's row."""
+    await put(acme, house.settings())
+    await put(twin, house.settings(password="another"))
+    await run_sql(
+        pool,
+        "update smtp_settings set password = (select password from smtp_settings where org_id = %s) where org_id = %s",
+        acme.org,
+        twin.org,
+    )
+    assert (await try_out(twin)).status == 500
+    assert house.server.logins == 0
+
+
+async def test_nothing_is_left_of_that_of_an_organization_that_is_deleted(acme: Tenant, house: House, pool: Pool) -> None:
+    await put(acme, house.settings())
+    await acme.invite("grace@example.com")
+    await acme.api.delete(acme.path, token=acme.token("owner"))
+    assert await run_sql(pool, "select count(*) from smtp_settings") == [(0,)]
+    await house.deliver()
+    assert (house.served, house.filed) == ([], "")

@@ -1,0 +1,338 @@
+"""Members over HTTP: the list, roles, removal, and who may come near any of it (organizations.md sections 3 and 4.4; decisions,
+points 9, 11, 13, 16 to 18, 155, 199 and 201; security.md sections 8 and 9)."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from core.kernel.principals import Role
+from core.kernel.values import new_id
+from tests.fakes.outside import FakeClock
+from tests.support.builders import add_account, add_platform_owner, impersonate, run_sql, sign_in
+from tests.support.tenants import Tenant, Tenants
+from tests.tenancy.api.members import CALLS, CAST
+
+
+@pytest.fixture
+def cast() -> Mapping[str, Role]:
+    return CAST
+
+
+# The list
+
+
+async def test_a_member_is_shown_with_the_account_the_membership_and_nothing_else(tenants: Tenants) -> None:
+    acme = await tenants.add("acme", cast={"owner": Role.OWNER})
+    await run_sql(tenants.pool, "update users set is_platform_owner = true where id = %s", acme.people["owner"].id)
+    [(membership, created_at)] = await run_sql(tenants.pool, "select id, created_at from memberships")
+    answer = await tenants.api.get(f"{acme.path}/members", token=acme.token("owner"))
+    assert answer.status == 200
+    assert answer.json == {
+        "members": [
+            {
+                "user": {"id": acme.id("owner"), "email": "owner@acme.example", "is_platform_owner": True},
+                "membership": {"id": str(membership), "role": "owner", "created_at": created_at.isoformat().replace("+00:00", "Z")},
+            }
+        ],
+        "pagination": {"page": 1, "limit": 50, "total": 1, "total_pages": 1, "has_next": False, "has_prev": False},
+        "limits": {"max_users": 100, "source": "tier"},
+    }
+
+
+@pytest.mark.parametrize("name", ["owner", "admin", "member"])
+async def test_every_member_sees_all_members_the_oldest_first_and_nobody_elses(
+    tenants: Tenants, acme: Tenant, twin: Tenant, name: str
+) -> None:
+    answer = await tenants.api.get(f"{acme.path}/members", token=acme.token(name))
+    shown = [(one["user"]["email"], one["membership"]["role"]) for one in answer.json["members"]]
+    assert shown == [(f"{name}@acme.example", role) for name, role in CAST.items()]
+    assert answer.json["pagination"]["total"] == len(CAST)
+    assert "twin" not in answer.text
+
+
+async def test_pages_are_cut_in_one_order(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+    async def page(query: str) -> tuple[list[str], dict[str, Any]]:
+        answer = await tenants.api.get(f"{acme.path}/members?{query}", token=acme.token("member"))
+        assert answer.status == 200
+        return [one["user"]["email"].partition("@")[0] for one in answer.json["members"]], answer.json["pagination"]
+
+    names = list(CAST)
+    plain = {"page": 1, "limit": 2, "total": 5, "total_pages": 3, "has_next": True, "has_prev": False}
+    assert await page("limit=2") == (names[:2], plain)
+    assert await page("limit=2&page=2") == (names[2:4], plain | {"page": 2, "has_prev": True})
+    assert await page("limit=2&page=3") == (names[4:], plain | {"page": 3, "has_next": False, "has_prev": True})
+    assert await page("limit=2&page=4") == ([], plain | {"page": 4, "has_next": False, "has_prev": True})
+    whole = {"page": 1, "limit": 100, "total": 5, "total_pages": 1, "has_next": False, "has_prev": False}
+    assert await page("limit=1000&page=0") == (names, whole)
+    assert await page("limit=-5&page=-1") == (names[:1], whole | {"limit": 1, "total_pages": 5, "has_next": True})
+    far = await page(f"page={10**30}&limit={10**30}")
+    assert (far[0], far[1]["limit"], far[1]["has_next"]) == ([], 100, False)
+    for query in ("limit=ten", "page=1.5", "page=", "limit=0x10"):
+        answer = await tenants.api.get(f"{acme.path}/members?{query}", token=acme.token("member"))
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), query
+
+
+async def test_a_role_as_filter_narrows_list_and_total(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+    for role in Role:
+        emails = [f"{name}@acme.example" for name, has in CAST.items() if has is role]
+        for page, shown in (("limit=50", emails), ("limit=1&page=2", emails[1:2])):
+            answer = await tenants.api.get(f"{acme.path}/members?role={role}&{page}", token=acme.token("member"))
+            assert [one["user"]["email"] for one in answer.json["members"]] == shown
+            assert {one["membership"]["role"] for one in answer.json["members"]} <= {role}
+            assert answer.json["pagination"]["total"] == len(emails)
+
+
+async def test_a_role_without_members_is_an_empty_list(tenants: Tenants) -> None:
+    acme = await tenants.add("acme", cast={"owner": Role.OWNER})
+    answer = await tenants.api.get(f"{acme.path}/members?role=admin", token=acme.token("owner"))
+    assert (answer.status, answer.json["members"]) == (200, [])
+    assert answer.json["pagination"] == {"page": 1, "limit": 50, "total": 0, "total_pages": 0, "has_next": False, "has_prev": False}
+
+
+async def test_another_filter_is_refused_and_the_allowed_ones_are_named(tenants: Tenants, acme: Tenant) -> None:
+    for role in ("boss", "", "Owner", "owner%20", "null", "members"):
+        answer = await tenants.api.get(f"{acme.path}/members?role={role}", token=acme.token("member"))
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), role
+        assert all(allowed in answer.json["error"] for allowed in ("owner", "admin", "member"))
+
+
+async def test_the_limit_says_where_it_comes_from(tenants: Tenants) -> None:
+    acme, twin = await tenants.add("acme", cast={"owner": Role.OWNER}), await tenants.add("twin", cast={"owner": Role.OWNER})
+
+    async def limits(team: Tenant) -> tuple[int, str]:
+        shown = (await tenants.api.get(f"{team.path}/members", token=team.token("owner"))).json["limits"]
+        assert shown.keys() == {"max_users", "source"}
+        return shown["max_users"], shown["source"]
+
+    changes = {
+        "max_users = 3": (3, "organization"),
+        "max_users = 0": (0, "organization"),
+        "max_users = null, tier_id = (select id from tiers where name = 'professional')": (1000, "tier"),
+        "tier_id = null": (5, "default"),
+        "max_users = 7": (7, "organization"),
+    }
+    for change, expected in changes.items():
+        await run_sql(tenants.pool, f"update organizations set {change} where id = %s", acme.org)  # noqa: S608
+        assert await limits(acme) == expected, change
+        assert await limits(twin) == (100, "tier")
+
+
+# Roles
+
+
+async def test_a_member_becomes_an_admin_and_a_member_again(tenants: Tenants, acme: Tenant, clock: FakeClock) -> None:
+    [(id_, created_at)] = await run_sql(tenants.pool, "select id, created_at from memberships where user_id = %s", acme.people["member"].id)
+    for role in ("admin", "member"):
+        clock.advance(timedelta(seconds=1))
+        answer = await acme.set_role("owner", "member", role)
+        assert answer.status == 200
+        assert answer.json == {
+            "user": {"id": acme.id("member"), "email": "member@acme.example"},
+            "membership": {
+                "id": str(id_),
+                "org_id": str(acme.org),
+                "user_id": acme.id("member"),
+                "role": role,
+                "created_at": created_at.isoformat().replace("+00:00", "Z"),
+            },
+        }
+        assert await acme.check() == {**CAST, "member": role}
+    owner, target = acme.people["owner"].id, acme.id("member")
+    assert await acme.recorded() == [
+        ("user.role_updated", "user", target, owner, {"old_role": "member", "new_role": "admin"}),
+        ("user.role_updated", "user", target, owner, {"old_role": "admin", "new_role": "member"}),
+    ]
+
+
+@pytest.mark.parametrize(("name", "role"), [("admin", "admin"), ("member", "member")])
+async def test_the_same_role_again_changes_and_records_nothing(tenants: Tenants, acme: Tenant, name: str, role: str) -> None:
+    await acme.has_invited(name, "guest@example.com", Role.ADMIN)
+    before = await tenants.everything()
+    answer = await acme.set_role("owner", name, role)
+    assert (answer.status, answer.json["membership"]["role"]) == (200, role)
+    assert await tenants.everything() == before
+
+
+async def test_only_admin_and_member_can_be_given(tenants: Tenants, acme: Tenant) -> None:
+    before = await tenants.everything()
+    for role in ("owner", "boss", "", "Admin", "admin ", "service", "x" * 2000):
+        answer = await acme.set_role("owner", "member", role)
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), role
+    assert await tenants.everything() == before
+
+
+async def test_the_owner_keeps_the_own_role(tenants: Tenants, acme: Tenant) -> None:
+    before = await tenants.everything()
+    for role in ("admin", "member", "owner"):
+        answer = await acme.set_role("owner", "owner", role)
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), role
+    assert await tenants.everything() == before
+
+
+@pytest.mark.parametrize("caller", ["admin", "member"])
+async def test_only_the_owner_gives_roles(tenants: Tenants, acme: Tenant, caller: str) -> None:
+    before = await tenants.everything()
+    for whom, role in (("member", "admin"), ("further", "member"), ("deputy", "member"), ("owner", "member"), (caller, "owner")):
+        answer = await acme.set_role(caller, whom, role)
+        assert (answer.status, answer.code) == (403, "FORBIDDEN"), whom
+    assert await tenants.everything() == before
+
+
+async def test_whoever_is_no_member_here_has_no_role_to_change(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+    stranger = await add_account(tenants.ports, "stranger@example.com", None)
+    before = await tenants.everything()
+    names = [
+        str(stranger.id),
+        twin.id("member"),
+        twin.id("owner"),
+        str(new_id()),
+        "x",
+        acme.id("member").upper(),
+        f"{acme.id('member')}%20",
+    ]
+    for name in names:
+        # Whether there is anybody comes before what the body says (decisions, point 16).
+        for role in ("admin", "owner", "boss"):
+            answer = await tenants.api.patch(f"{acme.path}/members/{name}", {"role": role}, token=acme.token("owner"))
+            assert (answer.status, answer.code) == (404, "NOT_FOUND"), (name, role)
+    assert await tenants.everything() == before
+
+
+async def test_that_somebody_is_no_member_is_told_before_the_body_is_looked_at(tenants: Tenants, acme: Tenant) -> None:
+    bodies: list[tuple[bytes | None, dict[str, str]]] = [
+        (b"{", {}),
+        (b'{"role": 5}', {}),
+        (b"x", {"Content-Type": "text/plain"}),
+        (None, {}),
+    ]
+    answers = [
+        await tenants.api.call("PATCH", f"{acme.path}/members/{name}", raw=raw, token=acme.token("owner"), headers=headers)
+        for name in (str(new_id()), "xyz", acme.id("admin").upper())
+        for raw, headers in bodies
+    ]
+    assert {(answer.status, answer.code) for answer in answers} == {(404, "NOT_FOUND")}
+    assert len({answer.json["error"] for answer in answers}) == 1, "nobody learns whether the id was malformed or unknown"
+
+
+async def test_a_role_is_changed_in_the_organization_of_the_path_only(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+    await twin.join("both", acme.people["member"])
+    assert (await acme.set_role("owner", "member", "admin")).status == 200
+    assert (await acme.roles())["member"] == "admin"
+    assert (await twin.roles())["both"] == "member"
+    assert await twin.recorded() == []
+
+
+# Removal
+
+
+@pytest.mark.parametrize(("caller", "whom"), [("owner", "member"), ("owner", "admin"), ("admin", "member"), ("admin", "deputy")])
+async def test_those_who_manage_members_remove_them(tenants: Tenants, acme: Tenant, caller: str, whom: str) -> None:
+    answer = await acme.remove(caller, whom)
+    assert (answer.status, answer.json) == (200, {"message": "The member was removed."})
+    assert await acme.check() == {name: role for name, role in CAST.items() if name != whom}
+    entry = ("user.removed", "user", acme.id(whom), acme.people[caller].id, {"role": CAST[whom].value})
+    assert await acme.recorded() == [entry]
+    again = await acme.remove(caller, whom)
+    assert (again.status, again.code) == (404, "NOT_FOUND")
+    assert await acme.recorded() == [entry]
+
+
+async def test_neither_oneself_nor_the_owner_can_be_removed(tenants: Tenants, acme: Tenant) -> None:
+    before = await tenants.everything()
+    for caller, whom in (("owner", "owner"), ("admin", "admin"), ("admin", "owner")):
+        answer = await acme.remove(caller, whom)
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), (caller, whom)
+    assert await tenants.everything() == before
+
+
+async def test_members_remove_nobody(tenants: Tenants, acme: Tenant) -> None:
+    before = await tenants.everything()
+    for whom in ("owner", "admin", "member", "further"):
+        answer = await acme.remove("member", whom)
+        assert (answer.status, answer.code) == (403, "FORBIDDEN"), whom
+    assert await tenants.everything() == before
+
+
+async def test_whoever_is_no_member_here_cannot_be_removed(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+    before = await tenants.everything()
+    for name in (twin.id("member"), twin.id("owner"), str(new_id()), "x", acme.id("member").upper()):
+        answer = await tenants.api.post(f"{acme.path}/members/{name}", token=acme.token("admin"))
+        assert (answer.status, answer.code) == (404, "NOT_FOUND"), name
+    assert await tenants.everything() == before
+
+
+async def test_removal_ends_the_sessions_in_this_organization_at_once_and_no_others(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+    member = acme.people["member"]
+    steward = await add_platform_owner(tenants.ports)
+    await twin.join("both", member)
+    second = await sign_in(tenants.ports, member, acme.org)
+    acted = await impersonate(tenants.ports, steward, member, acme.org)
+    plain = (await sign_in(tenants.ports, member)).access_token
+    assert (await acme.remove("admin", "member")).status == 200
+    for token in (acme.token("member"), second.access_token, acted):
+        for path in (f"{acme.path}/members", "/api/user", f"{twin.path}/members"):
+            answer = await tenants.api.get(path, token=token)
+            assert (answer.status, answer.code) == (401, "UNAUTHORIZED"), path
+    refreshed = await tenants.api.post("/api/auth/refresh", {"refresh_token": acme.sessions["member"].refresh_token})
+    assert refreshed.status == 401
+    # A session that had not selected this organization lives, and opens nothing here.
+    answer = await tenants.api.get(f"{acme.path}/members", token=plain)
+    assert (answer.status, answer.code) == (403, "FORBIDDEN")
+    assert (await tenants.api.get("/api/user", token=plain)).status == 200
+    for token in (plain, twin.token("both")):
+        assert (await tenants.api.get(f"{twin.path}/members", token=token)).status == 200
+    assert (await tenants.api.get(f"{acme.path}/members", token=acme.token("further"))).status == 200
+    assert (await twin.check())["both"] == "member"
+
+
+async def test_a_removed_member_can_come_back_as_somebody_new(tenants: Tenants, acme: Tenant) -> None:
+    assert (await acme.remove("owner", "deputy")).status == 200
+    await acme.join("deputy", acme.people["deputy"])
+    assert (await acme.check())["deputy"] == "member"
+    answer = await acme.remove("deputy", "member")
+    assert (answer.status, answer.code) == (403, "FORBIDDEN")
+
+
+# Who may come near any of it
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_nobody_from_outside_gets_in(tenants: Tenants, call: str) -> None:
+    acme, twin = [await tenants.add(slug, cast={"owner": Role.OWNER, "member": Role.MEMBER}) for slug in ("acme", "twin")]
+    steward = await add_platform_owner(tenants.ports)
+    outside = [(await sign_in(tenants.ports, account)).access_token for account in (steward, twin.people["owner"])]
+    before = await tenants.everything()
+    for token in (twin.token("owner"), *outside):
+        answer = await CALLS[call](acme, token, acme.id("member"))
+        assert (answer.status, answer.code) == (403, "FORBIDDEN")
+        unknown = await CALLS[call](replace(acme, org=new_id(), slug="nothing-there"), token, acme.id("member"))
+        assert (unknown.status, unknown.code) == (404, "NOT_FOUND")
+    assert await tenants.everything() == before
+
+
+@pytest.mark.parametrize("status", ["suspended", "pending", "rejected"])
+@pytest.mark.parametrize("call", CALLS)
+async def test_nothing_is_done_in_an_organization_that_is_not_active(tenants: Tenants, acme: Tenant, call: str, status: str) -> None:
+    await run_sql(tenants.pool, "update organizations set status = %s where id = %s", status, acme.org)
+    before = await tenants.everything()
+    answer = await CALLS[call](acme, acme.token("owner"), acme.id("member"))
+    assert (answer.status, answer.code) == (403, "ORGANIZATION_NOT_ACTIVE")
+    assert await tenants.everything() == before
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_ownership_is_not_transferred_while_impersonating_and_all_else_names_both(tenants: Tenants, acme: Tenant, call: str) -> None:
+    steward = await add_platform_owner(tenants.ports)
+    token = await impersonate(tenants.ports, steward, acme.people["owner"], acme.org)
+    before = await tenants.everything()
+    answer = await CALLS[call](acme, token, acme.id("member"))
+    if call == "transfer":
+        assert (answer.status, answer.code) == (403, "FORBIDDEN")
+        assert await tenants.everything() == before
+        return
+    assert answer.status == 200
+    actors = await run_sql(tenants.pool, "select actor_id, impersonator_id from audit_log where org_id is not null")
+    assert actors == ([] if call == "list" else [(acme.people["owner"].id, steward.id)])

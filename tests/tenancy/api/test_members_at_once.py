@@ -1,0 +1,176 @@
+"""Changes of members that meet: many at the same moment, and one that waits for another (security.md section 21, Z-5 and Z-6)."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from core.kernel.principals import Role
+from tests.support.builders import Answer, add_account, everyone, meanwhile, run_sql, sign_in
+from tests.support.tenants import Tenant, Tenants
+from tests.tenancy.api.members import CALLS, CAST
+
+
+@pytest.fixture
+def cast() -> Mapping[str, Role]:
+    return CAST
+
+
+async def crowd(tenants: Tenants, size: int, role: Role = Role.MEMBER) -> Tenant:
+    return await tenants.add("acme", cast={"owner": Role.OWNER} | {f"n{number}": role for number in range(size)})
+
+
+@pytest.mark.slow
+async def test_of_twenty_transfers_to_different_members_one_wins(tenants: Tenants) -> None:
+    acme = await crowd(tenants, 20)
+    answers = await everyone(20, lambda number: acme.transfer("owner", f"n{number}"))
+    assert sorted(answer.status for answer in answers) == [200] + [403] * 19
+    [won] = [answer.json for answer in answers if answer.status == 200]
+    roles = await acme.check()
+    assert roles["owner"] == "admin"
+    assert [acme.id(name) for name, role in roles.items() if role == "owner"] == [won["new_owner"]["user_id"]]
+    assert [entry[0] for entry in await acme.recorded()].count("organization.owner.changed") == 1
+
+
+@pytest.mark.slow
+async def test_whoever_gets_it_gives_it_back_while_nineteen_others_ask(tenants: Tenants) -> None:
+    """Ownership wanders: everybody who might own the organization transfers it to the next, all at once."""
+    acme = await crowd(tenants, 19, Role.ADMIN)
+    names = list(acme.people)
+    for _ in range(3):
+        answers = await everyone(20, lambda number: acme.transfer(names[number], names[(number + 1) % 20]))
+        assert {answer.status for answer in answers} <= {200, 403}
+        assert [answer.status for answer in answers].count(200) >= 1
+        roles = await acme.check()
+        assert list(roles.values()).count("admin") == 19
+
+
+@pytest.mark.slow
+async def test_transfers_removals_and_changes_of_role_at_once_leave_one_owner_and_a_true_count(tenants: Tenants, twin: Tenant) -> None:
+    acme = await crowd(tenants, 10)
+    await acme.join("admin", await add_account(tenants.ports, "admin@acme.example", None), Role.ADMIN)
+    for number in range(10):
+        await acme.has_invited("owner", f"guest-{number}@example.com", Role.ADMIN if number % 2 else Role.MEMBER)
+
+    async def act(number: int) -> Answer:
+        name = f"n{number % 10}"
+        match number % 4:
+            case 0:
+                return await acme.transfer("owner", name)
+            case 1:
+                return await acme.remove("admin", name)
+            case 2:
+                return await acme.set_role("owner", name, "admin")
+        return await acme.remove("admin", "owner")
+
+    answers = await everyone(20, act)
+    assert {answer.status for answer in answers} <= {200, 400, 403, 404}
+    removed = sum(answer.status == 200 and answer.json.get("message") == "The member was removed." for answer in answers)
+    roles = await acme.check()
+    assert len(roles) == 12 - removed
+    if roles.get("owner") != "owner":
+        assert await run_sql(
+            tenants.pool, "select count(*) from invitations where status = 'pending' and role = 'admin' and org_id = %s", acme.org
+        ) == [(0,)]
+    log = [entry[0] for entry in await acme.recorded()]
+    assert log.count("user.removed") == removed
+    assert await twin.check() == CAST
+
+
+@pytest.mark.slow
+async def test_a_new_owner_is_not_removed_and_a_removed_member_does_not_become_the_owner(tenants: Tenants) -> None:
+    acme = await tenants.add("acme", cast={"owner": Role.OWNER, "admin": Role.ADMIN, "heir": Role.MEMBER})
+
+    async def act(number: int) -> Answer:
+        return await (acme.transfer("owner", "heir") if number % 2 else acme.remove("admin", "heir"))
+
+    answers = await everyone(20, act)
+    roles = await acme.check()
+    assert [answer.status for answer in answers].count(200) == 1
+    if "heir" in roles:
+        assert roles == {"owner": "admin", "admin": "admin", "heir": "owner"}
+        assert sorted(answer.status for answer in answers) == [200] + [400] * 10 + [403] * 9
+    else:
+        assert roles == {"owner": "owner", "admin": "admin"}
+        assert sorted(answer.status for answer in answers) == [200] + [400] * 10 + [404] * 9
+
+
+@pytest.mark.slow
+async def test_twenty_removals_of_one_member_count_once(tenants: Tenants, acme: Tenant) -> None:
+    callers = ["owner", "admin", "deputy"]
+    answers = await everyone(20, lambda number: acme.remove(callers[number % 3], "member"))
+    assert sorted(answer.status for answer in answers) == [200] + [404] * 19
+    assert len(await acme.check()) == len(CAST) - 1
+    assert len(await acme.recorded()) == 1
+
+
+@pytest.mark.slow
+async def test_no_session_survives_its_members_removal_by_being_renewed_or_made_meanwhile(tenants: Tenants, acme: Tenant) -> None:
+    member = acme.people["member"]
+    plain = [await sign_in(tenants.ports, member) for _ in range(10)]
+    chosen = [await sign_in(tenants.ports, member, acme.org) for _ in range(9)]
+
+    async def act(number: int) -> Answer:
+        if number == 0:
+            return await acme.remove("admin", "member")
+        if number <= 10:
+            return await tenants.api.post(f"{acme.path}/select", token=plain[number - 1].access_token)
+        return await tenants.api.post("/api/auth/refresh", {"refresh_token": chosen[number - 11].refresh_token})
+
+    answers = await everyone(20, act)
+    assert {answer.status for answer in answers} <= {200, 401, 403}
+    live = "select count(*) from sessions where org_id = %s and user_id = %s and ended_at is null"
+    assert await run_sql(tenants.pool, live, acme.org, member.id) == [(0,)]
+    given = [answer.json["access_token"] for answer in answers if "access_token" in answer.json]
+    assert {(await tenants.api.get(f"{acme.path}/members", token=token)).status for token in given} <= {401}
+
+
+@pytest.mark.slow
+async def test_admins_who_remove_each_other_leave_one_of_them(tenants: Tenants) -> None:
+    acme = await crowd(tenants, 10, Role.ADMIN)
+
+    async def act(number: int) -> Answer:
+        return await acme.remove(f"n{number % 10}", f"n{(number + 1 + number // 10) % 10}")
+
+    answers = await everyone(20, act)
+    # Who has been removed already is refused at the door, or under the lock.
+    assert {answer.status for answer in answers} <= {200, 401, 403, 404}
+    roles = await acme.check()
+    assert len(roles) == 11 - [answer.status for answer in answers].count(200) >= 2
+
+
+@pytest.mark.slow
+async def test_twenty_equal_changes_of_role_are_recorded_once(tenants: Tenants, acme: Tenant) -> None:
+    answers = await everyone(20, lambda _: acme.set_role("owner", "member", "admin"))
+    assert {answer.status for answer in answers} == {200}
+    assert len(await acme.recorded()) == 1
+
+
+# A write that was let in at the door and then waited for another one: what that one left is what counts.
+SECOND: dict[str, tuple[str, str, str, int]] = {
+    "a demoted admin removes nobody": ("update memberships set role = 'member' where user_id = %(admin)s", "admin", "removal", 403),
+    "a removed admin removes nobody": ("delete from memberships where user_id = %(admin)s", "admin", "removal", 403),
+    "a former owner gives no roles": (SWAP := "update memberships set role = 'admin' where user_id = %(owner)s", "owner", "role", 403),
+    "a former owner transfers nothing": (SWAP, "owner", "transfer", 403),
+    "an admin removes nobody from a suspended organization": ("update organizations set status = 'suspended'", "admin", "removal", 403),
+    "whoever was removed is not removed": ("delete from memberships where user_id = %(member)s", "admin", "removal", 404),
+    "whoever was removed gets no role": ("delete from memberships where user_id = %(member)s", "owner", "role", 404),
+    "whoever was removed does not become the owner": ("delete from memberships where user_id = %(member)s", "owner", "transfer", 400),
+    "whoever was deactivated does not become the owner": (
+        "update users set deactivated_at = now() where id = %(member)s",
+        "owner",
+        "transfer",
+        400,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SECOND)
+async def test_a_write_that_comes_second_obeys_what_came_first(tenants: Tenants, acme: Tenant, name: str) -> None:
+    first, caller, call, status = SECOND[name]
+    changes = [
+        ("select 1 from organizations where id = %s for no key update", (acme.org,)),
+        (first, {person: account.id for person, account in acme.people.items()}),
+    ]
+    answer = await meanwhile(tenants.pool, changes, lambda: CALLS[call](acme, acme.token(caller), acme.id("member")))
+    assert answer.status == status
+    assert await acme.recorded() == []

@@ -1,0 +1,456 @@
+"""Organizations for their members: creating, listing, reading and changing them (decisions, points 48 to 54 and 204 to 207)."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.kernel.policy import Policy
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.support.builders import (
+    FREE_ID,
+    Answer,
+    Api,
+    add_account,
+    add_member,
+    add_organization,
+    add_person,
+    add_platform_owner,
+    everyone,
+    impersonate,
+    run_sql,
+)
+from tests.support.direct import change_ports
+from tests.tenancy.api.organizations import ACME, NOT_ACTIVE, NOW, ROLES, log, refresh, set_status, token_of, told
+
+# Creating
+
+
+async def test_a_new_organization_is_pending_of_the_free_tier_and_its_creators(api: Api, ports: Ports, pool: Pool) -> None:
+    ada, token = await add_person(ports, pool, "ada")
+    answer = await api.post("/api/organizations", {"slug": "acme", "name": "  Acme Ltd. "}, token=token)
+    assert answer.status == 200
+    org = answer.json["organization"]["id"]
+    assert answer.json == {
+        "organization": {
+            "id": org,
+            "slug": "acme",
+            "name": "Acme Ltd.",
+            "status": "pending",
+            "tier_id": FREE_ID,
+            "max_services": None,
+            "max_users": None,
+            "device_trust_days": 30,
+            "created_at": NOW,
+            "updated_at": NOW,
+            "approved_at": None,
+        },
+        "membership": {
+            "id": answer.json["membership"]["id"],
+            "org_id": org,
+            "user_id": str(ada.id),
+            "role": "owner",
+            "created_at": NOW,
+        },
+    }
+    details = {"slug": "acme", "name": "Acme Ltd.", "status": "pending"}
+    assert await log(pool) == [(UUID(org), "organization.created", "organization", org, ada.id, details)]
+    assert await told(pool) == [(UUID(org), "organization.created", org, details)]
+    assert await run_sql(pool, "select member_count from organizations") == [(1,)]
+
+
+async def test_its_creator_is_a_confirmed_member(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    _, token = await add_person(ports, pool, "ada")
+    await api.post("/api/organizations", {"slug": "acme", "name": "Acme"}, token=token)
+    assert await run_sql(pool, "select confirmed_at from memberships") == [(clock.now(),)]
+
+
+async def test_what_an_impersonator_creates_its_owner_has_yet_to_take_part_in(api: Api, ports: Ports, pool: Pool) -> None:
+    ada, own = await add_person(ports, pool, "ada")
+    support = await add_platform_owner(ports)
+    token = await impersonate(ports, support, ada)
+    assert (await api.post("/api/organizations", {"slug": "acme", "name": "Acme"}, token=token)).status == 200
+    assert await run_sql(pool, "select actor_id, impersonator_id from audit_log where org_id is not null") == [(ada.id, support.id)]
+    assert await run_sql(pool, "select user_id, confirmed_at from memberships") == [(ada.id, None)]
+    await api.get(ACME, token=own)
+    assert await run_sql(pool, "select confirmed_at is null from memberships") == [(False,)]
+
+
+async def test_it_is_active_at_once_where_the_operator_approves_all(api: Api, app: QuartTrio, ports: Ports, pool: Pool) -> None:
+    change_ports(app, policy=Policy(auto_approve_organizations=True))
+    _, token = await add_person(ports, pool, "ada")
+    created = (await api.post("/api/organizations", {"slug": "acme", "name": "Acme"}, token=token)).json["organization"]
+    assert (created["status"], created["approved_at"]) == ("active", NOW)
+    assert (await api.post(f"{ACME}/select", token=token)).status == 200
+
+
+async def test_only_whoever_has_proved_an_address_creates_one(api: Api, ports: Ports, pool: Pool) -> None:
+    account = await add_account(ports, "eve@example.com", None, verified=False)
+    token = await token_of(ports, account)
+    for body in ({"slug": "acme", "name": "Acme"}, {}, {"slug": 5}):
+        answer = await api.post("/api/organizations", body, token=token)
+        assert (answer.status, answer.code) == (403, "FORBIDDEN")
+    assert "erify your e-mail address" in answer.json["error"]
+    assert await run_sql(pool, "select * from organizations") == []
+    await run_sql(pool, "update users set email_verified_at = now()")
+    assert (await api.post("/api/organizations", {"slug": "acme", "name": "Acme"}, token=token)).status == 200
+
+
+SLUGS = ["", "-", "a-", "-a", "a--b", "A", "Acme", "a_b", "a b", " acme", "acme ", "a.b", "ä", "a" * 64, "acme\n", "api", "admin", "select"]
+
+
+async def test_a_slug_that_cannot_be_one_is_refused(api: Api, ports: Ports, pool: Pool) -> None:
+    _, token = await add_person(ports, pool, "ada")
+    for slug in SLUGS:
+        answer = await api.post("/api/organizations", {"slug": slug, "name": "Acme"}, token=token)
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), slug
+    assert await run_sql(pool, "select * from organizations") == []
+
+
+async def test_a_slug_as_it_should_be(api: Api, ports: Ports, pool: Pool) -> None:
+    _, token = await add_person(ports, pool, "ada")
+    for slug in ("a", "7", "a1-b2-c3", "a" * 63):
+        assert (await api.post("/api/organizations", {"slug": slug, "name": "Acme"}, token=token)).json["organization"]["slug"] == slug
+
+
+NAMES = ["", " ", "\u2003", "x" * 101, "a\x00b", "a\nb", "name\n", "\u202egnp.exe", "\x85"]
+
+
+async def test_a_name_that_cannot_be_one_is_refused(api: Api, ports: Ports, pool: Pool) -> None:
+    _, token = await add_person(ports, pool, "ada")
+    for name in NAMES:
+        answer = await api.post("/api/organizations", {"slug": "acme", "name": name}, token=token)
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), name
+        assert '"name"' in answer.json["error"]
+    assert await run_sql(pool, "select * from organizations") == []
+
+
+async def test_a_name_is_any_text_of_a_hundred_characters(api: Api, ports: Ports, pool: Pool) -> None:
+    _, token = await add_person(ports, pool, "ada")
+    for number, name in enumerate(["x", "x" * 100, f"  {'x' * 100}  ", "Zoë & Söhne 株式会社 <b>"]):
+        answer = await api.post("/api/organizations", {"slug": f"acme-{number}", "name": name}, token=token)
+        assert answer.json["organization"]["name"] == name.strip()
+
+
+async def test_a_slug_is_taken_whoever_has_it_and_whatever_its_status(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    _, own = await add_person(ports, pool, "ada", org, "owner")
+    _, strange = await add_person(ports, pool, "eve")
+    answers = []
+    for status in ("active", *NOT_ACTIVE):
+        await set_status(pool, status)
+        answers += [await api.post("/api/organizations", {"slug": "acme", "name": "Acme"}, token=token) for token in (own, strange)]
+    assert {(answer.status, answer.code) for answer in answers} == {(400, "BAD_REQUEST")}
+    assert len({answer.json["error"] for answer in answers}) == 1
+    assert await run_sql(pool, "select count(*) from memberships") == [(1,)]
+
+
+@pytest.mark.slow
+async def test_of_twenty_who_want_one_slug_one_gets_it(api: Api, ports: Ports, pool: Pool) -> None:
+    tokens = [(await add_person(ports, pool, f"person-{number}"))[1] for number in range(10)]
+
+    async def create(number: int) -> Answer:
+        return await api.post("/api/organizations", {"slug": "acme", "name": f"Acme {number}"}, token=tokens[number % 10])
+
+    answers = await everyone(20, create)
+    assert sorted(answer.status for answer in answers) == [200] + [400] * 19
+    assert {answer.code for answer in answers if answer.status == 400} == {"BAD_REQUEST"}
+    [winner] = [answer.json for answer in answers if answer.status == 200]
+    assert await run_sql(pool, "select id, name, member_count from organizations") == [
+        (UUID(winner["organization"]["id"]), winner["organization"]["name"], 1)
+    ]
+    assert await run_sql(pool, "select user_id, role from memberships") == [(UUID(winner["membership"]["user_id"]), "owner")]
+    assert await run_sql(pool, "select count(*) from audit_log") == [(1,)]
+
+
+# Listing and reading
+
+
+async def test_everybody_lists_their_own_organizations_whatever_the_status(api: Api, ports: Ports, pool: Pool) -> None:
+    ada, token = await add_person(ports, pool, "ada")
+    _, other = await add_person(ports, pool, "eve")
+    for slug, status, role in (
+        ("b", "suspended", "owner"),
+        ("c", "pending", "admin"),
+        ("a", "active", "member"),
+        ("d", "rejected", "owner"),
+    ):
+        await add_member(pool, await add_organization(pool, slug, status), ada.id, role)
+    await add_organization(pool, "foreign")
+    listed = (await api.get("/api/organizations", token=token)).json
+    assert [(item["organization"]["slug"], item["organization"]["status"], item["membership"]["role"]) for item in listed] == [
+        ("a", "active", "member"),
+        ("b", "suspended", "owner"),
+        ("c", "pending", "admin"),
+        ("d", "rejected", "owner"),
+    ]
+    assert {item["membership"]["user_id"] for item in listed} == {str(ada.id)}
+    assert all(item["membership"]["org_id"] == item["organization"]["id"] for item in listed)
+    assert (await api.get("/api/organizations", token=other)).json == []
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_every_member_reads_it_whatever_its_status(api: Api, ports: Ports, pool: Pool, role: str) -> None:
+    org = await add_organization(pool, "acme")
+    _, token = await add_person(ports, pool, "ada", org, role)
+    for status in ("active", *NOT_ACTIVE):
+        await set_status(pool, status)
+        answer = await api.get(ACME, token=token)
+        assert (answer.status, answer.json["id"], answer.json["status"]) == (200, str(org), status)
+
+
+async def test_it_shows_every_field_and_reasons_to_the_platform_only(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme", "suspended")
+    _, token = await add_person(ports, pool, "ada", org, "owner")
+    changes = """
+        update organizations set name = 'Acme Ltd.', max_services = 7, max_users = 8, device_trust_days = 9,
+               created_at = %s, updated_at = %s, approved_at = %s, rejected_reason = 'why not', suspended_reason = 'because'"""
+    times = [datetime(2026, 1, day, 12, 30, tzinfo=UTC) for day in (1, 2, 3)]
+    await run_sql(pool, changes, *times)
+    answer = await api.get(ACME, token=token)
+    assert answer.json == {
+        "id": str(org),
+        "slug": "acme",
+        "name": "Acme Ltd.",
+        "status": "suspended",
+        "tier_id": FREE_ID,
+        "max_services": 7,
+        "max_users": 8,
+        "device_trust_days": 9,
+        "created_at": "2026-01-01T12:30:00Z",
+        "updated_at": "2026-01-02T12:30:00Z",
+        "approved_at": "2026-01-03T12:30:00Z",
+        "limits": {"max_users": 8, "max_users_source": "organization", "max_services": 7, "max_services_source": "organization"},
+    }
+    [listed] = (await api.get("/api/organizations", token=token)).json
+    assert listed["organization"] == {name: value for name, value in answer.json.items() if name != "limits"}
+
+
+async def test_a_limit_is_the_organizations_or_the_tiers_or_five(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    _, token = await add_person(ports, pool, "ada", org)
+
+    async def limits() -> list[object]:
+        return list((await api.get(ACME, token=token)).json["limits"].values())
+
+    assert await limits() == [100, "tier", 3, "tier"]
+    await run_sql(pool, "update organizations set tier_id = (select id from tiers where name = 'professional'), max_users = 0")
+    assert await limits() == [0, "organization", 10, "tier"]
+    await run_sql(pool, "update organizations set tier_id = null, max_users = null")
+    assert await limits() == [5, "default", 5, "default"]
+
+
+REQUESTS: list[tuple[str, str, Any]] = [
+    ("GET", ACME, None),
+    ("PATCH", ACME, {"name": "Theirs"}),
+    ("DELETE", ACME, None),
+    ("POST", f"{ACME}/select", None),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
+async def test_nobody_else_reaches_it(api: Api, ports: Ports, pool: Pool, method: str, path: str, body: Any) -> None:
+    """Neither strangers, nor owners of other organizations, nor platform owners (decisions, points 17 and 19)."""
+    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    await add_person(ports, pool, "ada", org, "owner")
+    twins_owner, _ = await add_person(ports, pool, "eve", twin, "owner")
+    stranger = await add_account(ports, "stranger@example.com", None)
+    boss = await add_platform_owner(ports)
+    before = await run_sql(pool, "select * from organizations order by slug")
+    for account, context in ((stranger, None), (twins_owner, None), (twins_owner, twin), (boss, None)):
+        answer = await api.call(method, path, body, token=await token_of(ports, account, context))
+        assert (answer.status, answer.code) == (403, "FORBIDDEN")
+        for slug in ("acme-two", "ACME", "acm", "%27", "nothing there"):
+            unknown = await api.call(method, path.replace("acme", slug), body, token=await token_of(ports, account, context))
+            assert (unknown.status, unknown.code) == (404, "NOT_FOUND"), slug
+    assert (await api.call(method, path, body)).code == "UNAUTHORIZED"
+    assert await run_sql(pool, "select * from organizations order by slug") == before
+    assert await log(pool) == []
+
+
+@pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
+async def test_a_token_of_a_deleted_organization_is_worth_nothing_in_its_successor(
+    api: Api, ports: Ports, pool: Pool, method: str, path: str, body: Any
+) -> None:
+    """The name is the same and so is the owner, but the id in the token is not (security.md J-6)."""
+    org = await add_organization(pool, "acme")
+    ada, token = await add_person(ports, pool, "ada", org, "owner")
+    of_old = await token_of(ports, ada, org)
+    assert (await api.delete(ACME, token=of_old)).status == 204
+    created = await api.post("/api/organizations", {"slug": "acme", "name": "Acme"}, token=token)
+    assert created.status == 200
+    await set_status(pool, "active")
+    answer = await api.call(method, path, body, token=of_old)
+    assert (answer.status, answer.code) == (403, "FORBIDDEN")
+    assert (await api.call(method, path, body, token=token)).status in (200, 204)
+
+
+@pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
+async def test_a_token_of_another_organization_is_only_context(
+    api: Api, ports: Ports, pool: Pool, method: str, path: str, body: Any
+) -> None:
+    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    ada, _ = await add_person(ports, pool, "ada", org, "owner")
+    await add_member(pool, twin, ada.id)
+    assert (await api.call(method, path, body, token=await token_of(ports, ada, twin))).status in (200, 204)
+    assert await run_sql(pool, "select name from organizations where slug = 'twin'") == [("Twin",)]
+
+
+@pytest.mark.parametrize("end", ["delete from organizations where id = %s", "delete from memberships where org_id = %s"])
+async def test_what_is_beside_all_organizations_is_open_to_a_token_of_one_that_is_gone(
+    api: Api, ports: Ports, pool: Pool, end: str
+) -> None:
+    """The organization of the token is only context (decisions, point 54); the profile, which shows it, is refused all the same."""
+    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    ada, _ = await add_person(ports, pool, "ada", org, "owner")
+    await add_member(pool, twin, ada.id)
+    token = await token_of(ports, ada, org)
+    await run_sql(pool, end, org)
+    assert [own["organization"]["slug"] for own in (await api.get("/api/organizations", token=token)).json] == ["twin"]
+    assert (await api.get("/api/invitations", token=token)).json == []
+    created = await api.post("/api/organizations", {"slug": "acme-two", "name": "Acme Two"}, token=token)
+    assert (created.status, created.json["membership"]["role"]) == (200, "owner")
+    answer = await api.get("/api/user", token=token)
+    assert (answer.status, answer.code) == (403, "FORBIDDEN")
+
+
+# An organization that is not active
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_nothing_but_reading_is_open_while_it_is_not_active(api: Api, ports: Ports, pool: Pool, role: str) -> None:
+    org = await add_organization(pool, "acme")
+    _, token = await add_person(ports, pool, "ada", org, role)
+    for status in NOT_ACTIVE:
+        await set_status(pool, status)
+        for method, path, body in REQUESTS[1:]:
+            answer = await api.call(method, path, body, token=token)
+            lacks = {"PATCH": ("member",), "DELETE": ("admin", "member"), "POST": ()}[method]
+            # The role is judged before the status (decisions, point 16).
+            assert (answer.status, answer.code) == (403, "FORBIDDEN" if role in lacks else "ORGANIZATION_NOT_ACTIVE")
+    assert await run_sql(pool, "select name from organizations") == [("Acme",)]
+
+
+async def test_suspension_acts_on_the_next_request_and_activation_restores_everything(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    _, token = await add_person(ports, pool, "ada", org, "owner")
+    selected = (await api.post(f"{ACME}/select", token=token)).json
+    token = selected["access_token"]
+    assert (await api.patch(ACME, {"name": "One"}, token=token)).status == 200
+    await set_status(pool, "suspended")
+    for answer in (
+        await api.patch(ACME, {"name": "Two"}, token=token),
+        await api.delete(ACME, token=token),
+        await api.post(f"{ACME}/select", token=token),
+        await refresh(api, selected["refresh_token"]),
+    ):
+        assert (answer.status, answer.code) == (403, "ORGANIZATION_NOT_ACTIVE")
+    # What is not the organization's goes on (decisions, point 48).
+    assert (await api.get("/api/user", token=token)).json["org"] == "acme"
+    assert (await api.get("/api/organizations", token=token)).status == 200
+    assert (await api.get(ACME, token=token)).json["status"] == "suspended"
+    await set_status(pool, "active")
+    assert (await api.patch(ACME, {"name": "Two"}, token=token)).status == 200
+    assert (await refresh(api, selected["refresh_token"])).status == 200
+
+
+# Changing
+
+
+async def test_owner_and_admins_change_name_and_device_trust(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    org = await add_organization(pool, "acme")
+    twin = await add_organization(pool, "twin")
+    _, owner = await add_person(ports, pool, "ada", org, "owner")
+    admin, admins = await add_person(ports, pool, "bob", org, "admin")
+    clock.advance(timedelta(minutes=5))
+    before = (await api.get(ACME, token=owner)).json
+    answer = await api.patch(ACME, {"name": " Acme Ltd.", "device_trust_days": 90}, token=admins)
+    assert answer.status == 200
+    assert answer.json == {**before, "name": "Acme Ltd.", "device_trust_days": 90, "updated_at": "2026-03-14T15:14:26.535897Z"}
+    assert (await api.get(ACME, token=owner)).json == answer.json
+    clock.advance(timedelta(minutes=5))
+    assert (await api.patch(ACME, {"device_trust_days": 1}, token=owner)).json["device_trust_days"] == 1
+    assert await run_sql(pool, "select name, device_trust_days from organizations where id = %s", twin) == [("Twin", 30)]
+    first, second = await log(pool)
+    details = {"name": {"old": "Acme", "new": "Acme Ltd."}, "device_trust_days": {"old": 30, "new": 90}}
+    assert first == (org, "organization.updated", "organization", str(org), admin.id, details)
+    assert second[-1] == {"device_trust_days": {"old": 90, "new": 1}}
+    assert [row[3] for row in await told(pool)] == [first[-1], second[-1]]
+
+
+async def test_changing_nothing_leaves_no_trace(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    org = await add_organization(pool, "acme")
+    _, token = await add_person(ports, pool, "ada", org, "owner")
+    before = (await api.get(ACME, token=token)).json
+    clock.advance(timedelta(minutes=5))
+    for body in ({"name": "Acme"}, {"device_trust_days": 30}, {"name": " Acme ", "device_trust_days": 30}):
+        answer = await api.patch(ACME, body, token=token)
+        assert (answer.status, answer.json) == (200, before)
+    assert await log(pool) == []
+    await api.patch(ACME, {"name": "Acme", "device_trust_days": 31}, token=token)
+    assert [entry[-1] for entry in await log(pool)] == [{"device_trust_days": {"old": 30, "new": 31}}]
+
+
+DAYS: list[Any] = [0, -1, 91, 10**18, True, 30.0, 30.5, "30", [30], {}]
+CHANGES: list[Any] = [
+    {},
+    {"unknown": 1},
+    {"slug": "other"},
+    {"status": "active"},
+    {"name": None},
+    {"device_trust_days": None},
+    {"name": "Acme", "device_trust_days": None},
+    *({"name": name} for name in NAMES),
+    {"name": 5},
+    *({"device_trust_days": days} for days in DAYS),
+]
+
+
+async def test_a_change_that_makes_no_sense_is_refused(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    _, token = await add_person(ports, pool, "ada", org, "owner")
+    for body in CHANGES:
+        answer = await api.patch(ACME, body, token=token)
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), body
+    assert await run_sql(pool, "select name, device_trust_days, status from organizations") == [("Acme", 30, "active")]
+    assert await log(pool) == []
+
+
+async def test_fields_that_are_not_offered_are_not_changed(api: Api, ports: Ports, pool: Pool) -> None:
+    """Nothing is assigned because it is named (security.md N-5)."""
+    org = await add_organization(pool, "acme")
+    _, token = await add_person(ports, pool, "ada", org, "owner")
+    body = {"name": "New", "slug": "other", "status": "pending", "tier_id": None, "max_users": 10**6, "max_services": 10**6, "id": "x"}
+    assert (await api.patch(ACME, body, token=token)).status == 200
+    row = await run_sql(pool, "select slug, name, status, tier_id::text, max_users, max_services from organizations")
+    assert row == [("acme", "New", "active", FREE_ID, None, None)]
+
+
+async def test_a_member_changes_and_deletes_nothing_and_an_admin_deletes_nothing(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    _, member = await add_person(ports, pool, "bob", org, "member")
+    _, admin = await add_person(ports, pool, "cid", org, "admin")
+    for answer in (
+        await api.patch(ACME, {"name": "New"}, token=member),
+        await api.patch(ACME, {}, token=member),
+        await api.delete(ACME, token=member),
+        await api.delete(ACME, token=admin),
+    ):
+        assert (answer.status, answer.code) == (403, "FORBIDDEN")
+    assert await run_sql(pool, "select name from organizations") == [("Acme",)]
+
+
+async def test_changes_at_once_lose_nothing(api: Api, ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    _, token = await add_person(ports, pool, "ada", org, "owner")
+
+    async def change(number: int) -> Answer:
+        return await api.patch(ACME, {"name": "New"} if number % 2 else {"device_trust_days": 60}, token=token)
+
+    assert {answer.status for answer in await everyone(20, change)} == {200}
+    assert await run_sql(pool, "select name, device_trust_days from organizations") == [("New", 60)]
+    assert len(await log(pool)) == 2

@@ -1,0 +1,178 @@
+"""Ownership over HTTP: its transfer, and what becomes of invitations with the right to make them (organizations.md sections 3 and 4.4;
+decisions, points 16 and 200; security.md R-4)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from core.kernel.principals import Role
+from core.kernel.values import new_id
+from tests.support.builders import add_account, run_sql
+from tests.support.tenants import Tenant, Tenants
+from tests.tenancy.api.members import CAST
+
+
+@pytest.fixture
+def cast() -> Mapping[str, Role]:
+    return CAST
+
+
+# The transfer of ownership
+
+
+@pytest.mark.parametrize("name", ["admin", "member"])
+async def test_a_transfer_swaps_owner_and_member(tenants: Tenants, acme: Tenant, twin: Tenant, name: str) -> None:
+    answer = await acme.transfer("owner", name)
+    assert answer.status == 200
+    assert answer.json == {
+        "message": "The ownership was transferred.",
+        "old_owner": {"user_id": acme.id("owner"), "new_role": "admin"},
+        "new_owner": {"user_id": acme.id(name), "role": "owner"},
+    }
+    assert await acme.check() == {**CAST, "owner": "admin", name: "owner"}
+    assert await twin.check() == CAST
+    owner = acme.people["owner"].id
+    assert await acme.recorded() == [
+        ("user.role_updated", "user", acme.id("owner"), owner, {"old_role": "owner", "new_role": "admin"}),
+        ("user.role_updated", "user", acme.id(name), owner, {"old_role": CAST[name].value, "new_role": "owner"}),
+        (
+            "organization.owner.changed",
+            "organization",
+            str(acme.org),
+            owner,
+            {"old_owner_id": acme.id("owner"), "new_owner_id": acme.id(name)},
+        ),
+    ]
+    told = await run_sql(tenants.pool, "select name from events where org_id = %s order by created_at", acme.org)
+    assert told == [("user.role_updated",), ("user.role_updated",), ("organization.owner.changed",)]
+
+
+async def test_after_a_transfer_the_new_owner_owns_and_the_old_one_manages(tenants: Tenants, acme: Tenant) -> None:
+    assert (await acme.transfer("owner", "member")).status == 200
+    refused = await acme.set_role("owner", "further", "admin")
+    assert (refused.status, refused.code) == (403, "FORBIDDEN")
+    assert (await acme.transfer("owner", "admin")).status == 403
+    assert (await acme.remove("owner", "further")).status == 200
+    assert (await acme.remove("owner", "member")).status == 400
+    assert (await acme.set_role("member", "owner", "member")).status == 200
+    assert (await acme.transfer("member", "owner")).status == 200
+    assert (await acme.check())["owner"] == "owner"
+
+
+async def test_a_transfer_names_another_active_member_of_this_organization(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+    stranger = await add_account(tenants.ports, "stranger@example.com", None)
+    for name, column in (("admin", "deactivated_at"), ("deputy", "anonymized_at")):
+        await run_sql(tenants.pool, f"update users set {column} = now() where id = %s", acme.people[name].id)  # noqa: S608
+    before = await tenants.everything()
+    targets: list[object] = [
+        acme.id("owner"),
+        acme.id("admin"),
+        acme.id("deputy"),
+        str(stranger.id),
+        twin.id("member"),
+        twin.id("owner"),
+        str(new_id()),
+        "x",
+        "",
+        acme.id("member").upper(),
+        f"{{{acme.id('member')}}}",
+        f" {acme.id('member')}",
+        None,
+        5,
+        [acme.id("member")],
+    ]
+    for target in targets:
+        answer = await tenants.api.post(f"{acme.path}/transfer-ownership", {"new_owner_user_id": target}, token=acme.token("owner"))
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), target
+    assert (await tenants.api.post(f"{acme.path}/transfer-ownership", token=acme.token("owner"))).status == 400
+    assert await tenants.everything() == before
+
+
+async def test_nobody_can_tell_who_has_an_account_by_naming_them_as_the_new_owner(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+    answers = [
+        await tenants.api.post(f"{acme.path}/transfer-ownership", {"new_owner_user_id": name}, token=acme.token("owner"))
+        for name in (twin.id("member"), str(new_id()))
+    ]
+    assert answers[0].json["error"] == answers[1].json["error"]
+
+
+@pytest.mark.parametrize("caller", ["admin", "member"])
+async def test_only_the_owner_transfers(tenants: Tenants, acme: Tenant, caller: str) -> None:
+    before = await tenants.everything()
+    for whom in ("admin", "member", "further", "owner"):
+        answer = await acme.transfer(caller, whom)
+        assert (answer.status, answer.code) == (403, "FORBIDDEN")
+    assert await tenants.everything() == before
+
+
+# Invitations of somebody who may not make them any more (security.md R-4)
+
+
+async def _invitations(tenants: Tenants, acme: Tenant, twin: Tenant, inviter: str) -> dict[str, str]:
+    """Some of everything; by the person's name and what it is about, with its id."""
+    await twin.join("same", acme.people[inviter], Role.ADMIN)
+    made = {
+        "admin": await acme.has_invited(inviter, "new-admin@example.com", Role.ADMIN),
+        "member": await acme.has_invited(inviter, "new-member@example.com", Role.MEMBER),
+        "accepted": await acme.has_invited(inviter, "accepted@example.com", Role.ADMIN),
+        "past its time": await acme.has_invited(inviter, "late@example.com", Role.ADMIN),
+        "another's": await acme.has_invited("deputy", "another@example.com", Role.ADMIN),
+        "elsewhere": await twin.has_invited("same", "new-admin@example.com", Role.ADMIN),
+    }
+    await run_sql(tenants.pool, "update invitations set status = 'accepted', ended_at = now() where id = %s", made["accepted"])
+    await run_sql(tenants.pool, "update invitations set expires_at = %s where id = %s", tenants.ports.clock.now(), made["past its time"])
+    return made
+
+
+async def _voided(tenants: Tenants, made: Mapping[str, str]) -> set[str]:
+    rows = await run_sql(tenants.pool, "select id, status, ended_at is not null from invitations")
+    status = {str(row[0]): row[1] for row in rows}
+    assert status[made["accepted"]] == "accepted"
+    assert all((row[1] == "pending") != row[2] for row in rows)
+    return {name for name, id_ in made.items() if status[id_] == "cancelled"}
+
+
+async def _revocations(tenants: Tenants) -> dict[str, tuple[Any, ...]]:
+    rows = await run_sql(
+        tenants.pool,
+        "select target_id, org_id, target_type, actor_id, details from audit_log where action = 'invitation.revoked'",
+    )
+    told = await run_sql(tenants.pool, "select target_id from events where name = 'invitation.revoked'")
+    assert {row[0] for row in told} == {row[0] for row in rows}
+    assert len(told) == len(rows)
+    return {row[0]: row[1:] for row in rows}
+
+
+async def test_demotion_voids_what_the_demoted_had_invited(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+    made = await _invitations(tenants, acme, twin, "admin")
+    assert (await acme.set_role("owner", "admin", "member")).status == 200
+    assert await _voided(tenants, made) == {"admin", "member"}
+    owner = acme.people["owner"].id
+    assert await _revocations(tenants) == {
+        made[role]: (acme.org, "invitation", owner, {"invited_email": f"new-{role}@example.com", "role": role})
+        for role in ("admin", "member")
+    }
+
+
+async def test_removal_voids_what_the_removed_had_invited(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+    made = await _invitations(tenants, acme, twin, "admin")
+    assert (await acme.remove("deputy", "admin")).status == 200
+    assert await _voided(tenants, made) == {"admin", "member"}
+    assert {id_: entry[2] for id_, entry in (await _revocations(tenants)).items()} == {
+        made[role]: acme.people["deputy"].id for role in ("admin", "member")
+    }
+
+
+async def test_a_transfer_voids_what_only_an_owner_may_invite_to(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+    made = await _invitations(tenants, acme, twin, "owner")
+    assert (await acme.transfer("owner", "admin")).status == 200
+    assert await _voided(tenants, made) == {"admin"}
+    assert (await _revocations(tenants)).keys() == {made["admin"]}
+
+
+async def test_whoever_rises_loses_no_invitation(tenants: Tenants, acme: Tenant) -> None:
+    await acme.has_invited("admin", "new-member@example.com", Role.MEMBER)
+    assert (await acme.transfer("owner", "admin")).status == 200
+    assert await run_sql(tenants.pool, "select status from invitations") == [("pending",)]
+    assert await _revocations(tenants) == {}

@@ -1,0 +1,282 @@
+"""The rules of organizations, and that what was decided at the edge is decided again while the rows are locked (security.md Z-5, Z-6)."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, LiteralString
+from uuid import UUID
+
+import pytest
+import trio
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from core.authentication import sessions
+from core.kernel import principals
+from core.kernel.errors import Limited, OrganizationNotActive, Refusal, SessionEnded
+from core.kernel.principals import (
+    AccountGone,
+    AddressNotVerified,
+    Capability,
+    Member,
+    NotOfThisOrganization,
+    OrganizationContext,
+    OrganizationNotFound,
+    OrganizationStanding,
+    OrganizationStatus,
+    Person,
+    Role,
+    RoleInsufficient,
+)
+from core.kernel.values import Slug, SlugInvalid, SlugReserved
+from core.tenancy import organizations, organizations_rules
+from core.tenancy.organizations_rules import Limit, LimitSource, Membership, NothingToChange, Organization, Tier
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.support.builders import add_account, add_member, add_organization, meanwhile, run_sql, sign_in
+from tests.support.rows import in_another_task
+
+NOW = datetime(2026, 3, 14, tzinfo=UTC)
+TIER = Tier(UUID(int=3), "free", "Free", 3, 100, 0)
+ACME = Organization(
+    id=UUID(int=1),
+    slug=Slug("acme"),
+    name="Acme",
+    status=OrganizationStatus.SUSPENDED,
+    tier=TIER,
+    max_services=None,
+    max_users=None,
+    device_trust_days=30,
+    member_count=1,
+    created_at=NOW,
+    updated_at=NOW,
+    approved_at=None,
+    rejected_reason=None,
+    suspended_reason=None,
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "users", "services"),
+    [
+        ({}, Limit(100, LimitSource.TIER), Limit(3, LimitSource.TIER)),
+        ({"max_users": 7}, Limit(7, LimitSource.ORGANIZATION), Limit(3, LimitSource.TIER)),
+        ({"max_services": 8}, Limit(100, LimitSource.TIER), Limit(8, LimitSource.ORGANIZATION)),
+        ({"max_users": 0, "max_services": 0}, Limit(0, LimitSource.ORGANIZATION), Limit(0, LimitSource.ORGANIZATION)),
+        ({"tier": None}, Limit(5, LimitSource.DEFAULT), Limit(5, LimitSource.DEFAULT)),
+        ({"tier": None, "max_users": 9}, Limit(9, LimitSource.ORGANIZATION), Limit(5, LimitSource.DEFAULT)),
+        ({"tier": replace(TIER, default_max_users=0)}, Limit(0, LimitSource.TIER), Limit(3, LimitSource.TIER)),
+    ],
+)
+def test_a_limit_is_the_organizations_or_the_tiers_or_five(changes: dict[str, Any], users: Limit, services: Limit) -> None:
+    """decisions, points 154 and 155."""
+    organization = replace(ACME, **changes)
+    assert (organization.user_limit, organization.service_limit) == (users, services)
+
+
+@pytest.mark.parametrize("confirmed", [None, NOW])
+def test_where_a_member_stands(confirmed: datetime | None) -> None:
+    membership = Membership(id=UUID(int=4), org_id=ACME.id, user_id=UUID(int=5), role=Role.ADMIN, created_at=NOW, confirmed_at=confirmed)
+    standing = OrganizationStanding(ACME.id, "acme", OrganizationStatus.SUSPENDED, Role.ADMIN, confirmed is not None)
+    assert organizations_rules.standing(ACME, membership) == standing
+
+
+def test_where_a_stranger_stands() -> None:
+    assert organizations_rules.standing(ACME, None) == OrganizationStanding(ACME.id, "acme", OrganizationStatus.SUSPENDED, None)
+
+
+def test_a_refusal_says_what_to_do() -> None:
+    for refusal in (organizations_rules.SlugTaken, NothingToChange, AddressNotVerified):
+        assert len((refusal.__doc__ or "").split()) > 6
+
+
+# What changed between the edge and the transaction
+
+
+async def person_of(ports: Ports, account: Account, **changes: Any) -> Person:
+    """Somebody as the edge has seen them."""
+    signed_in = await sign_in(ports, account)
+    seen = Person(user_id=account.id, email=account.email, email_verified=True, session_id=signed_in.session_id)
+    return replace(seen, **changes)
+
+
+async def owner_of(ports: Ports, pool: Pool, org: UUID) -> Member:
+    """The owner of an organization, as the edge has let them in."""
+    account = await add_account(ports, "owner@example.com", None)
+    await add_member(pool, org, account.id, "owner")
+    return principals.member(await person_of(ports, account), OrganizationContext(org, "acme", OrganizationStatus.ACTIVE, Role.OWNER))
+
+
+ACTS: dict[str, Callable[[Ports, Member], Awaitable[object]]] = {
+    "update": lambda ports, caller: organizations.update(ports, caller, name="New"),
+    "delete": organizations.delete,
+    "select": sessions.select,
+}
+CHANGES = {
+    "demoted": ("update memberships set role = 'member'", RoleInsufficient),
+    "removed": ("delete from memberships", NotOfThisOrganization),
+    "suspended": ("update organizations set status = 'suspended'", OrganizationNotActive),
+    "deleted": ("delete from organizations", OrganizationNotFound),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("act", ACTS)
+async def test_what_was_allowed_at_the_edge_is_asked_again_in_the_transaction(ports: Ports, pool: Pool, act: str, change: str) -> None:
+    org = await add_organization(pool, "acme")
+    caller = await owner_of(ports, pool, org)
+    statement, refusal = CHANGES[change]
+    await run_sql(pool, statement)
+    before = await run_sql(pool, "select name, status from organizations")
+    if act == "select" and change == "demoted":
+        membership, _ = await sessions.select(ports, caller)  # every role may
+        assert membership.role is Role.MEMBER
+        return
+    with pytest.raises(refusal):
+        await ACTS[act](ports, caller)
+    assert await run_sql(pool, "select name, status from organizations") == before
+    assert await run_sql(pool, "select * from audit_log") == []
+    assert await run_sql(pool, "select count(*) from refresh_tokens") == [(1,)]
+
+
+SUSPENSION = ("update organizations set status = 'suspended'", OrganizationNotActive)
+REMOVAL = ("delete from memberships", NotOfThisOrganization)
+
+
+@pytest.mark.parametrize(("act", "change"), [("update", SUSPENSION), ("delete", SUSPENSION), *((act, REMOVAL) for act in ACTS)])
+async def test_a_change_that_is_under_way_is_waited_for(ports: Ports, pool: Pool, act: str, change: tuple[str, type[Refusal]]) -> None:
+    """It commits first; whoever came later finds what it left, though the edge had let them in."""
+    caller = await owner_of(ports, pool, await add_organization(pool, "acme"))
+    statement, refusal = change
+    with pytest.raises(refusal):
+        await meanwhile(pool, [(statement, ())], lambda: ACTS[act](ports, caller))
+
+
+async def test_an_address_that_is_not_proved_any_more_founds_nothing(ports: Ports, pool: Pool) -> None:
+    caller = await person_of(ports, await add_account(ports))
+    await run_sql(pool, "update users set email_verified_at = null")
+    with pytest.raises(AddressNotVerified):
+        await organizations.create(ports, caller, "acme", "Acme")
+    assert await run_sql(pool, "select * from organizations") == await run_sql(pool, "select * from audit_log") == []
+
+
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [
+        ("update users set deactivated_at = now()", SessionEnded),
+        ("update users set anonymized_at = now()", SessionEnded),
+        ("update sessions set ended_at = now()", SessionEnded),
+        ("delete from users", AccountGone),
+    ],
+)
+async def test_an_account_that_is_gone_founds_nothing(ports: Ports, pool: Pool, change: LiteralString, refusal: type[Refusal]) -> None:
+    caller = await person_of(ports, await add_account(ports))
+    await run_sql(pool, change)
+    with pytest.raises(refusal):
+        await organizations.create(ports, caller, "acme", "Acme")
+    assert await run_sql(pool, "select * from organizations") == []
+
+
+async def test_the_owner_is_counted(ports: Ports, pool: Pool) -> None:
+    organization, membership = await organizations.create(ports, await person_of(ports, await add_account(ports)), "acme", "Acme")
+    async with ports.storage.reading() as read:
+        assert await read.organizations.by_id(organization.id) == organization
+        assert await read.organizations.of_person(membership.user_id) == [(organization, membership)]
+    assert organization.member_count == 1
+
+
+@pytest.mark.parametrize(("slug", "refusal"), [("Acme", SlugInvalid), ("api", SlugReserved)])
+async def test_a_slug_that_cannot_be_one_is_refused_before_anything_is_asked(ports: Ports, slug: str, refusal: type[Exception]) -> None:
+    nobody = Person(user_id=UUID(int=1), email=(await add_account(ports)).email, session_id=UUID(int=2))
+    with pytest.raises(refusal):
+        await organizations.create(ports, nobody, slug, "Acme")
+
+
+async def test_where_the_first_tier_is_gone_the_built_in_limits_hold(ports: Ports, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(organizations, "FIRST_TIER", "gone")
+    organization, _ = await organizations.create(ports, await person_of(ports, await add_account(ports)), "acme", "Acme")
+    assert (organization.tier, organization.user_limit) == (None, Limit(5, LimitSource.DEFAULT))
+
+
+# Selecting
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "update sessions set ended_at = now()",
+        "update sessions set expires_at = created_at",
+        "delete from sessions",
+    ],
+)
+async def test_a_session_that_has_ended_selects_nothing(ports: Ports, pool: Pool, end: str) -> None:
+    caller = await owner_of(ports, pool, await add_organization(pool, "acme"))
+    await run_sql(pool, end)
+    with pytest.raises(SessionEnded):
+        await sessions.select(ports, caller)
+    assert await run_sql(pool, "select count(*) from refresh_tokens where generation > 1") == [(0,)]
+
+
+async def test_an_organization_that_is_being_deleted_is_not_selected(ports: Ports, pool: Pool) -> None:
+    caller = await owner_of(ports, pool, await add_organization(pool, "acme"))
+    with pytest.raises(OrganizationNotFound):
+        await meanwhile(pool, [("delete from organizations", ())], lambda: sessions.select(ports, caller))
+    assert await run_sql(pool, "select org_id from sessions") == [(None,)]
+
+
+async def test_who_selects_an_organization_waits_for_nobody_who_changes_it(ports: Ports, pool: Pool) -> None:
+    """However many members it has, all may come at the same time."""
+    org = await add_organization(pool, "acme")
+    caller = await owner_of(ports, pool, org)
+    async with pool.connection() as connection, connection.transaction():
+        await connection.execute("select 1 from organizations for update")
+        with trio.fail_after(5):
+            membership, _ = await in_another_task(lambda: sessions.select(ports, caller))
+    assert membership.org_id == org
+
+
+async def test_a_refresh_that_is_under_way_is_waited_for_and_then_its_token_is_rotated_out(ports: Ports, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    caller = await owner_of(ports, pool, org)
+    # What a refresh does, stopped before its end.
+    rotated = "update refresh_tokens set rotated_at = now()"
+    added = "insert into refresh_tokens (token_hash, session_id, generation, created_at) select 'next', id, 2, now() from sessions"
+    membership, _ = await meanwhile(pool, [(rotated, ()), (added, ())], lambda: sessions.select(ports, caller))
+    assert membership.org_id == org
+    tokens = await run_sql(pool, "select generation, rotated_at is null from refresh_tokens order by generation")
+    assert tokens == [(1, False), (2, False), (3, True)]
+
+
+async def test_a_race_that_is_lost_too_often_is_given_up(ports: Ports, pool: Pool) -> None:
+    """It cannot happen to a session that has a refresh token, so this one has lost its own."""
+    caller = await owner_of(ports, pool, await add_organization(pool, "acme"))
+    await run_sql(pool, "delete from refresh_tokens")
+    with pytest.raises(Limited):
+        await sessions.select(ports, caller)
+
+
+async def test_a_selection_never_lengthens_a_session(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    caller = await owner_of(ports, pool, await add_organization(pool, "acme"))
+    at = [clock.now() + timedelta(seconds=seconds) for seconds in (90, 60)]
+    await run_sql(pool, "update sessions set ends_at = %s, expires_at = %s", *at)
+    _, pair = await sessions.select(ports, caller)
+    assert pair.expires_in == 90
+    assert await run_sql(pool, "select expires_at = ends_at, ends_at from sessions") == [(True, at[0])]
+
+
+@pytest.mark.parametrize("capability", [Capability.ORGANIZATION_VIEW, Capability.ORGANIZATION_OWN])
+async def test_entering_gives_both_rows_locked(ports: Ports, pool: Pool, capability: Capability) -> None:
+    org = await add_organization(pool, "acme")
+    caller = await owner_of(ports, pool, org)
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, membership = await organizations.enter(tx, caller, capability)
+        assert (organization.id, membership.org_id, membership.user_id, membership.role) == (org, org, caller.user_id, Role.OWNER)
+        for table in ("organizations", "memberships"):
+            free: list[Any] = []
+
+            async def look(table: str = table, free: list[Any] = free) -> None:
+                free += await run_sql(pool, f"select id from {table} for no key update skip locked")  # noqa: S608
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(look)
+            assert free == []

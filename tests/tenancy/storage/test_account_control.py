@@ -1,0 +1,110 @@
+"""What the rules about origins are told of an account: each tie, and whose it is; and the account's end."""
+
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from core.accounts.accounts_rules import Origin
+from core.kernel.principals import SYSTEM, Role
+from core.tenancy.account_control import Ties
+from tests.support.builders import add_member, run_sql
+from tests.support.rows import EVE, NOW, SECOND, account, add, begin, within
+from tests.support.services import add_service
+
+
+async def use(storage: Postgres, service: UUID, *users: UUID) -> None:
+    async with storage.transaction(by=SYSTEM) as tx:
+        for number, user in enumerate(users):
+            assert await tx.end_users.add(service, user, NOW + number * SECOND, signed_in=False)
+
+
+async def ties(storage: Postgres, user: UUID, org: UUID) -> Ties:
+    return await within(storage, lambda tx: tx.accounts.ties(user, org))
+
+
+async def test_an_account_that_nothing_ties(storage: Postgres, acme: UUID, twin: UUID) -> None:
+    await add(storage, ada := account(), eve := account(EVE, origin=Origin.SCIM, origin_org_id=acme, password_hash=None))
+    plain = Ties(
+        org_id=acme,
+        origin=Origin.PLATFORM,
+        origin_org_id=None,
+        is_platform_owner=False,
+        has_password=True,
+        has_identity=False,
+        at_verified_domain=False,
+        role=None,
+        confirmed=False,
+        member_elsewhere=False,
+        end_user_elsewhere=False,
+    )
+    assert await ties(storage, ada.id, acme) == plain
+    assert await ties(storage, ada.id, twin) == replace(plain, org_id=twin)
+    born = replace(plain, origin=Origin.SCIM, origin_org_id=acme, has_password=False)
+    assert await ties(storage, eve.id, acme) == born
+    assert await ties(storage, eve.id, twin) == replace(born, org_id=twin)
+
+
+@pytest.mark.parametrize("role", list(Role))
+async def test_a_membership_ties_here_and_elsewhere(storage: Postgres, pool: Pool, acme: UUID, twin: UUID, role: Role) -> None:
+    ada = await add(storage, account(is_platform_owner=True))
+    await add_member(pool, acme, ada.id, role)
+    here, there = await ties(storage, ada.id, acme), await ties(storage, ada.id, twin)
+    assert (here.role, here.member_elsewhere, here.is_platform_owner) == (role, False, True)
+    assert (there.role, there.member_elsewhere) == (None, True)
+    await add_member(pool, twin, ada.id)
+    assert (await ties(storage, ada.id, acme)).member_elsewhere
+
+
+async def test_using_a_service_ties_to_its_organization_as_long_as_there_is_one(
+    storage: Postgres, pool: Pool, acme: UUID, twin: UUID
+) -> None:
+    ada = await add(storage, account())
+    await use(storage, await add_service(pool, acme), ada.id)
+    assert not (await ties(storage, ada.id, acme)).end_user_elsewhere
+    assert (await ties(storage, ada.id, twin)).end_user_elsewhere
+    await run_sql(pool, "delete from organizations where id = %s", acme)
+    assert not (await ties(storage, ada.id, twin)).end_user_elsewhere
+
+
+async def test_an_identity_is_a_way_to_sign_in_wherever_it_is_linked(storage: Postgres, pool: Pool, acme: UUID) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    insert = """
+        insert into identities (id, user_id, service_id, provider, provider_user_id, linked_at)
+        values (gen_random_uuid(), %s, %s, 'codehost', gen_random_uuid(), now())"""
+    for service in (None, await add_service(pool, acme)):
+        await run_sql(pool, insert, ada.id, service)
+        assert (await ties(storage, ada.id, acme)).has_identity
+        await run_sql(pool, "delete from identities")
+    assert not (await ties(storage, eve.id, acme)).has_identity
+
+
+@pytest.mark.parametrize(("verified", "address", "at"), [
+    (True, "ada@acme.example", True),
+    (True, "ada@mail.acme.example", True),
+    (True, "ada@xacme.example", False),
+    (True, "acme.example@example.com", False),
+    (True, "ada@example", False),
+    (False, "ada@acme.example", False),
+])  # fmt: skip
+async def test_an_address_is_at_a_domain_that_is_verified_for_this_organization(
+    storage: Postgres, pool: Pool, acme: UUID, twin: UUID, verified: bool, address: str, at: bool
+) -> None:
+    ada = await add(storage, account(address))
+    insert = """
+        insert into domains (org_id, domain, challenge, verified_at, created_at)
+        values (%s, 'acme.example', 'x', case when %s then now() end, now())"""
+    await run_sql(pool, insert, acme, verified)
+    assert (await ties(storage, ada.id, acme)).at_verified_domain == at
+    assert not (await ties(storage, ada.id, twin)).at_verified_domain
+
+
+async def test_removing_an_account_removes_what_is_its_own_and_no_other(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    for one in (ada, eve):
+        await begin(storage, one.id, str(one.id))
+    await within(storage, lambda tx: tx.accounts.remove(ada.id))
+    assert await run_sql(pool, "select id from users") == [(eve.id,)]
+    assert await run_sql(pool, "select s.user_id from refresh_tokens t join sessions s on s.id = t.session_id") == [(eve.id,)]

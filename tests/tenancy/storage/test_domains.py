@@ -1,0 +1,112 @@
+"""Every statement about domains: each field, whose they are, and that one organization at a time has proved a domain."""
+
+from dataclasses import replace
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from core.kernel.principals import SYSTEM
+from core.kernel.values import Domain
+from core.tenancy.domains_rules import Claim, DomainTaken
+from tests.support.builders import add_organization, meanwhile, run_sql
+from tests.support.rows import HOUR, NOW, SECOND, account, add, within
+
+
+def claim(org: UUID, domain: str = "acme.example", **changes: Any) -> Claim:
+    plain = Claim(org_id=org, domain=Domain(domain), challenge=f"challenge of {org}", verified_at=None, created_at=NOW - HOUR)
+    return replace(plain, **changes)
+
+
+async def put(storage: Postgres, *claims: Claim) -> None:
+    async with storage.transaction(by=SYSTEM) as tx:
+        for one in claims:
+            await tx.domains.put(one)
+
+
+async def all_of(storage: Postgres, *orgs: UUID) -> list[Claim | None]:
+    async with storage.reading() as read:
+        return [await read.domains.of(org) for org in orgs]
+
+
+async def test_every_field_is_stored_and_comes_back_to_its_organization(storage: Postgres, pool: Pool) -> None:
+    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    mine, theirs = claim(acme, verified_at=NOW - SECOND), claim(twin, "twin.example")
+    await put(storage, mine, theirs)
+    assert await all_of(storage, acme, twin, uuid4()) == [mine, theirs, None]
+
+
+async def test_a_claim_takes_the_place_of_the_organizations_last_one(storage: Postgres, pool: Pool) -> None:
+    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    await put(storage, claim(acme, verified_at=NOW), theirs := claim(twin))
+    await put(storage, new := claim(acme, "acme.test", challenge="another", created_at=NOW))
+    assert await all_of(storage, acme, twin) == [new, theirs]
+
+
+async def test_a_proof_and_a_removal_are_of_one_organization(storage: Postgres, pool: Pool) -> None:
+    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    await put(storage, mine := claim(acme), theirs := claim(twin))
+    assert await within(storage, lambda tx: tx.domains.prove(acme, NOW)) == replace(mine, verified_at=NOW)
+    assert await all_of(storage, acme, twin) == [replace(mine, verified_at=NOW), theirs]
+    await within(storage, lambda tx: tx.domains.remove(acme))
+    assert await all_of(storage, acme, twin) == [None, theirs]
+
+
+async def test_many_claim_a_domain_and_one_at_a_time_has_proved_it(storage: Postgres, pool: Pool) -> None:
+    acme, twin, third = [await add_organization(pool, slug) for slug in ("acme", "twin", "third")]
+    await put(storage, claim(acme), claim(twin), other := claim(third, "eu.acme.example"))
+    for org in (acme, third):
+        await within(storage, lambda tx, org=org: tx.domains.prove(org, NOW))  # type: ignore[misc]
+    with pytest.raises(DomainTaken):
+        await within(storage, lambda tx: tx.domains.prove(twin, NOW))
+    assert await all_of(storage, acme, twin, third) == [
+        claim(acme, verified_at=NOW),
+        claim(twin),
+        replace(other, verified_at=NOW),
+    ]
+    await put(storage, claim(acme, "acme.test"))
+    assert (await within(storage, lambda tx: tx.domains.prove(twin, NOW))).verified_at == NOW
+
+
+async def test_a_proof_waits_for_another_one_of_the_same_domain(storage: Postgres, pool: Pool) -> None:
+    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    await put(storage, claim(acme), claim(twin))
+    first = [("update domains set verified_at = now() where org_id = %s", (twin,))]
+    with pytest.raises(DomainTaken):
+        await meanwhile(pool, first, lambda: within(storage, lambda tx: tx.domains.prove(acme, NOW)))
+
+
+async def test_a_domain_goes_with_its_organization(storage: Postgres, pool: Pool) -> None:
+    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    await put(storage, claim(acme, verified_at=NOW), theirs := claim(twin))
+    await within(storage, lambda tx: tx.organizations.delete(acme, NOW))
+    assert await all_of(storage, acme, twin) == [None, theirs]
+    assert await run_sql(pool, "select count(*) from domains") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("address", "at_it"),
+    [
+        *(("ada@acme.example", True), ("ada@eu.acme.example", True), ("ada@de.eu.acme.example", True)),
+        *(("ada@notacme.example", False), ("ada@example.com", False), ("acme.example@other.test", False), ("ada@acme.example.test", False)),
+    ],
+)
+async def test_an_address_is_at_a_domain_or_a_subdomain_that_is_proved(storage: Postgres, pool: Pool, address: str, at_it: bool) -> None:
+    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    ada = await add(storage, account(address))
+
+    async def at_verified_domain() -> list[bool]:
+        async with storage.transaction(by=SYSTEM) as tx:
+            return [(await tx.accounts.ties(ada.id, org)).at_verified_domain for org in (acme, twin)]
+
+    await put(storage, claim(acme), claim(twin))
+    assert await at_verified_domain() == [False, False]
+    await put(storage, claim(acme, verified_at=NOW))
+    assert await at_verified_domain() == [at_it, False]
+    # Whoever has proved a nearer one has the addresses there, and only once it is proved.
+    await put(storage, claim(twin, "eu.acme.example"))
+    assert await at_verified_domain() == [at_it, False]
+    await put(storage, claim(twin, "eu.acme.example", verified_at=NOW))
+    assert await at_verified_domain() == ([False, True] if "eu.acme" in address else [at_it, False])

@@ -1,0 +1,100 @@
+"""Every statement about home realm routes: whose they are, and which one somebody is sent by."""
+
+from uuid import UUID, uuid4
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from core.authentication.providers import Provider
+from core.kernel.values import Domain
+from core.tenancy.home_realm_rules import Realm
+from tests.support.builders import add_organization, run_sql
+from tests.support.rows import within
+
+A, B, C = Provider
+
+
+async def replace(storage: Postgres, org: UUID, **routes: Provider) -> None:
+    """A domain is written with `_` for the dot."""
+    named = {Domain(name.replace("_", ".")): provider for name, provider in routes.items()}
+    await within(storage, lambda tx: tx.home_realm.replace(org, named))
+
+
+async def routes(storage: Postgres, org: UUID) -> dict[str, Provider]:
+    async with storage.reading() as read:
+        return {str(route.domain): route.provider for route in await read.home_realm.routes(org)}
+
+
+async def verified(storage: Postgres, org: UUID) -> list[str]:
+    async with storage.reading() as read:
+        return [str(route.domain) for route in await read.home_realm.routes(org) if route.verified]
+
+
+async def prove(pool: Pool, org: UUID, domain: str, verified_at: str | None = "now") -> None:
+    insert = "insert into domains (org_id, domain, challenge, verified_at, created_at) values (%s, %s, 'x', %s::timestamptz, now())"
+    await run_sql(pool, insert, org, domain, verified_at)
+
+
+async def realm(storage: Postgres, domain: str) -> Realm | None:
+    async with storage.reading() as read:
+        return await read.home_realm.of(Domain(domain))
+
+
+async def test_routes_are_replaced_in_one_organization(storage: Postgres, pool: Pool) -> None:
+    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    await replace(storage, twin, a_example=C, x_example=A)
+    await replace(storage, acme, a_example=A, b_example=B, c_example=C)
+    assert await routes(storage, acme) == {"a.example": A, "b.example": B, "c.example": C}
+    await replace(storage, acme, b_example=C, c_example=C, d_example=A)
+    assert await routes(storage, acme) == {"b.example": C, "c.example": C, "d.example": A}
+    await replace(storage, acme)
+    assert [await routes(storage, org) for org in (acme, uuid4())] == [{}, {}]
+    assert await routes(storage, twin) == {"a.example": C, "x.example": A}
+
+
+async def test_a_route_counts_where_its_domain_or_one_above_it_is_proved(storage: Postgres, pool: Pool) -> None:
+    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    await prove(pool, acme, "acme.example")
+    await prove(pool, twin, "twin.example", None)
+    for org in (acme, twin):
+        await replace(storage, org, acme_example=A, eu_acme_example=B, twin_example=C, eacme_example=C)
+    assert await realm(storage, "acme.example") == Realm("acme", A)
+    assert await realm(storage, "eu.acme.example") == Realm("acme", B)
+    assert [await verified(storage, org) for org in (acme, twin)] == [["acme.example", "eu.acme.example"], []]
+    for domain in ("us.acme.example", "x.eu.acme.example", "twin.example", "eacme.example", "other.example"):
+        assert await realm(storage, domain) is None, domain
+
+
+async def test_the_nearest_proof_decides_also_by_saying_nothing(storage: Postgres, pool: Pool) -> None:
+    acme, twin, third = [await add_organization(pool, slug) for slug in ("acme", "twin", "third")]
+    await replace(storage, acme, acme_example=A, eu_acme_example=A, de_eu_acme_example=A)
+    await replace(storage, twin, eu_acme_example=B)
+    await replace(storage, third, acme_example=C, eu_acme_example=C, de_eu_acme_example=C)
+    domains = ("acme.example", "eu.acme.example", "de.eu.acme.example")
+    await prove(pool, acme, "acme.example")
+    assert [await realm(storage, domain) for domain in domains] == [Realm("acme", A)] * 3
+    await prove(pool, twin, "eu.acme.example")
+    assert [await realm(storage, domain) for domain in domains] == [Realm("acme", A), Realm("twin", B), None]
+    assert [await verified(storage, org) for org in (acme, twin, third)] == [["acme.example"], ["eu.acme.example"], []]
+    await run_sql(pool, "update organizations set status = 'suspended' where id = %s", twin)
+    assert [await realm(storage, domain) for domain in domains] == [Realm("acme", A), None, None]
+    # A claim that is not proved takes nothing away.
+    await run_sql(pool, "update domains set verified_at = null where org_id = %s", twin)
+    assert [await realm(storage, domain) for domain in domains] == [Realm("acme", A)] * 3
+
+
+@pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
+async def test_organizations_that_are_not_active_send_nobody(storage: Postgres, pool: Pool, status: str) -> None:
+    acme = await add_organization(pool, "acme", status)
+    await prove(pool, acme, "acme.example")
+    await replace(storage, acme, acme_example=A)
+    assert await realm(storage, "acme.example") is None
+
+
+async def test_routes_go_with_their_organization(storage: Postgres, pool: Pool) -> None:
+    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    for org in (acme, twin):
+        await replace(storage, org, acme_example=A)
+    await run_sql(pool, "delete from organizations where id = %s", acme)
+    assert await run_sql(pool, "select org_id, domain from home_realm_routes") == [(twin, "acme.example")]

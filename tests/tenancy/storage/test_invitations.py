@@ -1,0 +1,358 @@
+"""Every statement about invitations: each field, each status, each order, each lock, and that it touches no other organization."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from adapters.postgres.engine.driver import connect
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.tenancy.invitations import Invitations
+from core.accounts.accounts_rules import GONE, AccountSummary
+from core.kernel.principals import SYSTEM, Role
+from core.kernel.values import Email, Page, digest
+from core.tenancy.invitations_rules import Invitation, InvitationAlreadySent, InvitationStatus, ListedInvitation, Offer
+from tests.support import database
+from tests.support.builders import add_organization, everyone, run_sql
+from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, in_another_task, is_locked, within
+
+ALL = Page(1, 50)
+PENDING, EXPIRED = InvitationStatus.PENDING, InvitationStatus.EXPIRED
+FINAL = [status for status in InvitationStatus if status is not PENDING]
+
+
+def invitation(org: UUID, email: str = ADA, **changes: Any) -> Invitation:
+    id_ = uuid4()
+    plain = Invitation(
+        id=id_,
+        org_id=org,
+        email=Email(email),
+        role=Role.ADMIN,
+        invited_by=uuid4(),
+        status=PENDING,
+        token_hash=digest(str(id_)),
+        expires_at=NOW + HOUR,
+        created_at=NOW - DAY,
+    )
+    return replace(plain, **changes)
+
+
+async def invite(storage: Postgres, *made: Invitation) -> Invitation:
+    async with storage.transaction(by=SYSTEM) as tx:
+        for one in made:
+            await tx.invitations.add(one)
+    return made[0]
+
+
+async def end(storage: Postgres, one: Invitation, status: InvitationStatus) -> bool:
+    return await within(storage, lambda tx: tx.invitations.end(one.org_id, one.id, status, NOW))
+
+
+async def two(pool: Pool) -> tuple[UUID, UUID]:
+    """Two organizations."""
+    return await add_organization(pool, "acme"), await add_organization(pool, "acme-two")
+
+
+async def statuses(pool: Pool) -> dict[UUID, str]:
+    return dict(await run_sql(pool, "select id, status from invitations"))
+
+
+@pytest.mark.parametrize("role", [Role.ADMIN, Role.MEMBER])
+async def test_every_field_of_an_invitation_comes_back_from_every_question(storage: Postgres, pool: Pool, role: Role) -> None:
+    grace = await add(storage, account("grace@example.com"))
+    org = await add_organization(pool, "acme")
+    one = await invite(storage, invitation(org, role=role, invited_by=grace.id))
+    offer = Offer(one, "acme", "Acme", grace.email)
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.invitations.by_id(org, one.id) == one
+        assert await tx.invitations.by_token(org, one.token_hash) == one
+        assert await tx.invitations.pending(org, ADA) == one
+        assert await tx.invitations.offer(one.token_hash, NOW) == offer
+        assert await tx.invitations.offers_to(ADA, NOW) == [offer]
+    async with storage.reading() as read:
+        found = await read.invitations.page(org, None, ALL, NOW)
+    assert (found.items, found.total) == ([ListedInvitation(one, AccountSummary(str(grace.id), grace.email, False, grace.created_at))], 1)
+
+
+async def test_an_inviter_who_is_gone_is_nobody(storage: Postgres, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    one = await invite(storage, invitation(org))
+    async with storage.reading() as read:
+        assert (await read.invitations.page(org, None, ALL, NOW)).items == [ListedInvitation(one, GONE)]
+        assert await read.invitations.offers_to(ADA, NOW) == [Offer(one, "acme", "Acme", None)]
+
+
+async def test_the_owner_is_never_invited(storage: Postgres, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    with pytest.raises(psycopg.errors.CheckViolation):
+        await invite(storage, invitation(org, role=Role.OWNER))
+
+
+async def test_an_invitation_is_found_in_its_organization_only(storage: Postgres, pool: Pool) -> None:
+    org, other = await two(pool)
+    one = await invite(storage, invitation(org))
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.invitations.by_id(other, one.id) is None
+        assert await tx.invitations.by_token(other, one.token_hash) is None
+        assert await tx.invitations.pending(other, ADA) is None
+        assert (await tx.invitations.page(other, None, ALL, NOW)).items == []
+        assert await tx.invitations.nth_newest(other, 1) is None
+        assert not await tx.invitations.end(other, one.id, InvitationStatus.CANCELLED, NOW)
+        assert await tx.invitations.void(other, one.invited_by, frozenset(Role), NOW) == []
+    assert await statuses(pool) == {one.id: "pending"}
+
+
+async def test_an_invitation_is_found_by_its_own_id_token_and_address_only(storage: Postgres, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    await invite(storage, invitation(org))
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.invitations.by_id(org, uuid4()) is None
+        assert await tx.invitations.by_token(org, digest("x")) is None
+        assert await tx.invitations.offer(digest("x"), NOW) is None
+        assert await tx.invitations.pending(org, EVE) is None
+        assert await tx.invitations.offers_to(EVE, NOW) == []
+
+
+async def test_an_address_has_one_pending_invitation_in_an_organization(storage: Postgres, pool: Pool) -> None:
+    org, other = await two(pool)
+    one = await invite(storage, invitation(org), invitation(other), invitation(org, EVE))
+    with pytest.raises(InvitationAlreadySent):
+        await invite(storage, invitation(org))
+    assert await end(storage, one, InvitationStatus.CANCELLED)
+    await invite(storage, invitation(org))
+
+
+# Status
+
+
+@pytest.mark.parametrize("status", FINAL)
+async def test_a_final_status_is_shown_by_every_question(storage: Postgres, pool: Pool, status: InvitationStatus) -> None:
+    org = await add_organization(pool, "acme")
+    one = await invite(storage, invitation(org))
+    assert await end(storage, one, status)
+    ended = replace(one, status=status)
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.invitations.by_id(org, one.id) == ended
+        assert await tx.invitations.by_token(org, one.token_hash) == ended
+        assert await tx.invitations.pending(org, ADA) is None
+        assert await tx.invitations.offers_to(ADA, NOW) == []
+        assert await tx.invitations.offer(one.token_hash, NOW) == Offer(ended, "acme", "Acme", None)
+        assert (await tx.invitations.page(org, status, ALL, NOW)).items == [ListedInvitation(ended, GONE)]
+        assert (await tx.invitations.page(org, PENDING, ALL, NOW)).items == []
+    assert await run_sql(pool, "select ended_at from invitations") == [(NOW,)]
+
+
+@pytest.mark.parametrize("first", FINAL)
+@pytest.mark.parametrize("second", FINAL)
+async def test_a_final_status_is_final(storage: Postgres, pool: Pool, first: InvitationStatus, second: InvitationStatus) -> None:
+    one = await invite(storage, invitation(await add_organization(pool, "acme")))
+    assert await end(storage, one, first)
+    assert not await end(storage, one, second)
+    assert await statuses(pool) == {one.id: first}
+
+
+async def test_one_of_many_ends_an_invitation_and_no_other(storage: Postgres, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    one = await invite(storage, invitation(org), invitation(org, EVE))
+    won = await everyone(20, lambda number: end(storage, one, FINAL[number % len(FINAL)]))
+    assert sorted(won) == [False] * 19 + [True]
+    assert list((await statuses(pool)).values()).count("pending") == 1
+
+
+async def test_what_is_past_its_time_is_shown_as_expired_and_stored_as_pending(storage: Postgres, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    late = await invite(storage, invitation(org, expires_at=NOW))
+    in_time = await invite(storage, invitation(org, EVE, expires_at=NOW + MICROSECOND))
+    shown = replace(late, status=EXPIRED)
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert (await tx.invitations.page(org, EXPIRED, ALL, NOW)).items == [ListedInvitation(shown, GONE)]
+        assert (await tx.invitations.page(org, PENDING, ALL, NOW)).items == [ListedInvitation(in_time, GONE)]
+        offer = await tx.invitations.offer(late.token_hash, NOW)
+        assert offer is not None
+        assert offer.invitation == shown
+        assert await tx.invitations.offers_to(ADA, NOW) == []
+        assert len(await tx.invitations.offers_to(EVE, NOW)) == 1
+        assert await tx.invitations.by_id(org, late.id) == late
+        assert await tx.invitations.by_token(org, late.token_hash) == late
+        assert await tx.invitations.pending(org, ADA) == late
+
+
+# Pages and lists
+
+
+async def test_pages_are_newest_first_and_tell_the_total(storage: Postgres, pool: Pool) -> None:
+    org, other = await two(pool)
+    made = [invitation(org, f"{age}@example.com", created_at=NOW - age * SECOND) for age in (3, 1, 5, 2, 4)]
+    await invite(storage, *made, invitation(other))
+    newest = sorted(made, key=lambda one: one.created_at, reverse=True)
+    async with storage.reading() as read:
+        for number, expected in ((1, newest[:2]), (2, newest[2:4]), (3, newest[4:]), (4, [])):
+            found = await read.invitations.page(org, None, Page(number, 2), NOW)
+            assert ([one.invitation for one in found.items], found.total) == (expected, 5)
+
+
+async def test_a_page_of_a_status_counts_that_status_only(storage: Postgres, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    made = [invitation(org, f"{number}@example.com") for number in range(5)]
+    await invite(storage, *made)
+    await end(storage, made[0], InvitationStatus.CANCELLED)
+    async with storage.reading() as read:
+        assert (await read.invitations.page(org, PENDING, Page(1, 3), NOW)).total == 4
+        assert (await read.invitations.page(org, InvitationStatus.CANCELLED, Page(1, 3), NOW)).total == 1
+        assert (await read.invitations.page(org, InvitationStatus.ACCEPTED, Page(1, 3), NOW)).total == 0
+
+
+async def test_what_has_expired_comes_in_one_order_whether_or_not_the_sweeper_has_come_by(storage: Postgres, pool: Pool) -> None:
+    org, other = await two(pool)
+    made = [invitation(org, f"{age}@example.com", created_at=NOW - age * SECOND, expires_at=NOW) for age in range(7)]
+    await invite(storage, *made, invitation(org, EVE), invitation(other, expires_at=NOW))
+    for swept in (made[1], made[2], made[5]):
+        assert await end(storage, swept, EXPIRED)
+    async with storage.reading() as read:
+        for number, expected in ((1, made[:3]), (2, made[3:6]), (3, made[6:]), (4, [])):
+            found = await read.invitations.page(org, EXPIRED, Page(number, 3), NOW)
+            assert [one.invitation for one in found.items] == [replace(one, status=EXPIRED) for one in expected]
+            assert found.total == 7
+
+
+async def test_somebody_is_offered_what_every_organization_invites_to_newest_first(storage: Postgres, pool: Pool) -> None:
+    org, other = await two(pool)
+    await invite(storage, invitation(org, created_at=NOW - 2 * DAY), invitation(other, created_at=NOW - DAY), invitation(other, EVE))
+    async with storage.reading() as read:
+        assert [offer.organization_slug for offer in await read.invitations.offers_to(ADA, NOW)] == ["acme-two", "acme"]
+
+
+async def test_the_nth_newest_counts_all_whatever_became_of_them(storage: Postgres, pool: Pool) -> None:
+    org, other = await two(pool)
+    made = [invitation(org, f"{age}@example.com", created_at=NOW - age * SECOND) for age in (3, 1, 2)]
+    await invite(storage, *made, invitation(other, created_at=NOW))
+    await end(storage, made[1], InvitationStatus.CANCELLED)
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert [await tx.invitations.nth_newest(org, n) for n in (1, 2, 3, 4)] == [NOW - SECOND, NOW - 2 * SECOND, NOW - 3 * SECOND, None]
+
+
+# Locks
+
+
+async def test_the_organization_of_a_token_is_locked_and_no_other(storage: Postgres, pool: Pool) -> None:
+    org, other = await two(pool)
+    one = await invite(storage, invitation(org))
+    await end(storage, one, InvitationStatus.CANCELLED)  # whatever became of it
+    await invite(storage, invitation(other))
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.organizations.lock_of_invitation(digest("x")) is None
+        found = await tx.organizations.lock_of_invitation(one.token_hash)
+        assert found == await tx.organizations.by_id(org)
+        assert await is_locked(pool, "organizations", "id = %s", org)
+        assert not await is_locked(pool, "organizations", "id = %s", other)
+
+
+# What an inviter may not do any more, and what time does
+
+
+async def test_what_an_inviter_may_not_invite_to_any_more_is_cancelled(storage: Postgres, pool: Pool) -> None:
+    org, other = await two(pool)
+    grace = uuid4()
+    voided = await invite(storage, invitation(org, "1@example.com", invited_by=grace))
+    kept = [
+        invitation(org, "2@example.com", invited_by=grace, role=Role.MEMBER),
+        invitation(org, "3@example.com"),
+        invitation(other, "4@example.com", invited_by=grace),
+    ]
+    await invite(storage, *kept)
+    accepted = await invite(storage, invitation(org, "5@example.com", invited_by=grace))
+    await end(storage, accepted, InvitationStatus.ACCEPTED)
+    gone = await within(storage, lambda tx: tx.invitations.void(org, grace, [Role.ADMIN], NOW))
+    assert gone == [replace(voided, status=InvitationStatus.CANCELLED)]
+    assert await statuses(pool) == {voided.id: "cancelled", accepted.id: "accepted", **{one.id: "pending" for one in kept}}
+    assert await within(storage, lambda tx: tx.invitations.void(org, grace, [Role.ADMIN], NOW)) == []
+
+
+async def test_what_is_past_its_time_expires_the_oldest_first_and_no_more_than_asked_for(storage: Postgres, pool: Pool) -> None:
+    org, other = await two(pool)
+    late = [invitation((org, other)[age % 2], f"{age}@example.com", expires_at=NOW - age * SECOND) for age in (2, 0, 4, 1, 3)]
+    in_time = invitation(org, "in-time@example.com", expires_at=NOW + MICROSECOND)
+    await invite(storage, *late, in_time)
+    await end(storage, late[2], InvitationStatus.CANCELLED)
+    first = await within(storage, lambda tx: tx.invitations.expire(NOW, 3))
+    assert {one.id for one in first} == {late[4].id, late[0].id, late[3].id}
+    assert all(one.status is EXPIRED for one in first)
+    assert [one.id for one in await within(storage, lambda tx: tx.invitations.expire(NOW, 3))] == [late[1].id]
+    assert await within(storage, lambda tx: tx.invitations.expire(NOW, 3)) == []
+    assert (await statuses(pool))[in_time.id] == "pending"
+
+
+async def test_an_invitation_that_is_being_answered_does_not_hold_up_the_others(storage: Postgres, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    busy, idle = invitation(org, expires_at=NOW), invitation(org, EVE, expires_at=NOW)
+    await invite(storage, busy, idle)
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.invitations.end(org, busy.id, InvitationStatus.REJECTED, NOW)
+        expired = await in_another_task(lambda: within(storage, lambda tx: tx.invitations.expire(NOW, 10)))
+    assert [one.id for one in expired] == [idle.id]
+    assert (await statuses(pool))[busy.id] == "rejected"
+
+
+async def test_several_at_once_expire_each_invitation_once(storage: Postgres, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    await invite(storage, *(invitation(org, f"{number}@example.com", expires_at=NOW) for number in range(40)))
+    batches = await everyone(8, lambda _: within(storage, lambda tx: tx.invitations.expire(NOW, 10)))
+    ids = [one.id for batch in batches for one in batch]
+    assert len(ids) == len(set(ids))
+    left = await within(storage, lambda tx: tx.invitations.expire(NOW, 40))
+    assert len(ids) + len(left) == 40
+
+
+async def test_invitations_go_with_their_organization(storage: Postgres, pool: Pool) -> None:
+    org, other = await two(pool)
+    await invite(storage, invitation(org))
+    kept = await invite(storage, invitation(other))
+    await within(storage, lambda tx: tx.organizations.delete(org, NOW))
+    assert await statuses(pool) == {kept.id: "pending"}
+
+
+# Many invitations. In one organization nearly all have come to nothing; what few are left there are as quick to find.
+
+ORG = UUID(int=1)
+GENERATED = """
+    insert into invitations (id, org_id, email, role, invited_by, status, token_hash, expires_at, created_at, ended_at)
+    select gen_random_uuid(), case when mod(n, 4) = 0 then %(org)s else md5(mod(n, 100)::text)::uuid end, n || '@example.com', 'member',
+           gen_random_uuid(), status, decode(md5(n::text), 'hex'), %(now)s + (n - 39990) * interval '1 second',
+           %(now)s - n * interval '1 second', case when status = 'pending' then null else %(now)s end
+    from generate_series(1, 40000) n, lateral (
+        select case when n > 39980 then 'pending' when n > 39960 then 'accepted' when mod(n, 8) = 0 then 'rejected' else 'expired' end
+        as status) s"""
+TOTALS = {None: 10_000, PENDING: 3, EXPIRED: 4_997, InvitationStatus.ACCEPTED: 5, InvitationStatus.REJECTED: 4_995}
+
+
+@pytest.fixture(scope="module")
+def many(server: str) -> Iterator[str]:
+    """A database for this file alone: so many rows would slow down whoever uses it afterwards."""
+    with database.Database(server) as own:
+        with psycopg.connect(own.conninfo, autocommit=True) as connection:
+            connection.execute("set session_replication_role = replica")  # no foreign keys
+            connection.execute(GENERATED, {"org": ORG, "now": NOW})
+            database.settle(connection, "invitations")
+        yield own.conninfo
+
+
+READ = "select seq_scan, coalesce(idx_tup_fetch, 0) from pg_stat_xact_user_tables where relname = 'invitations'"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plans", ["force_custom_plan", "force_generic_plan"])
+async def test_a_page_of_many_invitations_reads_little_more_than_itself(many: str, plans: str) -> None:
+    async with await connect(many, timeout=5) as connection:
+        await connection.run(f"set plan_cache_mode = {plans}")
+        for status in (None, *InvitationStatus):
+            async with connection.transaction():
+                [before] = await connection.rows(READ)
+                found = await Invitations(connection).page(ORG, status, ALL, NOW)
+                [after] = await connection.rows(READ)
+            total = TOTALS.get(status, 0)
+            assert (found.total, len(found.items)) == (total, min(total, 50))
+            assert (after[0] - before[0], after[1] - before[1] <= 100) == (0, True), status

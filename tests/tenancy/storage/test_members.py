@@ -1,0 +1,229 @@
+"""Every statement about memberships: each field, each order, each lock, the count, and that it touches no other organization."""
+
+from dataclasses import replace
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+import trio
+
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from core.kernel.principals import SYSTEM, Role
+from core.kernel.values import Page
+from core.tenancy.members_rules import AlreadyAMember, ListedMember
+from core.tenancy.organizations_rules import Membership
+from tests.support.builders import add_organization, everyone, run_sql
+from tests.support.rows import ADA, EVE, HOUR, NOW, SECOND, account, add, is_locked, somebody_waits, within
+
+ALL = Page(1, 50)
+
+
+def membership(org: UUID, user: UUID, role: Role = Role.MEMBER, **changes: Any) -> Membership:
+    plain = Membership(id=uuid4(), org_id=org, user_id=user, role=role, created_at=NOW - HOUR, confirmed_at=NOW)
+    return replace(plain, **changes)
+
+
+async def join(storage: Postgres, *joined: Membership) -> None:
+    async with storage.transaction(by=SYSTEM) as tx:
+        for one in joined:
+            await tx.members.add(one)
+
+
+async def count_of(pool: Pool, org: UUID) -> tuple[int, int]:
+    """How many members the organization says it has, and how many it has."""
+    [(said, there)] = await run_sql(
+        pool, "select member_count, (select count(*) from memberships m where m.org_id = o.id) from organizations o where o.id = %s", org
+    )
+    return said, there
+
+
+async def everything(pool: Pool) -> set[tuple[Any, ...]]:
+    return set(await run_sql(pool, "select id, org_id, user_id, role, created_at, confirmed_at from memberships"))
+
+
+@pytest.mark.parametrize("role", list(Role))
+async def test_every_field_of_a_membership_is_stored_and_comes_back(storage: Postgres, pool: Pool, role: Role) -> None:
+    ada = await add(storage, account(is_platform_owner=role is Role.ADMIN))
+    org = await add_organization(pool, "acme")
+    one = membership(org, ada.id, role, confirmed_at=None if role is Role.MEMBER else NOW - SECOND)
+    await join(storage, one)
+    assert await everything(pool) == {(one.id, org, ada.id, role, NOW - HOUR, one.confirmed_at)}
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.members.lock(org, ada.id) == one
+        assert await tx.members.page(org, None, ALL) == [ListedMember(ada.id, ADA, ada.is_platform_owner, one)]
+        assert await tx.members.page(org, role, ALL) == [ListedMember(ada.id, ADA, ada.is_platform_owner, one)]
+
+
+async def test_a_membership_is_found_by_its_organization_and_its_person_together(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    await join(storage, mine := membership(acme, ada.id, Role.OWNER), hers := membership(twin, eve.id, Role.OWNER))
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.members.lock(acme, ada.id) == mine
+        assert await tx.members.lock(twin, eve.id) == hers
+        assert await tx.members.lock(acme, eve.id) is None
+        assert await tx.members.lock(twin, ada.id) is None
+        assert await tx.members.lock(uuid4(), ada.id) is None
+        assert await tx.members.lock(acme, uuid4()) is None
+
+
+async def test_a_page_is_of_one_organization_the_oldest_first(storage: Postgres, pool: Pool) -> None:
+    people = [account(f"person-{number}@example.com") for number in range(7)]
+    await add(storage, *people)
+    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    roles = [Role.MEMBER, Role.ADMIN, Role.OWNER, Role.MEMBER, Role.ADMIN, Role.MEMBER]
+    # The sixth is the oldest; two are of one moment, and their ids decide.
+    ages = [NOW - 5 * SECOND, NOW - 4 * SECOND, NOW - 3 * SECOND, NOW - 2 * SECOND, NOW - 2 * SECOND, NOW - 6 * SECOND]
+    mine = [membership(acme, people[n].id, roles[n], created_at=ages[n]) for n in range(6)]
+    await join(storage, *mine, *(membership(twin, person.id, Role.ADMIN) for person in people))
+    expected = sorted(mine, key=lambda one: (one.created_at, one.id.bytes))
+    async with storage.reading() as read:
+        pages = [[found.membership for found in await read.members.page(acme, None, Page(number, 4))] for number in (1, 2, 3)]
+        assert pages == [expected[:4], expected[4:], []]
+        for role in Role:
+            of_role = [one for one in expected if one.role is role]
+            assert [found.membership for found in await read.members.page(acme, role, ALL)] == of_role
+            assert [found.membership for found in await read.members.page(acme, role, Page(2, 1))] == of_role[1:2]
+        emails = {person.id: person.email for person in people}
+        for found in await read.members.page(acme, None, ALL):
+            assert (found.user_id, found.email) == (found.membership.user_id, emails[found.user_id])
+        assert await read.members.page(uuid4(), None, ALL) == []
+        assert await read.members.page(acme, None, Page(2**31 - 1, 100)) == []
+
+
+async def test_members_of_one_role_are_counted_in_one_organization(storage: Postgres, pool: Pool) -> None:
+    people = [account(f"person-{number}@example.com") for number in range(5)]
+    await add(storage, *people)
+    acme, twin, empty = [await add_organization(pool, slug) for slug in ("acme", "twin", "empty")]
+    roles = [Role.OWNER, Role.ADMIN, Role.ADMIN, Role.MEMBER, Role.MEMBER]
+    await join(storage, *(membership(acme, person.id, role) for person, role in zip(people, roles, strict=True)))
+    await join(storage, *(membership(twin, person.id) for person in people))
+    async with storage.reading() as read:
+        assert [await read.members.count(acme, role) for role in Role] == [1, 2, 2]
+        assert [await read.members.count(twin, role) for role in Role] == [0, 0, 5]
+        assert [await read.members.count(empty, role) for role in Role] == [0, 0, 0]
+
+
+async def test_a_person_is_a_member_once(storage: Postgres, pool: Pool) -> None:
+    ada = await add(storage, account())
+    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    await join(storage, membership(acme, ada.id))
+    with pytest.raises(AlreadyAMember):
+        await join(storage, membership(acme, ada.id, Role.ADMIN))
+    await join(storage, membership(twin, ada.id))
+    assert [await count_of(pool, org) for org in (acme, twin)] == [(1, 1), (1, 1)]
+
+
+async def test_an_organization_has_one_owner(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    await join(storage, membership(acme, ada.id, Role.OWNER), membership(acme, eve.id), membership(twin, ada.id, Role.OWNER))
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        await within(storage, lambda tx: tx.members.set_role(acme, eve.id, Role.OWNER))
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.members.set_role(acme, ada.id, Role.ADMIN)
+        await tx.members.set_role(acme, eve.id, Role.OWNER)
+    assert set(await run_sql(pool, "select org_id, user_id from memberships where role = 'owner'")) == {(acme, eve.id), (twin, ada.id)}
+
+
+async def test_a_role_is_changed_in_one_organization_of_one_person(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    await join(storage, membership(acme, ada.id), membership(acme, eve.id), membership(twin, ada.id))
+    before = await everything(pool)
+    await within(storage, lambda tx: tx.members.set_role(acme, ada.id, Role.ADMIN))
+    [changed] = await everything(pool) - before
+    assert (changed[1:4], len(await everything(pool) & before)) == ((acme, ada.id, "admin"), 2)
+    changed_once = await everything(pool)
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.members.set_role(uuid4(), ada.id, Role.OWNER)
+        await tx.members.set_role(acme, uuid4(), Role.OWNER)
+    assert await everything(pool) == changed_once
+
+
+async def test_removal_ends_and_counts_out_one_membership(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    await join(storage, membership(acme, ada.id), membership(acme, eve.id), membership(twin, ada.id))
+    await within(storage, lambda tx: tx.members.remove(acme, ada.id, NOW))
+    assert {(row[1], row[2]) for row in await everything(pool)} == {(acme, eve.id), (twin, ada.id)}
+    assert [await count_of(pool, org) for org in (acme, twin)] == [(1, 1), (1, 1)]
+    # Who is no member any more, or was a member of another only, is not counted out.
+    async with storage.transaction(by=SYSTEM) as tx:
+        for org, user in ((acme, ada.id), (twin, eve.id), (acme, uuid4())):
+            await tx.members.remove(org, user, NOW)
+    assert [await count_of(pool, org) for org in (acme, twin)] == [(1, 1), (1, 1)]
+
+
+async def test_what_is_rolled_back_is_not_counted(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    org = await add_organization(pool, "acme")
+    await join(storage, membership(org, ada.id))
+    with pytest.raises(AlreadyAMember):
+        await join(storage, membership(org, eve.id), membership(org, ada.id))
+    assert await count_of(pool, org) == (1, 1)
+
+
+async def test_confirmation_is_of_one_membership_and_the_first_counts(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    pairs = ((acme, ada.id), (acme, eve.id), (twin, ada.id))
+    await join(storage, *(membership(org, user, confirmed_at=None) for org, user in pairs))
+    async with storage.counting() as at_once:
+        await at_once.members.confirm(acme, ada.id, NOW)
+        await at_once.members.confirm(acme, ada.id, NOW + HOUR)
+        await at_once.members.confirm(twin, eve.id, NOW)
+    confirmed = {(org, user): at for _, org, user, _, _, at in await everything(pool)}
+    assert confirmed == {(acme, ada.id): NOW, (acme, eve.id): None, (twin, ada.id): None}
+
+
+async def test_a_lock_holds_off_writers_of_this_membership_only(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    mine, hers, elsewhere = membership(acme, ada.id), membership(acme, eve.id), membership(twin, ada.id)
+    await join(storage, mine, hers, elsewhere)
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.members.lock(acme, ada.id)
+        assert [await is_locked(pool, "memberships", "id = %s", one.id) for one in (mine, hers, elsewhere)] == [True, False, False]
+        assert not await is_locked(pool, "users", "id = %s", ada.id)
+        assert not await is_locked(pool, "organizations", "id = %s", acme)
+    assert not await is_locked(pool, "memberships", "id = %s", mine.id)
+
+
+async def test_a_lock_that_waited_sees_what_it_waited_for(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    org = await add_organization(pool, "acme")
+    await join(storage, mine := membership(org, ada.id), membership(org, eve.id))
+    found: dict[UUID, Membership | None] = {}
+
+    async def look(user: UUID) -> None:
+        found[user] = await within(storage, lambda tx: tx.members.lock(org, user))
+
+    async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
+        await tx.members.set_role(org, ada.id, Role.ADMIN)
+        await tx.members.remove(org, eve.id, NOW)
+        for user in (ada.id, eve.id):
+            nursery.start_soon(look, user)
+        await somebody_waits(pool, 2)
+        assert not found
+    assert found == {ada.id: replace(mine, role=Role.ADMIN), eve.id: None}
+
+
+async def test_the_count_is_true_after_twenty_came_and_ten_of_them_went_at_once(storage: Postgres, pool: Pool) -> None:
+    people = [account(f"person-{number}@example.com") for number in range(20)]
+    await add(storage, *people)
+    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    await join(storage, *(membership(acme, person.id) for person in people[:10]))
+
+    async def come_or_go(number: int) -> None:
+        async with storage.transaction(by=SYSTEM) as tx:
+            await tx.organizations.lock(acme)
+            if number < 10:
+                await tx.members.remove(acme, people[number].id, NOW)
+            else:
+                await tx.members.add(membership(acme, people[number].id))
+
+    await everyone(20, come_or_go)
+    assert [await count_of(pool, org) for org in (acme, twin)] == [(10, 10), (0, 0)]

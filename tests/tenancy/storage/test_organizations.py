@@ -1,0 +1,337 @@
+"""Every statement about organizations but the platform's list: each field, each lock, and that no other organization is touched."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, LiteralString
+from uuid import UUID, uuid4
+
+import pytest
+import trio
+
+from adapters.postgres.engine.listen import listen
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres, Transaction
+from adapters.postgres.maintenance.housekeeping import SWEEPS
+from core.kernel import events
+from core.kernel.principals import SYSTEM, OrganizationStatus, Role
+from core.kernel.values import Slug
+from core.maintenance.housekeeping_rules import Sweep
+from core.tenancy.organizations_rules import Membership, Organization, SlugTaken, Tier
+from tests.support.builders import FREE, PROFESSIONAL, add_member, add_organization, everyone, meanwhile, run_sql
+from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, in_another_task, is_locked, plan_nodes, within
+
+
+def organization(slug: str = "acme", **changes: Any) -> Organization:
+    plain = Organization(
+        id=uuid4(),
+        slug=Slug(slug),
+        name="Acme Ltd.",
+        status=OrganizationStatus.ACTIVE,
+        tier=FREE,
+        max_services=7,
+        max_users=8,
+        device_trust_days=9,
+        member_count=0,
+        created_at=NOW - DAY,
+        updated_at=NOW - HOUR,
+        approved_at=NOW - SECOND,
+        rejected_reason="why not",
+        suspended_reason="because",
+    )
+    return replace(plain, **changes)
+
+
+BARE: dict[str, Any] = {
+    "tier": None,
+    "max_services": None,
+    "max_users": None,
+    "approved_at": None,
+    "rejected_reason": None,
+    "suspended_reason": None,
+}
+
+
+async def found(storage: Postgres, *added: Organization) -> Organization:
+    async with storage.transaction(by=SYSTEM) as tx:
+        for one in added:
+            await tx.organizations.add(one)
+    return added[0]
+
+
+# Of an organization, with a token.
+INVITED: LiteralString = """
+    (id, org_id, email, role, invited_by, status, token_hash, expires_at, created_at)
+    values (gen_random_uuid(), %s, 'x@example.com', 'member', gen_random_uuid(), 'pending', %s, now(), now())"""
+
+
+async def by_id(storage: Postgres, org_id: UUID) -> Organization | None:
+    async with storage.reading() as read:
+        return await read.organizations.by_id(org_id)
+
+
+@pytest.mark.parametrize("status", list(OrganizationStatus))
+@pytest.mark.parametrize("changes", [{}, BARE, {"tier": PROFESSIONAL}], ids=["full", "bare", "professional"])
+async def test_every_field_of_an_organization_is_stored_and_comes_back(
+    storage: Postgres, status: OrganizationStatus, changes: dict[str, Any]
+) -> None:
+    one = organization(status=status, **changes)
+    await found(storage, one, organization("twin"))
+    assert await by_id(storage, one.id) == one
+    assert await within(storage, lambda tx: tx.organizations.lock(one.id)) == one
+    assert await by_id(storage, uuid4()) is None
+    assert await within(storage, lambda tx: tx.organizations.lock(uuid4())) is None
+
+
+async def test_a_slug_belongs_to_one_organization(storage: Postgres, pool: Pool) -> None:
+    await found(storage, organization())
+    with pytest.raises(SlugTaken):
+        await found(storage, organization(status=OrganizationStatus.REJECTED))
+    assert await run_sql(pool, "select count(*) from organizations") == [(1,)]
+
+
+async def test_everything_but_slug_age_and_members_can_be_saved_of_one_organization(storage: Postgres) -> None:
+    one, twin = organization(), organization("twin")
+    await found(storage, one, twin)
+    changed = organization(
+        id=one.id,
+        name="Other",
+        status=OrganizationStatus.SUSPENDED,
+        tier=PROFESSIONAL,
+        max_services=17,
+        max_users=18,
+        device_trust_days=19,
+        updated_at=NOW,
+        approved_at=NOW + SECOND,
+        rejected_reason="r",
+        suspended_reason="s",
+    )
+    await within(storage, lambda tx: tx.organizations.save(replace(changed, slug=Slug("x"), created_at=NOW, member_count=99)))
+    assert await by_id(storage, one.id) == changed
+    bare = replace(changed, **BARE)
+    await within(storage, lambda tx: tx.organizations.save(bare))
+    assert await by_id(storage, one.id) == bare
+    assert await by_id(storage, twin.id) == twin
+
+
+async def test_what_waited_for_an_organization_is_looked_at_when_it_goes_on(storage: Postgres, pool: Pool, conninfo: str) -> None:
+    one = organization()
+    suspended = replace(one, status=OrganizationStatus.SUSPENDED)
+    await found(storage, one, organization("twin", status=OrganizationStatus.SUSPENDED))
+    async with listen(conninfo, ["webhooks", "siem", "over"]) as notified:
+        for changed in (replace(one, name="Other"), suspended, replace(suspended, name="Third")):
+            await within(storage, lambda tx, saved=changed: tx.organizations.save(saved))  # type: ignore[misc]
+        await run_sql(pool, "notify over")
+        assert await anext(notified) == "over", "nothing of this lets anything go on"
+        await within(storage, lambda tx: tx.organizations.save(one))
+        assert {await anext(notified), await anext(notified)} == {"webhooks", "siem"}
+
+
+@pytest.mark.parametrize("days", [0, 91])
+async def test_the_database_knows_how_long_a_device_may_be_trusted(storage: Postgres, days: int) -> None:
+    with pytest.raises(Exception, match="device_trust_days"):
+        await found(storage, organization(device_trust_days=days))
+
+
+@pytest.mark.parametrize("status", ["pending", "active", "suspended", "rejected"])
+async def test_an_organization_is_known_by_its_slug_whatever_its_status(storage: Postgres, pool: Pool, status: str) -> None:
+    org = await add_organization(pool, "acme", status)
+    await add_organization(pool, "twin", status)
+    for slug, found in (("acme", org), ("Acme", None), ("acm_", None), ("", None)):
+        assert await within(storage, lambda tx, slug=slug: tx.organizations.id_of(slug)) == found, slug  # type: ignore[misc]
+
+
+async def test_a_person_is_shown_their_organizations_by_slug_and_what_they_are_there(storage: Postgres, pool: Pool) -> None:
+    await add(storage, ada := account(), eve := account(EVE))
+    c, a, b, foreign = [organization(slug) for slug in ("c", "a", "b", "foreign")]
+    b = replace(b, status=OrganizationStatus.REJECTED, **BARE)
+    await found(storage, c, a, b, foreign)
+    memberships = {
+        one.id: Membership(id=uuid4(), org_id=one.id, user_id=ada.id, role=role, created_at=NOW - DAY, confirmed_at=confirmed)
+        for one, role, confirmed in ((c, Role.OWNER, NOW), (a, Role.ADMIN, None), (b, Role.MEMBER, NOW - HOUR))
+    }
+    async with storage.transaction(by=SYSTEM) as tx:
+        for membership in memberships.values():
+            await tx.members.add(membership)
+    await add_member(pool, foreign.id, eve.id, "owner")
+    async with storage.reading() as read:
+        assert await read.organizations.of_person(ada.id) == [
+            (replace(one, member_count=1, members_changed_at=memberships[one.id].created_at), memberships[one.id]) for one in (a, b, c)
+        ]
+        assert [one.slug for one, _ in await read.organizations.of_person(eve.id)] == ["foreign"]
+        assert await read.organizations.of_person(uuid4()) == []
+
+
+async def test_a_lock_is_on_this_organization_and_lets_others_point_to_it(storage: Postgres, pool: Pool) -> None:
+    one, twin = organization(), organization("twin")
+    await found(storage, one, twin)
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.organizations.lock(one.id)
+        assert await is_locked(pool, "organizations", "id = %s", one.id)
+        assert not await is_locked(pool, "organizations", "id = %s", twin.id)
+        with trio.fail_after(5):
+            await in_another_task(lambda: run_sql(pool, "insert into invitations " + INVITED, one.id, b"token"))
+
+
+LOCKS: dict[str, Callable[[Transaction, UUID], Awaitable[Organization | None]]] = {
+    "lock": lambda tx, org_id: tx.organizations.lock(org_id),
+    "lock_of_invitation": lambda tx, _: tx.organizations.lock_of_invitation(b"token"),
+}
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize(("before", "after"), [(FREE, PROFESSIONAL), (None, FREE), (FREE, None)])
+async def test_whoever_waits_for_a_lock_sees_the_tier_that_it_was_given_meanwhile(
+    storage: Postgres, pool: Pool, lock: str, before: Tier | None, after: Tier | None
+) -> None:
+    one = await found(storage, organization(tier=before))
+    await run_sql(pool, "insert into invitations " + INVITED, one.id, b"token")
+    change = ("update organizations set tier_id = %s, name = 'Other'", (after.id if after else None,))
+    locked = await meanwhile(pool, [change], lambda: within(storage, lambda tx: LOCKS[lock](tx, one.id)))
+    assert locked == replace(one, tier=after, name="Other")
+
+
+async def test_of_two_who_lock_it_the_second_sees_what_the_first_has_made_of_it(storage: Postgres) -> None:
+    one = await found(storage, organization())
+
+    async def count_up(_: int) -> None:
+        async with storage.transaction(by=SYSTEM) as tx:
+            locked = await tx.organizations.lock(one.id)
+            assert locked is not None
+            assert locked.device_trust_days is not None
+            await tx.organizations.save(replace(locked, device_trust_days=locked.device_trust_days + 1))
+
+    await everyone(20, count_up)
+    saved = await by_id(storage, one.id)
+    assert saved is not None
+    assert saved.device_trust_days == 29
+
+
+# Deleting
+
+
+async def test_what_hangs_on_a_deleted_organization_goes_with_it_and_accounts_and_records_stay(storage: Postgres, pool: Pool) -> None:
+    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    await add(storage, account(), account(EVE))
+    born_there = account("born@example.com", origin_org_id=org)
+    await add(storage, born_there)
+    people = {email: id_ for id_, email in await run_sql(pool, "select id, email from users")}
+    login = """
+        insert into login_events (id, user_id, org_id, provider, success, created_at)
+        values (gen_random_uuid(), %s, %s, 'x', true, now())"""
+    for one in (org, twin):
+        await add_member(pool, one, people[ADA], "owner")
+        await run_sql(pool, "insert into invitations " + INVITED, one, one.bytes)
+        await run_sql(pool, login, people[ADA], one)
+    await within(storage, lambda tx: tx.organizations.delete(org, NOW))
+    assert await run_sql(pool, "select id from organizations") == [(twin,)]
+    assert await run_sql(pool, "select org_id from memberships") == [(twin,)]
+    assert await run_sql(pool, "select org_id from invitations") == [(twin,)]
+    assert set(await run_sql(pool, "select org_id from login_events")) == {(org,), (twin,)}
+    assert await run_sql(pool, "select count(*) from users") == [(3,)]
+    assert await run_sql(pool, "select origin_org_id from users where id = %s", born_there.id) == [(org,)]
+    assert await run_sql(pool, "select id, deleted_at from deleted_organizations") == [(org, NOW)]
+
+
+async def test_a_deletion_waits_for_nobody_who_changes_an_account_or_signs_in(storage: Postgres, pool: Pool) -> None:
+    """They hold the account, which comes after the organization in the order of locks (security.md Z-6)."""
+    org = await add_organization(pool, "acme")
+    born_there = await add(storage, account(origin_org_id=org))
+    login = """
+        insert into login_events (id, user_id, org_id, provider, success, created_at)
+        values (gen_random_uuid(), %s, %s, 'x', true, now())"""
+    async with pool.connection() as connection, connection.transaction():
+        await connection.execute("update users set updated_at = now()")
+        await connection.execute(login, (born_there.id, org))
+        with trio.fail_after(5):
+            await in_another_task(lambda: within(storage, lambda tx: tx.organizations.delete(org, NOW)))
+    assert await run_sql(pool, "select * from organizations") == []
+
+
+async def test_a_deletion_of_what_is_not_there_leaves_no_tombstone(storage: Postgres, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    await within(storage, lambda tx: tx.organizations.delete(uuid4(), NOW))
+    assert await run_sql(pool, "select id from organizations") == [(org,)]
+    assert await run_sql(pool, "select * from deleted_organizations") == []
+
+
+async def leave_records(storage: Postgres, org: UUID, count: int) -> None:
+    """As many audit entries and events, in one total."""
+    async with storage.transaction(by=SYSTEM) as tx:
+        for number in range(count):
+            tx.record(events.Event(events.CATALOGUE["service.created"], str(number), org_id=org))
+
+
+async def records_of(pool: Pool, org: UUID) -> list[int]:
+    """How many audit entries, events and totals."""
+    counted = """
+        select (select count(*) from audit_log where org_id = o), (select count(*) from events where org_id = o),
+               (select count(*) from audit_totals where org_id = o) from (select %s::uuid as o) x"""
+    return list((await run_sql(pool, counted, org))[0])
+
+
+async def test_records_of_one_organization_are_purged_in_bounded_batches(storage: Postgres, pool: Pool) -> None:
+    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    for one in (org, twin):
+        await leave_records(storage, one, 5)
+    left = []
+    for _ in range(4):
+        await within(storage, lambda tx: tx.organizations.purge(org, 4))
+        left.append(await records_of(pool, org))
+    assert left == [[1, 5, 1], [0, 2, 1], [0, 0, 0], [0, 0, 0]]
+    assert await records_of(pool, twin) == [5, 5, 1]
+
+
+async def test_a_batch_begins_with_what_is_new(storage: Postgres, pool: Pool) -> None:
+    """Nobody reads a log that is going; but the order is that of its index, so the planner uses that."""
+    org = await add_organization(pool, "acme")
+    await leave_records(storage, org, 3)
+    await within(storage, lambda tx: tx.organizations.purge(org, 1))
+    assert await run_sql(pool, "select target_id from audit_log order by created_at") == [("0",), ("1",)]
+
+
+async def test_a_purge_waits_for_nobody(storage: Postgres, pool: Pool) -> None:
+    """Whoever deletes an organization holds its row and its members'; what others hold is left to the housekeeper."""
+    org = await add_organization(pool, "acme")
+    await leave_records(storage, org, 1)
+    async with pool.connection() as connection, connection.transaction():
+        await connection.execute("select 1 from audit_totals for update")
+        with trio.fail_after(5):
+            await in_another_task(lambda: within(storage, lambda tx: tx.organizations.purge(org, 100)))
+    assert await records_of(pool, org) == [0, 0, 1]
+
+
+async def rows_read(pool: Pool, mode: str, limit: int) -> float:
+    """How many audit entries and events the database looks at for a sweep, which it then does."""
+    nodes = await plan_nodes(pool, SWEEPS[Sweep.DELETED_ORGANIZATIONS], {"limit": limit, "before": NOW}, mode)
+    read: float = sum(
+        (node["Actual Rows"] + node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)) * node["Actual Loops"]
+        for node in nodes
+        if node.get("Relation Name") in ("audit_log", "events")
+    )
+    return read
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+@pytest.mark.parametrize("others", [1, 30])
+async def test_records_are_found_by_their_organization_however_few_there_are(pool: Pool, others: int, mode: str) -> None:
+    """A planner that expects a good part of the log to be this organization's would read all of it in vain, every few minutes."""
+    fill = """
+        with numbers as (
+            select case when n <= 100 then %(gone)s::uuid
+                        else ('00000000-0000-4000-9000-' || lpad(mod(n, %(others)s)::text, 12, '0'))::uuid end as org, now() as at
+            from generate_series(1, 30100) n),
+        logged as (
+            insert into audit_log (id, org_id, action, target_type, target_id, details, created_at)
+            select gen_random_uuid(), org, 'x', 'user', 'x', '{}', at from numbers)
+        insert into events (id, org_id, name, target_id, data, created_at)
+        select gen_random_uuid(), org, 'x', 'x', '{}', at from numbers"""
+    gone = uuid4()
+    async with pool.connection() as connection:
+        await connection.execute(fill, {"others": others, "gone": gone})
+        await connection.execute("analyze audit_log, events")
+    await run_sql(pool, "insert into deleted_organizations (id, deleted_at) values (%s, %s)", gone, NOW - DAY)
+    assert await rows_read(pool, mode, 80) <= 300
+    assert await rows_read(pool, mode, 1000) <= 400
+    assert await records_of(pool, gone) == [0, 0, 0]
+    assert await rows_read(pool, mode, 1000) == 0

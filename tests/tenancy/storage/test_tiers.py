@@ -1,0 +1,81 @@
+"""Every statement about tiers, and putting those there that the settings want (decisions, point 239)."""
+
+from dataclasses import replace
+from uuid import UUID, uuid4
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from core.kernel.principals import SYSTEM
+from core.tenancy import governance
+from core.tenancy.organizations_rules import Tier
+from ports import Ports
+from tests.support.builders import FREE, PROFESSIONAL, add_organization, everyone
+from tests.support.rows import within
+
+GOLD = Tier(UUID("00000000-0000-4000-8000-000000000003"), "gold", "Gold", 50, 500, 49_00)
+
+
+pytestmark = pytest.mark.usefixtures("tiers_put_back")
+
+
+async def everything(storage: Postgres) -> list[Tier]:
+    async with storage.reading() as read:
+        return await read.tiers.all()
+
+
+async def test_tiers_come_by_price_then_by_size(storage: Postgres) -> None:
+    small, free_too = replace(GOLD, id=uuid4(), name="small", default_max_users=5), replace(FREE, id=uuid4(), name="also-free")
+    async with storage.transaction(by=SYSTEM) as tx:
+        for tier in (GOLD, small, free_too):
+            await tx.tiers.put(tier)
+    assert await everything(storage) == [free_too, FREE, PROFESSIONAL, small, GOLD]
+
+
+async def test_a_tier_is_found_by_id_and_by_name(storage: Postgres) -> None:
+    async with storage.reading() as read:
+        assert await read.tiers.by_id(PROFESSIONAL.id) == PROFESSIONAL
+        assert await read.tiers.by_name("professional") == PROFESSIONAL
+        assert await read.tiers.by_id(uuid4()) is None
+        assert await read.tiers.by_name("Professional") is None
+
+
+async def test_a_tier_that_is_there_gets_new_terms_and_keeps_its_id(storage: Postgres) -> None:
+    changed = Tier(uuid4(), "free", "Gratis", 1, 2, 3)
+    await within(storage, lambda tx: tx.tiers.put(changed))
+    assert await everything(storage) == [PROFESSIONAL, replace(changed, id=FREE.id)]
+
+
+async def test_organizations_have_the_new_terms_at_once(storage: Postgres, pool: Pool) -> None:
+    org = await add_organization(pool, "acme")
+    await within(storage, lambda tx: tx.tiers.put(replace(FREE, default_max_users=7, default_max_services=8)))
+    async with storage.reading() as read:
+        organization = await read.organizations.by_id(org)
+    assert organization is not None
+    assert (organization.user_limit.value, organization.service_limit.value) == (7, 8)
+
+
+# The tiers of the settings
+
+
+async def test_those_wanted_are_added_and_changed_and_no_other_is_touched(ports: Ports, storage: Postgres) -> None:
+    dearer = replace(PROFESSIONAL, id=uuid4(), price_cents=9_00)
+    await governance.put_tiers(ports, [GOLD, dearer])
+    expected = [FREE, replace(dearer, id=PROFESSIONAL.id), GOLD]
+    assert await everything(storage) == expected
+    await governance.put_tiers(ports, [replace(dearer, id=uuid4()), replace(GOLD, id=uuid4())])
+    assert await everything(storage) == expected
+    await governance.put_tiers(ports, [])
+    assert await everything(storage) == expected
+
+
+async def test_twenty_processes_may_put_them_at_the_same_time(ports: Ports, storage: Postgres) -> None:
+    wanted = [replace(GOLD, name=f"tier-{number}", price_cents=number) for number in range(1, 6)]
+
+    async def put(number: int) -> None:
+        ours = [replace(tier, id=uuid4()) for tier in wanted]
+        await governance.put_tiers(ports, ours if number % 2 else ours[::-1])
+
+    await everyone(20, put)
+    assert [tier.name for tier in await everything(storage)] == ["free", "professional", *(tier.name for tier in wanted)]
