@@ -12,20 +12,24 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from core.accounts import accounts, mfa
+from core.accounts import events as accounts_events
 from core.accounts.mfa_rules import MfaEvent
 from core.applications import api_keys, plans, services, services_rules
 from core.applications.services_rules import ServiceType, Settings
+from core.authentication import events as authentication_events
 from core.authentication import sessions
 from core.billing import subscriptions
 from core.eventing import webhooks as hooks
 from core.federation.saml import configuration as saml
 from core.federation.saml import configuration_rules as saml_rules
+from core.federation.saml import events as saml_events
 from core.federation.saml.configuration_rules import Configuration, NameIdFormat
-from core.kernel import events, principals, uris
+from core.kernel import principals, uris
 from core.kernel.errors import Invalid, Refusal
 from core.kernel.principals import SYSTEM, OrganizationContext, OrganizationStatus, Permission, Person, Role, ServiceKey
 from core.kernel.values import Batches, Email, Slug, digest, new_id, new_secret
 from core.provisioning import tokens as scim_tokens
+from core.tenancy import events as tenancy_events
 from core.tenancy import governance, members, organizations
 from core.tenancy.organizations_rules import Membership
 
@@ -306,7 +310,7 @@ async def _member(seeding: _Seeding, me: Member, role: Role) -> Credentials:
     who = await _person(seeding, _colleague(Slug(me.acts_in.slug), role))
     if await tx.members.lock(org_id, who.id) is None:
         await tx.members.add(Membership(id=new_id(), org_id=org_id, user_id=who.id, role=role, created_at=now, confirmed_at=now))
-        tx.record(events.joined(org_id, who.id, role))
+        tx.record(tenancy_events.joined(org_id, who.id, role))
     await members.change_role(seeding.ports, me, who.id, role)
     return who
 
@@ -335,7 +339,7 @@ async def _identity_provider(seeding: _Seeding, me: Member, service: Service) ->
     if await tx.saml.certificate(service.org_id, service.id) is None:  # core.saml would look for the service outside the transaction
         certificate = await seeding.ports.certificates.new(me.acts_in.slug, service.slug, now, saml_rules.CERTIFICATE_YEARS)
         await tx.saml.add_certificate(service.org_id, service.id, certificate)
-        tx.record(events.saml_certificate_created(service, certificate))
+        tx.record(saml_events.saml_certificate_created(service, certificate))
     return there
 
 
@@ -383,7 +387,7 @@ async def _end_user(seeding: _Seeding, me: Member, service: Service, slug: Slug,
         await tx.end_users.add(service.id, who.id, now, signed_in=True)
         await tx.sessions.begin(session, digest(new_secret()))
         await tx.logins.succeeded(session, "password")
-        tx.record(events.signed_in(who.id, "password", context))
+        tx.record(authentication_events.signed_in(who.id, "password", context))
     return await _secured(seeding, who) if name == CAUTIOUS else who
 
 
@@ -397,7 +401,7 @@ async def _secured(seeding: _Seeding, who: Credentials) -> Credentials:
     await tx.accounts.set_mfa(who.id, now, now)
     if not had_one:
         await tx.mfa.log(who.id, [MfaEvent.SETUP_INITIATED, MfaEvent.SETUP_COMPLETED, MfaEvent.ENABLED], SYSTEM, now)
-        for event in events.mfa_enabled(who.id):
+        for event in accounts_events.mfa_enabled(who.id):
             tx.record(event)
     return replace(who, totp_secret=secret)
 

@@ -7,14 +7,15 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from core.accounts import events as accounts_events
 from core.accounts import platform
 from core.accounts.accounts_rules import EmailTaken
 from core.accounts.platform_rules import PersonNotFound
-from core.kernel import events
 from core.kernel.errors import Limited, SessionEnded, refuse
 from core.kernel.principals import NotForApplications
 from core.kernel.values import Batches
 from core.maintenance import log_redaction, log_redaction_rules
+from core.tenancy import events as tenancy_events
 from core.tenancy.invitations_rules import InvitationStatus
 
 if TYPE_CHECKING:
@@ -143,10 +144,12 @@ async def _forget(ports: Ports, caller: Person, user_id: UUID, attempt: int) -> 
         await tx.privacy.remove_mails(account.id, account.email)
         await tx.privacy.forget_deliveries(account.id)
         for belonging in belongings:
-            tx.record(events.anonymized(belonging.org_id, account.id))
+            tx.record(accounts_events.anonymized(belonging.org_id, account.id))
         for invitation in await tx.privacy.end_invitations(account.id, account.email, placeholder, locked, now):
             # Who did it is nothing to those who merely invited the person.
-            ended = events.invitation_expired if invitation.status is InvitationStatus.EXPIRED else events.invitation_revoked
+            ended = (
+                tenancy_events.invitation_expired if invitation.status is InvitationStatus.EXPIRED else tenancy_events.invitation_revoked
+            )
             tx.record(replace(ended(invitation), by_time=True))
         await tx.privacy.forget_descriptions(account.id)
         await tx.privacy.remove_former_addresses(account.id)

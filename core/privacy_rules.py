@@ -12,8 +12,8 @@ from core.kernel.values import Batches, Email
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.authentication.providers import Provider
     from core.kernel.principals import Role
+    from core.kernel.providers import Provider
 
 T = TypeVar("T")
 

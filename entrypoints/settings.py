@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from core.authentication.providers import Provider, ProviderClient
 from core.eventing.deliveries_rules import ATTEMPTS
 from core.kernel.errors import Refusal
 from core.kernel.policy import Policy
+from core.kernel.providers import Provider, ProviderClient
 from core.kernel.values import Email, is_plain, new_id
 from core.tenancy.organizations_rules import Tier
 from entrypoints.bind import parse_bind, parse_server

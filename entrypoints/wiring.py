@@ -37,9 +37,9 @@ from adapters.postgres.engine.storage import Postgres
 from adapters.prometheus import CONTENT_TYPE, PrometheusMetrics
 from adapters.saml.documents import XmlDocuments
 from adapters.user_agents import UserAgents
-from core.authentication.providers import Provider
 from core.billing import subscriptions
 from core.kernel.outbound import Reply
+from core.kernel.providers import Provider
 from core.kernel.values import new_id
 from core.maintenance import housekeeping
 from core.tenancy import invitations

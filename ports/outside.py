@@ -8,10 +8,10 @@ from uuid import UUID
 
 from core.accounts.devices_rules import ParsedAgent, Place
 from core.accounts.email_queue_rules import Mail
-from core.authentication.providers import AuthenticationRequest, FederatedIdentity, Provider, ProviderClient, ProviderTokens
 from core.billing.checkout_rules import Checkout
 from core.billing.payments import Begun, Seen
 from core.kernel.outbound import Reply
+from core.kernel.providers import AuthenticationRequest, FederatedIdentity, Provider, ProviderClient, ProviderTokens
 from core.kernel.values import Email
 from core.tenancy.mail_server_rules import MailServer, Trial
 

@@ -17,7 +17,8 @@ import structlog
 
 from adapters.crypto import IdTokenInvalid, KeyUnknown, read_id_token
 from adapters.http.upstream import ExchangeFailed, Exchanges, decoded, read
-from core.authentication.providers import (
+from core.kernel.errors import ProviderFailed
+from core.kernel.providers import (
     ASKS_AGAIN,
     AuthenticationRequest,
     FederatedIdentity,
@@ -26,7 +27,6 @@ from core.authentication.providers import (
     ProviderClient,
     ProviderTokens,
 )
-from core.kernel.errors import ProviderFailed
 from core.kernel.values import Email, EmailInvalid, digest
 from ports.observe import Clock
 

@@ -9,8 +9,8 @@ from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.tenancy.invitations import COLUMNS as INVITATION_COLUMNS
 from adapters.postgres.tenancy.invitations import to_invitation
 from core.accounts.accounts_rules import EmailTaken
-from core.authentication.providers import Provider
 from core.kernel.principals import Person, Role
+from core.kernel.providers import Provider
 from core.kernel.values import Email, new_id
 from core.maintenance.log_redaction_rules import Log
 from core.privacy_rules import (

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.accounts import attempt_limits, mfa
+from core.accounts import attempt_limits, events, mfa
 from core.accounts.attempt_limits_rules import Secret
 from core.accounts.email_queue_rules import MailKind, new_mail
 from core.accounts.one_time_tokens import Purpose
 from core.accounts.own_account import lock_own_account
-from core.kernel import events
 from core.kernel.errors import refuse
 from core.kernel.principals import AccountGone
 from core.kernel.values import Email, digest

@@ -10,11 +10,10 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING
 
-from core.accounts import attempt_limits
+from core.accounts import attempt_limits, events
 from core.accounts.attempt_limits_rules import Secret
 from core.accounts.email_queue_rules import MailKind, new_mail
 from core.accounts.own_account import lock_own_account
-from core.kernel import events
 from core.kernel.display import PRODUCT
 from core.kernel.errors import refuse
 from core.kernel.principals import AccountGone
@@ -25,10 +24,10 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.accounts_rules import Account
+    from core.kernel.deferred import Deferred
     from core.kernel.principals import Caller, Person
     from ports import Ports
     from ports.storage import Transaction
-    from ports.storage.kernel import Soon
 from core.accounts.mfa_rules import (
     _TIMED_CODE,
     ALPHABET,
@@ -213,7 +212,7 @@ async def _backup_proof(ports: Ports, user_id: UUID, enrolment: Enrolment, code:
     return Proof(code_hash=code_hash) if unused else None
 
 
-def redeem(tx: Transaction, user_id: UUID, pre_auth_id: UUID, proof: Proof, now: datetime) -> Soon[Redeemed]:
+def redeem(tx: Transaction, user_id: UUID, pre_auth_id: UUID, proof: Proof, now: datetime) -> Deferred[Redeemed]:
     """Lock an account and end a sign-in to it that waits, by what `check` has found right, which is used up; for `accept`.
 
     It happens with the transaction's next statement. Nothing comes of it where the sign-in does not wait any more.

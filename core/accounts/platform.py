@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.accounts import accounts
+from core.accounts import accounts, events
 from core.accounts.accounts_rules import check_new_password, new_account
 from core.accounts.attempt_limits_rules import Secret
-from core.kernel import events
 from core.kernel.principals import SYSTEM, NotAPlatformOwner
 from core.kernel.values import digest
 

@@ -11,7 +11,7 @@ from core.kernel.errors import Invalid
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.authentication.providers import Provider
+    from core.kernel.providers import Provider
 
 BATCH = 500  # of the latest logins, which may be asked for in any number
 RANGE: Final = timedelta(days=30)  # unless both ends are given; also how far back somebody counts as new or active

@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from core.applications import services
+from core.applications import events, services
 from core.applications.services_rules import ServiceNotFound
-from core.kernel import events, principals
+from core.kernel import principals
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability, Permission, ServiceKey
 from core.kernel.values import digest, new_id

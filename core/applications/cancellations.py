@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.kernel import events
+from core.applications import events
 from core.kernel.errors import PaymentsFailed, StorageDown
 from core.kernel.principals import SYSTEM
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.kernel import events
+from core.applications import events
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability
 from core.kernel.values import Email

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.authentication.providers import Provider
     from core.authentication.sessions_rules import LiveSessions
+    from core.kernel.providers import Provider
     from core.kernel.values import Email
 
 

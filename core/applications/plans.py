@@ -7,9 +7,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from core.applications import services, services_rules
+from core.applications import events, services, services_rules
 from core.applications.services_rules import Plan
-from core.kernel import events
 from core.kernel.errors import Invalid, NotFound, refuse
 from core.kernel.principals import Capability
 from core.kernel.values import KEEP, Batches, Keep, given, new_id

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.accounts import accounts
+from core.accounts import events as accounts_events
 from core.accounts.accounts_rules import Origin
 from core.accounts.email_queue_rules import MailKind, new_mail
-from core.applications import api_keys
-from core.kernel import events
+from core.applications import api_keys, events
 from core.kernel.errors import refuse
 from core.kernel.principals import Permission
 from core.kernel.values import KEEP
@@ -57,7 +57,7 @@ async def create(ports: Ports, caller: ServiceKey, email: Email) -> ServiceUser:
         if born:
             there = await tx.end_users.add(service.id, account.id, now, signed_in=False)
             assert there, "whoever deletes the service holds its organization"
-            tx.record(events.signed_up(account.id, service.org_id, service.id))
+            tx.record(accounts_events.signed_up(account.id, service.org_id, service.id))
             tx.record(events.user_created(account.id, service))
     return _seen(account)
 

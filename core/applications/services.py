@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from core.applications import cancellations
-from core.kernel import events
+from core.applications import cancellations, events
 from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.principals import Capability, NotWhileImpersonating, OrganizationNotFound, OrganizationStatus
 from core.kernel.values import Batches, Slug, digest, new_id, new_secret

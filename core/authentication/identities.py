@@ -11,9 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.accounts.own_account import lock_own_account
-from core.authentication import oauth_credentials
+from core.authentication import events, oauth_credentials
 from core.authentication.oauth_credentials_rules import ProviderUnknown, provider_named
-from core.kernel import events
 from core.kernel.errors import Outage, ProviderFailed, SessionEnded, refuse
 from core.kernel.values import digest, new_secret
 
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.applications.end_users_rules import LinkedIdentity
-    from core.authentication.providers import Provider
     from core.kernel.principals import Person
+    from core.kernel.providers import Provider
     from ports import Ports
     from ports.storage import Transaction
 from core.authentication.identities_rules import (

@@ -12,7 +12,7 @@ from core.kernel.values import new_id
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.authentication.providers import Provider, ProviderTokens
+    from core.kernel.providers import Provider, ProviderTokens
     from core.kernel.values import Email
 
 # How long the address that links an account is good for: as long as it takes to open it (decisions, point 75).

@@ -16,9 +16,8 @@ from core.accounts.devices_rules import Client
 from core.accounts.platform_rules import AccountNotUsable, PersonNotFound
 from core.accounts.risk import Risk
 from core.applications.services_rules import ServiceNotFound
-from core.authentication import sessions
+from core.authentication import events, sessions
 from core.authentication.sessions_rules import NOTHING, Session
-from core.kernel import events
 from core.kernel.errors import AuditFailed, Invalid, OrganizationNotActive, SessionEnded, StorageDown, refuse
 from core.kernel.principals import NotAPlatformOwner, OrganizationNotFound, OrganizationStatus
 from core.kernel.values import digest, new_id, new_secret

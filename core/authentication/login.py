@@ -16,11 +16,10 @@ from core.accounts.email_queue_rules import MailKind, new_mail
 from core.accounts.mfa_rules import CodeWrong
 from core.applications import services
 from core.applications.services_rules import ServiceNotFound
-from core.authentication import identities
+from core.authentication import events, identities
 from core.authentication.login_failures import LoginFailure
 from core.authentication.sessions import new_session, pair
 from core.authentication.sessions_rules import NOTHING
-from core.kernel import events
 from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.principals import DirectoryForbids, OrganizationStatus, Person, PreAuthClaims
 from core.kernel.values import Email, digest, new_id, new_secret
@@ -34,10 +33,10 @@ if TYPE_CHECKING:
     from core.accounts.devices_rules import Arrival, Client, Device
     from core.accounts.mfa_rules import Proof
     from core.authentication.identities_rules import Unlinked
-    from core.authentication.providers import Provider
     from core.authentication.sessions_rules import Grant, TokenPair
     from core.billing.subscriptions_rules import Entitlement
     from core.kernel.principals import Caller, ServiceContext
+    from core.kernel.providers import Provider
     from ports import Ports
     from ports.storage import Transaction
 from core.authentication.login_rules import (

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.applications import services, services_rules
-from core.authentication.providers import Provider
-from core.kernel import events
+from core.authentication import events
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability
+from core.kernel.providers import Provider
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.authentication.providers import ProviderClient
     from core.kernel.principals import Member
+    from core.kernel.providers import ProviderClient
     from ports import Ports
 from core.authentication.oauth_credentials_rules import Credentials, CredentialsNotSet, ProviderUnknown
 

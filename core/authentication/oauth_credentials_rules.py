@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from core.authentication.providers import Provider
 from core.kernel.errors import NotFound
+from core.kernel.providers import Provider
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from core.accounts.email_queue_rules import MailKind, new_mail
 from core.applications.cancellations_rules import Cancellation
-from core.billing import payments, subscriptions
+from core.billing import events, payments, subscriptions
 from core.billing.payments import SOON, Bought, Facts, Meant, ProviderSubscription, Unreadable, next_check
 from core.billing.subscriptions_rules import Subscription, SubscriptionStatus
-from core.kernel import events
 from core.kernel.principals import SYSTEM
 from core.kernel.values import KEEP, new_id, parse_id
 
@@ -174,7 +173,7 @@ async def _live_one(tx: Transaction, whose: Meant | Subscription, now: datetime)
 async def _change(tx: Transaction, old: Facts, new: Facts, found: ProviderSubscription | None, now: datetime) -> Effect:
     """What follows for a subscription of ours from what is new; `found` is what the event itself says."""
     assert new.org_id is not None, "it has come to be one of ours"
-    tx.organizations.lock_soon(new.org_id)  # without it there is no subscription of it
+    tx.organizations.lock_deferred(new.org_id)  # without it there is no subscription of it
     current = await tx.subscriptions.lock_of_provider(new.org_id, new.id)
     if current is None:  # removed here, or let go when it was over, and so it stays
         await tx.billing.keep_facts(replace(new, ended=True), now, check_at=None)

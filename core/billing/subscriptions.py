@@ -13,7 +13,7 @@ from core.applications import api_keys, cancellations
 from core.applications.cancellations_rules import Cancellation
 from core.applications.plans import PlanNotFound
 from core.applications.service_users_rules import ServiceUserNotFound
-from core.kernel import events
+from core.billing import events
 from core.kernel.errors import refuse
 from core.kernel.principals import Permission
 from core.kernel.values import KEEP, given, new_id

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from core.accounts import accounts_rules
 from core.kernel.errors import Invalid
-from core.kernel.events import AUDIT_ACTIONS, Target
+from core.kernel.event_catalogue import AUDIT_ACTIONS, Target
 from core.kernel.values import parse_id
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.events import Kind
+    from core.kernel.event_catalogue import Kind
 
 
 class TargetTypeRequired(Invalid):

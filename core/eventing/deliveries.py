@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from core.kernel import events
+from core.eventing import events
 from core.kernel.outbound import SendFailed
 from core.kernel.principals import SYSTEM
 

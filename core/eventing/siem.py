@@ -10,9 +10,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from core.eventing import audit_rules
+from core.eventing import audit_rules, events
 from core.eventing.audit_rules import Entry
-from core.kernel import events
 from core.kernel.errors import refuse
 from core.kernel.outbound import SendFailed, Trouble
 from core.kernel.principals import SYSTEM, Capability

@@ -7,9 +7,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from core.eventing import deliveries_rules
+from core.eventing import deliveries_rules, events
 from core.eventing.deliveries_rules import PING, DeliveryNotFound
-from core.kernel import events
 from core.kernel.errors import refuse
 from core.kernel.outbound import target
 from core.kernel.principals import Capability

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from core.kernel.errors import Invalid, NotFound
-from core.kernel.events import CATALOGUE, Kind
+from core.kernel.event_catalogue import CATALOGUE, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

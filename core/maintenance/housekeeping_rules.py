@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from datetime import datetime
-
-    from ports.storage import Transaction
-
-    # Does one batch in this transaction, at this time, and says how many it were: fewer than a whole batch were the last.
-    Batch = Callable[[Transaction, datetime], Awaitable[int]]
+from typing import Final
 
 BATCH = 1000
 # An ended session is kept for a while, so that its refresh tokens are still recognised as reused rather than unknown.

@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from core.kernel import events
 from core.kernel.errors import refuse
 from core.kernel.principals import Role
 from core.kernel.values import Batches, parse_id
@@ -14,7 +13,7 @@ from core.provisioning import tokens as scim_tokens
 from core.provisioning.filters import Field, Value, comparisons, holds
 from core.provisioning.patches import MembersUnknown
 from core.provisioning.users_rules import Untouchable, make_room
-from core.tenancy import members
+from core.tenancy import events, members
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,10 +6,10 @@ from __future__ import annotations
 import hmac
 from typing import TYPE_CHECKING
 
-from core.kernel import events
 from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.principals import Capability, OrganizationStatus, ScimClient
 from core.kernel.values import digest, new_id
+from core.provisioning import events
 from core.tenancy import organizations
 
 if TYPE_CHECKING:
@@ -105,8 +105,8 @@ def enter_soon(tx: Transaction, caller: ScimClient, now: datetime) -> Callable[[
 
     Whoever revokes the token holds the organization, too. All who provision wait for it, so it is held for as few exchanges as can be.
     """
-    locked = tx.organizations.lock_soon(caller.org_id)
-    is_live = tx.scim_tokens.is_live_soon(caller.org_id, caller.token_id, now)
+    locked = tx.organizations.lock_deferred(caller.org_id)
+    is_live = tx.scim_tokens.is_live_deferred(caller.org_id, caller.token_id, now)
 
     def entered() -> Organization:
         organization = locked.value

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 from core.accounts import accounts
 from core.accounts.accounts_rules import EmailNotFree, Origin, new_account
 from core.accounts.email_queue_rules import MailKind, new_mail
-from core.kernel import events
 from core.kernel.errors import refuse
 from core.kernel.principals import Role
 from core.kernel.values import Email, new_id
+from core.provisioning import events
 from core.provisioning import tokens as scim_tokens
+from core.tenancy import events as tenancy_events
 from core.tenancy import members
 from core.tenancy.organizations_rules import Membership
 
@@ -95,8 +96,8 @@ async def create(ports: Ports, caller: ScimClient, new: Wanted) -> ScimUser:
     async with ports.storage.transaction(by=caller) as tx:
         entered = scim_tokens.enter_soon(tx, caller, now)
         account = new_account(new.email, None, now, verified=True, origin=Origin.SCIM, org_id=caller.org_id)
-        outside = tx.scim_users.outside_soon(caller.org_id)
-        kept = tx.scim_users.claim_soon(caller.org_id, account.id, account.email)
+        outside = tx.scim_users.outside_deferred(caller.org_id)
+        kept = tx.scim_users.claim_deferred(caller.org_id, account.id, account.email)
         # Born here, so the membership counts (the terms of security.md).
         membership = Membership(id=new_id(), org_id=caller.org_id, user_id=account.id, role=Role.MEMBER, created_at=now, confirmed_at=now)
         await tx.scim_users.provision(account, membership, new.description)
@@ -110,7 +111,7 @@ async def create(ports: Ports, caller: ScimClient, new: Wanted) -> ScimUser:
             make_room(organization, 1)
         for event in events.provisioned(organization.id, account.id):
             tx.record(event)
-        tx.record(events.joined(organization.id, account.id, Role.MEMBER))
+        tx.record(tenancy_events.joined(organization.id, account.id, Role.MEMBER))
         user = _provisioned(account, new.description)
         if new.active is False:
             await _deactivate(tx, user, organization, now)
@@ -303,7 +304,7 @@ async def _readdress(ports: Ports, tx: Transaction, user: ScimUser, account: Acc
     ties = await tx.accounts.ties(account.id, org_id)
     if not ties.is_managed or ties.manages_here:
         raise AddressNotManaged
-    kept = tx.scim_users.claim_soon(org_id, account.id, email)
+    kept = tx.scim_users.claim_deferred(org_id, account.id, email)
     try:
         await accounts.readdress(tx, account, email, now)
     except EmailNotFree:
@@ -351,7 +352,7 @@ async def _activate(ports: Ports, tx: Transaction, user: ScimUser, email: Email,
         return
     if user.role is not None:
         make_room(organization, 1)
-        kept = tx.scim_users.claim_soon(organization.id, user.id, email)
+        kept = tx.scim_users.claim_deferred(organization.id, user.id, email)
         await tx.scim_users.reactivate(organization.id, user.id, now)
         if kept.value:
             raise NameKept

@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from core.kernel import events
 from core.kernel.principals import Capability
 from core.kernel.values import KEEP, Keep, digest, given
-from core.tenancy import organizations
+from core.tenancy import events, organizations
 from core.tenancy.colors import Color
 
 if TYPE_CHECKING:

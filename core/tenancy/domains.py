@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.kernel import events
 from core.kernel.errors import Invalid, refuse
 from core.kernel.principals import Capability
 from core.kernel.values import Domain, new_secret
-from core.tenancy import organizations
+from core.tenancy import events, organizations
 
 if TYPE_CHECKING:
     from core.kernel.principals import Member

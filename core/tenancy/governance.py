@@ -6,11 +6,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from core.kernel import events
+from core.kernel import event_catalogue
 from core.kernel.errors import refuse
 from core.kernel.principals import SYSTEM, NotAPlatformOwner, OrganizationNotFound, OrganizationStatus
 from core.kernel.values import KEEP
-from core.tenancy import organizations, organizations_rules
+from core.tenancy import events, organizations, organizations_rules
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -87,7 +87,7 @@ async def reject(ports: Ports, caller: Person, org_id: UUID, reason: str) -> Org
         await tx.organizations.save(rejected)
         told = events.organization_rejected(rejected.id)
         tx.record(told)
-        tx.record(events.for_the_platform(told, reason))
+        tx.record(event_catalogue.for_the_platform(told, reason))
     return rejected
 
 
@@ -103,7 +103,7 @@ async def suspend(ports: Ports, caller: Person, org_id: UUID, reason: str | None
         await tx.organizations.save(suspended)
         told = events.organization_suspended(suspended.id)
         tx.record(told)
-        tx.record(events.for_the_platform(told, reason))
+        tx.record(event_catalogue.for_the_platform(told, reason))
     return suspended
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.kernel import events
 from core.kernel.principals import Capability
-from core.tenancy import organizations
+from core.tenancy import events, organizations
 
 if TYPE_CHECKING:
-    from core.authentication.providers import Provider
     from core.kernel.principals import Member
+    from core.kernel.providers import Provider
     from core.kernel.values import Domain, Email
     from ports import Ports
 from core.tenancy.home_realm_rules import DomainTwice, Realm, Route

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from core.kernel.errors import Invalid
 
 if TYPE_CHECKING:
-    from core.authentication.providers import Provider
+    from core.kernel.providers import Provider
     from core.kernel.values import Domain
 
 

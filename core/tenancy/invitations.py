@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 from core.accounts import accounts
 from core.accounts.accounts_rules import AccountSummary
 from core.accounts.email_queue_rules import MailKind, new_mail
-from core.kernel import events
 from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.principals import Capability, DirectoryForbids, OrganizationStatus, Person, Role, RoleInsufficient
 from core.kernel.values import digest, new_id
 from core.maintenance import housekeeping
-from core.tenancy import members_rules, organizations
+from core.tenancy import events, members_rules, organizations
 from core.tenancy.members_rules import AlreadyAMember
 from core.tenancy.organizations_rules import Membership
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.kernel import events
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability
-from core.tenancy import organizations
+from core.tenancy import events, organizations
 
 if TYPE_CHECKING:
     from core.kernel.principals import Member

@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.accounts import accounts
-from core.kernel import events
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability, OrganizationNotFound, Role
 from core.kernel.values import Listed
-from core.tenancy import organizations
+from core.tenancy import events, organizations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.accounts import own_account
-from core.kernel import events, principals
+from core.kernel import principals
 from core.kernel.errors import refuse
 from core.kernel.principals import AddressNotVerified, Capability, OrganizationNotFound, OrganizationStatus, Role
 from core.kernel.values import KEEP, Keep, Slug, given, new_id
+from core.tenancy import events
 
 if TYPE_CHECKING:
     from datetime import datetime

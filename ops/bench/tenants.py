@@ -12,7 +12,7 @@ from typing import Final
 
 import psycopg
 
-from core.kernel.events import CATALOGUE
+from core.kernel.event_catalogue import CATALOGUE
 from ops.bench.filling import FREE_TIER, Say, copy, new_uuid, telling, without_indexes
 from ops.bench.service import Service, add_accounts, tidy
 

@@ -9,7 +9,7 @@ may raise core.errors.StorageDown. Lock order everywhere: organization, membersh
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from core.kernel.events import Event
+from core.kernel.event_catalogue import Event
 from core.kernel.principals import Caller, Person
 from ports.storage.accounts import (
     Accounts,

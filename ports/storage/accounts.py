@@ -14,10 +14,10 @@ from core.accounts.one_time_tokens import Purpose
 from core.accounts.platform_rules import Figures
 from core.accounts.platform_users_rules import Alert, FoundPerson, MfaFigures, MfaStanding
 from core.authentication.login_rules import Guess
+from core.kernel.deferred import Deferred
 from core.kernel.principals import Caller
 from core.kernel.values import Email
 from core.tenancy.account_control import Ties
-from ports.storage.kernel import Soon
 
 # accounts: What is asked of storage about accounts.
 
@@ -54,11 +54,11 @@ class Accounts(AccountsRead, Protocol):
         """The account that a one-time token was made for, locked; whether the token is still good is another question."""
         ...
 
-    def lock_usable(self, user_id: UUID) -> Soon[Account]:
+    def lock_usable(self, user_id: UUID) -> Deferred[Account]:
         """The account, locked before the next statement, if anybody may sign in to it."""
         ...
 
-    def lock_for_login(self, user_id: UUID, password_hash: str) -> Soon[Account]:
+    def lock_for_login(self, user_id: UUID, password_hash: str) -> Deferred[Account]:
         """The account, locked before the next statement, if it may still sign in with the password that was checked: same hash, usable,
         address verified."""
         ...
@@ -158,7 +158,7 @@ class Mfa(MfaRead, MfaLog, Protocol):
         """Have these backup codes and no others."""
         ...
 
-    def accept_step(self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, now: datetime) -> Soon[Redeemed]:
+    def accept_step(self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, now: datetime) -> Deferred[Redeemed]:
         """Before the next statement, lock an account and end a sign-in to it that waits, by `take_step`: the account, and whether the code
         was there; nothing where the sign-in does not wait any more.
 
@@ -166,7 +166,7 @@ class Mfa(MfaRead, MfaLog, Protocol):
         """
         ...
 
-    def accept_code(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, now: datetime) -> Soon[Redeemed]:
+    def accept_code(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, now: datetime) -> Deferred[Redeemed]:
         """The same by using up the backup code with this hash."""
         ...
 

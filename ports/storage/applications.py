@@ -11,9 +11,9 @@ from core.applications.end_users_rules import EndUser, LinkedIdentity, ListedEnd
 from core.applications.service_users_rules import ServiceUser
 from core.applications.services_rules import ListedService, Plan, Service, ServiceType
 from core.billing.subscriptions_rules import Entitlement
+from core.kernel.deferred import Deferred
 from core.kernel.principals import ServiceContext
 from core.kernel.values import Listed, Page
-from ports.storage.kernel import Soon
 
 # services: What is asked of storage about services.
 
@@ -214,11 +214,11 @@ class EndUsers(EndUsersRead, Protocol):
         """
         ...
 
-    def enrol(self, service_id: UUID, user_id: UUID, now: datetime) -> Soon[bool]:
+    def enrol(self, service_id: UUID, user_id: UUID, now: datetime) -> Deferred[bool]:
         """The same for a sign-in, before the next statement; None where the service is not there."""
         ...
 
-    def enrol_member(self, org_id: UUID, service_slug: str, user_id: UUID, now: datetime) -> Soon[bool]:
+    def enrol_member(self, org_id: UUID, service_slug: str, user_id: UUID, now: datetime) -> Deferred[bool]:
         """The same for the service of this slug, but whoever did not use it before does so by being a member, and no longer than that."""
         ...
 

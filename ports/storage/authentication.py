@@ -11,10 +11,10 @@ from core.applications.end_users_rules import LinkedIdentity
 from core.authentication.identities_rules import Identity, Known, LinkTicket, ProviderToken, Renewal
 from core.authentication.login_rules import Pending, Try
 from core.authentication.oauth_credentials_rules import Credentials
-from core.authentication.providers import Provider, ProviderClient, ProviderTokens
 from core.authentication.sessions_rules import SOMEBODY, LiveSession, LiveSessions, Presented, Presenter, Refreshed, Session
 from core.authentication.signing_keys_rules import SigningKey
 from core.kernel.principals import BrowserSession, Standing
+from core.kernel.providers import Provider, ProviderClient, ProviderTokens
 from core.kernel.values import Email, Listed
 
 # sessions: What is asked of storage about sessions.

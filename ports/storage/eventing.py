@@ -9,8 +9,8 @@ from core.eventing.audit_rules import Entry, Filter
 from core.eventing.deliveries_rules import ClaimedDelivery, Delivery, Outcome, Room
 from core.eventing.siem_rules import ClaimedBatch, Configuration, Queued, Result, Sink, Standing
 from core.eventing.webhooks_rules import Webhook
+from core.kernel.deferred import Deferred
 from core.kernel.values import Listed, Page
-from ports.storage.kernel import Soon
 
 # audit: What is asked of storage about audit logs.
 
@@ -97,7 +97,7 @@ class Deliveries(DeliveriesRead, Protocol):
         """Put at most `limit` of those that have come due among those that can be claimed; `claim` looks at no others."""
         ...
 
-    def next_due(self) -> Soon[datetime]:
+    def next_due(self) -> Deferred[datetime]:
         """When the next one falls due that waits; or fell, if there were more than could be woken at once."""
         ...
 

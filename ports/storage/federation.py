@@ -5,16 +5,15 @@ from typing import Protocol
 from uuid import UUID
 
 from core.applications.services_rules import Service
-from core.authentication.providers import Provider
 from core.federation.oauth.authorization_rules import AuthorizationCode, IssuedCode
 from core.federation.oauth.device_flow_rules import DeviceCode, Poll, RequestStatus, Waiting
 from core.federation.saml.configuration_rules import Certificate, Configuration, Setup
 from core.federation.saml.logout_rules import Logout, Participation
 from core.federation.saml.messages_rules import NameId
-from core.federation.saml.sign_on import Locked
-from core.federation.saml.sign_on_rules import SignOn
+from core.federation.saml.sign_on_rules import Locked, SignOn
 from core.federation.upstream.social_rules import ProviderState
 from core.kernel.principals import ServiceContext
+from core.kernel.providers import Provider
 
 # oauth: What is asked of storage about authorization codes.
 

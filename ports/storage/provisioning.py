@@ -6,13 +6,13 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.accounts_rules import Account
+from core.kernel.deferred import Deferred
 from core.kernel.values import Email, Listed
 from core.provisioning.filters import Filter
 from core.provisioning.groups_rules import Standing
 from core.provisioning.tokens_rules import ScimStanding, ScimToken
 from core.provisioning.users_rules import Description, ScimUser
 from core.tenancy.organizations_rules import Membership
-from ports.storage.kernel import Soon
 
 # scim_tokens: What is asked of storage about SCIM tokens.
 
@@ -34,7 +34,7 @@ class ScimTokensRead(Protocol):
 class ScimTokens(ScimTokensRead, Protocol):
     """SCIM tokens, changed. The organization is locked before any of these."""
 
-    def is_live_soon(self, org_id: UUID, token_id: UUID, now: datetime) -> Soon[bool]:
+    def is_live_deferred(self, org_id: UUID, token_id: UUID, now: datetime) -> Deferred[bool]:
         """Whether the organization has this token and it has not expired, with the next statement."""
         ...
 
@@ -86,11 +86,11 @@ class ScimUsers(ScimUsersRead, Protocol):
         """Lock the memberships and then the accounts of these people."""
         ...
 
-    def outside_soon(self, org_id: UUID) -> Soon[int]:
+    def outside_deferred(self, org_id: UUID) -> Deferred[int]:
         """How many the directory knows who are no members, known with the next statement."""
         ...
 
-    def claim_soon(self, org_id: UUID, user_id: UUID, email: Email) -> Soon[bool]:
+    def claim_deferred(self, org_id: UUID, user_id: UUID, email: Email) -> Deferred[bool]:
         """This person is the one whom the organization knows by this address: with the next statement, the directory forgets whoever else
         left with it. Whether it has deactivated such a one, who then stays known, is known with that statement, too."""
         ...

@@ -6,8 +6,9 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.one_time_tokens import Purpose
-from core.authentication.providers import Provider
+from core.kernel.deferred import Deferred
 from core.kernel.principals import OrganizationStatus, Role
+from core.kernel.providers import Provider
 from core.kernel.values import Domain, Email, Listed, Page
 from core.tenancy.branding_rules import Branding as Chosen
 from core.tenancy.branding_rules import Design
@@ -18,7 +19,6 @@ from core.tenancy.invitations_rules import Invitation, InvitationStatus, ListedI
 from core.tenancy.mail_server_rules import MailServer, SmtpSettings
 from core.tenancy.members_rules import ListedMember
 from core.tenancy.organizations_rules import Membership, Organization, Tier
-from ports.storage.kernel import Soon
 
 # organizations: What is asked of storage about organizations.
 
@@ -48,7 +48,7 @@ class Organizations(OrganizationsRead, Protocol):
         """The organization, locked until the transaction ends: the first lock of every transaction that changes something of it."""
         ...
 
-    def lock_soon(self, org_id: UUID) -> Soon[Organization]:
+    def lock_deferred(self, org_id: UUID) -> Deferred[Organization]:
         """The same, before the next statement."""
         ...
 

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from joserfc import jws
 
 from adapters.http.providers import HttpProviders, ProviderSettings
-from core.authentication.providers import AuthenticationRequest, FederatedIdentity, NotAfresh, Provider, ProviderClient, ProviderTokens
 from core.kernel.errors import ProviderFailed
+from core.kernel.providers import AuthenticationRequest, FederatedIdentity, NotAfresh, Provider, ProviderClient, ProviderTokens
 from core.kernel.values import new_secret
 from tests.fakes.http_server import TRAP, Answer, in_form, in_json
 from tests.fakes.outside import FakeClock

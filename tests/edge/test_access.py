@@ -115,7 +115,7 @@ async def test_every_route_of_the_application_passes(app: QuartTrio) -> None:
 
 
 async def test_what_the_table_of_who_may_call_what_does_not_show(app: QuartTrio) -> None:
-    """There (tests/proof/access/table.py), nobody has an address without proof, nor a token of an organization that is gone, and nobody waits."""
+    """In tests/proof/access/table.py every address is proved, every organization exists, and no sign-in is pending."""
     named: dict[str, set[str]] = defaultdict(set)
     for route, view in routes(app):
         named[access_of(view).name].add(route)

@@ -136,9 +136,9 @@ async def test_what_was_asked_ahead_is_known_after_the_next_statement(blank: str
     async with session(blank) as connection:
         for _ in range(3):
             connection.begin()
-            some = connection.ask_ahead("select %(n)s::int, 'a'", {"n": 1})
+            some = connection.pipeline_next("select %(n)s::int, 'a'", {"n": 1})
             connection.ahead("select 2")
-            none = connection.ask_ahead("select 3 where false")
+            none = connection.pipeline_next("select 3 where false")
             assert await connection.row("select 4") == (4,)
             assert (some.row, none.row) == ((1, "a"), None)
             await connection.rollback()

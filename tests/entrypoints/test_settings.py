@@ -13,8 +13,8 @@ import pytest
 from adapters.crypto import generate_key
 from adapters.http.payments import PaymentSettings
 from adapters.http.providers import ProviderSettings
-from core.authentication.providers import Provider, ProviderClient
 from core.kernel.policy import Policy
+from core.kernel.providers import Provider, ProviderClient
 from entrypoints import wiring
 from entrypoints.settings import Settings, SettingsInvalid, load
 from entrypoints.wiring import encryption_keys, outbox, wire

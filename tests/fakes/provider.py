@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from joserfc import jwk, jws
 
 from adapters.http.providers import ProviderSettings
-from core.authentication.providers import Provider, ProviderClient
+from core.kernel.providers import Provider, ProviderClient
 from tests.fakes.http_server import TRAP, Answer, Asked, FakeServer, in_form, in_json
 
 CLIENT: Final = ProviderClient("gatehouse-at-the-provider", "a secret of the provider's")

@@ -10,9 +10,9 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
-from core.authentication.providers import Provider
 from core.kernel.errors import StorageDown
 from core.kernel.principals import Role
+from core.kernel.providers import Provider
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.fakes.provider import FakeProvider

@@ -8,7 +8,7 @@ from uuid import UUID
 from adapters.http.providers import ProviderSettings
 from adapters.postgres.authentication.identities import access_place, refresh_place
 from adapters.postgres.engine.pool import Pool
-from core.authentication.providers import ProviderClient
+from core.kernel.providers import ProviderClient
 from core.kernel.values import new_id
 from tests.support.builders import make_vault, run_sql
 

@@ -7,7 +7,7 @@ from uuid import UUID
 from adapters.postgres.engine.pool import Pool
 from core.eventing import siem
 from core.eventing.siem_rules import Attempt, SiemProvider, Sink
-from core.kernel.events import CATALOGUE, Event
+from core.kernel.event_catalogue import CATALOGUE, Event
 from core.kernel.principals import SYSTEM
 from core.kernel.values import new_id
 from ports import Ports

@@ -5,7 +5,7 @@ from typing import ClassVar, Final
 from uuid import UUID
 
 from adapters.postgres.engine.locks import NAMESPACE, PLATFORM_OWNERS
-from adapters.postgres.engine.statements import Repository, Row, Soon
+from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.tenancy.domains import proved_by
 from core.accounts.accounts_rules import Account, EmailTaken, Origin
 from core.accounts.one_time_tokens import Purpose
@@ -131,15 +131,15 @@ class Accounts(Repository):
             purpose=purpose,
         )
 
-    def lock_usable(self, user_id: UUID) -> Soon[Account]:
-        return self._one_soon(
+    def lock_usable(self, user_id: UUID) -> DeferredRow[Account]:
+        return self._one_deferred(
             to_account,
             SELECT + "where id = %(user_id)s and deactivated_at is null and anonymized_at is null for no key update",
             user_id=user_id,
         )
 
-    def lock_for_login(self, user_id: UUID, password_hash: str) -> Soon[Account]:
-        return self._one_soon(
+    def lock_for_login(self, user_id: UUID, password_hash: str) -> DeferredRow[Account]:
+        return self._one_deferred(
             to_account,
             SELECT
             + """

@@ -8,7 +8,7 @@ from uuid import UUID
 from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
 from adapters.postgres.accounts.accounts import WIDTH as ACCOUNT_WIDTH
 from adapters.postgres.accounts.accounts import to_account
-from adapters.postgres.engine.statements import Repository, Row, SealingRepository, Soon
+from adapters.postgres.engine.statements import DeferredRow, Repository, Row, SealingRepository
 from core.accounts.mfa_rules import FAILURES, Enrolment, MfaEvent, Redeemed, Status
 from core.kernel.principals import Caller, Person
 from ports.crypto import Place, Vault
@@ -100,16 +100,16 @@ class Mfa(MfaLog, SealingRepository):
     async def take_step(self, user_id: UUID, setup_at: datetime, step: int) -> bool:
         return await self._run(TAKE_STEP, user_id=user_id, setup_at=setup_at, step=step) == 1
 
-    def accept_step(self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, now: datetime) -> Soon[Redeemed]:
+    def accept_step(self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, now: datetime) -> DeferredRow[Redeemed]:
         return self._accept(TAKE_STEP, pre_auth_id=pre_auth_id, user_id=user_id, setup_at=setup_at, step=step, now=now)
 
-    def accept_code(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, now: datetime) -> Soon[Redeemed]:
+    def accept_code(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, now: datetime) -> DeferredRow[Redeemed]:
         return self._accept(USE_CODE, pre_auth_id=pre_auth_id, user_id=user_id, code_hash=code_hash, now=now)
 
-    def _accept(self, take: LiteralString, **parameters: object) -> Soon[Redeemed]:
+    def _accept(self, take: LiteralString, **parameters: object) -> DeferredRow[Redeemed]:
         # Each part needs the one before. What was changed while this waited for the account is seen as it is then: rows that are changed
         # or removed are looked at again, and of those that came the sign-in knows nothing.
-        return self._one_soon(
+        return self._one_deferred(
             lambda row: Redeemed(to_account(row), row[ACCOUNT_WIDTH]),
             f"""
             with locked as (select {ACCOUNT} from users u where u.id = %(user_id)s for no key update),

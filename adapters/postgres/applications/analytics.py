@@ -6,7 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
 from core.applications.analytics_rules import Days, LoginsOfDay, LoginsOfProvider, LoginsOfService, RecentLogin, Use
-from core.authentication.providers import Provider
+from core.kernel.providers import Provider
 
 # The totals of services that exist. They are looked up for each service, so that an index gives the days alone.
 TOTALS: Final = """

@@ -4,9 +4,9 @@ from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.engine.statements import Repository, Row, Soon
+from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.applications.end_users_rules import EndUser, LinkedIdentity, ListedEndUser, UsedService
-from core.authentication.providers import Provider
+from core.kernel.providers import Provider
 from core.kernel.values import Email, Listed, Page
 
 # The service that is asked about, if it is one of the organization.
@@ -178,8 +178,8 @@ class EndUsers(Repository):
     async def add(self, service_id: UUID, user_id: UUID, now: datetime, *, signed_in: bool) -> bool:
         return await self._exists(ADD, service_id=service_id, **_addition(user_id, now, signed_in=signed_in))
 
-    def enrol(self, service_id: UUID, user_id: UUID, now: datetime) -> Soon[bool]:
-        return self._one_soon(lambda _: True, ADD, service_id=service_id, **_addition(user_id, now, signed_in=True))
+    def enrol(self, service_id: UUID, user_id: UUID, now: datetime) -> DeferredRow[bool]:
+        return self._one_deferred(lambda _: True, ADD, service_id=service_id, **_addition(user_id, now, signed_in=True))
 
-    def enrol_member(self, org_id: UUID, service_slug: str, user_id: UUID, now: datetime) -> Soon[bool]:
-        return self._one_soon(lambda _: True, ADD_MEMBER, org_id=org_id, slug=service_slug, **_addition(user_id, now, signed_in=True))
+    def enrol_member(self, org_id: UUID, service_slug: str, user_id: UUID, now: datetime) -> DeferredRow[bool]:
+        return self._one_deferred(lambda _: True, ADD_MEMBER, org_id=org_id, slug=service_slug, **_addition(user_id, now, signed_in=True))

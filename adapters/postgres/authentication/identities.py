@@ -9,7 +9,7 @@ from adapters.postgres.engine.locks import SUBJECTS
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.applications.end_users_rules import LinkedIdentity
 from core.authentication.identities_rules import Identity, Known, LinkTicket, ProviderToken, Renewal
-from core.authentication.providers import Provider, ProviderTokens
+from core.kernel.providers import Provider, ProviderTokens
 from core.kernel.values import Email
 from ports.crypto import Place, Vault
 

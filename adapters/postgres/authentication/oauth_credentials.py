@@ -4,7 +4,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.authentication.oauth_credentials_rules import Credentials
-from core.authentication.providers import Provider, ProviderClient
+from core.kernel.providers import Provider, ProviderClient
 from ports.crypto import Place
 
 

@@ -13,7 +13,7 @@ from adapters.postgres.engine.statements import Row, SealingRepository
 from core.accounts.attempt_limits_rules import Allowance, Secret
 from core.authentication.identities_rules import Unlinked
 from core.authentication.login_rules import Pending, Try
-from core.authentication.providers import Provider, ProviderTokens
+from core.kernel.providers import Provider, ProviderTokens
 from ports.crypto import Place, Vault
 
 COLUMNS: Final = "id, user_id, service_id, provider, created_at, expires_at"

@@ -96,7 +96,7 @@ class Connection(psycopg.AsyncConnection[Row]):
         """
         self._append(query, params, None)
 
-    def ask_ahead(self, query: QueryNoTemplate, params: Params | None = None) -> "Answer":
+    def pipeline_next(self, query: QueryNoTemplate, params: Params | None = None) -> "Answer":
         """The same with a result, which is known when the next statement has been executed."""
         answer = Answer()
         self._append(query, params, answer)

@@ -45,17 +45,17 @@ class Repository:
         else:
             await self._run(sql, **parameters)
 
-    def _one_soon(self, to_value: Callable[[Row], T], sql: LiteralString, **parameters: object) -> "Soon[T]":
+    def _one_deferred(self, to_value: Callable[[Row], T], sql: LiteralString, **parameters: object) -> "DeferredRow[T]":
         """The same as `_one` in a transaction, with its next statement."""
-        return Soon(self._connection.ask_ahead(sql, parameters), to_value)
+        return DeferredRow(self._connection.pipeline_next(sql, parameters), to_value)
 
     async def _exists(self, sql: LiteralString, **parameters: object) -> bool:
         """Whether the statement returned a row."""
         return await self._one(lambda _: True, sql, **parameters) or False
 
 
-class Soon(Generic[T]):
-    """ports.storage.Soon."""
+class DeferredRow(Generic[T]):
+    """core.kernel.deferred.Deferred, for one row."""
 
     __slots__ = ("_answer", "_to_value")
 

@@ -57,7 +57,7 @@ from adapters.postgres.tenancy.members import Members
 from adapters.postgres.tenancy.organizations import Organizations
 from adapters.postgres.tenancy.tiers import Tiers
 from core.kernel.errors import SessionEnded, StorageDown
-from core.kernel.events import Event
+from core.kernel.event_catalogue import Event
 from core.kernel.principals import Caller, Person
 from ports.crypto import Vault
 from ports.observe import Clock

@@ -8,7 +8,7 @@ from uuid import UUID
 import structlog
 from psycopg.types.json import Jsonb
 
-from adapters.postgres.engine.statements import Row, SealingRepository, Soon
+from adapters.postgres.engine.statements import DeferredRow, Row, SealingRepository
 from adapters.postgres.eventing.webhooks import place
 from adapters.postgres.maintenance.deferred_deletion import removing_deliveries
 from core.eventing.deliveries_rules import ClaimedDelivery, Delivery, Outcome, Room
@@ -212,8 +212,8 @@ class Deliveries(SealingRepository):
             limit=limit,
         )
 
-    def next_due(self) -> Soon[datetime | None]:
-        return self._one_soon(lambda row: row[0], "select min(due_at) from webhook_deliveries where status = 'waiting'")
+    def next_due(self) -> DeferredRow[datetime | None]:
+        return self._one_deferred(lambda row: row[0], "select min(due_at) from webhook_deliveries where status = 'waiting'")
 
     async def claim(self, now: datetime, lease_until: datetime, room: Room) -> list[ClaimedDelivery]:
         return await self._all(

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.statements import Repository
-from core.kernel.events import Event
+from core.kernel.event_catalogue import Event
 from core.kernel.principals import SYSTEM, Caller, Person, ScimClient, ServiceKey
 
 

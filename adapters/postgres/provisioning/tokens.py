@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.engine.statements import Repository, Row, Soon
+from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.kernel.principals import OrganizationStatus
 from core.provisioning.tokens_rules import ScimStanding, ScimToken
 
@@ -49,8 +49,8 @@ class ScimTokens(Repository):
             token_id=token_id,
         )
 
-    def is_live_soon(self, org_id: UUID, token_id: UUID, now: datetime) -> Soon[bool]:
-        return self._one_soon(
+    def is_live_deferred(self, org_id: UUID, token_id: UUID, now: datetime) -> DeferredRow[bool]:
+        return self._one_deferred(
             lambda row: bool(row[0]),
             """
             select exists (

@@ -7,7 +7,7 @@ from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import INSERT, columns
-from adapters.postgres.engine.statements import Repository, Row, Soon
+from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.provisioning.filters import ACTIVE, CREATED, UPDATED, condition
 from core.accounts.accounts_rules import Account
 from core.kernel.principals import Role
@@ -182,11 +182,11 @@ class ScimUsers(Repository):
             user_ids=list(user_ids),
         )
 
-    def outside_soon(self, org_id: UUID) -> Soon[int]:
-        return self._one_soon(lambda row: int(row[0]), f"select {OUTSIDE}", org_id=org_id)
+    def outside_deferred(self, org_id: UUID) -> DeferredRow[int]:
+        return self._one_deferred(lambda row: int(row[0]), f"select {OUTSIDE}", org_id=org_id)
 
-    def claim_soon(self, org_id: UUID, user_id: UUID, email: Email) -> Soon[bool]:
-        return self._one_soon(
+    def claim_deferred(self, org_id: UUID, user_id: UUID, email: Email) -> DeferredRow[bool]:
+        return self._one_deferred(
             lambda row: bool(row[0]),
             """
             with namesakes as materialized (

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.tenancy.domains import proved_by
-from core.authentication.providers import Provider
+from core.kernel.providers import Provider
 from core.kernel.values import Domain
 from core.tenancy.home_realm_rules import Realm, Route
 

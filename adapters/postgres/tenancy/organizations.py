@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import ClassVar, Final
 from uuid import UUID
 
-from adapters.postgres.engine.statements import Repository, Row, Soon
+from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.maintenance.deferred_deletion import removing_records
 from adapters.postgres.tenancy.members import COLUMNS as MEMBERSHIP_COLUMNS
 from adapters.postgres.tenancy.members import to_membership
@@ -110,8 +110,8 @@ class Organizations(Repository):
     async def lock(self, org_id: UUID) -> Organization | None:
         return await self._one(to_organization, LOCKED + "%(org_id)s" + LOCK, org_id=org_id)
 
-    def lock_soon(self, org_id: UUID) -> Soon[Organization]:
-        return self._one_soon(to_organization, LOCKED + "%(org_id)s" + LOCK, org_id=org_id)
+    def lock_deferred(self, org_id: UUID) -> DeferredRow[Organization]:
+        return self._one_deferred(to_organization, LOCKED + "%(org_id)s" + LOCK, org_id=org_id)
 
     async def lock_of_invitation(self, token_hash: bytes) -> Organization | None:
         return await self._one(

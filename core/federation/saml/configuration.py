@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from core.applications import services
 from core.applications.services_rules import ServiceNotFound
-from core.kernel import events
+from core.federation.saml import events
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability, OrganizationStatus
 
@@ -30,6 +30,7 @@ from core.federation.saml.configuration_rules import (
     Configuration,
     IdentityProvider,
     NameIdFormat,
+    NoCertificate,
     SamlNotEnabled,
     SamlOff,
     Setup,
@@ -146,3 +147,10 @@ async def metadata(ports: Ports, org_slug: str, service_slug: str) -> bytes:
     async with ports.storage.reading() as read:
         found = await find(read, org_slug, service_slug, ports.clock.now())
     return await ports.saml.metadata(found)
+
+
+async def certificate(ports: Ports, caller: Member, service_slug: str) -> Certificate:
+    """The active certificate. Raises ServiceNotFound, NoCertificate."""
+    async with ports.storage.reading() as read:
+        service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(ServiceNotFound)
+        return await read.saml.certificate(service.org_id, service.id) or refuse(NoCertificate)

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from core.applications.services_rules import ServiceNotFound
 from core.kernel import uris
-from core.kernel.errors import Invalid, NotFound, refuse
+from core.kernel.errors import Invalid, NotFound
 from core.kernel.values import is_plain
 
 if TYPE_CHECKING:
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.principals import Member, ServiceContext
-    from ports import Ports
+    from core.kernel.principals import ServiceContext
 
 CERTIFICATE_YEARS: Final = 3
 LONGEST_ENTITY_ID: Final = 1024  # SAML core, section 8.3.6
@@ -202,10 +200,3 @@ def _is_name(text: str, longest: int) -> bool:
 
 def _can_be_sent_to(url: str) -> bool:
     return len(url) <= LONGEST_URL and uris.is_web(url)
-
-
-async def certificate(ports: Ports, caller: Member, service_slug: str) -> Certificate:
-    """The active certificate. Raises ServiceNotFound, NoCertificate."""
-    async with ports.storage.reading() as read:
-        service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(ServiceNotFound)
-        return await read.saml.certificate(service.org_id, service.id) or refuse(NoCertificate)

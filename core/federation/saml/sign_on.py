@@ -6,14 +6,12 @@ cookie that it got with it: somebody who is signed in on our pages by then goes 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode
 
-from core.authentication import login
+from core.authentication import events, login
 from core.authentication.login_failures import LoginFailure
-from core.authentication.providers import Provider
 from core.authentication.sessions import new_session
 from core.federation.saml import configuration as saml
 from core.federation.saml import configuration_rules as saml_rules
@@ -30,9 +28,9 @@ from core.federation.saml.messages_rules import (
     Response,
     Status,
 )
-from core.kernel import events
 from core.kernel.errors import OrganizationNotActive, SessionEnded, refuse
 from core.kernel.principals import AddressNotVerified, BrowserSession, OrganizationStatus, Visitor, require_mfa
+from core.kernel.providers import Provider
 from core.kernel.values import digest, new_id, new_secret
 
 if TYPE_CHECKING:
@@ -46,7 +44,6 @@ if TYPE_CHECKING:
     from core.kernel.principals import Caller, Member, Person
     from ports import Ports
     from ports.storage import Transaction
-    from ports.storage.kernel import Soon
 from core.federation.saml.sign_on_rules import (
     PROVIDER,
     STATE_TTL,
@@ -59,18 +56,6 @@ from core.federation.saml.sign_on_rules import (
     SomebodyElse,
     StateUnknown,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Locked:
-    """Somebody's membership and account, locked in this order, and what was read after that: whether their session lives, and whether they
-    use the service in their own right."""
-
-    membership: Soon[bool]
-    account: Soon[Account]
-    session_lives: Soon[bool]
-    use: Soon[bool]
-
 
 # What services ask for
 

@@ -16,7 +16,9 @@ from core.kernel.errors import Forbidden, Invalid
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from core.accounts.accounts_rules import Account
     from core.authentication.sessions_rules import Session
+    from core.kernel.deferred import Deferred
 
 PROVIDER: Final = "saml"  # what the records call this way to sign in
 STATE_TTL: Final = timedelta(minutes=15)
@@ -94,3 +96,14 @@ class SignInFirst:
     """Somebody has to sign in before there is an answer, and to come back to this path."""
 
     path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """Somebody's membership and account, locked in this order, and what was read after that: whether their session lives, and whether they
+    use the service in their own right."""
+
+    membership: Deferred[bool]
+    account: Deferred[Account]
+    session_lives: Deferred[bool]
+    use: Deferred[bool]

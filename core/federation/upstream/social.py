@@ -15,22 +15,23 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 from core.accounts import accounts, accounts_rules
+from core.accounts import events as accounts_events
 from core.accounts.accounts_rules import Origin
 from core.accounts.email_queue_rules import MailKind, new_mail
 from core.accounts.own_account import lock_own_account
 from core.applications.services_rules import ServiceNotFound
+from core.authentication import events as authentication_events
 from core.authentication import login, oauth_credentials
 from core.authentication.identities_rules import AlreadyLinked, Unlinked
 from core.authentication.login_failures import LoginFailure
 from core.authentication.oauth_credentials_rules import ProviderUnknown, provider_named
-from core.authentication.providers import ASKS_AGAIN, AuthenticationRequest, NotAfresh, Provider
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_rules as oauth_rules
 from core.federation.oauth import device_flow_rules
 from core.federation.saml import sign_on as saml_sign_on
-from core.kernel import events
 from core.kernel.errors import OrganizationNotActive, ProviderFailed, refuse
 from core.kernel.principals import AccountGone, OrganizationStatus, Person
+from core.kernel.providers import ASKS_AGAIN, AuthenticationRequest, NotAfresh, Provider
 from core.kernel.values import digest, new_secret
 
 if TYPE_CHECKING:
@@ -41,9 +42,9 @@ if TYPE_CHECKING:
     from core.accounts.devices_rules import Client
     from core.applications.services_rules import Service
     from core.authentication.login_rules import PreAuth, SignedIn
-    from core.authentication.providers import FederatedIdentity
     from core.federation.oauth.authorization_rules import Authorization, AuthorizationRequest
     from core.kernel.principals import Caller
+    from core.kernel.providers import FederatedIdentity
     from core.kernel.values import Email
     from ports import Ports
     from ports.storage import Transaction
@@ -317,13 +318,13 @@ async def _by_address(pending: ProviderState, whom: FederatedIdentity, tx: Trans
             raise AddressTaken
         # As at a registration: until the person follows it, the address is worth little.
         await tx.mails.queue(new_mail(MailKind.VERIFY_EMAIL, email, now, org_id=pending.org_id))
-        tx.record(events.signed_up(account.id, pending.org_id, pending.service_id))
+        tx.record(accounts_events.signed_up(account.id, pending.org_id, pending.service_id))
         return account
     account, born = await accounts.find_or_add(tx, email, now, origin=origin, org_id=pending.org_id)
     if not account.is_usable or account.email_verified_at is not None:
         return account
     if born:
-        tx.record(events.signed_up(account.id, pending.org_id, pending.service_id))
+        tx.record(accounts_events.signed_up(account.id, pending.org_id, pending.service_id))
     elif account.first_verified_at is None:
         # Whoever gave this address before has not shown that the mailbox is theirs. Nothing they left behind may survive.
         await accounts.shut(tx, account, now)
@@ -358,4 +359,4 @@ async def link(ports: Ports, caller: Caller, pending: ProviderState, whom: Feder
             raise LinkedToAnother
         if not await tx.identities.add(_unlinked(pending, whom, known_elsewhere=known is not None).of(account.id, now)):
             raise AlreadyLinked
-        tx.record(events.identity_linked(account.id, pending.provider))
+        tx.record(authentication_events.identity_linked(account.id, pending.provider))

@@ -11,7 +11,7 @@ from core.kernel.errors import Conflict, Forbidden, Invalid
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.authentication.providers import Provider
+    from core.kernel.providers import Provider
 
 STATE_TTL: Final = timedelta(minutes=15)  # identity.md section 5, rule 3
 STATE_LENGTH: Final = 100  # characters; ours are shorter

@@ -7,8 +7,8 @@ from quart import Blueprint, Response
 from quart_schema import document_response, validate_response
 
 from core import privacy
-from core.authentication.providers import Provider
 from core.kernel.principals import Role
+from core.kernel.providers import Provider
 from core.privacy_rules import Export, KeptIdentity, KeptLogin, KeptMembership, KeptMfaEvent, KeptPasskey
 from entrypoints.http.edge.access import person_anywhere
 from entrypoints.http.edge.bodies import Shown, Timestamp

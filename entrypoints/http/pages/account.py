@@ -21,11 +21,11 @@ from core.accounts.devices_rules import Seen
 from core.accounts.mfa_rules import Setup
 from core.authentication import browser, identities, oauth_credentials, sessions
 from core.authentication.browser import FormTokenWrong
-from core.authentication.providers import Provider
 from core.authentication.sessions_rules import LiveSession
 from core.federation.upstream.social_rules import LINKED
 from core.kernel.display import moment
 from core.kernel.errors import Invalid, Limited, Refusal, refuse
+from core.kernel.providers import Provider
 from core.kernel.rate_limits import MFA_CONFIRMATION, MFA_SETUP, MFA_VERIFICATION, RESEND_VERIFICATION
 from core.kernel.values import Email
 from entrypoints.http.api.privacy import export_package

@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
+from core.accounts.events import mfa_disabled, mfa_enabled
 from core.accounts.mfa_rules import ALPHABET, BACKUP_CODES, FAILURES, SETUP_TTL, Enrolment, MfaEvent, Proof, Setup
-from core.kernel.events import mfa_disabled, mfa_enabled
 from core.kernel.values import new_id
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)

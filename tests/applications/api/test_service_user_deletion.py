@@ -8,9 +8,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from core.accounts import events
 from core.accounts.accounts_rules import Account, Origin
 from core.accounts.one_time_tokens import Purpose
-from core.kernel import events
 from core.kernel.principals import SYSTEM, Person, Role
 from core.kernel.values import digest, new_secret
 from tests.applications.api.service_users import Shop, check_counts, open_shop, traces

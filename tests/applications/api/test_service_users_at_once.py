@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from core.accounts import events
 from core.accounts.accounts_rules import Account
-from core.kernel import events
 from core.kernel.principals import Person
 from tests.applications.api.service_users import Shop, check_counts, open_shop, traces
 from tests.support.builders import PASSWORD, Answer, add_account, add_member, everyone, meanwhile, run_sql

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from core.applications.end_users_rules import Details, EndUser, UsedService
+from core.applications.events import sessions_revoked
 from core.authentication.sessions_rules import LiveSessions
-from core.kernel.events import sessions_revoked
 from core.kernel.values import Email
 
 NOW = datetime(2026, 3, 14, tzinfo=UTC)

@@ -11,8 +11,8 @@ from adapters.postgres.applications.analytics import FROM_ONE_ON, FROM_THE_LATES
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.applications.analytics_rules import Days, LoginsOfDay, LoginsOfProvider, LoginsOfService, RecentLogin, Use
-from core.authentication.providers import Provider
 from core.kernel.principals import SYSTEM, ServiceContext
+from core.kernel.providers import Provider
 from tests.support.builders import add_organization, run_sql
 from tests.support.rows import ADA, DAY, EVE, MICROSECOND, NOW, SECOND, account, add, plan_nodes, rows_of, session, within
 from tests.support.services import add_service, service_context

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.applications.api_keys_rules import ApiKey, KeyStanding
-from core.kernel.events import CATALOGUE, Event
+from core.kernel.event_catalogue import CATALOGUE, Event
 from core.kernel.principals import SYSTEM, OrganizationStatus, Permission, ServiceContext, ServiceKey
 from core.kernel.values import Listed, digest
 from tests.support.builders import run_sql

@@ -18,8 +18,8 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts.accounts_rules import Account
 from core.applications.end_users_rules import EndUser, LinkedIdentity, ListedEndUser, UsedService
-from core.authentication.providers import Provider
 from core.kernel.principals import SYSTEM
+from core.kernel.providers import Provider
 from core.kernel.values import Listed, Page
 from tests.support import database
 from tests.support.builders import add_organization, add_provisioned, everyone, run_sql

@@ -13,7 +13,7 @@ from quart_trio import QuartTrio
 
 from adapters.http.providers import HttpProviders
 from core.accounts.accounts_rules import Account
-from core.authentication.providers import Provider
+from core.kernel.providers import Provider
 from core.kernel.values import digest
 from entrypoints.http.edge.context import serve, served
 from tests.fakes.outside import FakeClock

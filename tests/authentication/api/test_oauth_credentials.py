@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from adapters.postgres.authentication.oauth_credentials import name_of, place
-from core.authentication.providers import Provider
+from core.kernel.providers import Provider
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Answer, everyone, make_vault, meanwhile, run_sql
 from tests.support.services import add_service

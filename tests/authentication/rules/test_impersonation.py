@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
+from core.authentication import events
 from core.authentication.sessions_rules import Session
-from core.kernel import events
 from core.kernel.principals import OrganizationStatus, ServiceContext
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)

@@ -11,7 +11,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.applications.end_users_rules import LinkedIdentity
 from core.authentication.identities_rules import LinkTicket, ProviderToken
-from core.authentication.providers import Provider
+from core.kernel.providers import Provider
 from core.kernel.values import digest
 from ports.crypto import SealBroken
 from tests.support.builders import make_vault, run_sql

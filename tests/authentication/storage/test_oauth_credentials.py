@@ -8,7 +8,7 @@ from adapters.postgres.authentication.oauth_credentials import name_of, place
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.authentication.oauth_credentials_rules import Credentials
-from core.authentication.providers import Provider
+from core.kernel.providers import Provider
 from ports.crypto import SealBroken
 from tests.support.builders import add_organization, make_vault, run_sql
 from tests.support.rows import HOUR, NOW, within

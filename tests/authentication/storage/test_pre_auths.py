@@ -13,8 +13,8 @@ from core.accounts.attempt_limits_rules import Allowance
 from core.accounts.mfa_rules import subject
 from core.authentication.identities_rules import Unlinked
 from core.authentication.login_rules import Pending
-from core.authentication.providers import Provider, ProviderTokens
 from core.kernel.principals import SYSTEM
+from core.kernel.providers import Provider, ProviderTokens
 from core.kernel.values import Email, digest
 from ports.crypto import SealBroken
 from tests.support.builders import everyone, run_sql

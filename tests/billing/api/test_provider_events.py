@@ -12,8 +12,8 @@ import stripe
 from structlog.testing import capture_logs
 
 from adapters.postgres.engine.pool import Pool
+from core.billing import events
 from core.billing.subscriptions import sweep
-from core.kernel import events
 from core.kernel.principals import SYSTEM
 from core.kernel.values import rfc3339
 from entrypoints.http.app import Edge

@@ -12,8 +12,8 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
-from core.kernel import events
-from core.kernel.events import CATALOGUE, Event
+from core.kernel import event_catalogue
+from core.kernel.event_catalogue import CATALOGUE, Event
 from core.kernel.principals import SYSTEM, Anonymous, Caller, Person
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport
@@ -459,7 +459,9 @@ async def test_of_an_unknown_organization_there_is_none(api: Api, world: World) 
 async def test_the_event_types_are_those_of_the_catalogue(api: Api, world: World) -> None:
     answer = await api.get(f"{LOG}/event-types", token=world.token)
     assert answer.status == 200
-    assert answer.json == [{"value": kind.name, "label": kind.label, "category": kind.category} for kind in events.AUDIT_ACTIONS.values()]
+    assert answer.json == [
+        {"value": kind.name, "label": kind.label, "category": kind.category} for kind in event_catalogue.AUDIT_ACTIONS.values()
+    ]
     listed = {one["value"]: one for one in answer.json}
     assert len(listed) == len(answer.json)
     assert listed["api_key.created"] == {"value": "api_key.created", "label": "API key created", "category": "API keys"}

@@ -12,8 +12,8 @@ import trio
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from core.accounts import events
 from core.eventing.siem_rules import Result
-from core.kernel import events
 from core.kernel.principals import SYSTEM
 from ports import Ports
 from tests.fakes.outside import FakeClock

@@ -6,7 +6,7 @@ import pytest
 
 from core.eventing.audit_rules import ANONYMOUS, GONE, SYSTEM, Actor, Filter, TargetTypeRequired, actor, wanted
 from core.kernel.errors import Invalid
-from core.kernel.events import AUDIT_ACTIONS, Target
+from core.kernel.event_catalogue import AUDIT_ACTIONS, Target
 
 USER = UUID("6f1d0c52-5c1e-4b4f-9a57-0a3d8ad1b0c1")
 ALL = Filter()

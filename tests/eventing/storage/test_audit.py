@@ -16,7 +16,7 @@ from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.eventing.audit import Audit
 from core.eventing.audit_rules import ANONYMOUS, GONE, Actor, Entry, Filter
 from core.eventing.audit_rules import SYSTEM as SYSTEM_ACTOR
-from core.kernel.events import CATALOGUE, Event
+from core.kernel.event_catalogue import CATALOGUE, Event
 from core.kernel.principals import SYSTEM, Anonymous, Person
 from core.kernel.values import Listed, Page
 from tests.fakes.outside import FakeClock

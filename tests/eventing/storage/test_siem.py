@@ -16,7 +16,7 @@ from adapters.postgres.eventing.siem import CLAIM, WAITING
 from adapters.postgres.maintenance.housekeeping import SWEEPS
 from core.eventing import siem, siem_rules
 from core.eventing.siem_rules import MOST_BYTES, Attempt, ClaimedBatch, Queued, Result, SiemProvider
-from core.kernel.events import CATALOGUE, Event
+from core.kernel.event_catalogue import CATALOGUE, Event
 from core.kernel.principals import SYSTEM
 from core.maintenance import housekeeping, housekeeping_rules
 from core.maintenance.housekeeping_rules import SIEM_BACKLOGS_KEPT, Sweep

@@ -16,7 +16,7 @@ from adapters.postgres.eventing.deliveries import CLAIM, Deliveries
 from core.eventing import deliveries, deliveries_rules
 from core.eventing.deliveries_rules import ClaimedDelivery, Room
 from core.eventing.webhooks_rules import FORMER_SECRETS_KEPT, OVERLAP, new_signing_secret
-from core.kernel.events import CATALOGUE, Event
+from core.kernel.event_catalogue import CATALOGUE, Event
 from core.kernel.principals import SYSTEM, Person
 from core.kernel.values import Email, Page
 from core.maintenance import housekeeping

@@ -10,7 +10,7 @@ import pytest
 
 from adapters.http.providers import HttpProviders
 from core.accounts.accounts_rules import Account
-from core.authentication.providers import Provider
+from core.kernel.providers import Provider
 from ports import Ports
 from ports.outside import IdentityProviders
 from tests.fakes.outside import FakeClock

@@ -12,7 +12,7 @@ from quart_trio import QuartTrio
 
 from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
-from core.authentication.providers import Provider
+from core.kernel.providers import Provider
 from core.kernel.values import digest, new_secret
 from ports import Ports
 from ports.outside import IdentityProviders

@@ -15,8 +15,8 @@ from quart_trio import QuartTrio
 from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
-from core.authentication.providers import Provider
 from core.kernel.principals import SYSTEM
+from core.kernel.providers import Provider
 from ports import Ports
 from ports.outside import IdentityProviders
 from tests.fakes.http_server import TRAP, in_json

@@ -13,7 +13,7 @@ from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.locks import SUBJECTS
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
-from core.authentication.providers import Provider
+from core.kernel.providers import Provider
 from core.kernel.values import new_id
 from core.maintenance import housekeeping
 from ports import Ports

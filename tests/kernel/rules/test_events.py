@@ -4,7 +4,9 @@ from uuid import UUID
 
 import pytest
 
-from core.kernel.events import AUDIT_ACTIONS, CATALOGUE, Kind, Target, password_changed, signed_in, signed_up
+from core.accounts.events import password_changed, signed_up
+from core.authentication.events import signed_in
+from core.kernel.event_catalogue import AUDIT_ACTIONS, CATALOGUE, Kind, Target
 from core.kernel.principals import OrganizationStatus, ServiceContext
 
 WEBHOOKS = [

@@ -12,11 +12,11 @@ from psycopg import sql
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
 from adapters.postgres.maintenance.housekeeping import LOCK_NEVER_VERIFIED, SWEEPS
+from core.accounts import events
 from core.accounts.accounts_rules import Origin
 from core.accounts.email_queue_rules import Outcome
 from core.accounts.one_time_tokens import Purpose
 from core.authentication.signing_keys_rules import SigningKey
-from core.kernel import events
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest
 from core.maintenance import housekeeping, housekeeping_rules

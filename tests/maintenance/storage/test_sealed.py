@@ -13,9 +13,9 @@ from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.eventing import webhooks
 from adapters.postgres.maintenance.sealed import COLUMNS
 from core.authentication.oauth_credentials_rules import Credentials
-from core.authentication.providers import Provider
 from core.authentication.signing_keys_rules import SigningKey
 from core.kernel.principals import SYSTEM
+from core.kernel.providers import Provider
 from core.kernel.values import new_id
 from core.maintenance import housekeeping
 from core.maintenance.housekeeping_rules import Sealed

@@ -15,11 +15,11 @@ from core.accounts import accounts
 from core.accounts.accounts_rules import Account
 from core.accounts.email_queue_rules import MailKind, new_mail
 from core.accounts.one_time_tokens import Purpose
-from core.kernel import events
 from core.kernel.errors import StorageDown
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest, new_id, new_secret
 from core.maintenance import housekeeping, log_redaction, log_redaction_rules
+from core.tenancy import events
 from core.tenancy.invitations_rules import InvitationStatus
 from ports import Ports
 from tests.applications.api.service_users import check_counts, open_shop

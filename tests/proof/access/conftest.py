@@ -4,8 +4,8 @@ import pytest
 
 from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
-from core.authentication.providers import Provider
 from core.kernel.policy import Policy
+from core.kernel.providers import Provider
 from core.tenancy.domains_rules import RECORD_PREFIX, VALUE_PREFIX
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics, FakeTxtRecords

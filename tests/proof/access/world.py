@@ -20,12 +20,12 @@ from core.applications.services_rules import Plan, Service, ServiceType
 from core.authentication import impersonation
 from core.authentication.browser import form_token
 from core.authentication.oauth_credentials_rules import Credentials
-from core.authentication.providers import Provider
 from core.eventing.webhooks_rules import OVERLAP, SUBSCRIBABLE, Webhook
 from core.federation.oauth.authorization_rules import challenge_of as challenge_of_verifier
 from core.federation.oauth.device_flow_rules import LENGTH, LETTERS
-from core.kernel.events import CATALOGUE, Event
+from core.kernel.event_catalogue import CATALOGUE, Event
 from core.kernel.principals import SYSTEM, OrganizationStatus, Permission, Person, Role
+from core.kernel.providers import Provider
 from core.kernel.values import Domain, Email, Slug, digest, new_id, new_secret
 from core.provisioning.tokens_rules import ScimToken
 from core.provisioning.users_rules import Description

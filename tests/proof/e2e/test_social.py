@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from core.authentication.providers import Provider
+from core.kernel.providers import Provider
 from tests.fakes.provider import FakeProvider, Person
 from tests.proof.e2e.browser import Browser
 from tests.proof.e2e.conftest import Start

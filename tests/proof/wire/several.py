@@ -17,7 +17,8 @@ from entrypoints.http.edge.server import listen, serve_http
 
 # Speaks up before anything is imported, so that a test can interrupt a worker which is still starting.
 STARTER = (
-    "import os; os.write(1, b'starting\\n'); import runpy; runpy.run_module('tests.proof.wire.several', run_name='__main__', alter_sys=True)"
+    "import os; os.write(1, b'starting\\n'); import runpy; "
+    "runpy.run_module('tests.proof.wire.several', run_name='__main__', alter_sys=True)"
 )
 
 

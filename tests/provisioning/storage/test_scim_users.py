@@ -229,7 +229,7 @@ async def test_tokens_are_their_organizations(storage: Postgres, acme: UUID, twi
         assert await read.scim_tokens.standing(digest("y"), NOW) is None
     async with storage.transaction(by=SYSTEM) as tx:
         asked = [
-            tx.scim_tokens.is_live_soon(org_id, token_id, now)
+            tx.scim_tokens.is_live_deferred(org_id, token_id, now)
             for org_id, token_id, now in [
                 (acme, token.id, NOW), (twin, token.id, NOW), (acme, new_id(), NOW), (acme, token.id, NOW + SECOND),
             ]

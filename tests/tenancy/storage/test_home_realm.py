@@ -6,7 +6,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.authentication.providers import Provider
+from core.kernel.providers import Provider
 from core.kernel.values import Domain
 from core.tenancy.home_realm_rules import Realm
 from tests.support.builders import add_organization, run_sql

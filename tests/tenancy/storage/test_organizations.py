@@ -12,7 +12,7 @@ from adapters.postgres.engine.listen import listen
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
 from adapters.postgres.maintenance.housekeeping import SWEEPS
-from core.kernel import events
+from core.kernel import event_catalogue
 from core.kernel.principals import SYSTEM, OrganizationStatus, Role
 from core.kernel.values import Slug
 from core.maintenance.housekeeping_rules import Sweep
@@ -258,7 +258,7 @@ async def leave_records(storage: Postgres, org: UUID, count: int) -> None:
     """As many audit entries and events, in one total."""
     async with storage.transaction(by=SYSTEM) as tx:
         for number in range(count):
-            tx.record(events.Event(events.CATALOGUE["service.created"], str(number), org_id=org))
+            tx.record(event_catalogue.Event(event_catalogue.CATALOGUE["service.created"], str(number), org_id=org))
 
 
 async def records_of(pool: Pool, org: UUID) -> list[int]:

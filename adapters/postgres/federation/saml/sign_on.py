@@ -11,8 +11,7 @@ from adapters.postgres.engine.statements import Repository, Row
 from core.applications.services_rules import Service
 from core.federation.saml.configuration_rules import NameIdFormat
 from core.federation.saml.messages_rules import NameId, Status
-from core.federation.saml.sign_on import Locked
-from core.federation.saml.sign_on_rules import SignOn
+from core.federation.saml.sign_on_rules import Locked, SignOn
 from core.kernel.principals import ServiceContext
 
 LOCK_ACCOUNT: Final = f"select {ACCOUNT} from users u where u.id = %(user_id)s for no key update"
@@ -161,14 +160,14 @@ class SamlSignOns(Repository):
     def lock_person(self, org_id: UUID, service_slug: str, user_id: UUID, session_id: UUID, now: datetime) -> Locked:
         # One after the other, each seeing what those whom the one before has waited for have done.
         return Locked(
-            membership=self._one_soon(
+            membership=self._one_deferred(
                 lambda _: True,
                 "select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s for no key update",
                 org_id=org_id,
                 user_id=user_id,
             ),
-            account=self._one_soon(to_account, LOCK_ACCOUNT, user_id=user_id),
-            session_lives=self._one_soon(
+            account=self._one_deferred(to_account, LOCK_ACCOUNT, user_id=user_id),
+            session_lives=self._one_deferred(
                 lambda _: True,
                 """
                 select 1 from sessions s join users u on u.id = s.user_id
@@ -178,7 +177,7 @@ class SamlSignOns(Repository):
                 user_id=user_id,
                 now=now,
             ),
-            use=self._one_soon(
+            use=self._one_deferred(
                 lambda _: True,
                 """
                 select 1 from service_users r join services v on v.id = r.service_id

@@ -4,8 +4,8 @@ from datetime import datetime
 from typing import Final
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.authentication.providers import Provider
 from core.federation.upstream.social_rules import ProviderState
+from core.kernel.providers import Provider
 
 COLUMNS: Final = "state_hash, browser_hash, provider, org_id, service_id, user_id, session_id, scopes, after, created_at, expires_at"
 

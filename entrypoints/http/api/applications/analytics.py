@@ -11,9 +11,9 @@ from quart_schema import document_response, validate_querystring, validate_respo
 
 from core.applications import analytics, analytics_rules
 from core.applications.analytics_rules import Days, LoginsOfDay, LoginsOfProvider, RecentLogin
-from core.authentication.providers import Provider
 from core.billing.subscriptions_rules import SubscriptionStatus
 from core.kernel.principals import Capability, Permission
+from core.kernel.providers import Provider
 from entrypoints.http.edge.access import member, service_key
 from entrypoints.http.edge.bodies import Shown, Timestamp
 from entrypoints.http.edge.context import acting_key, acting_member, ports

@@ -7,8 +7,8 @@ from quart_schema import validate_querystring, validate_response
 
 from core.applications import end_users
 from core.applications.end_users_rules import Details, ListedEndUser
-from core.authentication.providers import Provider
 from core.kernel.principals import Capability
+from core.kernel.providers import Provider
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import Shown, Text, Timestamp
 from entrypoints.http.edge.context import acting_member, ports

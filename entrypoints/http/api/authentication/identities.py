@@ -9,7 +9,7 @@ from quart_schema import validate_response
 
 from core.authentication import identities, identities_rules
 from core.authentication.identities_rules import BeingRenewed, ProviderToken
-from core.authentication.providers import Provider
+from core.kernel.providers import Provider
 from entrypoints.http.edge.access import person
 from entrypoints.http.edge.bodies import Message, Shown, Timestamp
 from entrypoints.http.edge.context import ports, served, signed_in

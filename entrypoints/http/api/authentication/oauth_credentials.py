@@ -10,8 +10,8 @@ from quart_schema import validate_request, validate_response
 
 from core.authentication import oauth_credentials, oauth_credentials_rules
 from core.authentication.oauth_credentials_rules import Credentials
-from core.authentication.providers import Provider
 from core.kernel.principals import Capability
+from core.kernel.providers import Provider
 from entrypoints.http.api.applications.services import of_a_service
 from entrypoints.http.edge.access import View, member
 from entrypoints.http.edge.bodies import MAX_TEXT, Body, Shown, Timestamp

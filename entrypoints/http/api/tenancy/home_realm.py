@@ -6,8 +6,8 @@ from pydantic import Field
 from quart import Blueprint
 from quart_schema import validate_request, validate_response
 
-from core.authentication.providers import Provider
 from core.kernel.principals import Capability
+from core.kernel.providers import Provider
 from core.kernel.values import Domain, Email
 from core.tenancy import home_realm
 from core.tenancy.home_realm_rules import Route

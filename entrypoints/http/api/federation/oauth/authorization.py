@@ -13,7 +13,6 @@ from quart import Blueprint, Response, request
 from quart_schema import validate_response
 
 from core.authentication import browser, login
-from core.authentication.providers import Provider
 from core.authentication.sessions_rules import TokenPair
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_rules as oauth_rules
@@ -21,6 +20,7 @@ from core.federation.oauth import device_flow
 from core.federation.oauth.authorization_rules import AUTHORIZE, Application, Authorization, AuthorizationRequest
 from core.kernel.errors import ClientInvalid, Forbidden, GrantInvalid, Invalid, NotFound, SessionEnded, refuse
 from core.kernel.principals import Visitor
+from core.kernel.providers import Provider
 from core.tenancy import branding
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import ACCOUNT, SIGN_IN, anyone, application, operations

@@ -7,7 +7,6 @@ from quart import Blueprint, Response
 from quart_schema import validate_request, validate_response
 
 from core.federation.saml import configuration as saml
-from core.federation.saml import configuration_rules as saml_rules
 from core.federation.saml.configuration_rules import Certificate, Configuration, NameIdFormat
 from core.kernel.principals import Capability
 from entrypoints.http.api.applications.services import of_a_service
@@ -149,7 +148,7 @@ async def new_certificate(org_slug: str, service_slug: str) -> CertificateShown:
 @validate_response(CertificateShown)
 async def certificate(org_slug: str, service_slug: str) -> CertificateShown:
     """The active certificate, with which applications check signatures."""
-    return _show(await saml_rules.certificate(ports(), acting_member(), service_slug))
+    return _show(await saml.certificate(ports(), acting_member(), service_slug))
 
 
 @routes.get(f"{PROVIDER}/metadata")

@@ -6,11 +6,11 @@ from quart import Blueprint, Response, request
 from werkzeug.routing import BaseConverter
 
 from core.accounts.devices_rules import Client
-from core.authentication.providers import Provider
 from core.federation.oauth.authorization_rules import AuthorizationRequest
 from core.federation.upstream import social
 from core.federation.upstream.social_rules import LINKED, ConsentRefused, StateUnknown
 from core.kernel.errors import ProviderFailed, refuse
+from core.kernel.providers import Provider
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import caller, exchange, page_response, ports, served
