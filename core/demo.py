@@ -15,7 +15,7 @@ from core.accounts import accounts, mfa
 from core.accounts import events as accounts_events
 from core.accounts.mfa_rules import MfaEvent
 from core.applications import api_keys, plans, services, services_rules
-from core.applications.services_rules import ServiceType, Settings
+from core.applications.services_rules import ServiceSettings, ServiceType
 from core.authentication import events as authentication_events
 from core.authentication import sessions
 from core.billing import subscriptions
@@ -23,7 +23,7 @@ from core.eventing import webhooks as hooks
 from core.federation.saml import configuration as saml
 from core.federation.saml import configuration_rules as saml_rules
 from core.federation.saml import events as saml_events
-from core.federation.saml.configuration_rules import Configuration, NameIdFormat
+from core.federation.saml.configuration_rules import SamlConfiguration, NameIdFormat
 from core.kernel import principals, uris
 from core.kernel.errors import Invalid, Refusal
 from core.kernel.principals import SYSTEM, OrganizationContext, OrganizationStatus, Permission, Person, Role, ServiceKey
@@ -37,12 +37,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from uuid import UUID
 
-    from core.applications.services_rules import Plan, Service
+    from core.applications.plans_rules import Plan
+    from core.applications.services_rules import Service
     from core.eventing.webhooks_rules import Webhook
     from core.kernel.principals import Caller, Member
     from core.tenancy.organizations_rules import Organization
     from ports import Ports
-    from ports.storage import Counting, Reading, Storage, Transaction
+    from ports.storage import Autocommit, Reading, Storage, Transaction
 
 STEWARD: Final = Email("steward@demo.example")
 ORGANIZATIONS: Final[Mapping[Slug, str]] = {Slug("demo"): "Demo", Slug("demo-other"): "Another Demo"}
@@ -57,7 +58,7 @@ HOOK, HOOK_URL, HOOK_EVENTS = "Demo", "https://hooks.demo.example/gatehouse", ("
 WEB_URIS: Final = ("http://localhost:3000/callback",)
 MOBILE_URIS: Final = ("http://127.0.0.1/callback", "com.example.demo:/callback")
 # And what one of them says of itself where it has people signed in with SAML.
-SAML: Final = Configuration(
+SAML: Final = SamlConfiguration(
     enabled=True,
     entity_id="http://localhost:3000/saml/metadata",
     acs_url="http://localhost:3000/saml/acs",
@@ -102,7 +103,7 @@ class Tenant:
     member: Credentials
     web: Application
     mobile: Application
-    saml: Configuration
+    saml: SamlConfiguration
     plan: Plan
     api_key: str = field(repr=False)
     scim_token: str = field(repr=False)
@@ -123,9 +124,9 @@ class Demo:
 async def seed(ports: Ports, redirect_uris: Sequence[str] = ()) -> Demo:
     """Have the demo there, with new passwords, client secrets and keys; its applications take people back to `redirect_uris`, if given.
 
-    Raises DemoRefused, RedirectUriInvalid, RedirectUriTwice; nothing has changed then.
+    Raises DemoRefused, RedirectUriInvalid, DuplicateRedirectUri; nothing has changed then.
     """
-    services_rules.check_redirect_uris(ServiceType.MOBILE, redirect_uris)
+    services_rules.validate_redirect_uris(ServiceType.MOBILE, redirect_uris)
     passwords = {email: new_secret()[:16] for email in _everybody()}
     hashes = {email: await ports.passwords.hash(password) for email, password in passwords.items()}  # before anybody has to wait for us
     async with ports.storage.transaction(by=SYSTEM) as tx:
@@ -140,7 +141,7 @@ async def seed(ports: Ports, redirect_uris: Sequence[str] = ()) -> Demo:
 
 def for_devices_alone(redirect_uris: Sequence[str]) -> list[str]:
     """Those that only an application installed on a device may have: they are of its own kind."""
-    return [uri for uri in redirect_uris if not uris.is_web(uri)]
+    return [uri for uri in redirect_uris if not uris.is_web_url(uri)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +171,8 @@ class _Within:
     def reading(self) -> AbstractAsyncContextManager[Reading]:
         return self._storage.reading()
 
-    def counting(self) -> AbstractAsyncContextManager[Counting]:
-        return self._storage.counting()
+    def autocommit(self) -> AbstractAsyncContextManager[Autocommit]:
+        return self._storage.autocommit()
 
     async def ping(self) -> None:
         await self._storage.ping()
@@ -226,10 +227,10 @@ async def _look_around(tx: Transaction) -> Mapping[Slug, Organization | None]:
 async def _ours(tx: Transaction, slug: Slug) -> Organization | None:
     """The organization of this slug, which the demo's owner owns; None if there is none. Raises DemoRefused."""
     owner = await tx.accounts.by_email(_owner(slug))
-    for organization, membership in [] if owner is None else await tx.organizations.of_person(owner.id):
+    for organization, membership in [] if owner is None else await tx.organizations.by_member(owner.id):
         if organization.slug == slug and membership.role is Role.OWNER:
             return organization
-    if await tx.organizations.status(slug) is not None:
+    if await tx.organizations.status_by_slug(slug) is not None:
         raise DemoRefused(
             f"The organization {slug} is not the demo's: {_owner(slug)} does not own it. "
             "Delete it if nobody needs it, or set SSO_DATABASE_URL to another database, and try again."
@@ -298,8 +299,8 @@ async def _furnished(seeding: _Seeding, steward: Credentials, slug: Slug, there:
 async def _active(seeding: _Seeding, steward: Credentials, owner: Credentials, slug: Slug, found: Organization | None) -> Organization:
     if found is None:
         now = seeding.ports.clock.now()
-        found = await organizations.add(seeding.tx, seeding.ports, slug, ORGANIZATIONS[slug], now)
-        await organizations.begin(seeding.tx, found, owner.id, now, now)
+        found = await organizations.add_organization(seeding.tx, seeding.ports, slug, ORGANIZATIONS[slug], now)
+        await organizations.add_first_owner(seeding.tx, found, owner.id, now, now)
     if found.status is OrganizationStatus.PENDING:
         found = await governance.approve(seeding.ports, _as_person(steward), found.id, None)
     return found
@@ -318,7 +319,7 @@ async def _member(seeding: _Seeding, me: Member, role: Role) -> Credentials:
 async def _application(seeding: _Seeding, me: Member, slug: Slug, name: str, service_type: ServiceType) -> Application:
     others = () if service_type.is_public else for_devices_alone(seeding.redirect_uris)
     wanted = tuple(uri for uri in seeding.redirect_uris if uri not in others)
-    first = Settings(redirect_uris=wanted or (MOBILE_URIS if service_type.is_public else WEB_URIS))
+    first = ServiceSettings(redirect_uris=wanted or (MOBILE_URIS if service_type.is_public else WEB_URIS))
     service = await seeding.tx.services.by_slug(me.acts_in.id, slug)
     if service is None:
         created = await services.create(seeding.ports, me, slug, name, service_type, first)
@@ -330,7 +331,7 @@ async def _application(seeding: _Seeding, me: Member, slug: Slug, name: str, ser
     return Application(service, None if service_type.is_public else await services.rotate_secret(seeding.ports, me, slug))
 
 
-async def _identity_provider(seeding: _Seeding, me: Member, service: Service) -> Configuration:
+async def _identity_provider(seeding: _Seeding, me: Member, service: Service) -> SamlConfiguration:
     """How it is set up, as somebody may have done it since; it is open."""
     tx, now = seeding.tx, seeding.ports.clock.now()
     there = await tx.saml.configuration(service.org_id, service.id)
@@ -345,7 +346,7 @@ async def _identity_provider(seeding: _Seeding, me: Member, service: Service) ->
 
 async def _plan(seeding: _Seeding, me: Member, service: Service, price: str) -> Plan:
     async def read_on(last: Plan | None, count: int) -> list[Plan]:
-        return await seeding.tx.plans.listed(service.org_id, service.id, last, count)
+        return await seeding.tx.plans.list_after(service.org_id, service.id, last, count)
 
     async for batch in Batches(read_on):
         for plan in batch:
@@ -382,9 +383,9 @@ async def _end_user(seeding: _Seeding, me: Member, service: Service, slug: Slug,
     who = await _person(seeding, _customer(slug, name))
     if await tx.service_users.by_id(service.org_id, service.id, who.id) is None:
         # As if they had signed in, so that the analytics have something to show.
-        context = await tx.services.context(me.acts_in.slug, service.slug)
+        context = await tx.services.context_by_slug(me.acts_in.slug, service.slug)
         session = sessions.new_session(seeding.ports, who.id, SYSTEM, context, now, provider="password")
-        await tx.end_users.add(service.id, who.id, now, signed_in=True)
+        await tx.end_users.enroll(service.id, who.id, now, signed_in=True)
         await tx.sessions.begin(session, digest(new_secret()))
         await tx.logins.succeeded(session, "password")
         tx.record(authentication_events.signed_in(who.id, "password", context))
@@ -408,7 +409,7 @@ async def _secured(seeding: _Seeding, who: Credentials) -> Credentials:
 
 async def _subscribe(seeding: _Seeding, me: Member, service: Service, key_id: UUID, who: Credentials, plan: Plan) -> None:
     if await seeding.tx.subscriptions.of_user(service.org_id, service.id, who.id, seeding.ports.clock.now()) is None:
-        context = await seeding.tx.services.context(me.acts_in.slug, service.slug)
+        context = await seeding.tx.services.context_by_slug(me.acts_in.slug, service.slug)
         assert context is not None, "it is there by now"
         key = ServiceKey(key_id=key_id, permissions=frozenset(Permission), service=context)
         await subscriptions.create(seeding.ports, key, who.id, plan.id)

@@ -28,7 +28,7 @@ def _tenant(tenant: Tenant, base_url: str) -> dict[str, Any]:
         "service": _application(tenant.web),
         "mobile_service": _application(tenant.mobile),
         "saml": {
-            "metadata_url": base_url + saml_rules.path(organization.slug, tenant.web.service.slug, "metadata"),
+            "metadata_url": base_url + saml_rules.endpoint_path(organization.slug, tenant.web.service.slug, "metadata"),
             "entity_id": tenant.saml.entity_id,
             "acs_url": tenant.saml.acs_url,
             "slo_url": tenant.saml.slo_url,

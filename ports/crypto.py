@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from core.authentication.signing_keys_rules import SigningKey
-from core.federation.saml.configuration_rules import Certificate
+from core.federation.saml.configuration_rules import SamlCertificate
 from core.kernel.principals import Claims, PreAuthClaims
 from core.kernel.values import Email
 
@@ -98,7 +98,7 @@ class Tokens(Protocol):
 class Certificates(Protocol):
     """X.509 certificates that vouch for keys of our own."""
 
-    async def new(self, organization: str, name: str, now: datetime, years: int) -> Certificate:
+    async def new(self, organization: str, name: str, now: datetime, years: int) -> SamlCertificate:
         """A new key of RSA with 2048 bits, and a certificate of it in these names, signed with that very key by SHA-256, and good from
         the second of `now` on for so many years. Takes long, so it is made in a thread."""
         ...

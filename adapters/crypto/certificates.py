@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from core.federation.saml.configuration_rules import Certificate
+from core.federation.saml.configuration_rules import SamlCertificate
 from core.kernel.values import new_id
 
 _KEY_SIZE = 2048
@@ -19,12 +19,12 @@ class X509Certificates:
     def __init__(self) -> None:
         self._generation = trio.CapacityLimiter(1)
 
-    async def new(self, organization: str, name: str, now: datetime, years: int) -> Certificate:
+    async def new(self, organization: str, name: str, now: datetime, years: int) -> SamlCertificate:
         """A new key of RSA with 2048 bits and its certificate, which it has signed itself."""
         return await trio.to_thread.run_sync(_new, organization, name, now, years, limiter=self._generation)
 
 
-def _new(organization: str, name: str, now: datetime, years: int) -> Certificate:
+def _new(organization: str, name: str, now: datetime, years: int) -> SamlCertificate:
     from cryptography import x509  # it takes megabytes, and few ask for it
     from cryptography.x509.oid import NameOID
 
@@ -48,7 +48,7 @@ def _new(organization: str, name: str, now: datetime, years: int) -> Certificate
         .sign(private_key, hashes.SHA256())
     )
     pem = private_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return Certificate(
+    return SamlCertificate(
         id=new_id(),
         certificate=certificate.public_bytes(Encoding.PEM).decode(),
         private_key=lambda: pem,

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from adapters.threads import LowPriorityThreads
-from core.federation.saml.configuration_rules import IdentityProvider
-from core.federation.saml.messages_rules import Message, NameId, Response, Status
+from core.federation.saml.configuration_rules import SamlIdentityProvider
+from core.federation.saml.messages_rules import IncomingSamlMessage, NameId, SamlResponse, SamlStatus
 from ports.observe import Clock
 
 T = TypeVar("T")
@@ -25,20 +25,20 @@ class XmlDocuments:
         self._clock = clock
         self._threads = LowPriorityThreads("saml", 1, QUEUE)
 
-    async def read(self, document: bytes) -> Message:
+    async def read(self, document: bytes) -> IncomingSamlMessage:
         return await self._run(lambda xml: xml.read(document))
 
-    async def metadata(self, provider: IdentityProvider) -> bytes:
+    async def metadata(self, provider: SamlIdentityProvider) -> bytes:
         return await self._run(lambda xml: xml.metadata(self._base_url, provider))
 
-    async def response(self, provider: IdentityProvider, response: Response) -> bytes:
+    async def response(self, provider: SamlIdentityProvider, response: SamlResponse) -> bytes:
         return await self._run(lambda xml: xml.response(self._base_url, provider, response))
 
-    async def logout_request(self, provider: IdentityProvider, request_id: str, name_id: NameId, session_index: str) -> str:
+    async def logout_request(self, provider: SamlIdentityProvider, request_id: str, name_id: NameId, session_index: str) -> str:
         now = self._clock.now()
         return await self._run(lambda xml: xml.logout_request(self._base_url, provider, request_id, name_id, session_index, now))
 
-    async def logout_response(self, provider: IdentityProvider, in_response_to: str, status: Status | None, relay_state: str | None) -> str:
+    async def logout_response(self, provider: SamlIdentityProvider, in_response_to: str, status: SamlStatus | None, relay_state: str | None) -> str:
         now = self._clock.now()
         return await self._run(lambda xml: xml.logout_response(self._base_url, provider, in_response_to, status, relay_state, now))
 

@@ -14,25 +14,25 @@ from urllib.parse import quote, urlencode, urlsplit
 import xmlsec
 from lxml import etree
 
-from core.federation.saml.configuration_rules import IdentityProvider, NameIdFormat, address
+from core.federation.saml.configuration_rules import SamlIdentityProvider, NameIdFormat, endpoint_url
 from core.federation.saml.messages_rules import (
     HTTP_POST,
-    Assertion,
+    SamlAssertion,
     AuthnRequest,
-    Comparison,
+    ContextComparison,
     LogoutRequest,
     LogoutResponse,
-    Message,
-    MessageInvalid,
-    Named,
+    IncomingSamlMessage,
+    SamlMessageInvalid,
+    ReceivedNameId,
     NameId,
     NameIdPolicy,
     RequestedContext,
-    Response,
-    Status,
-    new_id,
-    packed_for_post,
-    packed_for_redirect,
+    SamlResponse,
+    SamlStatus,
+    new_message_id,
+    encode_post,
+    encode_redirect,
 )
 
 PROTOCOL: Final = "urn:oasis:names:tc:SAML:2.0:protocol"
@@ -63,7 +63,7 @@ _SPACES = " \t\r\n"
 # Reading
 
 
-def read(document: bytes) -> Message:
+def read(document: bytes) -> IncomingSamlMessage:
     """The message that this document is. Raises MessageInvalid."""
     root = _parsed(document)
     match root.tag:
@@ -85,9 +85,9 @@ def read(document: bytes) -> Message:
             status = _only(_only(root, _Tags.STATUS), _Tags.STATUS_CODE)
             # A service that signs people out elsewhere says by the second code that it has not reached everybody (SAML core, 3.7.3.2).
             within = {code.get("Value") for code in status.findall(_Tags.STATUS_CODE)}
-            is_success = status.get("Value") == SUCCESS and Status.PARTIAL_LOGOUT not in within
+            is_success = status.get("Value") == SUCCESS and SamlStatus.PARTIAL_LOGOUT not in within
             return LogoutResponse(**_said(root), in_response_to=root.get("InResponseTo") or "", is_success=is_success)
-    raise MessageInvalid
+    raise SamlMessageInvalid
 
 
 class _Tags:
@@ -111,7 +111,7 @@ def _parsed(document: bytes) -> Any:
     # A document type is refused before anything is made of it. In UTF-8, which is the only encoding that is read, it has one spelling.
     declared = _ENCODING.match(document)
     if b"<!DOCTYPE" in document or (declared is not None and declared[1].lower() != b"utf-8"):
-        raise MessageInvalid
+        raise SamlMessageInvalid
     parser = etree.XMLParser(
         encoding="utf-8",
         no_network=True,
@@ -126,16 +126,16 @@ def _parsed(document: bytes) -> Any:
         document.decode("utf-8")
         root = etree.fromstring(document, parser)
     except (etree.XMLSyntaxError, ValueError):
-        raise MessageInvalid from None
+        raise SamlMessageInvalid from None
     around = (*root.itersiblings(preceding=True), *root.itersiblings())
     if around or any(not isinstance(node.tag, str) for node in root.iter()):  # a processing instruction
-        raise MessageInvalid
+        raise SamlMessageInvalid
     return root
 
 
 def _said(root: Any) -> dict[str, Any]:
     if root.get("Version") != "2.0":
-        raise MessageInvalid
+        raise SamlMessageInvalid
     return {
         "id": root.get("ID") or "",
         "issue_instant": _instant(root.get("IssueInstant") or ""),
@@ -149,20 +149,20 @@ def _policy(root: Any) -> NameIdPolicy | None:
     return None if found is None else NameIdPolicy(format=found.get("Format"), sp_name_qualifier=found.get("SPNameQualifier"))
 
 
-def _subject(root: Any) -> Named | None:
+def _subject(root: Any) -> ReceivedNameId | None:
     # Whoever brings a request without an identifier is meant (SAML core, section 3.4.1). How they are to prove it does not belong into one
     # (SAML profiles, section 4.1.4.1), but python3-saml says it all the same.
     subject = _at_most_one(root, _Tags.SUBJECT)
     if subject is None:
         return None
     if any(subject.find(tag) is not None for tag in (_Tags.BASE_ID, _Tags.ENCRYPTED_ID)):
-        return Named()
+        return ReceivedNameId()
     found = _at_most_one(subject, _Tags.NAME_ID)
     return None if found is None else _named(found)
 
 
-def _named(element: Any) -> Named:
-    return Named(
+def _named(element: Any) -> ReceivedNameId:
+    return ReceivedNameId(
         value=_text(element),
         format=element.get("Format"),
         name_qualifier=element.get("NameQualifier"),
@@ -175,9 +175,9 @@ def _context(root: Any) -> RequestedContext | None:
     if found is None or len(found) == 0:
         return None
     try:
-        comparison = Comparison(found.get("Comparison", Comparison.EXACT))
+        comparison = ContextComparison(found.get("Comparison", ContextComparison.EXACT))
     except ValueError:
-        raise MessageInvalid from None
+        raise SamlMessageInvalid from None
     return RequestedContext(comparison=comparison, classes=tuple(_text(one) for one in found.findall(_Tags.CONTEXT_CLASS)))
 
 
@@ -188,21 +188,21 @@ def _at_most_one(parent: Any, tag: str) -> Any:
 def _only(parent: Any, tag: str) -> Any:
     found = parent.findall(tag)
     if len(found) != 1:
-        raise MessageInvalid
+        raise SamlMessageInvalid
     return found[0]
 
 
 def _text(element: Any) -> str:
     """What stands in an element of the simple kind."""
     if len(element):
-        raise MessageInvalid
+        raise SamlMessageInvalid
     return str(element.text or "").strip(_SPACES)
 
 
 def _boolean(root: Any, name: str) -> bool:
     value = _BOOLEANS.get(root.get(name))
     if value is None:
-        raise MessageInvalid
+        raise SamlMessageInvalid
     return value
 
 
@@ -214,31 +214,31 @@ def _instant(text: str) -> datetime:
         time = datetime.fromisoformat(f"{found[1]}.{(found[2] or '0')[:6]:0<6}{found[3] or 'Z'}")
         return time.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise MessageInvalid from None
+        raise SamlMessageInvalid from None
 
 
 # Writing
 
 
-def metadata(base_url: str, provider: IdentityProvider) -> bytes:
+def metadata(base_url: str, provider: SamlIdentityProvider) -> bytes:
     """An EntityDescriptor, valid by the schema."""
     service = provider.service
-    root = etree.Element(f"{{{METADATA}}}EntityDescriptor", {"entityID": address(base_url, service)}, {"md": METADATA, "ds": DSIG})
+    root = etree.Element(f"{{{METADATA}}}EntityDescriptor", {"entityID": endpoint_url(base_url, service)}, {"md": METADATA, "ds": DSIG})
     role = _add(root, METADATA, "IDPSSODescriptor", WantAuthnRequestsSigned="false", protocolSupportEnumeration=PROTOCOL)
     key = _add(role, METADATA, "KeyDescriptor", use="signing")
     data = _add(_add(key, DSIG, "KeyInfo"), DSIG, "X509Data")
     _add(data, DSIG, "X509Certificate").text = _base64_of(provider.certificate.certificate)
     for binding in (HTTP_REDIRECT, HTTP_POST):
-        _add(role, METADATA, "SingleLogoutService", Binding=binding, Location=address(base_url, service, "slo"))
+        _add(role, METADATA, "SingleLogoutService", Binding=binding, Location=endpoint_url(base_url, service, "slo"))
     _add(role, METADATA, "NameIDFormat").text = provider.name_id_format.value
     for binding in (HTTP_REDIRECT, HTTP_POST):
-        _add(role, METADATA, "SingleSignOnService", Binding=binding, Location=address(base_url, service, "sso"))
+        _add(role, METADATA, "SingleSignOnService", Binding=binding, Location=endpoint_url(base_url, service, "sso"))
     return _bytes(root, declaration=True)
 
 
-def response(base_url: str, provider: IdentityProvider, said: Response) -> bytes:
+def response(base_url: str, provider: SamlIdentityProvider, said: SamlResponse) -> bytes:
     """A Response to the ACS URL, signed as the configuration says."""
-    issuer = address(base_url, provider.service)
+    issuer = endpoint_url(base_url, provider.service)
     root = etree.Element(f"{{{PROTOCOL}}}Response", nsmap={"samlp": PROTOCOL, "saml": ASSERTION})
     _head(root, said.id, said.issued_at, issuer, provider.acs_url)
     if said.in_response_to is not None:
@@ -253,7 +253,7 @@ def response(base_url: str, provider: IdentityProvider, said: Response) -> bytes
     return _bytes(root)
 
 
-def _assertion(root: Any, issuer: str, provider: IdentityProvider, said: Response, told: Assertion) -> Any:
+def _assertion(root: Any, issuer: str, provider: SamlIdentityProvider, said: SamlResponse, told: SamlAssertion) -> Any:
     until = _written(said.issued_at + ASSERTION_TTL)
     assertion = _add(root, ASSERTION, "Assertion")
     _head(assertion, told.id, said.issued_at, issuer, None)
@@ -280,9 +280,9 @@ def _name_format(name: str) -> str:
     return UNSPECIFIED_NAME if any(letter.isspace() for letter in name) else BASIC_NAME
 
 
-def logout_request(base_url: str, provider: IdentityProvider, request_id: str, name_id: NameId, session_index: str, now: datetime) -> str:
+def logout_request(base_url: str, provider: SamlIdentityProvider, request_id: str, name_id: NameId, session_index: str, now: datetime) -> str:
     """The address at which the service is asked to sign somebody out."""
-    issuer = address(base_url, provider.service)
+    issuer = endpoint_url(base_url, provider.service)
     root = etree.Element(f"{{{PROTOCOL}}}LogoutRequest", nsmap={"samlp": PROTOCOL, "saml": ASSERTION})
     _head(root, request_id, now, issuer, provider.slo_url)
     root.set("NotOnOrAfter", _written(now + ASSERTION_TTL))
@@ -292,11 +292,11 @@ def logout_request(base_url: str, provider: IdentityProvider, request_id: str, n
 
 
 def logout_response(
-    base_url: str, provider: IdentityProvider, in_response_to: str, status: Status | None, relay_state: str | None, now: datetime
+    base_url: str, provider: SamlIdentityProvider, in_response_to: str, status: SamlStatus | None, relay_state: str | None, now: datetime
 ) -> str:
     """The address at which the service is told what became of its request."""
     root = etree.Element(f"{{{PROTOCOL}}}LogoutResponse", nsmap={"samlp": PROTOCOL, "saml": ASSERTION})
-    _head(root, new_id(), now, address(base_url, provider.service), provider.slo_url)
+    _head(root, new_message_id(), now, endpoint_url(base_url, provider.service), provider.slo_url)
     root.set("InResponseTo", in_response_to)
     _status(root, status)
     return _signed_address(provider, "SAMLResponse", root, relay_state)
@@ -311,7 +311,7 @@ def _head(element: Any, id_: str, now: datetime, issuer: str, destination: str |
     _add(element, ASSERTION, "Issuer").text = issuer
 
 
-def _name_id(parent: Any, issuer: str, provider: IdentityProvider, name_id: NameId) -> None:
+def _name_id(parent: Any, issuer: str, provider: SamlIdentityProvider, name_id: NameId) -> None:
     element = _add(parent, ASSERTION, "NameID", Format=name_id.format.value)
     if name_id.format in (NameIdFormat.PERSISTENT, NameIdFormat.TRANSIENT):  # whose name it is, and for whom (SAML core, section 8.3.7)
         element.set("NameQualifier", issuer)
@@ -319,14 +319,14 @@ def _name_id(parent: Any, issuer: str, provider: IdentityProvider, name_id: Name
     element.text = name_id.value
 
 
-def _status(root: Any, status: Status | None) -> None:
+def _status(root: Any, status: SamlStatus | None) -> None:
     # Partial logout is success in part: it comes below it (SAML core, section 3.7.3.2).
     match status:
-        case None | Status.PARTIAL_LOGOUT:
+        case None | SamlStatus.PARTIAL_LOGOUT:
             outer = SUCCESS
-        case Status.NO_PASSIVE | Status.NO_AUTHN_CONTEXT:
+        case SamlStatus.NO_PASSIVE | SamlStatus.NO_AUTHN_CONTEXT:
             outer = RESPONDER
-        case Status.UNKNOWN_PRINCIPAL | Status.INVALID_NAME_ID_POLICY:
+        case SamlStatus.UNKNOWN_PRINCIPAL | SamlStatus.INVALID_NAME_ID_POLICY:
             outer = REQUESTER
     code = _add(_add(root, PROTOCOL, "Status"), PROTOCOL, "StatusCode", Value=outer)
     if status is not None:
@@ -362,7 +362,7 @@ _SIGNATURE: Final = etree.fromstring(f"""
     ><ds:X509Data><ds:X509Certificate/></ds:X509Data></ds:KeyInfo></ds:Signature>""")
 
 
-def _sign(element: Any, provider: IdentityProvider) -> None:
+def _sign(element: Any, provider: SamlIdentityProvider) -> None:
     """Sign the element, which has an issuer, right behind that, where the schema wants the signature."""
     signature = deepcopy(_SIGNATURE)
     signature.find(f".//{{{DSIG}}}Reference").set("URI", f"#{element.get('ID')}")
@@ -374,9 +374,9 @@ def _sign(element: Any, provider: IdentityProvider) -> None:
     context.sign(signature)
 
 
-def _signed_address(provider: IdentityProvider, parameter: str, root: Any, relay_state: str | None) -> str:
+def _signed_address(provider: SamlIdentityProvider, parameter: str, root: Any, relay_state: str | None) -> str:
     """The SLO URL of the service with this message (SAML bindings, section 3.4.4.1): what is signed is the query as it is sent."""
-    fields = {parameter: packed_for_redirect(_bytes(root))}
+    fields = {parameter: encode_redirect(_bytes(root))}
     if relay_state is not None:
         fields["RelayState"] = relay_state
     query = urlencode({**fields, "SigAlg": RSA_SHA256}, quote_via=quote, safe="")
@@ -385,7 +385,7 @@ def _signed_address(provider: IdentityProvider, parameter: str, root: Any, relay
     signature = context.sign_binary(query.encode(), xmlsec.constants.TransformRsaSha256)
     assert provider.slo_url is not None, "who has none is sent nothing"
     joint = "&" if urlsplit(provider.slo_url).query else "?"
-    return f"{provider.slo_url}{joint}{query}&{urlencode({'Signature': packed_for_post(signature)}, quote_via=quote, safe='')}"
+    return f"{provider.slo_url}{joint}{query}&{urlencode({'Signature': encode_post(signature)}, quote_via=quote, safe='')}"
 
 
 @lru_cache(maxsize=64)

@@ -6,11 +6,11 @@ from uuid import UUID
 
 from core.applications.services_rules import Service
 from core.federation.oauth.authorization_rules import AuthorizationCode, IssuedCode
-from core.federation.oauth.device_flow_rules import DeviceCode, Poll, RequestStatus, Waiting
-from core.federation.saml.configuration_rules import Certificate, Configuration, Setup
-from core.federation.saml.logout_rules import Logout, Participation
+from core.federation.oauth.device_flow_rules import DeviceCode, DevicePoll, DeviceRequestStatus, DeviceRequest
+from core.federation.saml.configuration_rules import SamlCertificate, SamlConfiguration, SamlSetup
+from core.federation.saml.logout_rules import SamlLogout, SamlSession
 from core.federation.saml.messages_rules import NameId
-from core.federation.saml.sign_on_rules import Locked, SignOn
+from core.federation.saml.sign_on_rules import SignOnLocks, SamlSignOn
 from core.federation.upstream.social_rules import ProviderState
 from core.kernel.principals import ServiceContext
 from core.kernel.providers import Provider
@@ -63,7 +63,7 @@ class AuthorizationCodes(AuthorizationCodesRead, Protocol):
 class DeviceCodesRead(Protocol):
     """Requests of devices that wait for somebody to sign them in (core/device_flow.py), looked at."""
 
-    async def waiting(self, user_code_hash: bytes) -> Waiting | None:
+    async def waiting(self, user_code_hash: bytes) -> DeviceRequest | None:
         """The request with this user code, whatever became of it."""
         ...
 
@@ -76,7 +76,7 @@ class DeviceCodes(DeviceCodesRead, Protocol):
         added."""
         ...
 
-    async def answer(self, user_code_hash: bytes, status: RequestStatus, session_id: UUID | None, now: datetime) -> bool:
+    async def answer(self, user_code_hash: bytes, status: DeviceRequestStatus, session_id: UUID | None, now: datetime) -> bool:
         """Approve it in this session, or deny it in none, if it waits still; whether it did. Atomic."""
         ...
 
@@ -85,10 +85,10 @@ class DeviceCodes(DeviceCodesRead, Protocol):
         ...
 
 
-class Polls(Protocol):
+class DevicePolls(Protocol):
     """Polls of devices (security.md V-4)."""
 
-    async def poll(self, device_code_hash: bytes, client_id: UUID | None, challenge: str | None, now: datetime) -> Poll | None:
+    async def poll(self, device_code_hash: bytes, client_id: UUID | None, challenge: str | None, now: datetime) -> DevicePoll | None:
         """Count a poll with this client id, None if none was sent, and the S256 challenge of the verifier, None if none was sent; and find
         the request as it was before. Atomic.
 
@@ -104,13 +104,13 @@ class SamlRead(Protocol):
     """The identity providers of services, looked at. The key of a certificate stays sealed until
     it is asked for, which may raise SealBroken."""
 
-    async def configuration(self, org_id: UUID, service_id: UUID) -> Configuration | None: ...
+    async def configuration(self, org_id: UUID, service_id: UUID) -> SamlConfiguration | None: ...
 
-    async def certificate(self, org_id: UUID, service_id: UUID) -> Certificate | None:
+    async def certificate(self, org_id: UUID, service_id: UUID) -> SamlCertificate | None:
         """The active one."""
         ...
 
-    async def setup(self, org_slug: str, service_slug: str) -> Setup | None:
+    async def setup(self, org_slug: str, service_slug: str) -> SamlSetup | None:
         """All of it, whatever the status of the organization; None if there is no such service."""
         ...
 
@@ -118,7 +118,7 @@ class SamlRead(Protocol):
 class Saml(SamlRead, Protocol):
     """The same, changed. The organization is locked before a configuration or a certificate is."""
 
-    async def configure(self, org_id: UUID, service_id: UUID, configuration: Configuration, now: datetime) -> None:
+    async def configure(self, org_id: UUID, service_id: UUID, configuration: SamlConfiguration, now: datetime) -> None:
         """In the place of what the service has. The service is the organization's."""
         ...
 
@@ -130,11 +130,11 @@ class Saml(SamlRead, Protocol):
         """End the active one, and forget its key; whether there was one."""
         ...
 
-    async def add_certificate(self, org_id: UUID, service_id: UUID, certificate: Certificate) -> None:
+    async def add_certificate(self, org_id: UUID, service_id: UUID, certificate: SamlCertificate) -> None:
         """As the active one, when there is no other. The service is the organization's."""
         ...
 
-    async def setup_of(self, org_id: UUID, service_id: UUID) -> Setup | None:
+    async def setup_of(self, org_id: UUID, service_id: UUID) -> SamlSetup | None:
         """All of how a service is set up that somebody is being signed out of."""
         ...
 
@@ -145,7 +145,7 @@ class Saml(SamlRead, Protocol):
 class SamlSignOnsRead(Protocol):
     """What services have asked browsers to sign in for, looked at."""
 
-    async def find(self, org_id: UUID, service_id: UUID, state_hash: bytes, browser_hash: bytes, now: datetime) -> SignOn | None:
+    async def find(self, org_id: UUID, service_id: UUID, state_hash: bytes, browser_hash: bytes, now: datetime) -> SamlSignOn | None:
         """The sign-on that waits with this state, if it was begun for this service in the browser with this cookie."""
         ...
 
@@ -161,7 +161,7 @@ class SamlSignOnsRead(Protocol):
 class SamlSignOns(SamlSignOnsRead, Protocol):
     """The same, changed; and by what services know people."""
 
-    async def begin(self, sign_on: SignOn) -> bool:
+    async def begin(self, sign_on: SamlSignOn) -> bool:
         """Keep it, unless the service has used the id of its request before, or is not there any more; whether it was kept."""
         ...
 
@@ -186,7 +186,7 @@ class SamlSignOns(SamlSignOnsRead, Protocol):
         """It waits again, since nobody got the answer."""
         ...
 
-    def lock_person(self, org_id: UUID, service_slug: str, user_id: UUID, session_id: UUID, now: datetime) -> Locked:
+    def lock_person(self, org_id: UUID, service_slug: str, user_id: UUID, session_id: UUID, now: datetime) -> SignOnLocks:
         """Lock the person's membership and their account before the next statement, and see then whether the session lives and whether
         they are an end user of the service."""
         ...
@@ -207,7 +207,7 @@ class SamlLogouts(Protocol):
     """Where sessions of browsers have signed people in to; and logouts under way, which last until they expire, whatever becomes of the
     services and of the account."""
 
-    async def participations(self, session_id: UUID) -> list[Participation]:
+    async def participations(self, session_id: UUID) -> list[SamlSession]:
         """Where a browser's session has signed somebody in to, the first service first."""
         ...
 
@@ -217,37 +217,37 @@ class SamlLogouts(Protocol):
         """What was the session's that the cookie with this hash stands for, live or not, is this one's now, if both are one person's."""
         ...
 
-    async def begin(self, logout: Logout) -> bool:
+    async def begin(self, logout: SamlLogout) -> bool:
         """Keep it, unless the service that asks is not there any more; whether it was kept."""
         ...
 
-    async def lock(self, browser_hash: bytes, now: datetime) -> Logout | None:
+    async def lock(self, browser_hash: bytes, now: datetime) -> SamlLogout | None:
         """The logout under way in the browser with this cookie, locked until the transaction ends."""
         ...
 
-    async def hand_over(self, logout: Logout) -> None:
+    async def hand_over(self, logout: SamlLogout) -> None:
         """It has another asker, and expires at another time."""
         ...
 
     async def mark_partial(self, logout_id: UUID) -> None: ...
 
-    async def add_request(self, logout_id: UUID, request_id: str, user_id: UUID, to: Participation, done_at: datetime | None) -> bool:
+    async def add_request(self, logout_id: UUID, request_id: str, user_id: UUID, to: SamlSession, done_at: datetime | None) -> bool:
         """Have that service told of this person, or keep that it has signed them out already; False where it is not there any more."""
         ...
 
-    async def concerned(self, logout_id: UUID) -> list[Participation]:
+    async def concerned(self, logout_id: UUID) -> list[SamlSession]:
         """Whom it is about: all that were told, or will be, or need not be."""
         ...
 
-    async def set_done(self, logout_id: UUID, part: Participation, now: datetime) -> None:
+    async def set_done(self, logout_id: UUID, part: SamlSession, now: datetime) -> None:
         """The service has ended that session itself, so it is not told of it, and no answer is waited for."""
         ...
 
-    async def next_request(self, logout_id: UUID, now: datetime) -> tuple[str, Participation] | None:
+    async def next_request(self, logout_id: UUID, now: datetime) -> tuple[str, SamlSession] | None:
         """The next one to send, with its id: each comes once, and once more while it is not answered, before the others."""
         ...
 
-    async def last_request(self, logout_id: UUID) -> tuple[str, Participation] | None:
+    async def last_request(self, logout_id: UUID) -> tuple[str, SamlSession] | None:
         """The one that was sent last, unless it was answered."""
         ...
 
@@ -277,7 +277,49 @@ class ProviderStates(Protocol):
         ...
 
 
-class Returns(Protocol):
+class ProviderReturns(Protocol):
     async def take(self, state_hash: bytes, browser_hash: bytes, provider: Provider, now: datetime) -> ProviderState | None:
         """Use the state up, in the browser in which it was made, and for this provider. Exactly one caller wins."""
         ...
+
+
+# The repositories of this area, by the kind of access
+
+
+class FederationReading(Protocol):
+    """Read access to the repositories of federation."""
+
+    @property
+    def authorization_codes(self) -> AuthorizationCodesRead: ...
+    @property
+    def device_codes(self) -> DeviceCodesRead: ...
+    @property
+    def saml(self) -> SamlRead: ...
+    @property
+    def saml_sign_ons(self) -> SamlSignOnsRead: ...
+
+
+class FederationTransaction(Protocol):
+    """The repositories of federation in a transaction."""
+
+    @property
+    def authorization_codes(self) -> AuthorizationCodes: ...
+    @property
+    def device_codes(self) -> DeviceCodes: ...
+    @property
+    def provider_states(self) -> ProviderStates: ...
+    @property
+    def saml(self) -> Saml: ...
+    @property
+    def saml_logouts(self) -> SamlLogouts: ...
+    @property
+    def saml_sign_ons(self) -> SamlSignOns: ...
+
+
+class FederationAutocommit(Protocol):
+    """The statements of federation that commit by themselves."""
+
+    @property
+    def device_codes(self) -> DevicePolls: ...
+    @property
+    def provider_states(self) -> ProviderReturns: ...

@@ -9,10 +9,10 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
-from core.federation.saml.configuration_rules import Configuration, NameIdFormat
-from core.federation.saml.logout_rules import LOGOUT_TTL, Asker, Logout, Participation
-from core.federation.saml.messages_rules import NameId, Status
-from core.federation.saml.sign_on_rules import STATE_TTL, SignOn
+from core.federation.saml.configuration_rules import SamlConfiguration, NameIdFormat
+from core.federation.saml.logout_rules import LOGOUT_TTL, LogoutInitiator, SamlLogout, SamlSession
+from core.federation.saml.messages_rules import NameId, SamlStatus
+from core.federation.saml.sign_on_rules import STATE_TTL, SamlSignOn
 from core.kernel.principals import SYSTEM, ServiceContext
 from core.kernel.values import digest
 from tests.support.builders import run_sql
@@ -25,7 +25,7 @@ TABLES: Final = (
     *("saml_logouts", "saml_logout_requests"),
 )
 NAME: Final = NameId("_name", NameIdFormat.PERSISTENT)
-CONFIGURATION: Final = Configuration(
+CONFIGURATION: Final = SamlConfiguration(
     enabled=True,
     entity_id="https://shop.example.com/metadata",
     acs_url="https://shop.example.com/acs",
@@ -45,9 +45,9 @@ class Given:
     service: ServiceContext
     user: UUID
     session: UUID
-    sign_on: SignOn
-    logout: Logout
-    part: Participation
+    sign_on: SamlSignOn
+    logout: SamlLogout
+    part: SamlSession
 
     async def rows(self) -> list[list[tuple[Any, ...]]]:
         return [await run_sql(self.pool, f"select to_jsonb(t)::text from {table} t order by 1") for table in TABLES]  # noqa: S608
@@ -64,7 +64,7 @@ class Given:
 async def given(storage: Postgres, pool: Pool, shop: ServiceContext) -> Given:
     ada = await add(storage, account())
     browser = session(ada.id)
-    sign_on = SignOn(
+    sign_on = SamlSignOn(
         state_hash=STATE,
         browser_hash=BROWSER,
         org_id=shop.org_id,
@@ -73,20 +73,20 @@ async def given(storage: Postgres, pool: Pool, shop: ServiceContext) -> Given:
         relay_state="cart",
         force_authn=True,
         is_passive=True,
-        status=Status.NO_PASSIVE,
+        status=SamlStatus.NO_PASSIVE,
         subject=NAME,
         context_class="urn:oasis:names:tc:SAML:2.0:ac:classes:Password",
         created_at=NOW,
         expires_at=NOW + STATE_TTL,
     )
-    logout = Logout(
+    logout = SamlLogout(
         id=uuid4(),
         browser_hash=LEAVING,
-        asker=Asker(org_id=shop.org_id, service_id=shop.id, request_id="_leave", relay_state="bye", after="/app/account"),
+        asker=LogoutInitiator(org_id=shop.org_id, service_id=shop.id, request_id="_leave", relay_state="bye", after="/app/account"),
         created_at=NOW,
         expires_at=NOW + LOGOUT_TTL,
     )
-    part = Participation(org_id=shop.org_id, service_id=shop.id, session_index="_index", name_id=NAME)
+    part = SamlSession(org_id=shop.org_id, service_id=shop.id, session_index="_index", name_id=NAME)
     certificate = await new_certificate(NOW)
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.sessions.begin_in_browser(browser, digest("session cookie"))
@@ -230,7 +230,7 @@ async def test_who_comes_in_is_looked_for_in_one_organization(given: Given, fore
     shop, user, session_id = given.service, given.user, given.session
     member = "insert into memberships (id, org_id, user_id, role, created_at, confirmed_at) values (%s, %s, %s, 'member', %s, %s)"
     await run_sql(pool, member, uuid4(), shop.org_id, user, NOW, NOW)
-    await within(given.storage, lambda tx: tx.end_users.add(shop.id, user, NOW, signed_in=True))
+    await within(given.storage, lambda tx: tx.end_users.enroll(shop.id, user, NOW, signed_in=True))
     eve = await add(given.storage, account(EVE))
 
     async def locked(org_id: UUID, user_id: UUID, slug: str = "shop") -> tuple[object, ...]:
@@ -263,7 +263,7 @@ async def test_a_session_takes_part_in_each_service_by_itself(given: Given, fore
         await tx.saml_sign_ons.take_part(given.session, foreign.org_id, foreign.id, "_elsewhere", there, NOW + SECOND)
         await tx.saml_sign_ons.take_part(other.id, given.service.org_id, given.service.id, "_other", there, NOW)
         parts = await tx.saml_logouts.participations(given.session)
-    assert parts == [given.part, Participation(org_id=foreign.org_id, service_id=foreign.id, session_index="_elsewhere", name_id=there)]
+    assert parts == [given.part, SamlSession(org_id=foreign.org_id, service_id=foreign.id, session_index="_elsewhere", name_id=there)]
     await within(given.storage, lambda tx: tx.saml_logouts.end_participations(given.session))
     assert await run_sql(given.pool, "select session_id from saml_sessions") == [(other.id,)]
 
@@ -293,7 +293,7 @@ async def test_every_field_of_a_logout_is_kept_for_its_browser(given: Given) -> 
 async def test_a_logout_at_a_service_that_is_not_the_organizations_is_not_kept(given: Given, foreign: ServiceContext) -> None:
     for org_id, service_id in ((given.service.org_id, foreign.id), (foreign.org_id, given.service.id), (foreign.org_id, uuid4())):
         other = replace(
-            given.logout, id=uuid4(), browser_hash=digest("other"), asker=Asker(org_id=org_id, service_id=service_id, request_id="_x")
+            given.logout, id=uuid4(), browser_hash=digest("other"), asker=LogoutInitiator(org_id=org_id, service_id=service_id, request_id="_x")
         )
         assert not await given.unchanged_by(lambda tx, other=other: tx.saml_logouts.begin(other))  # type: ignore[misc]
         part = replace(given.part, org_id=org_id, service_id=service_id)
@@ -346,7 +346,7 @@ async def test_only_the_service_that_was_asked_answers_and_in_the_browser_that_w
 
 
 async def test_another_logout_stays_as_it_is(given: Given) -> None:
-    other = replace(given.logout, id=uuid4(), asker=Asker(after="/"))
+    other = replace(given.logout, id=uuid4(), asker=LogoutInitiator(after="/"))
     await given.unchanged_by(lambda tx: tx.saml_logouts.hand_over(other))
     await given.unchanged_by(lambda tx: tx.saml_logouts.set_done(other.id, given.part, NOW))
     assert await given.unchanged_by(lambda tx: tx.saml_logouts.concerned(other.id)) == []
@@ -358,7 +358,7 @@ async def test_another_logout_stays_as_it_is(given: Given) -> None:
 
 
 async def test_whoever_takes_a_logout_over_hears_how_it_ends(given: Given) -> None:
-    taken = replace(given.logout, asker=Asker(after="/elsewhere"), expires_at=NOW + 2 * LOGOUT_TTL)
+    taken = replace(given.logout, asker=LogoutInitiator(after="/elsewhere"), expires_at=NOW + 2 * LOGOUT_TTL)
     await within(given.storage, lambda tx: tx.saml_logouts.hand_over(taken))
     assert await within(given.storage, lambda tx: tx.saml_logouts.lock(LEAVING, NOW + LOGOUT_TTL)) == taken
 

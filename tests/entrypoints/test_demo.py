@@ -14,7 +14,7 @@ from adapters.postgres.engine.pool import Pool
 from core import demo
 from core.applications.services_rules import RedirectUriInvalid
 from core.demo import Demo, DemoRefused
-from core.federation.saml.configuration_rules import Certificate
+from core.federation.saml.configuration_rules import SamlCertificate
 from core.kernel.principals import Person
 from core.tenancy import governance
 from entrypoints.demo import as_json, as_walk, notes
@@ -48,7 +48,7 @@ def people(shown: dict[str, Any]) -> Iterator[tuple[str, str]]:
 class Kept:
     """ports.crypto.Certificates: keys are made once for each organization, since that takes a tenth of a second, and each run makes two."""
 
-    async def new(self, organization: str, name: str, now: datetime, years: int) -> Certificate:
+    async def new(self, organization: str, name: str, now: datetime, years: int) -> SamlCertificate:
         return await new_certificate(now, organization)
 
 

@@ -17,7 +17,7 @@ from lxml import etree
 from adapters.crypto import X509Certificates
 from adapters.postgres.engine.pool import Pool
 from core.federation.saml import messages_rules as saml_messages_rules
-from core.federation.saml.configuration_rules import Certificate, Configuration, NameIdFormat
+from core.federation.saml.configuration_rules import SamlCertificate, SamlConfiguration, NameIdFormat
 from core.kernel.principals import SYSTEM
 from core.kernel.values import new_id
 from ports import Ports
@@ -33,10 +33,10 @@ NS: Final = {
 STATUS: Final = "urn:oasis:names:tc:SAML:2.0:status:"
 
 
-_made: dict[tuple[datetime, str], Certificate] = {}
+_made: dict[tuple[datetime, str], SamlCertificate] = {}
 
 
-async def new_certificate(now: datetime, organization: str = "acme") -> Certificate:
+async def new_certificate(now: datetime, organization: str = "acme") -> SamlCertificate:
     """One of its own id, whose key is made once for each of these, since that takes a tenth of a second."""
     if (now, organization) not in _made:
         _made[now, organization] = await X509Certificates().new(organization, "shop", now, 3)
@@ -51,8 +51,8 @@ class Application:
     org_slug: str
     id: UUID
     slug: str
-    configuration: Configuration
-    certificate: Certificate | None = field(repr=False)
+    configuration: SamlConfiguration
+    certificate: SamlCertificate | None = field(repr=False)
     base_url: str = BASE_URL
 
     @property
@@ -89,7 +89,7 @@ async def add_application(ports: Ports, pool: Pool, org: UUID, org_slug: str, sl
         "slo_url": f"{host}/slo",
         "name_id_format": NameIdFormat.EMAIL,
     }
-    configuration = Configuration(**{**usual, **changes})
+    configuration = SamlConfiguration(**{**usual, **changes})
     service = await add_service(pool, org, slug)
     certificate = await new_certificate(ports.clock.now())
     async with ports.storage.transaction(by=SYSTEM) as tx:
@@ -118,7 +118,7 @@ def authn_request(
     """A request that asks for nothing special. `changes` are attributes by name, None takes one away; `inside` stands behind the issuer,
     `before` and `after` around the root."""
     attributes: dict[str, str | None] = {
-        "ID": saml_messages_rules.new_id(),
+        "ID": saml_messages_rules.new_message_id(),
         "Version": "2.0",
         "IssueInstant": instant(now),
         "Destination": f"{application.issuer}/sso",
@@ -140,7 +140,7 @@ def logout_request(
 ) -> bytes:
     """`named` are the attributes of the name."""
     attributes = {
-        "ID": saml_messages_rules.new_id(),
+        "ID": saml_messages_rules.new_message_id(),
         "Version": "2.0",
         "IssueInstant": instant(now),
         "Destination": f"{application.issuer}/slo",
@@ -160,7 +160,7 @@ def logout_response(
 ) -> bytes:
     """`inner` is the second-level code, if there is one."""
     attributes = {
-        "ID": saml_messages_rules.new_id(),
+        "ID": saml_messages_rules.new_message_id(),
         "Version": "2.0",
         "IssueInstant": instant(now),
         "Destination": f"{application.issuer}/slo",

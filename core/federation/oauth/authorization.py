@@ -17,11 +17,11 @@ from core.applications import services
 from core.applications.services_rules import ServiceNotFound
 from core.authentication import login, login_rules, sessions
 from core.authentication.login_failures import LoginFailure
-from core.authentication.sessions_rules import SOMEBODY, Grant, Presenter, RefreshTokenInvalid, RefreshTokenNotYours
+from core.authentication.sessions_rules import UNNAMED_PRESENTER, Grant, Presenter, RefreshTokenInvalid, RefreshTokenNotYours
 from core.kernel import principals
 from core.kernel.errors import ClientInvalid, GrantInvalid, NotFound, OrganizationNotActive, Refusal, refuse
 from core.kernel.principals import OrganizationStatus, Person
-from core.kernel.values import digest, is_plain, new_id, new_secret, parse_id
+from core.kernel.values import digest, is_printable, new_id, new_secret, parse_id
 
 if TYPE_CHECKING:
     from core.applications.services_rules import Service
@@ -30,72 +30,72 @@ if TYPE_CHECKING:
     from ports import Ports
     from ports.storage import Reading
 from core.federation.oauth.authorization_rules import (
-    AUTHORIZE,
+    AUTHORIZE_PATH,
     CODE_TTL,
-    FRONTEND,
-    STATE_LENGTH,
-    Application,
+    FRONTEND_CLIENT_ID,
+    MAX_STATE_LENGTH,
+    OAuthClient,
     Authorization,
     AuthorizationCode,
     AuthorizationRequest,
-    ClientNotThatService,
-    CodeInvalid,
-    RedirectUriUnknown,
-    ServiceHalfNamed,
-    StateInvalid,
-    _back,
-    challenge_of,
-    check_challenge,
+    ClientIdMismatch,
+    AuthorizationCodeInvalid,
+    RedirectUriNotRegistered,
+    OrgOrServiceMissing,
+    OAuthStateInvalid,
+    response_uri,
+    s256_challenge,
+    check_code_challenge,
     choose_redirect_uri,
 )
 
 _VERIFIER: Final = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 section 4.1
 
 
-async def judge(ports: Ports, wanted: AuthorizationRequest) -> Authorization:
+async def validate(ports: Ports, wanted: AuthorizationRequest) -> Authorization:
     """The request, if it is sound. Of one that is not, nobody but the person in the browser may hear: never the address that it names.
 
     Raises ServiceHalfNamed, OrganizationNotFound, OrganizationNotActive, ServiceNotFound, ClientNotThatService, RedirectUriMissing,
     RedirectUriUnknown, ChallengeMissing, ChallengeInvalid, StateInvalid.
     """
-    if wanted.state is not None and (len(wanted.state) > STATE_LENGTH or not is_plain(wanted.state)):
-        raise StateInvalid
+    if wanted.state is not None and (len(wanted.state) > MAX_STATE_LENGTH or not is_printable(wanted.state)):
+        raise OAuthStateInvalid
     async with ports.storage.reading() as read:
-        found = await application(read, wanted)
+        found = await find_service(read, wanted)
     if found is None:
         callback = _frontend_callback(ports)
         if wanted.redirect_uri not in (None, callback):
-            raise RedirectUriUnknown
+            raise RedirectUriNotRegistered
         if callback is not None:
-            check_challenge(None, wanted.code_challenge, wanted.code_challenge_method)
+            check_code_challenge(None, wanted.code_challenge, wanted.code_challenge_method)
         return Authorization(wanted, None, None, callback)
     service, context = found
     redirect_uri = choose_redirect_uri(service, wanted.redirect_uri)
-    check_challenge(context, wanted.code_challenge, wanted.code_challenge_method)
+    check_code_challenge(context, wanted.code_challenge, wanted.code_challenge_method)
     return Authorization(wanted, service, context, redirect_uri)
 
 
-async def application(read: Reading, wanted: AuthorizationRequest) -> tuple[Service, ServiceContext] | None:
+async def find_service(read: Reading, wanted: AuthorizationRequest) -> tuple[Service, ServiceContext] | None:
     """The service that is wanted, which can be signed in to; None for the platform itself.
 
     Raises ServiceHalfNamed, OrganizationNotFound, OrganizationNotActive, ServiceNotFound, ClientNotThatService.
     """
     if (wanted.org is None) != (wanted.service is None):
-        raise ServiceHalfNamed
-    if not is_plain(f"{wanted.org}{wanted.service}"):  # PostgreSQL cannot even be asked for some of what no slug has
+        raise OrgOrServiceMissing
+    if not is_printable(f"{wanted.org}{wanted.service}"):  # PostgreSQL cannot even be asked for some of what no slug has
         raise principals.OrganizationNotFound
     if wanted.org is not None and wanted.service is not None:
-        org_slug, found = wanted.org, await read.services.named(wanted.org, wanted.service)
-    elif wanted.client_id in (None, FRONTEND):
+        org_slug, found = wanted.org, await read.services.client_by_slug(wanted.org, wanted.service)
+    elif wanted.client_id in (None, FRONTEND_CLIENT_ID):
         return None
     else:
         client_id = parse_id(wanted.client_id or "") or refuse(ServiceNotFound)
-        found = await read.services.of_client(client_id) or refuse(ServiceNotFound)
+        found = await read.services.by_client_id(client_id) or refuse(ServiceNotFound)
         org_slug = found[1].org_slug
-    await services.check_open(read, org_slug, found[1] if found else None)
+    await services.require_open(read, org_slug, found[1] if found else None)
     service, context = found or refuse(ServiceNotFound)
     if wanted.client_id not in (None, str(service.client_id)):
-        raise ClientNotThatService
+        raise ClientIdMismatch
     return service, context
 
 
@@ -103,13 +103,13 @@ def _frontend_callback(ports: Ports) -> str | None:
     return None if ports.policy.frontend_url is None else f"{ports.policy.frontend_url}/auth/callback"
 
 
-async def judge_path(ports: Ports, path: str) -> Authorization | None:
+async def authorization_at(ports: Ports, path: str) -> Authorization | None:
     """The request that continues at this path of ours, if there is one, and it is sound."""
     start, _, query = path.partition("?")
-    if start != AUTHORIZE:
+    if start != AUTHORIZE_PATH:
         return None
     try:
-        return await judge(ports, AuthorizationRequest.of(dict(parse_qsl(query))))
+        return await validate(ports, AuthorizationRequest.of(dict(parse_qsl(query))))
     except Refusal:
         return None
 
@@ -123,10 +123,10 @@ async def is_admitted(ports: Ports, visitor: Visitor, authorization: Authorizati
     if context is None:
         return True
     async with ports.storage.reading() as read:
-        return not await read.scim_users.is_kept_out(context.org_id, visitor.user_id)
+        return not await read.scim_users.is_blocked(context.org_id, visitor.user_id)
 
 
-async def must_ask(ports: Ports, visitor: Visitor, authorization: Authorization) -> bool:
+async def needs_consent(ports: Ports, visitor: Visitor, authorization: Authorization) -> bool:
     """Whether the person has to say first that they want to be signed in there.
 
     An organization that does not know them yet would learn who visits it; and what is not the web's may be any program on their machine
@@ -138,10 +138,10 @@ async def must_ask(ports: Ports, visitor: Visitor, authorization: Authorization)
     if not (authorization.redirect_uri or "").startswith("https:"):
         return True
     async with ports.storage.reading() as read:
-        return not await read.end_users.knows(context.org_id, visitor.user_id)
+        return not await read.end_users.is_known(context.org_id, visitor.user_id)
 
 
-async def issue(ports: Ports, visitor: Visitor, authorization: Authorization, base_url: str) -> str:
+async def issue_code(ports: Ports, visitor: Visitor, authorization: Authorization, base_url: str) -> str:
     """Where the browser goes with a code, which is good once and for a minute (security.md O-4).
 
     Raises MfaMissing, ServiceNotFound, and what access.enter raises.
@@ -161,33 +161,33 @@ async def issue(ports: Ports, visitor: Visitor, authorization: Authorization, ba
         await own_account.lock_own_account(tx, visitor, now)
         if not await tx.authorization_codes.add(issued, digest(code)):
             raise ServiceNotFound
-    return _back(authorization, base_url, code=code)
+    return response_uri(authorization, base_url, code=code)
 
 
 # Applications
 
 
-async def identify(ports: Ports, client_id: str | None, client_secret: str | None) -> Application | None:
+async def identify_client(ports: Ports, client_id: str | None, client_secret: str | None) -> OAuthClient | None:
     """The application that says it is this one; None if it says nothing. A secret that is sent must be right (RFC 6749 section 2.3).
 
     Raises ClientInvalid.
     """
     if client_id is None:
         return None if client_secret is None else refuse(ClientInvalid)
-    if client_id == FRONTEND and client_secret is None and ports.policy.frontend_url is not None:
-        return Application(None, None, authenticated=True, relies_on_pkce=True)
+    if client_id == FRONTEND_CLIENT_ID and client_secret is None and ports.policy.frontend_url is not None:
+        return OAuthClient(None, None, authenticated=True, relies_on_pkce=True)
     known_by = parse_id(client_id) or refuse(ClientInvalid)
     async with ports.storage.reading() as read:
-        service, context = await read.services.of_client(known_by) or refuse(ClientInvalid)
+        service, context = await read.services.by_client_id(known_by) or refuse(ClientInvalid)
     if client_secret is None:
         needs_none = context.is_public or service.pkce_without_secret
-        return Application(service, context, authenticated=needs_none, relies_on_pkce=True)
+        return OAuthClient(service, context, authenticated=needs_none, relies_on_pkce=True)
     if not compare_digest(digest(client_secret), service.client_secret_hash or b""):
         raise ClientInvalid
-    return Application(service, context, authenticated=True, relies_on_pkce=False)
+    return OAuthClient(service, context, authenticated=True, relies_on_pkce=False)
 
 
-async def exchange(ports: Ports, application: Application, code: str, redirect_uri: str | None, verifier: str | None) -> TokenPair:
+async def exchange_code(ports: Ports, application: OAuthClient, code: str, redirect_uri: str | None, verifier: str | None) -> TokenPair:
     """The first tokens of a session that a code is good for (decisions, points 88 to 93; security.md O-3 and O-4).
 
     It is one of the person, in the browser of theirs, whose address it has: what the application's own is says nothing about them. A code
@@ -199,19 +199,19 @@ async def exchange(ports: Ports, application: Application, code: str, redirect_u
         raise OrganizationNotActive
     try:
         return await _redeem(ports, application, digest(code), redirect_uri, verifier)
-    except CodeInvalid:
+    except AuthorizationCodeInvalid:
         ports.metrics.login_failed(LoginFailure.AUTHORIZATION_CODE)
         raise
 
 
-async def _redeem(ports: Ports, application: Application, code_hash: bytes, redirect_uri: str | None, verifier: str | None) -> TokenPair:
+async def _redeem(ports: Ports, application: OAuthClient, code_hash: bytes, redirect_uri: str | None, verifier: str | None) -> TokenPair:
     challenge = None
     if verifier is not None:
-        challenge = challenge_of(verifier) if _VERIFIER.fullmatch(verifier) else refuse(CodeInvalid)
+        challenge = s256_challenge(verifier) if _VERIFIER.fullmatch(verifier) else refuse(AuthorizationCodeInvalid)
     elif application.relies_on_pkce:
-        raise CodeInvalid
+        raise AuthorizationCodeInvalid
     async with ports.storage.reading() as read:
-        issued = await read.authorization_codes.find(code_hash, application.context) or refuse(CodeInvalid)
+        issued = await read.authorization_codes.find(code_hash, application.context) or refuse(AuthorizationCodeInvalid)
     now, registered = ports.clock.now(), redirect_uri in _registered(ports, application)
     person = Person(
         user_id=issued.user_id,
@@ -229,7 +229,7 @@ async def _redeem(ports: Ports, application: Application, code_hash: bytes, redi
             redeemed = await tx.authorization_codes.redeem(
                 code_hash, application.context, redirect_uri, challenge, person.session_id, now, registered=registered
             )
-            account = locked.value or refuse(CodeInvalid)
+            account = locked.value or refuse(AuthorizationCodeInvalid)
             if redeemed:
                 provider = issued.browser.provider or login_rules.PASSWORD  # a session that an earlier release began does not say
                 signed_in = await login.begin_at_service(
@@ -238,17 +238,17 @@ async def _redeem(ports: Ports, application: Application, code_hash: bytes, redi
             elif (given := await tx.authorization_codes.given(code_hash, application.context)) is not None:
                 await tx.sessions.end(given, now)
     except NotFound:  # the service, by now
-        raise CodeInvalid from None
+        raise AuthorizationCodeInvalid from None
     if signed_in is None:
-        raise CodeInvalid
+        raise AuthorizationCodeInvalid
     return login.tokens(ports, signed_in)
 
 
-def _registered(ports: Ports, application: Application) -> tuple[str | None, ...]:
+def _registered(ports: Ports, application: OAuthClient) -> tuple[str | None, ...]:
     return (_frontend_callback(ports),) if application.service is None else application.service.redirect_uris
 
 
-async def refresh(ports: Ports, caller: Caller, application: Application | None, refresh_token: str) -> TokenPair:
+async def refresh_tokens(ports: Ports, caller: Caller, application: OAuthClient | None, refresh_token: str) -> TokenPair:
     """New tokens for a refresh token, as sessions.refresh gives them; None is an application that does not say which one it is.
 
     Raises ClientInvalid where a client secret is missing, GrantInvalid, OrganizationNotActive, MembershipEnded.
@@ -262,7 +262,7 @@ async def refresh(ports: Ports, caller: Caller, application: Application | None,
         raise GrantInvalid(refusal.message) from None
 
 
-async def revoke(ports: Ports, caller: Caller, application: Application | None, token: str) -> None:
+async def revoke_token(ports: Ports, caller: Caller, application: OAuthClient | None, token: str) -> None:
     """Make a token worthless, and the session that it is of (RFC 7009 section 2.1). What is not the application's stays as it is.
 
     Raises ClientInvalid where nothing came of it and a client secret was missing: of the application that is named, or else of the one
@@ -274,5 +274,5 @@ async def revoke(ports: Ports, caller: Caller, application: Application | None, 
         raise ClientInvalid
 
 
-def _presenter(application: Application | None) -> Presenter:
-    return SOMEBODY if application is None else application.presenter
+def _presenter(application: OAuthClient | None) -> Presenter:
+    return UNNAMED_PRESENTER if application is None else application.presenter

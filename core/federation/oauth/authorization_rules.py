@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from core.kernel.values import Email
 
 # The client id of the platform's own application, which is public and signs people in to the platform itself (decisions, point 88).
-FRONTEND: Final = "frontend"
-AUTHORIZE: Final = "/auth/authorize"
+FRONTEND_CLIENT_ID: Final = "frontend"
+AUTHORIZE_PATH: Final = "/auth/authorize"
 _CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # of S256 (RFC 7636 section 4.2)
-STATE_LENGTH: Final = 1024
+MAX_STATE_LENGTH: Final = 1024
 CODE_TTL: Final = timedelta(seconds=60)
 
 
-class ServiceHalfNamed(Invalid):
+class OrgOrServiceMissing(Invalid):
     """To sign in to a service, send both org and service; to sign in to your account, neither."""
 
 
-class ClientNotThatService(Invalid):
+class ClientIdMismatch(Invalid):
     """The client_id is not that of the service which org and service name. Send the client_id alone, or org and service alone."""
 
 
-class CodeInvalid(GrantInvalid):
+class AuthorizationCodeInvalid(GrantInvalid):
     """The code is unknown, expired, used, or another application's, redirect_uri's or code_challenge's. Ask for another one."""
 
 
@@ -47,19 +47,19 @@ class RedirectUriMissing(Invalid):
     """Send redirect_uri: only an application that has registered exactly one may leave it out."""
 
 
-class RedirectUriUnknown(Invalid):
+class RedirectUriNotRegistered(Invalid):
     """This redirect URI is not one that the application has registered. Nobody was sent there."""
 
 
-class ChallengeMissing(Invalid):
+class CodeChallengeMissing(Invalid):
     """This application has to send code_challenge, with code_challenge_method S256 (PKCE, RFC 7636)."""
 
 
-class ChallengeInvalid(Invalid):
+class CodeChallengeInvalid(Invalid):
     """The code_challenge must be 43 characters of base64url, and code_challenge_method S256 (PKCE, RFC 7636)."""
 
 
-class StateInvalid(Invalid):
+class OAuthStateInvalid(Invalid):
     """The state is too long, or has control characters in it: 1024 characters at most, all of them printable."""
 
 
@@ -89,7 +89,7 @@ class AuthorizationRequest:
     @property
     def path(self) -> str:
         """The address, on our own pages, at which this is asked for."""
-        return f"{AUTHORIZE}?{self.query}" if self.query else AUTHORIZE
+        return f"{AUTHORIZE_PATH}?{self.query}" if self.query else AUTHORIZE_PATH
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class IssuedCode:
 
 
 @dataclass(frozen=True, slots=True)
-class Application:
+class OAuthClient:
     """An application that asks for tokens: a service, or None for the platform's frontend; `authenticated` if it has shown its client
     secret, or need not. Then it relies on PKCE."""
 
@@ -164,31 +164,31 @@ def choose_redirect_uri(service: Service, asked: str | None) -> str:
         return service.redirect_uris[0]
     if asked in service.redirect_uris:
         return asked
-    if service.service_type.is_public and any(uris.is_same_but_for_port(registered, asked) for registered in service.redirect_uris):
+    if service.service_type.is_public and any(uris.equals_except_loopback_port(registered, asked) for registered in service.redirect_uris):
         return asked
-    raise RedirectUriUnknown
+    raise RedirectUriNotRegistered
 
 
-def check_challenge(service: ServiceContext | None, challenge: str | None, method: str | None) -> None:
+def check_code_challenge(service: ServiceContext | None, challenge: str | None, method: str | None) -> None:
     """Whoever can keep no secret needs a challenge; None is the platform's frontend. Raises ChallengeMissing, ChallengeInvalid."""
     if challenge is None and method is None:
         if service is None or service.is_public:
-            raise ChallengeMissing
+            raise CodeChallengeMissing
     elif method != "S256" or challenge is None or not _CHALLENGE.fullmatch(challenge):
-        raise ChallengeInvalid  # without a method it would be `plain` (RFC 7636 section 4.3)
+        raise CodeChallengeInvalid  # without a method it would be `plain` (RFC 7636 section 4.3)
 
 
-def challenge_of(verifier: str) -> str:
+def s256_challenge(verifier: str) -> str:
     """The S256 challenge that belongs to a verifier (RFC 7636 section 4.6)."""
     return urlsafe_b64encode(sha256(verifier.encode("utf-8", "surrogatepass")).digest()).rstrip(b"=").decode()
 
 
-def failure(authorization: Authorization, error: str, base_url: str) -> str:
+def error_uri(authorization: Authorization, error: str, base_url: str) -> str:
     """Where the browser goes when nothing comes of a request that has a redirect URI; `error` is a code of RFC 6749 section 4.1.2.1."""
-    return _back(authorization, base_url, error=error)
+    return response_uri(authorization, base_url, error=error)
 
 
-def _back(authorization: Authorization, base_url: str, **answer: str) -> str:
+def response_uri(authorization: Authorization, base_url: str, **answer: str) -> str:
     """The redirect URI with the answer, the state as it came, and who says so (RFC 6749 section 4.1.2, RFC 9207)."""
     assert authorization.redirect_uri is not None, "the hosted pages have none"
     if authorization.wanted.state is not None:

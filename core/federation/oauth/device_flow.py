@@ -21,7 +21,7 @@ from core.authentication.sessions_rules import Grant
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_rules as oauth_rules
 from core.kernel.errors import ClientInvalid, NotFound, OrganizationNotActive, refuse
-from core.kernel.principals import DirectoryForbids, OrganizationStatus, Person, require_mfa
+from core.kernel.principals import BlockedByDirectory, OrganizationStatus, Person, require_mfa
 from core.kernel.values import digest, new_id, new_secret
 
 if TYPE_CHECKING:
@@ -32,30 +32,30 @@ if TYPE_CHECKING:
     from core.kernel.principals import Caller
     from ports import Ports
 from core.federation.oauth.device_flow_rules import (
-    CHANCES,
-    LENGTH,
-    LETTERS,
-    TTL,
-    ApplicationNotNamed,
-    Begun,
+    USER_CODE_ATTEMPTS,
+    USER_CODE_LENGTH,
+    USER_CODE_ALPHABET,
+    CODE_TTL,
+    ApplicationMissing,
+    DeviceAuthorization,
     DeviceCode,
     DeviceCodeDenied,
     DeviceCodeExpired,
     DeviceCodeInvalid,
     DeviceCodePending,
-    RequestStatus,
+    DeviceRequestStatus,
     SlowDown,
     UserCodeUnknown,
-    Verdict,
-    Waiting,
-    normal,
-    shown,
+    DeviceDecision,
+    DeviceRequest,
+    normalize_user_code,
+    format_user_code,
 )
 
 # The device
 
 
-async def begin(ports: Ports, caller: Caller, wanted: AuthorizationRequest) -> Begun:
+async def request_codes(ports: Ports, caller: Caller, wanted: AuthorizationRequest) -> DeviceAuthorization:
     """A pair of codes for a device of the application that is wanted.
 
     Raises ApplicationNotNamed, ClientInvalid, OrganizationNotFound, OrganizationNotActive, ServiceNotFound, ClientNotThatService,
@@ -63,14 +63,14 @@ async def begin(ports: Ports, caller: Caller, wanted: AuthorizationRequest) -> B
     """
     async with ports.storage.reading() as read:
         try:
-            service, context = await oauth.application(read, wanted) or refuse(ApplicationNotNamed)
+            service, context = await oauth.find_service(read, wanted) or refuse(ApplicationMissing)
         except ServiceNotFound:
             raise ClientInvalid if wanted.org is None else ServiceNotFound from None
-    oauth_rules.check_challenge(context, wanted.code_challenge, wanted.code_challenge_method)
+    oauth_rules.check_code_challenge(context, wanted.code_challenge, wanted.code_challenge_method)
     now, device_code = ports.clock.now(), new_secret()
     async with ports.storage.transaction(by=caller) as tx:
-        for _ in range(CHANCES):
-            user_code = "".join(secrets.choice(LETTERS) for _ in range(LENGTH))
+        for _ in range(USER_CODE_ATTEMPTS):
+            user_code = "".join(secrets.choice(USER_CODE_ALPHABET) for _ in range(USER_CODE_LENGTH))
             code = DeviceCode(
                 device_code_hash=digest(device_code),
                 user_code_hash=digest(user_code),
@@ -79,10 +79,10 @@ async def begin(ports: Ports, caller: Caller, wanted: AuthorizationRequest) -> B
                 address=caller.address,
                 agent=caller.agent,
                 created_at=now,
-                expires_at=now + TTL,
+                expires_at=now + CODE_TTL,
             )
             if await tx.device_codes.add(code):
-                return Begun(device_code, shown(user_code), service.device_activation_uri)
+                return DeviceAuthorization(device_code, format_user_code(user_code), service.device_activation_uri)
     raise ServiceNotFound  # any more
 
 
@@ -94,17 +94,17 @@ async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID
     Raises DeviceCodeInvalid, DeviceCodeExpired, DeviceCodeDenied, SlowDown, DeviceCodePending, OrganizationNotActive.
     """
     now, device_code_hash = ports.clock.now(), digest(device_code)
-    challenge = None if code_verifier is None else oauth_rules.challenge_of(code_verifier)
-    async with ports.storage.counting() as count:
+    challenge = None if code_verifier is None else oauth_rules.s256_challenge(code_verifier)
+    async with ports.storage.autocommit() as count:
         poll = await count.device_codes.poll(device_code_hash, client_id, challenge, now) or refuse(DeviceCodeInvalid)
     # The service may have come to be of a kind that keeps no secret since the code was asked for.
     lacks_pkce = poll.service.is_public and challenge is None
-    if poll.is_dead or not poll.fits or lacks_pkce or poll.status is RequestStatus.REDEEMED:
+    if poll.is_dead or not poll.fits or lacks_pkce or poll.status is DeviceRequestStatus.REDEEMED:
         ports.metrics.login_failed(LoginFailure.DEVICE_CODE)
         raise DeviceCodeInvalid
     if poll.expires_at <= now:
         raise DeviceCodeExpired
-    if poll.status is RequestStatus.DENIED:
+    if poll.status is DeviceRequestStatus.DENIED:
         raise DeviceCodeDenied
     if poll.is_early:
         raise SlowDown
@@ -127,7 +127,7 @@ async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID
         async with ports.storage.transaction(by=person, in_session=False) as tx:
             locked = await tx.accounts.lock(account.id) or refuse(DeviceCodeInvalid)
             # A reset, a deactivation, or signing out may have come after the approval: what that ended begins nothing any more.
-            if await tx.sessions.standing(session_id, account.id, None, now) is None:
+            if await tx.sessions.load_session_context(session_id, account.id, None, now) is None:
                 ports.metrics.login_failed(LoginFailure.DEVICE_CODE)
                 raise DeviceCodeDenied
             if not await tx.device_codes.redeem(device_code_hash, poll.service, now):
@@ -145,14 +145,14 @@ async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID
 # The person
 
 
-async def find(ports: Ports, caller: Person, user_code: str, network: str) -> Waiting:
+async def find_request(ports: Ports, caller: Person, user_code: str, network: str) -> DeviceRequest:
     """The request with this user code, for the caller to judge; `network` is what counts as one address.
 
     A code that no device was given counts as a guess, at the account and at the address (security.md V-2).
     Raises UserCodeUnknown, DeviceCodeExpired, OrganizationNotActive, TooManyGuesses.
     """
     at_address, at_account = (digest(f"{kind} {whose}") for kind, whose in (("address", network), ("account", caller.user_id)))
-    letters, now = normal(user_code), ports.clock.now()
+    letters, now = normalize_user_code(user_code), ports.clock.now()
     # Counted before it is looked at, and taken back when it was right: clearing the count would let everybody who has a device of their own
     # guess at those of others for ever.
     await attempt_limits.charge(ports, Secret.USER_CODE, at_address)
@@ -168,7 +168,7 @@ async def find(ports: Ports, caller: Person, user_code: str, network: str) -> Wa
         raise UserCodeUnknown
     for subject in (at_address, at_account):  # also where it comes twice, or too late: whoever has it was shown it
         await attempt_limits.take_back(ports, Secret.USER_CODE, subject)
-    if waiting.is_dead or waiting.status is not RequestStatus.PENDING:
+    if waiting.is_dead or waiting.status is not DeviceRequestStatus.PENDING:
         ports.metrics.login_failed(LoginFailure.DEVICE_CODE)
         raise UserCodeUnknown
     if waiting.expires_at <= now:
@@ -178,23 +178,23 @@ async def find(ports: Ports, caller: Person, user_code: str, network: str) -> Wa
     return waiting
 
 
-async def answer(ports: Ports, caller: Person, user_code: str, verdict: Verdict, network: str) -> Waiting:
+async def decide(ports: Ports, caller: Person, user_code: str, verdict: DeviceDecision, network: str) -> DeviceRequest:
     """Approve or deny the request with this user code, once, in a session of the caller's own in which all factors were shown
     (security.md V-3). What it was before is returned.
 
-    Raises what `find` raises, UserCodeUnknown also when somebody else was faster, MfaMissing, DirectoryForbids, and SessionEnded.
+    Raises what `find` raises, UserCodeUnknown also when somebody else was faster, MfaMissing, BlockedByDirectory, and SessionEnded.
     """
-    if verdict is Verdict.APPROVE:
+    if verdict is DeviceDecision.APPROVE:
         require_mfa(caller)
-    waiting = await find(ports, caller, user_code, network)
+    waiting = await find_request(ports, caller, user_code, network)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         await lock_own_account(tx, caller, now)
-        if verdict is Verdict.APPROVE and await tx.scim_users.is_kept_out(waiting.org_id, caller.user_id):
-            raise DirectoryForbids
-        session_id = caller.session_id if verdict is Verdict.APPROVE else None
-        if not await tx.device_codes.answer(digest(normal(user_code) or ""), verdict.status, session_id, now):
+        if verdict is DeviceDecision.APPROVE and await tx.scim_users.is_blocked(waiting.org_id, caller.user_id):
+            raise BlockedByDirectory
+        session_id = caller.session_id if verdict is DeviceDecision.APPROVE else None
+        if not await tx.device_codes.answer(digest(normalize_user_code(user_code) or ""), verdict.status, session_id, now):
             raise UserCodeUnknown
-    if verdict is Verdict.DENY:
+    if verdict is DeviceDecision.DENY:
         ports.metrics.login_failed(LoginFailure.DEVICE_CODE)
     return waiting

@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from core.accounts.accounts_rules import Account
     from core.kernel.principals import OrganizationStatus, ServiceContext
 
-VERIFY: Final = "/auth/device/verify"
-TTL: Final = timedelta(minutes=5)  # of both codes (organizations.md section 8)
-INTERVAL: Final = 5  # seconds between two polls, ...
-SLOWER: Final = 5  # ... and by how many of them each poll that comes too early adds to that (RFC 8628 section 3.5)
-ERRORS: Final = 5  # how many end a device code (security.md V-2)
+VERIFY_PATH: Final = "/auth/device/verify"
+CODE_TTL: Final = timedelta(minutes=5)  # of both codes (organizations.md section 8)
+POLL_INTERVAL: Final = 5  # seconds between two polls, ...
+SLOW_DOWN_STEP: Final = 5  # ... and by how many of them each poll that comes too early adds to that (RFC 8628 section 3.5)
+MAX_FAILURES: Final = 5  # how many end a device code (security.md V-2)
 # No vowels, of which words are made, and nothing that looks like a digit (RFC 8628 section 6.1): 20 to the power of 8 codes.
-LETTERS: Final = "BCDFGHJKLMNPQRSTVWXZ"
-LENGTH: Final = 8
-CHANCES: Final = 5  # to be given a user code that no other device has, which is had at once but in one of some million cases
-LONGEST: Final = 64  # characters of what is typed, with whatever stands between the letters
+USER_CODE_ALPHABET: Final = "BCDFGHJKLMNPQRSTVWXZ"
+USER_CODE_LENGTH: Final = 8
+USER_CODE_ATTEMPTS: Final = 5  # to be given a user code that no other device has, which is had at once but in one of some million cases
+MAX_TYPED_LENGTH: Final = 64  # characters of what is typed, with whatever stands between the letters
 
 
-class ApplicationNotNamed(Invalid):
+class ApplicationMissing(Invalid):
     """Say which application it is: send client_id, or org and service."""
 
 
@@ -67,7 +67,7 @@ class DeviceCodeInvalid(GrantInvalid):
     """The device code is unknown, was used, or is another client's or needs another code_verifier. Begin again at /auth/device/code."""
 
 
-class RequestStatus(StrEnum):
+class DeviceRequestStatus(StrEnum):
     """What became of a request; whether it has expired is another question."""
 
     PENDING = "pending"
@@ -76,16 +76,16 @@ class RequestStatus(StrEnum):
     REDEEMED = "redeemed"
 
 
-class Verdict(StrEnum):
+class DeviceDecision(StrEnum):
     """What a person says to it."""
 
     APPROVE = "approve"
     DENY = "deny"
 
     @property
-    def status(self) -> RequestStatus:
+    def status(self) -> DeviceRequestStatus:
         """What the request is then."""
-        return RequestStatus.APPROVED if self is Verdict.APPROVE else RequestStatus.DENIED
+        return DeviceRequestStatus.APPROVED if self is DeviceDecision.APPROVE else DeviceRequestStatus.DENIED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ class DeviceCode:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class DeviceAuthorization:
     """What the device is told, once. `user_code` is written XXXX-XXXX; `verification_uri` is None where our own page is meant."""
 
     device_code: str = field(repr=False)
@@ -113,7 +113,7 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class DeviceRequest:
     """A request, as it is shown to whoever has its user code. Times are UTC; `is_dead` says that too many errors were made with it."""
 
     service: str  # by name, ...
@@ -124,12 +124,12 @@ class Waiting:
     agent: str | None
     created_at: datetime
     expires_at: datetime
-    status: RequestStatus
+    status: DeviceRequestStatus
     is_dead: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Poll:
+class DevicePoll:
     """A request, as one poll of its device finds it. Times are UTC.
 
     `fits`: the client and the verifier are those that the code is for. `is_early`: the interval since the poll before was not over.
@@ -137,7 +137,7 @@ class Poll:
     """
 
     service: ServiceContext
-    status: RequestStatus
+    status: DeviceRequestStatus
     expires_at: datetime
     is_dead: bool
     fits: bool
@@ -147,21 +147,21 @@ class Poll:
     account: Account | None
 
 
-def page(user_code: str, at: str = VERIFY) -> str:
+def verification_url(user_code: str, at: str = VERIFY_PATH) -> str:
     """Where a request is approved, with its code filled in: on our page, or on a service's own one."""
     return f"{at}{'&' if '?' in at else '?'}{urlencode({'user_code': user_code})}"
 
 
-def normal(user_code: str) -> str | None:
+def normalize_user_code(user_code: str) -> str | None:
     """What of a typed code counts: its eight letters, without case and whatever stands between them (RFC 8628 section 6.1); None if it can
     be none."""
-    if len(user_code) > LONGEST:
+    if len(user_code) > MAX_TYPED_LENGTH:
         return None
     letters = "".join(letter for letter in user_code.upper() if letter.isalnum())
-    return letters if len(letters) == LENGTH and set(letters) <= set(LETTERS) else None
+    return letters if len(letters) == USER_CODE_LENGTH and set(letters) <= set(USER_CODE_ALPHABET) else None
 
 
-def shown(user_code: str) -> str:
+def format_user_code(user_code: str) -> str:
     """A code as people read it: XXXX-XXXX; whatever can be none, as it is."""
-    letters = normal(user_code)
+    letters = normalize_user_code(user_code)
     return user_code if letters is None else f"{letters[:4]}-{letters[4:]}"

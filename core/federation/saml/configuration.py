@@ -23,42 +23,42 @@ if TYPE_CHECKING:
     from ports import Ports
     from ports.storage import Reading, Transaction
 from core.federation.saml.configuration_rules import (
-    ATTRIBUTES,
+    DEFAULT_ATTRIBUTES,
     CERTIFICATE_YEARS,
-    NOTHING_SET_UP,
-    Certificate,
-    Configuration,
-    IdentityProvider,
+    NOT_CONFIGURED,
+    SamlCertificate,
+    SamlConfiguration,
+    SamlIdentityProvider,
     NameIdFormat,
-    NoCertificate,
+    CertificateNotFound,
     SamlNotEnabled,
-    SamlOff,
-    Setup,
-    checked,
+    SamlDisabled,
+    SamlSetup,
+    validate,
 )
 
 # What members do
 
 
-async def current(ports: Ports, caller: Member, service_slug: str) -> tuple[Configuration, bool]:
+async def get_configuration(ports: Ports, caller: Member, service_slug: str) -> tuple[SamlConfiguration, bool]:
     """How it is set up, and whether there is an active certificate (decisions, point 184). Raises ServiceNotFound."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(ServiceNotFound)
         return (
-            await read.saml.configuration(service.org_id, service.id) or NOTHING_SET_UP,
+            await read.saml.configuration(service.org_id, service.id) or NOT_CONFIGURED,
             await read.saml.certificate(service.org_id, service.id) is not None,
         )
 
 
-async def configure(ports: Ports, caller: Member, service_slug: str, wanted: Configuration) -> None:
+async def configure(ports: Ports, caller: Member, service_slug: str, wanted: SamlConfiguration) -> None:
     """Set it up in the place of what was there (decisions, point 185). Certificates stay.
 
-    Raises what `checked` and services.enter raise.
+    Raises what `checked` and services.lock_organization_for raise.
     """
-    checked(wanted)
+    validate(wanted)
     async with ports.storage.transaction(by=caller) as tx:
-        _, service = await services.enter(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)
-        old = await tx.saml.configuration(service.org_id, service.id) or NOTHING_SET_UP
+        _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)
+        old = await tx.saml.configuration(service.org_id, service.id) or NOT_CONFIGURED
         if wanted != old:
             await tx.saml.configure(service.org_id, service.id, wanted, ports.clock.now())
             tx.record(events.saml_configured(service, old, wanted))
@@ -67,28 +67,28 @@ async def configure(ports: Ports, caller: Member, service_slug: str, wanted: Con
 async def disable(ports: Ports, caller: Member, service_slug: str) -> None:
     """Switch it off, and end its certificate: another one is needed to switch it on again (decisions, point 186).
 
-    Raises what services.enter raises.
+    Raises what services.lock_organization_for raises.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        _, service = await services.enter(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)
+        _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)
         switched_off = await tx.saml.disable(service.org_id, service.id, now)
         deactivated = await tx.saml.deactivate_certificate(service.org_id, service.id, now)
         if switched_off or deactivated:
             tx.record(events.saml_disabled(service))
 
 
-async def new_certificate(ports: Ports, caller: Member, service_slug: str) -> Certificate:
+async def create_certificate(ports: Ports, caller: Member, service_slug: str) -> SamlCertificate:
     """A new certificate, with which everything is signed from now on; the one before it is over at once, and its key gone (X-11).
 
-    Raises SamlNotEnabled, and what services.enter raises.
+    Raises SamlNotEnabled, and what services.lock_organization_for raises.
     """
     async with ports.storage.reading() as read:  # so that nobody has keys made, which takes long, for nothing
         service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(ServiceNotFound)
         await _check_enabled(read, service.org_id, service.id)
     certificate = await ports.certificates.new(caller.acts_in.slug, service_slug, ports.clock.now(), CERTIFICATE_YEARS)
     async with ports.storage.transaction(by=caller) as tx:
-        _, service = await services.enter(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)
+        _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)
         await _check_enabled(tx, service.org_id, service.id)
         await tx.saml.deactivate_certificate(service.org_id, service.id, ports.clock.now())
         await tx.saml.add_certificate(service.org_id, service.id, certificate)
@@ -105,15 +105,15 @@ async def _check_enabled(read: Reading | Transaction, org_id: UUID, service_id: 
 # What everybody meets
 
 
-async def find(read: Reading | Transaction, org_slug: str, service_slug: str, now: datetime) -> IdentityProvider:
+async def find_provider(read: Reading | Transaction, org_slug: str, service_slug: str, now: datetime) -> SamlIdentityProvider:
     """The identity provider of this service, if it is open: organization active, SAML enabled, certificate valid (decisions, point 179;
     security.md X-8). Raises OrganizationNotFound, OrganizationNotActive, ServiceNotFound, SamlOff."""
     setup = await read.saml.setup(org_slug, service_slug)
-    await services.check_open(read, org_slug, setup.service if setup else None)
-    return opened(setup or refuse(ServiceNotFound), now) or refuse(SamlOff)
+    await services.require_open(read, org_slug, setup.service if setup else None)
+    return active_provider(setup or refuse(ServiceNotFound), now) or refuse(SamlDisabled)
 
 
-def opened(setup: Setup, now: datetime) -> IdentityProvider | None:
+def active_provider(setup: SamlSetup, now: datetime) -> SamlIdentityProvider | None:
     """The identity provider, if people can be signed in, and out, there now."""
     chosen, key = setup.configuration, setup.certificate
     if setup.service.status is not OrganizationStatus.ACTIVE or chosen is None or key is None:
@@ -123,34 +123,34 @@ def opened(setup: Setup, now: datetime) -> IdentityProvider | None:
         return None
     assert chosen.entity_id is not None, "one that is enabled has all of them"
     assert chosen.acs_url is not None, "one that is enabled has all of them"
-    return IdentityProvider(
+    return SamlIdentityProvider(
         service=setup.service,
         entity_id=chosen.entity_id,
         acs_url=chosen.acs_url,
         slo_url=chosen.slo_url,
         name_id_format=chosen.name_id_format or NameIdFormat.EMAIL,
-        attribute_mapping=ATTRIBUTES if chosen.attribute_mapping is None else chosen.attribute_mapping,
+        attribute_mapping=DEFAULT_ATTRIBUTES if chosen.attribute_mapping is None else chosen.attribute_mapping,
         sign_assertions=chosen.sign_assertions,
         sign_response=chosen.sign_response,
         certificate=key,
     )
 
 
-async def check_open(ports: Ports, org_slug: str, service_slug: str) -> None:
+async def check_enabled(ports: Ports, org_slug: str, service_slug: str) -> None:
     """Raises what `find` raises; before anything that was sent is looked at (decisions, point 16)."""
     async with ports.storage.reading() as read:
-        await find(read, org_slug, service_slug, ports.clock.now())
+        await find_provider(read, org_slug, service_slug, ports.clock.now())
 
 
-async def metadata(ports: Ports, org_slug: str, service_slug: str) -> bytes:
+async def create_metadata(ports: Ports, org_slug: str, service_slug: str) -> bytes:
     """What a service needs to know of its identity provider (decisions, point 172). Raises what `find` raises."""
     async with ports.storage.reading() as read:
-        found = await find(read, org_slug, service_slug, ports.clock.now())
+        found = await find_provider(read, org_slug, service_slug, ports.clock.now())
     return await ports.saml.metadata(found)
 
 
-async def certificate(ports: Ports, caller: Member, service_slug: str) -> Certificate:
+async def get_certificate(ports: Ports, caller: Member, service_slug: str) -> SamlCertificate:
     """The active certificate. Raises ServiceNotFound, NoCertificate."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(ServiceNotFound)
-        return await read.saml.certificate(service.org_id, service.id) or refuse(NoCertificate)
+        return await read.saml.certificate(service.org_id, service.id) or refuse(CertificateNotFound)

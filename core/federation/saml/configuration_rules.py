@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from core.kernel import uris
 from core.kernel.errors import Invalid, NotFound
-from core.kernel.values import is_plain
+from core.kernel.values import is_printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from core.kernel.principals import ServiceContext
 
 CERTIFICATE_YEARS: Final = 3
-LONGEST_ENTITY_ID: Final = 1024  # SAML core, section 8.3.6
-LONGEST_URL: Final = 2048
-LONGEST_ATTRIBUTE: Final = 256
+MAX_ENTITY_ID_LENGTH: Final = 1024  # SAML core, section 8.3.6
+MAX_URL_LENGTH: Final = 2048
+MAX_ATTRIBUTE_NAME_LENGTH: Final = 256
 
 
 class EntityIdMissing(Invalid):
@@ -55,7 +55,7 @@ class AttributeNameInvalid(Invalid):
     """The names in the attribute_mapping must have 1 to 256 characters, without spaces around them, and be different from each other."""
 
 
-class NothingSigned(Invalid):
+class SignatureRequired(Invalid):
     """An application could not trust what nobody has signed. Leave sign_assertions or sign_response true."""
 
 
@@ -63,11 +63,11 @@ class SamlNotEnabled(Invalid):
     """SAML is not enabled for this service. Enable it first, then make a certificate."""
 
 
-class NoCertificate(NotFound):
+class CertificateNotFound(NotFound):
     """This service has no active certificate. Make one."""
 
 
-class SamlOff(NotFound):
+class SamlDisabled(NotFound):
     """This service does not sign people in with SAML."""
 
 
@@ -88,7 +88,7 @@ class NameIdFormat(StrEnum):
         raise NameIdFormatUnknown
 
 
-class Source(StrEnum):
+class AttributeSource(StrEnum):
     """What attributes are made of (organizations.md section 2.6)."""
 
     EMAIL = "email"
@@ -96,11 +96,11 @@ class Source(StrEnum):
 
 
 # Where nothing is chosen (decisions, point 182).
-ATTRIBUTES: Final[Mapping[str, str]] = {source.value: source.value for source in Source}
+DEFAULT_ATTRIBUTES: Final[Mapping[str, str]] = {source.value: source.value for source in AttributeSource}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Configuration:
+class SamlConfiguration:
     """How the identity provider of a service is set up (organizations.md section 2.6). `name_id_format` is None only where nothing was set
     up yet, and `attribute_mapping` for ATTRIBUTES."""
 
@@ -114,11 +114,11 @@ class Configuration:
     sign_response: bool = True
 
 
-NOTHING_SET_UP: Final = Configuration()
+NOT_CONFIGURED: Final = SamlConfiguration()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Certificate:
+class SamlCertificate:
     """A key to sign with, and what vouches for it, X.509 in PEM; the key is PKCS #8 in PEM. It is sealed until it is asked for, where
     something is signed; what cannot be opened raises ports.crypto.SealBroken then. Times are UTC."""
 
@@ -131,16 +131,16 @@ class Certificate:
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class SamlSetup:
     """The identity provider of a service as it stands: None for what there is not."""
 
     service: ServiceContext
-    configuration: Configuration | None
-    certificate: Certificate | None
+    configuration: SamlConfiguration | None
+    certificate: SamlCertificate | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IdentityProvider:
+class SamlIdentityProvider:
     """One that is open: its service, what the service is called and where its messages go, and what they are signed with."""
 
     service: ServiceContext
@@ -151,52 +151,52 @@ class IdentityProvider:
     attribute_mapping: Mapping[str, str]
     sign_assertions: bool
     sign_response: bool
-    certificate: Certificate
+    certificate: SamlCertificate
 
 
 # Where it is
 
 
-def path(org_slug: str, service_slug: str, what: str = "") -> str:
+def endpoint_path(org_slug: str, service_slug: str, what: str = "") -> str:
     """Where the identity provider of a service is, below the base URL: `metadata`, `sso`, `slo`, `authenticate`; its own is its id."""
     return f"/saml/{org_slug}/{service_slug}{what and '/'}{what}"
 
 
-def address(base_url: str, service: ServiceContext, what: str = "") -> str:
+def endpoint_url(base_url: str, service: ServiceContext, what: str = "") -> str:
     """The same as an absolute address."""
-    return base_url + path(service.org_slug, service.slug, what)
+    return base_url + endpoint_path(service.org_slug, service.slug, what)
 
 
 # What may be set up
 
 
-def checked(wanted: Configuration) -> Configuration:
+def validate(wanted: SamlConfiguration) -> SamlConfiguration:
     """The configuration, if it is sound. Raises EntityIdMissing, AcsUrlMissing, EntityIdInvalid, AcsUrlInvalid, SloUrlInvalid,
     AttributeSourceUnknown, AttributeNameInvalid, NothingSigned."""
     if wanted.enabled and not wanted.entity_id:
         raise EntityIdMissing
     if wanted.enabled and not wanted.acs_url:
         raise AcsUrlMissing
-    if wanted.entity_id is not None and not _is_name(wanted.entity_id, LONGEST_ENTITY_ID):
+    if wanted.entity_id is not None and not _is_name(wanted.entity_id, MAX_ENTITY_ID_LENGTH):
         raise EntityIdInvalid
     if wanted.acs_url is not None and not _can_be_sent_to(wanted.acs_url):
         raise AcsUrlInvalid
     if wanted.slo_url is not None and not _can_be_sent_to(wanted.slo_url):
         raise SloUrlInvalid
     if wanted.attribute_mapping is not None:
-        if not set(wanted.attribute_mapping) <= set(Source):
+        if not set(wanted.attribute_mapping) <= set(AttributeSource):
             raise AttributeSourceUnknown
         names = list(wanted.attribute_mapping.values())
-        if len(set(names)) < len(names) or not all(_is_name(name, LONGEST_ATTRIBUTE) for name in names):
+        if len(set(names)) < len(names) or not all(_is_name(name, MAX_ATTRIBUTE_NAME_LENGTH) for name in names):
             raise AttributeNameInvalid
     if not wanted.sign_assertions and not wanted.sign_response:
-        raise NothingSigned
+        raise SignatureRequired
     return wanted
 
 
 def _is_name(text: str, longest: int) -> bool:
-    return 0 < len(text) <= longest and text == text.strip() and is_plain(text)
+    return 0 < len(text) <= longest and text == text.strip() and is_printable(text)
 
 
 def _can_be_sent_to(url: str) -> bool:
-    return len(url) <= LONGEST_URL and uris.is_web(url)
+    return len(url) <= MAX_URL_LENGTH and uris.is_web_url(url)

@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from core.federation.saml.messages_rules import NameId
 
 LOGOUT_TTL: Final = timedelta(minutes=15)
-MOST_INDEXES: Final = 100  # in one request; a browser has one at a service
+MAX_SESSION_INDEXES: Final = 100  # in one request; a browser has one at a service
 
 
-class NoSloUrl(Invalid):
+class SloUrlMissing(Invalid):
     """This application has no address registered to which its users could be sent back after signing out. Nobody was signed out."""
 
 
-class LogoutUnknown(Invalid):
+class LogoutNotFound(Invalid):
     """There is no sign-out under way in this browser, or it took too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Participation:
+class SamlSession:
     """That a browser's session has signed somebody in to a service, and as whom; by what names before that."""
 
     org_id: UUID
@@ -42,7 +42,7 @@ class Participation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asker:
+class LogoutInitiator:
     """Who is to hear how a logout ends: a service, and to which request of its own; or our own page, which goes on in `after`."""
 
     org_id: UUID | None = None
@@ -53,18 +53,18 @@ class Asker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Logout:
+class SamlLogout:
     """A logout under way. Times are UTC."""
 
     id: UUID
     browser_hash: bytes
-    asker: Asker
+    asker: LogoutInitiator
     created_at: datetime
     expires_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class LogoutCookies:
     """What a browser shows: the secret by which a logout under way knows it again, and that of its session.
 
     They are the same one where the logout ended that session, which makes the secret worthless otherwise. So a browser that was sent here
@@ -76,7 +76,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class GoThere:
+class Redirect:
     """Where the browser goes next, to come back with this secret; with None nothing is under way in it any more."""
 
     address: str
@@ -84,14 +84,14 @@ class GoThere:
 
 
 @dataclass(frozen=True, slots=True)
-class NobodyMeant:
+class NoMatchingSession:
     """Where the browser takes the answer that a service has meant nobody here; what is under way in it stays as it is."""
 
     address: str
 
 
 @dataclass(frozen=True, slots=True)
-class SignedOut:
+class LogoutFinished:
     """It is over, and no service waits to hear it: `after` is where our own page goes on. `is_partial` says that the person may still be
     signed in somewhere."""
 
@@ -100,7 +100,7 @@ class SignedOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class LogoutStarted:
     """A logout that has begun: the path on which the browser goes on, and the secret that it must have there."""
 
     path: str

@@ -11,45 +11,45 @@ from core.federation.saml.configuration_rules import NameIdFormat
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from core.federation.saml.configuration_rules import IdentityProvider
+    from core.federation.saml.configuration_rules import SamlIdentityProvider
 from core.federation.saml.messages_rules import (
-    FRESH,
+    MAX_AGE,
     HTTP_POST,
-    LONGEST_NAME,
-    AcsUrlUnknown,
+    MAX_NAME_ID_LENGTH,
+    AcsUrlMismatch,
     AuthnRequest,
     BindingUnsupported,
-    IssuerUnknown,
-    MessageElsewhere,
-    MessageInvalid,
-    MessageStale,
-    Named,
+    IssuerMismatch,
+    DestinationMismatch,
+    SamlMessageInvalid,
+    SamlMessageExpired,
+    ReceivedNameId,
     NameId,
-    Said,
-    Status,
-    context_class,
+    SamlMessage,
+    SamlStatus,
+    choose_context_class,
 )
 
 _ID: Final = re.compile(r"[^\W\d][\w.-]{0,255}")  # an NCName, as far as anybody makes them
 
 
-def check_said(message: Said, provider: IdentityProvider, endpoint: str, now: datetime) -> None:
+def check_message(message: SamlMessage, provider: SamlIdentityProvider, endpoint: str, now: datetime) -> None:
     """Whether the registered service says this here and now. Raises MessageInvalid, IssuerUnknown, MessageElsewhere, MessageStale."""
     if not _ID.fullmatch(message.id):
-        raise MessageInvalid
+        raise SamlMessageInvalid
     if message.issuer != provider.entity_id:
-        raise IssuerUnknown
+        raise IssuerMismatch
     if message.destination is not None and message.destination != endpoint:
-        raise MessageElsewhere
-    if abs(message.issue_instant - now) > FRESH:
-        raise MessageStale
+        raise DestinationMismatch
+    if abs(message.issue_instant - now) > MAX_AGE:
+        raise SamlMessageExpired
 
 
-def check_asked(request: AuthnRequest, provider: IdentityProvider, endpoint: str, now: datetime) -> None:
+def check_authn_request(request: AuthnRequest, provider: SamlIdentityProvider, endpoint: str, now: datetime) -> None:
     """Whether this request is answered (security.md X-3). Raises AcsUrlUnknown, BindingUnsupported, and what `check_said` raises."""
-    check_said(request, provider, endpoint, now)
+    check_message(request, provider, endpoint, now)
     if request.acs_url is not None and request.acs_url != provider.acs_url:
-        raise AcsUrlUnknown
+        raise AcsUrlMismatch
     if request.binding is not None and request.binding != HTTP_POST:
         raise BindingUnsupported
 
@@ -57,7 +57,7 @@ def check_asked(request: AuthnRequest, provider: IdentityProvider, endpoint: str
 # What a request may choose
 
 
-def status_of(request: AuthnRequest, provider: IdentityProvider, issuer: str) -> Status | None:
+def refusal_status(request: AuthnRequest, provider: SamlIdentityProvider, issuer: str) -> SamlStatus | None:
     """Why this request gets no assertion, whoever is signed in; None where it may get one. `issuer` is what we call ourselves there.
 
     Names are of the format that was set up, so any other that is asked for is an error, and so are names that are for another service or
@@ -66,20 +66,20 @@ def status_of(request: AuthnRequest, provider: IdentityProvider, issuer: str) ->
     policy = request.policy
     if policy is not None:
         if (policy.format or NameIdFormat.UNSPECIFIED) not in (NameIdFormat.UNSPECIFIED, provider.name_id_format):
-            return Status.INVALID_NAME_ID_POLICY
+            return SamlStatus.INVALID_NAME_ID_POLICY
         if (policy.sp_name_qualifier or provider.entity_id) != provider.entity_id:
-            return Status.INVALID_NAME_ID_POLICY
-    if request.subject is not None and understood(request.subject, provider, issuer) is None:
-        return Status.UNKNOWN_PRINCIPAL
-    if request.context is not None and context_class(request.context) is None:
-        return Status.NO_AUTHN_CONTEXT
+            return SamlStatus.INVALID_NAME_ID_POLICY
+    if request.subject is not None and resolve_name_id(request.subject, provider, issuer) is None:
+        return SamlStatus.UNKNOWN_PRINCIPAL
+    if request.context is not None and choose_context_class(request.context) is None:
+        return SamlStatus.NO_AUTHN_CONTEXT
     return None
 
 
-def understood(named: Named, provider: IdentityProvider, issuer: str) -> NameId | None:
+def resolve_name_id(named: ReceivedNameId, provider: SamlIdentityProvider, issuer: str) -> NameId | None:
     """Whom a service names; None if that can be nobody whom it knows from us."""
     format_ = next((one for one in NameIdFormat if one == (named.format or NameIdFormat.UNSPECIFIED)), None)
-    if format_ is None or not 0 < len(named.value) <= LONGEST_NAME:
+    if format_ is None or not 0 < len(named.value) <= MAX_NAME_ID_LENGTH:
         return None
     if (named.name_qualifier or issuer) != issuer or (named.sp_name_qualifier or provider.entity_id) != provider.entity_id:
         return None

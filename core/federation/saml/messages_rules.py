@@ -14,60 +14,60 @@ from typing import TYPE_CHECKING, Final
 
 from core.federation.saml.configuration_rules import NameIdFormat
 from core.kernel.errors import Invalid
-from core.kernel.values import is_plain
+from core.kernel.values import is_printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     pass
 
-MAX_PACKED: Final = 64 * 1024  # base64
-MAX_UNPACKED: Final = 256 * 1024
+MAX_ENCODED_LENGTH: Final = 64 * 1024  # base64
+MAX_DOCUMENT_LENGTH: Final = 256 * 1024
 MAX_RELAY_STATE: Final = 1024  # bytes
-FRESH: Final = timedelta(minutes=5)
+MAX_AGE: Final = timedelta(minutes=5)
 HTTP_POST: Final = "urn:oasis:names:tc:SAML:2.0:bindings:HTTP-POST"
-LONGEST_NAME: Final = 256  # SAML core, sections 8.3.7 and 8.3.8; addresses and our own ids are shorter
+MAX_NAME_ID_LENGTH: Final = 256  # SAML core, sections 8.3.7 and 8.3.8; addresses and our own ids are shorter
 # How somebody signed in, as far as we can say it, the weakest first (SAML authentication context, section 3.4): a password over TLS is a
 # password, too, and whatever somebody did is something unspecified.
-BY_OTHER_MEANS: Final = "urn:oasis:names:tc:SAML:2.0:ac:classes:unspecified"
-BY_PASSWORD: Final = "urn:oasis:names:tc:SAML:2.0:ac:classes:PasswordProtectedTransport"  # noqa: S105
-CONTEXT_CLASSES: Final = (BY_OTHER_MEANS, "urn:oasis:names:tc:SAML:2.0:ac:classes:Password", BY_PASSWORD)
+UNSPECIFIED_CONTEXT: Final = "urn:oasis:names:tc:SAML:2.0:ac:classes:unspecified"
+PASSWORD_CONTEXT: Final = "urn:oasis:names:tc:SAML:2.0:ac:classes:PasswordProtectedTransport"  # noqa: S105
+CONTEXT_CLASSES: Final = (UNSPECIFIED_CONTEXT, "urn:oasis:names:tc:SAML:2.0:ac:classes:Password", PASSWORD_CONTEXT)
 
 
-class MessageInvalid(Invalid):
+class SamlMessageInvalid(Invalid):
     """The application sent a SAML message that cannot be used. Tell those who run the application."""
 
 
-class MessageTooLong(MessageInvalid):
+class SamlMessageTooLong(SamlMessageInvalid):
     """The application sent a SAML message that is too long to sign anybody out with. Tell those who run the application."""
 
 
-class RelayStateInvalid(MessageInvalid):
+class RelayStateInvalid(SamlMessageInvalid):
     """The application sent a RelayState that is too long, or holds control characters: 1024 bytes at most. Tell those who run it."""
 
 
-class MessageStale(MessageInvalid):
+class SamlMessageExpired(SamlMessageInvalid):
     """This SAML message is too old, or from the future. Start again at the application, and if it still fails, have its clock looked at."""
 
 
-class MessageElsewhere(MessageInvalid):
+class DestinationMismatch(SamlMessageInvalid):
     """This SAML message is not for this address. Tell those who run the application."""
 
 
-class IssuerUnknown(MessageInvalid):
+class IssuerMismatch(SamlMessageInvalid):
     """This SAML message is not from the application that is registered here. Its entity id must be the registered one."""
 
 
-class AcsUrlUnknown(MessageInvalid):
+class AcsUrlMismatch(SamlMessageInvalid):
     """The application asks for an answer at an address that is not registered for it. Nothing was sent there."""
 
 
-class BindingUnsupported(MessageInvalid):
+class BindingUnsupported(SamlMessageInvalid):
     """The application asks for an answer by a binding that there is not. Answers go by HTTP-POST."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class SamlMessage:
     """What every message has. `issue_instant` is UTC, `destination` where it was sent to, if it says so."""
 
     id: str
@@ -77,7 +77,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
+class ReceivedNameId:
     """A NameID as a service writes it, None for what it leaves out (SAML core, section 2.2.3). Without a value it is a name that we cannot
     read, being of another kind, or encrypted."""
 
@@ -95,7 +95,7 @@ class NameIdPolicy:
     sp_name_qualifier: str | None
 
 
-class Comparison(StrEnum):
+class ContextComparison(StrEnum):
     """How what is said of a sign-in has to compare with what was asked for (SAML core, section 3.3.2.2.1)."""
 
     EXACT = "exact"
@@ -108,12 +108,12 @@ class Comparison(StrEnum):
 class RequestedContext:
     """How a service wants people to sign in: as one of these classes says, of which it likes the first best."""
 
-    comparison: Comparison
+    comparison: ContextComparison
     classes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuthnRequest(Said):
+class AuthnRequest(SamlMessage):
     """A service asks to have somebody signed in; a certain person, if there is a `subject`. It may be signed, which means nothing here."""
 
     acs_url: str | None
@@ -121,30 +121,30 @@ class AuthnRequest(Said):
     force_authn: bool
     is_passive: bool
     policy: NameIdPolicy | None = None
-    subject: Named | None = None
+    subject: ReceivedNameId | None = None
     context: RequestedContext | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogoutRequest(Said):
+class LogoutRequest(SamlMessage):
     """A service wants to have somebody signed out, everywhere, in the sessions of these indexes."""
 
-    name_id: Named
+    name_id: ReceivedNameId
     session_indexes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogoutResponse(Said):
+class LogoutResponse(SamlMessage):
     """What a service says to a request of ours."""
 
     in_response_to: str
     is_success: bool
 
 
-Message = AuthnRequest | LogoutRequest | LogoutResponse
+IncomingSamlMessage = AuthnRequest | LogoutRequest | LogoutResponse
 
 
-class Status(StrEnum):
+class SamlStatus(StrEnum):
     """What becomes of a request: the second-level code of SAML core, section 3.2.2.2. Success has none, and is not named."""
 
     INVALID_NAME_ID_POLICY = "urn:oasis:names:tc:SAML:2.0:status:InvalidNameIDPolicy"
@@ -168,7 +168,7 @@ class NameId:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assertion:
+class SamlAssertion:
     """That somebody is signed in, since `authenticated_at`, in UTC, and how (SAML authentication context). Attributes are by name."""
 
     id: str
@@ -180,86 +180,86 @@ class Assertion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
+class SamlResponse:
     """What is posted to a service: an assertion, or why there is none. `in_response_to` is None where the service has not asked."""
 
     id: str
     in_response_to: str | None
     issued_at: datetime
-    assertion: Assertion | None
-    status: Status | None = None
+    assertion: SamlAssertion | None
+    status: SamlStatus | None = None
 
 
-def new_id() -> str:
+def new_message_id() -> str:
     """An id of a message or an assertion: 160 random bits (SAML core, section 1.3.4)."""
     return f"_{secrets.token_hex(20)}"
 
 
-def unpacked_from_redirect(text: str) -> bytes:
+def decode_redirect(text: str) -> bytes:
     """The message in a query (SAML bindings, section 3.4.4.1). Raises MessageInvalid."""
-    return _inflated(_decoded(text))
+    return _inflate(_decode_base64(text))
 
 
-def _inflated(packed: bytes) -> bytes:
+def _inflate(packed: bytes) -> bytes:
     inflater = zlib.decompressobj(-15)
     try:
-        unpacked = inflater.decompress(packed, MAX_UNPACKED)
+        unpacked = inflater.decompress(packed, MAX_DOCUMENT_LENGTH)
     except zlib.error:
-        raise MessageInvalid from None
+        raise SamlMessageInvalid from None
     # What is not at its end is too long, or cut off; and nothing may come behind it.
     if not inflater.eof or inflater.unused_data:
-        raise MessageInvalid
+        raise SamlMessageInvalid
     return unpacked
 
 
-def unpacked_from_post(text: str) -> bytes:
+def decode_post(text: str) -> bytes:
     """The message in a form (SAML bindings, section 3.5.4); its lines may be wrapped. Raises MessageInvalid.
 
     node-saml deflates what it posts as well, unless it is told not to.
     """
-    packed = _decoded("".join(text.split()) if len(text) <= MAX_PACKED else text)
-    return packed if packed.lstrip()[:1] == b"<" else _inflated(packed)
+    packed = _decode_base64("".join(text.split()) if len(text) <= MAX_ENCODED_LENGTH else text)
+    return packed if packed.lstrip()[:1] == b"<" else _inflate(packed)
 
 
-def _decoded(text: str) -> bytes:
-    if not 0 < len(text) <= MAX_PACKED:
-        raise MessageInvalid
+def _decode_base64(text: str) -> bytes:
+    if not 0 < len(text) <= MAX_ENCODED_LENGTH:
+        raise SamlMessageInvalid
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise MessageInvalid from None
+        raise SamlMessageInvalid from None
 
 
-def packed_for_redirect(message: bytes) -> str:
+def encode_redirect(message: bytes) -> str:
     """The message as it stands in a query, before it is quoted."""
     deflater = zlib.compressobj(9, zlib.DEFLATED, -15)
     return base64.b64encode(deflater.compress(message) + deflater.flush()).decode()
 
 
-def packed_for_post(message: bytes) -> str:
+def encode_post(message: bytes) -> str:
     return base64.b64encode(message).decode()
 
 
 def check_relay_state(relay_state: str | None) -> None:
     """Raises RelayStateInvalid."""
-    if relay_state is not None and (len(relay_state.encode("utf-8", "surrogatepass")) > MAX_RELAY_STATE or not is_plain(relay_state)):
+    if relay_state is not None and (len(relay_state.encode("utf-8", "surrogatepass")) > MAX_RELAY_STATE or not is_printable(relay_state)):
         raise RelayStateInvalid
 
 
-_COMPARED: Final[Mapping[Comparison, Callable[[int, int], bool]]] = {
-    Comparison.EXACT: operator.eq,
-    Comparison.MINIMUM: operator.ge,
-    Comparison.MAXIMUM: operator.le,
-    Comparison.BETTER: operator.gt,
+_COMPARED: Final[Mapping[ContextComparison, Callable[[int, int], bool]]] = {
+    ContextComparison.EXACT: operator.eq,
+    ContextComparison.MINIMUM: operator.ge,
+    ContextComparison.MAXIMUM: operator.le,
+    ContextComparison.BETTER: operator.gt,
 }
 
 
-def context_class(asked: RequestedContext) -> str | None:
+def choose_context_class(asked: RequestedContext) -> str | None:
     """What to say of somebody who has signed in with a password; None where a service takes nothing that we can say (SAML core, section
     3.3.2.2.1). Of exact matches that is the first in its own order, else the strongest; how strong other classes are, nobody has to know.
     """
     ours = CONTEXT_CLASSES.index
     wanted = [ours(one) for one in asked.classes if one in CONTEXT_CLASSES]
-    liked = wanted if asked.comparison is Comparison.EXACT else [*reversed(range(len(CONTEXT_CLASSES)))]
+    liked = wanted if asked.comparison is ContextComparison.EXACT else [*reversed(range(len(CONTEXT_CLASSES)))]
     fits = _COMPARED[asked.comparison]
     return next((CONTEXT_CLASSES[mine] for mine in liked if any(fits(mine, one) for one in wanted)), None)

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from core.federation.saml.messages_rules import (
-    MessageInvalid,
+    SamlMessageInvalid,
     NameId,
-    Status,
+    SamlStatus,
 )
 from core.kernel.errors import Forbidden, Invalid
 
@@ -20,28 +20,28 @@ if TYPE_CHECKING:
     from core.authentication.sessions_rules import Session
     from core.kernel.deferred import Deferred
 
-PROVIDER: Final = "saml"  # what the records call this way to sign in
+LOGIN_PROVIDER: Final = "saml"  # what the records call this way to sign in
 STATE_TTL: Final = timedelta(minutes=15)
 
 
-class RequestRepeated(MessageInvalid):
+class AuthnRequestReplayed(SamlMessageInvalid):
     """This SAML request has been used already. Start again at the application."""
 
 
-class StateUnknown(Invalid):
+class SignOnNotFound(Invalid):
     """This sign-in is unknown, was finished already, has expired, or was begun in another browser. Start again at the application."""
 
 
-class NotAUser(Forbidden):
+class NoAccessToService(Forbidden):
     """You have no access to this application. Ask those who run it, or sign in as somebody who has."""
 
 
-class SomebodyElse(Forbidden):
+class SubjectMismatch(Forbidden):
     """The application has asked for somebody else, which it is told, and not the person."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SignOn:
+class SamlSignOn:
     """What a service asked a browser to sign in for. Times are UTC.
 
     `status` is why it gets no assertion, whoever is signed in; `subject` whom it has to be about, if somebody in particular; and
@@ -59,7 +59,7 @@ class SignOn:
     relay_state: str | None
     force_authn: bool
     is_passive: bool
-    status: Status | None = None
+    status: SamlStatus | None = None
     subject: NameId | None = None
     context_class: str | None = None
     created_at: datetime
@@ -71,7 +71,7 @@ class SignOn:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class SignOnStarted:
     """Where the browser goes on, and the cookie that it must have there, besides the state."""
 
     path: str
@@ -80,7 +80,7 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SignOnResult:
     """What the browser posts to the service. `is_error` says that it vouches for nobody; `signed_in` is the browser's session, if one has
     begun with it."""
 
@@ -92,14 +92,14 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class SignInFirst:
+class LoginRequired:
     """Somebody has to sign in before there is an answer, and to come back to this path."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
-class Locked:
+class SignOnLocks:
     """Somebody's membership and account, locked in this order, and what was read after that: whether their session lives, and whether they
     use the service in their own right."""
 

@@ -22,16 +22,16 @@ from core.accounts.own_account import lock_own_account
 from core.applications.services_rules import ServiceNotFound
 from core.authentication import events as authentication_events
 from core.authentication import login, oauth_credentials
-from core.authentication.identities_rules import AlreadyLinked, Unlinked
+from core.authentication.identities_rules import AlreadyLinked, PendingIdentity
 from core.authentication.login_failures import LoginFailure
-from core.authentication.oauth_credentials_rules import ProviderUnknown, provider_named
+from core.authentication.oauth_credentials_rules import ProviderUnknown, parse_provider
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_rules as oauth_rules
 from core.federation.oauth import device_flow_rules
 from core.federation.saml import sign_on as saml_sign_on
 from core.kernel.errors import OrganizationNotActive, ProviderFailed, refuse
 from core.kernel.principals import AccountGone, OrganizationStatus, Person
-from core.kernel.providers import ASKS_AGAIN, AuthenticationRequest, NotAfresh, Provider
+from core.kernel.providers import SUPPORTS_REAUTHENTICATION, AuthenticationRequest, ReauthenticationNotConfirmed, Provider
 from core.kernel.values import digest, new_secret
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from core.accounts.accounts_rules import Account
     from core.accounts.devices_rules import Client
     from core.applications.services_rules import Service
-    from core.authentication.login_rules import PreAuth, SignedIn
+    from core.authentication.login_rules import PreAuthToken, SignedIn
     from core.federation.oauth.authorization_rules import Authorization, AuthorizationRequest
     from core.kernel.principals import Caller
     from core.kernel.providers import FederatedIdentity
@@ -49,19 +49,19 @@ if TYPE_CHECKING:
     from ports import Ports
     from ports.storage import Transaction
 from core.federation.upstream.social_rules import (
-    ACCOUNT,
-    LINKED,
-    STATE_LENGTH,
+    ACCOUNT_PATH,
+    IDENTITIES_PATH,
+    MAX_STATE_LENGTH,
     STATE_TTL,
-    AddressMissing,
-    AddressTaken,
-    AnswerInvalid,
-    ConsentRefused,
-    LinkedToAnother,
-    LinkUnknown,
-    OfAnother,
+    ProviderEmailMissing,
+    ProviderEmailTaken,
+    ProviderAnswerInvalid,
+    ProviderConsentDenied,
+    IdentityLinkedToAnother,
+    LinkTicketInvalid,
+    SignedInAsAnotherUser,
     ProviderState,
-    StateUnknown,
+    ProviderStateUnknown,
 )
 
 _SENT: Final = re.compile("[ -~]{1,4096}")  # a code, or an error (RFC 6749, appendices A.7 and A.11)
@@ -70,16 +70,16 @@ _SENT: Final = re.compile("[ -~]{1,4096}")  # a code, or an error (RFC 6749, app
 # What providers there are to sign in with
 
 
-async def offered(ports: Ports, after: str, authorization: Authorization | None, *, anew: bool) -> dict[Provider, str]:
+async def available_providers(ports: Ports, after: str, authorization: Authorization | None, *, anew: bool) -> dict[Provider, str]:
     """Where to go to sign in through which provider, before one goes on to this path of ours, which is a request of an application or not:
     those that are set up, or where the application has credentials of its own; `anew`, those that can be asked for a fresh sign-in."""
-    known = [provider for provider in Provider if ports.providers.knows(provider) and (provider in ASKS_AGAIN or not anew)]
+    known = [provider for provider in Provider if ports.providers.knows(provider) and (provider in SUPPORTS_REAUTHENTICATION or not anew)]
     own: list[Provider] = []
     if known and authorization is not None and authorization.service is not None:
         async with ports.storage.reading() as read:
-            own = await read.oauth_credentials.providers(authorization.service.org_id, authorization.service.id)
+            own = await read.oauth_credentials.list_providers(authorization.service.org_id, authorization.service.id)
     query = urlencode({"next": after}) if authorization is None else authorization.wanted.query
-    usable = oauth_credentials.set_up(ports).union(own)
+    usable = oauth_credentials.platform_providers(ports).union(own)
     return {provider: f"/auth/{provider.value}?{query}" for provider in known if provider in usable}
 
 
@@ -106,11 +106,11 @@ async def begin(
     service: Service | None = None
     if user_code is not None:
         async with ports.storage.reading() as read:
-            found = await oauth.application(read, wanted)
-        service, after = None if found is None else found[0], device_flow_rules.page(user_code)
+            found = await oauth.find_service(read, wanted)
+        service, after = None if found is None else found[0], device_flow_rules.verification_url(user_code)
     elif after is None:
-        authorization = await oauth.judge(ports, wanted)
-        service, after = authorization.service, ACCOUNT if authorization.redirect_uri is None else wanted.path
+        authorization = await oauth.validate(ports, wanted)
+        service, after = authorization.service, ACCOUNT_PATH if authorization.redirect_uri is None else wanted.path
     return await _send(ports, caller, provider, browser, base_url, after, service=service)
 
 
@@ -124,12 +124,12 @@ async def begin_link(
     """
     provider, now = _known(ports, provider_name), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        found = await tx.identities.take_ticket(digest(ticket), provider, now) or refuse(LinkUnknown)
-        account = await tx.accounts.by_id(found.user_id) or refuse(LinkUnknown)
+        found = await tx.identities.consume_ticket(digest(ticket), provider, now) or refuse(LinkTicketInvalid)
+        account = await tx.accounts.by_id(found.user_id) or refuse(LinkTicketInvalid)
     # Whoever is sent such an address by somebody else must not have their own account linked to that one's.
     if visitor_id not in (None, found.user_id):
-        raise OfAnother
-    address = await _send(ports, caller, provider, browser, base_url, LINKED, linking=(found.user_id, found.session_id))
+        raise SignedInAsAnotherUser
+    address = await _send(ports, caller, provider, browser, base_url, IDENTITIES_PATH, linking=(found.user_id, found.session_id))
     return address, account.email
 
 
@@ -163,12 +163,12 @@ async def _send(
     asking = await _asking(ports, pending, state, browser, base_url)
     async with ports.storage.transaction(by=caller) as tx:
         if not await tx.provider_states.add(pending):  # what it is for is gone at this moment
-            raise ServiceNotFound if service is not None else LinkUnknown
+            raise ServiceNotFound if service is not None else LinkTicketInvalid
     return ports.providers.address(provider, asking)
 
 
 def _known(ports: Ports, provider_name: str) -> Provider:
-    provider = provider_named(provider_name)
+    provider = parse_provider(provider_name)
     if not ports.providers.knows(provider):
         raise ProviderUnknown
     return provider
@@ -190,34 +190,34 @@ async def _asking(ports: Ports, pending: ProviderState, state: str, browser: str
         return urlsafe_b64encode(hmac.digest(browser.encode(), f"{what} {state}".encode(), "sha256")).rstrip(b"=").decode()
 
     return AuthenticationRequest(
-        client=await oauth_credentials.client_at(ports, pending.provider, pending.org_id, pending.service_id),
+        client=await oauth_credentials.load_client(ports, pending.provider, pending.org_id, pending.service_id),
         redirect_uri=f"{base_url}/auth/{pending.provider.value}/callback",
         state=state,
         nonce=derived("nonce"),
         code_verifier=derived("verifier"),
         scopes=pending.scopes,
-        fresh_since=await saml_sign_on.fresh_since(ports, pending.after),
+        fresh_since=await saml_sign_on.fresh_login_since(ports, pending.after),
     )
 
 
 # On the way back
 
 
-async def returned(ports: Ports, provider_name: str, browser: str | None, state: str | None) -> ProviderState:
+async def take_state(ports: Ports, provider_name: str, browser: str | None, state: str | None) -> ProviderState:
     """What ends now; a state that was begun in this browser ends once. Raises ProviderUnknown, StateUnknown."""
-    provider = provider_named(provider_name)
-    if browser is None or state is None or len(state) > STATE_LENGTH:
+    provider = parse_provider(provider_name)
+    if browser is None or state is None or len(state) > MAX_STATE_LENGTH:
         ports.metrics.login_failed(LoginFailure.STATE)
-        raise StateUnknown
-    async with ports.storage.counting() as at_once:
+        raise ProviderStateUnknown
+    async with ports.storage.autocommit() as at_once:
         pending = await at_once.provider_states.take(digest(state), digest(browser), provider, ports.clock.now())
     if pending is None:
         ports.metrics.login_failed(LoginFailure.STATE)
-        raise StateUnknown
+        raise ProviderStateUnknown
     return pending
 
 
-async def vouched(
+async def fetch_identity(
     ports: Ports,
     pending: ProviderState,
     browser: str,
@@ -230,45 +230,45 @@ async def vouched(
 ) -> FederatedIdentity:
     """Whom the provider vouches for; `code`, `error` and `issuer` are what it has sent along (RFC 6749 section 4.1.2, RFC 9207).
 
-    Raises AnswerInvalid for what a provider does not send, ConsentRefused where the person, or somebody for them, did not agree, NotAfresh,
+    Raises AnswerInvalid for what a provider does not send, ConsentRefused where the person, or somebody for them, did not agree, ReauthenticationNotConfirmed,
     ProviderFailed, ProviderUnknown.
     """
     try:
         if issuer is not None and not ports.providers.is_issuer(pending.provider, issuer):
-            raise AnswerInvalid
+            raise ProviderAnswerInvalid
         if not _SENT.fullmatch(error or code or ""):
-            raise AnswerInvalid
+            raise ProviderAnswerInvalid
         if error == "access_denied":
-            raise ConsentRefused
+            raise ProviderConsentDenied
         if error is not None or code is None:
             raise ProviderFailed(f"{pending.provider.value} gave an error in the place of a code")
         asking = await _asking(ports, pending, state, browser, base_url)
         return await ports.providers.vouch(pending.provider, asking, code)
-    except (AnswerInvalid, ConsentRefused, NotAfresh, ProviderFailed):
+    except (ProviderAnswerInvalid, ProviderConsentDenied, ReauthenticationNotConfirmed, ProviderFailed):
         ports.metrics.login_failed(LoginFailure.PROVIDER)
         raise
 
 
-async def told(ports: Ports, pending: ProviderState, error: str, base_url: str) -> str | None:
+async def error_redirect(ports: Ports, pending: ProviderState, error: str, base_url: str) -> str | None:
     """Where an application hears that nothing comes of what it wanted, by a code of RFC 6749 section 4.1.2.1; None where there is none that
     would hear it."""
-    authorization = await oauth.judge_path(ports, pending.after)
-    return None if authorization is None or authorization.redirect_uri is None else oauth_rules.failure(authorization, error, base_url)
+    authorization = await oauth.authorization_at(ports, pending.after)
+    return None if authorization is None or authorization.redirect_uri is None else oauth_rules.error_uri(authorization, error, base_url)
 
 
-async def sign_in(ports: Ports, caller: Caller, pending: ProviderState, whom: FederatedIdentity, client: Client) -> SignedIn | PreAuth:
+async def sign_in(ports: Ports, caller: Caller, pending: ProviderState, whom: FederatedIdentity, client: Client) -> SignedIn | PreAuthToken:
     """What it gives to be vouched for: a session in this browser, or where the second factor is asked for, a pre-auth token.
 
     Raises AddressMissing, AddressTaken, StateUnknown, ServiceNotFound, OrganizationNotActive, and login.AccountClosed.
     """
     try:
         return await login.with_identity(ports, caller, pending.provider, partial(_account_of, ports, pending, whom), client)
-    except (AddressMissing, AddressTaken):
+    except (ProviderEmailMissing, ProviderEmailTaken):
         ports.metrics.login_failed(LoginFailure.ADDRESS)
         raise
 
 
-async def _account_of(ports: Ports, pending: ProviderState, whom: FederatedIdentity, tx: Transaction) -> tuple[Account, Unlinked | None]:
+async def _account_of(ports: Ports, pending: ProviderState, whom: FederatedIdentity, tx: Transaction) -> tuple[Account, PendingIdentity | None]:
     """The account that belongs to somebody at a provider, locked; one that is closed is returned as it is. And what is to be linked to it
     when they have come in; what is linked in this context already is renewed at once.
 
@@ -276,33 +276,33 @@ async def _account_of(ports: Ports, pending: ProviderState, whom: FederatedIdent
     """
     now = ports.clock.now()
     if pending.service_id is not None:  # which may have been closed while the browser was away (decisions, point 48)
-        service = await tx.services.context_of(pending.service_id) or refuse(ServiceNotFound)
+        service = await tx.services.context_by_id(pending.service_id) or refuse(ServiceNotFound)
         if service.status is not OrganizationStatus.ACTIVE:
             raise OrganizationNotActive
     # First of all locks, so that of two who come for the first time the second finds what the first has made.
     await tx.identities.lock_subject(pending.provider, whom.issuer, whom.subject)
-    known = await tx.identities.known(pending.provider, whom.issuer, whom.subject, pending.service_id)
+    known = await tx.identities.match(pending.provider, whom.issuer, whom.subject, pending.service_id)
     if known is None:
         account = await _by_address(pending, whom, tx, now)
     else:
-        account = await tx.accounts.lock(known.user_id) or refuse(StateUnknown)
-        known = await tx.identities.known(pending.provider, whom.issuer, whom.subject, pending.service_id)
+        account = await tx.accounts.lock(known.user_id) or refuse(ProviderStateUnknown)
+        known = await tx.identities.match(pending.provider, whom.issuer, whom.subject, pending.service_id)
         if known is None or known.user_id != account.id:  # unlinked at this moment
-            raise StateUnknown
+            raise ProviderStateUnknown
     if not account.is_usable:
         return account, None
     unlinked = None
     if known is not None and known.is_here:
-        await tx.identities.renew(known.id, whom.email, whom.tokens)
+        await tx.identities.update_tokens(known.id, whom.email, whom.tokens)
     else:
         unlinked = _unlinked(pending, whom, known_elsewhere=known is not None)
     if whom.is_fresh:
-        await saml_sign_on.vouch(tx, pending.after, account.id)
+        await saml_sign_on.record_fresh_login(tx, pending.after, account.id)
     return account, unlinked
 
 
-def _unlinked(pending: ProviderState, whom: FederatedIdentity, *, known_elsewhere: bool) -> Unlinked:
-    return Unlinked(pending.service_id, pending.provider, whom.issuer, whom.subject, whom.email, whom.tokens, known_elsewhere)
+def _unlinked(pending: ProviderState, whom: FederatedIdentity, *, known_elsewhere: bool) -> PendingIdentity:
+    return PendingIdentity(pending.service_id, pending.provider, whom.issuer, whom.subject, whom.email, whom.tokens, known_elsewhere)
 
 
 async def _by_address(pending: ProviderState, whom: FederatedIdentity, tx: Transaction, now: datetime) -> Account:
@@ -310,12 +310,12 @@ async def _by_address(pending: ProviderState, whom: FederatedIdentity, tx: Trans
 
     Raises AddressMissing, AddressTaken.
     """
-    email = whom.email or refuse(AddressMissing)
+    email = whom.email or refuse(ProviderEmailMissing)
     origin = Origin.PLATFORM if pending.org_id is None else Origin.SIGN_UP
     if not whom.email_verified:
         account = accounts_rules.new_account(email, None, now, origin=origin, org_id=pending.org_id)
         if not await tx.accounts.add_if_free(account):
-            raise AddressTaken
+            raise ProviderEmailTaken
         # As at a registration: until the person follows it, the address is worth little (A-4).
         await tx.mails.queue(new_mail(MailKind.VERIFY_EMAIL, email, now, org_id=pending.org_id))
         tx.record(accounts_events.signed_up(account.id, pending.org_id, pending.service_id))
@@ -332,9 +332,9 @@ async def _by_address(pending: ProviderState, whom: FederatedIdentity, tx: Trans
         await tx.devices.distrust(account.id, now)
         await tx.accounts.drop_password(account.id, now)
     else:  # somebody has proved another address, and gave this one since: it is not known to be theirs, and the account is
-        raise AddressTaken
+        raise ProviderEmailTaken
     await tx.accounts.mark_verified(account.id, now)
-    return await tx.accounts.lock(account.id) or refuse(StateUnknown)
+    return await tx.accounts.lock(account.id) or refuse(ProviderStateUnknown)
 
 
 async def link(ports: Ports, caller: Caller, pending: ProviderState, whom: FederatedIdentity, visitor_id: UUID | None) -> None:
@@ -346,7 +346,7 @@ async def link(ports: Ports, caller: Caller, pending: ProviderState, whom: Feder
     assert pending.user_id is not None, "one that is to link has somebody who links"
     assert pending.session_id is not None, "and a session"
     if visitor_id not in (None, pending.user_id):
-        raise OfAnother
+        raise SignedInAsAnotherUser
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(pending.user_id) or refuse(AccountGone)
@@ -354,9 +354,9 @@ async def link(ports: Ports, caller: Caller, pending: ProviderState, whom: Feder
     async with ports.storage.transaction(by=person) as tx:
         await tx.identities.lock_subject(pending.provider, whom.issuer, whom.subject)
         await lock_own_account(tx, person, now)
-        known = await tx.identities.known(pending.provider, whom.issuer, whom.subject, None)
+        known = await tx.identities.match(pending.provider, whom.issuer, whom.subject, None)
         if known is not None and known.user_id != account.id:
-            raise LinkedToAnother
+            raise IdentityLinkedToAnother
         if not await tx.identities.add(_unlinked(pending, whom, known_elsewhere=known is not None).of(account.id, now)):
             raise AlreadyLinked
         tx.record(authentication_events.identity_linked(account.id, pending.provider))

@@ -14,40 +14,40 @@ if TYPE_CHECKING:
     from core.kernel.providers import Provider
 
 STATE_TTL: Final = timedelta(minutes=15)  # identity.md section 5, rule 3
-STATE_LENGTH: Final = 100  # characters; ours are shorter
-ACCOUNT: Final = "/app/account"
-LINKED: Final = "/app/account/identities"
+MAX_STATE_LENGTH: Final = 100  # characters; ours are shorter
+ACCOUNT_PATH: Final = "/app/account"
+IDENTITIES_PATH: Final = "/app/account/identities"
 
 
-class StateUnknown(Invalid):
+class ProviderStateUnknown(Invalid):
     """This sign-in was not begun in this browser, has expired, or was used before. Start again."""
 
 
-class LinkUnknown(Invalid):
+class LinkTicketInvalid(Invalid):
     """This address is good for a minute, and once. Start to link the account again."""
 
 
-class OfAnother(Forbidden):
+class SignedInAsAnotherUser(Forbidden):
     """Somebody else is signed in in this browser. Sign out first, or finish this in your own browser."""
 
 
-class ConsentRefused(Invalid):
+class ProviderConsentDenied(Invalid):
     """The identity provider was not allowed to tell us who you are. Sign in again and agree to it, or sign in in another way."""
 
 
-class AnswerInvalid(Invalid):
+class ProviderAnswerInvalid(Invalid):
     """This is no answer of the identity provider that you were sent to. Start again at the beginning."""
 
 
-class AddressMissing(Invalid):
+class ProviderEmailMissing(Invalid):
     """The identity provider has told us no e-mail address of yours that can be used here. Show it one, or sign in in another way."""
 
 
-class AddressTaken(Conflict):
+class ProviderEmailTaken(Conflict):
     """There is an account with your address already. Sign in to it in the way that you used before, and link the provider there."""
 
 
-class LinkedToAnother(Conflict):
+class IdentityLinkedToAnother(Conflict):
     """This account at the identity provider belongs to somebody else here. It cannot be linked twice."""
 
 

@@ -22,8 +22,8 @@ from core.accounts.mfa_rules import Setup
 from core.authentication import browser, identities, oauth_credentials, sessions
 from core.authentication.browser import FormTokenWrong
 from core.authentication.sessions_rules import LiveSession
-from core.federation.upstream.social_rules import LINKED
-from core.kernel.display import moment
+from core.federation.upstream.social_rules import IDENTITIES_PATH
+from core.kernel.display import format_utc
 from core.kernel.errors import Invalid, Limited, Refusal, refuse
 from core.kernel.providers import Provider
 from core.kernel.rate_limits import MFA_CONFIRMATION, MFA_SETUP, MFA_VERIFICATION, RESEND_VERIFICATION
@@ -112,17 +112,17 @@ async def account_page() -> Response:
     """Your account: what there is, and where to change it."""
     me = signed_in()
     account, factor = await accounts.own(ports(), me), await mfa.status(ports(), me)
-    seen, live = await _devices(), await sessions.own(ports(), me)
+    seen, live = await _devices(), await sessions.list_own(ports(), me)
     return _page(
         "account.html",
         email=account.email,
         verified=account.email_verified_at is not None,
         has_password=account.password_hash is not None,
-        mfa_since=None if factor.enabled_at is None else moment(factor.enabled_at),
+        mfa_since=None if factor.enabled_at is None else format_utc(factor.enabled_at),
         devices=len(seen),
         trusted=sum(one.trusted for one in seen),
         sessions=live.total,
-        linked=[each.value.title() for each in await identities.ways_in(ports(), me)],
+        linked=[each.value.title() for each in await identities.list_sign_in_providers(ports(), me)],
     )
 
 
@@ -217,7 +217,7 @@ async def change_password() -> Response:
 
 async def _factor_values() -> dict[str, Any]:
     found = await mfa.status(ports(), signed_in())
-    return {"since": None if found.enabled_at is None else moment(found.enabled_at), "codes": found.backup_codes}
+    return {"since": None if found.enabled_at is None else format_utc(found.enabled_at), "codes": found.backup_codes}
 
 
 def _setup_values(setup: Setup) -> dict[str, Any]:
@@ -291,7 +291,7 @@ async def switch_two_factor_off() -> Response:
 
 async def _devices() -> Sequence[Seen]:
     """The devices that were used last."""
-    return (await devices.listed(ports(), signed_in()).following())[:ON_A_PAGE]
+    return (await devices.listed(ports(), signed_in()).next_batch())[:ON_A_PAGE]
 
 
 def _device(seen: Seen) -> dict[str, Any]:
@@ -301,8 +301,8 @@ def _device(seen: Seen) -> dict[str, Any]:
         "id": device.id,
         "name": device.name,
         "system": f"{browser_} on {system}",
-        "used": moment(device.last_used_at),
-        "first": moment(device.created_at),
+        "used": format_utc(device.last_used_at),
+        "first": format_utc(device.created_at),
         "address": device.last_ip,
         "place": ", ".join(filter(None, (device.place.city, device.place.country))) if device.place else None,
         "is_current": seen.is_current,
@@ -370,10 +370,10 @@ async def revoke_device(device_id: str) -> Response:
 
 
 async def _identities_values() -> dict[str, Any]:
-    linked = await identities.linked(ports(), signed_in())
+    linked = await identities.list_linked(ports(), signed_in())
     of_account = {each.provider for each in linked}
-    elsewhere = set(await identities.ways_in(ports(), signed_in())) - of_account
-    can_be_linked = oauth_credentials.set_up(ports()) - of_account
+    elsewhere = set(await identities.list_sign_in_providers(ports(), signed_in())) - of_account
+    can_be_linked = oauth_credentials.platform_providers(ports()) - of_account
     return {
         "linked": [
             {
@@ -381,7 +381,7 @@ async def _identities_values() -> dict[str, Any]:
                 "provider": each.provider.value,
                 "email": each.email,
                 "subject": each.provider_user_id,
-                "since": moment(each.linked_at),
+                "since": format_utc(each.linked_at),
             }
             for each in linked
         ],
@@ -398,7 +398,7 @@ async def _identities_values() -> dict[str, Any]:
     }
 
 
-@routes.get(LINKED)
+@routes.get(IDENTITIES_PATH)
 @page_session
 @describes_page({200: "The list."})
 async def identities_page() -> Response:
@@ -434,7 +434,7 @@ async def unlink_identity(provider: str) -> Response:
         await identities.unlink(ports(), signed_in(), provider)
     except Invalid as refusal:
         return _again(refusal, "account_identities.html", **await _identities_values())
-    return _done("unlinked", LINKED)
+    return _done("unlinked", IDENTITIES_PATH)
 
 
 # Sessions
@@ -447,7 +447,7 @@ def _session(live: LiveSession, current: UUID) -> dict[str, Any]:
         "title": _context(live),
         "where": live.address or "an unknown address",
         "agent": None if live.agent is None or live.by_support else f"{agent.browser} on {agent.os}",
-        "since": moment(live.created_at),
+        "since": format_utc(live.created_at),
         "is_current": live.id == current,
     }
 
@@ -468,7 +468,7 @@ def _context(live: LiveSession) -> str:
 async def sessions_page() -> Response:
     """Where you are signed in now."""
     me = signed_in()
-    live = await sessions.own(ports(), me)
+    live = await sessions.list_own(ports(), me)
     return _page("account_sessions.html", sessions=[_session(one, me.session_id) for one in live.items], total=live.total)
 
 

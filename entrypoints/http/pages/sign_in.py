@@ -12,12 +12,12 @@ from core.accounts.mfa_rules import CodeMalformed, CodeWrong
 from core.applications.services_rules import Service
 from core.authentication import browser, login, login_rules, signing_keys
 from core.authentication.browser import FormTokenWrong
-from core.authentication.login_rules import PreAuth, PreAuthInvalid, SignedIn
+from core.authentication.login_rules import PreAuthToken, PreAuthInvalid, SignedIn
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth.authorization_rules import Authorization
 from core.federation.saml import logout as saml_logout
 from core.federation.saml import sign_on as saml_sign_on
-from core.federation.saml.logout_rules import Shown
+from core.federation.saml.logout_rules import LogoutCookies
 from core.federation.upstream import social
 from core.kernel import uris
 from core.kernel.errors import Invalid, Limited, Refusal, SessionEnded, Unauthenticated, refuse
@@ -94,20 +94,20 @@ async def visitor_with_mfa() -> Visitor | None:
 def form_targets(redirect_uri: str | None) -> str:
     """Where the forms of a page may lead, as its policy says it. Browsers hold the policy against where an answer sends them on to as well,
     which is an application's redirect URI in the end."""
-    return "'self'" if redirect_uri is None else f"'self' {uris.form_target(redirect_uri)}"
+    return "'self'" if redirect_uri is None else f"'self' {uris.csp_source(redirect_uri)}"
 
 
 async def purpose(after: str) -> dict[str, Any]:
     """What the pages to sign in on show, and let through, of the application that the person is on the way to."""
-    authorization = await oauth.judge_path(ports(), after)
-    is_anew = await saml_sign_on.fresh_since(ports(), after) is not None
-    offered = await social.offered(ports(), after, authorization, anew=is_anew)
+    authorization = await oauth.authorization_at(ports(), after)
+    is_anew = await saml_sign_on.fresh_login_since(ports(), after) is not None
+    offered = await social.available_providers(ports(), after, authorization, anew=is_anew)
     service = await _service_at(after, authorization)
     return {
         "providers": {provider.value.title(): address for provider, address in offered.items()},
         "service": service.name if service else None,
         "is_anew": is_anew,
-        "design": await branding.of_organization(ports(), service.org_id) if service else None,
+        "design": await branding.get_design(ports(), service.org_id) if service else None,
         "form_action": form_targets(authorization.redirect_uri if authorization else None),
     }
 
@@ -224,19 +224,19 @@ async def sign_in_with_code() -> Response:
     return await go_on(found, after)
 
 
-async def go_on(found: SignedIn | PreAuth, after: str) -> Response:
+async def go_on(found: SignedIn | PreAuthToken, after: str) -> Response:
     """On to the page that asks for the second factor; or to `after`, with the session that has begun, which takes the place of another one
     that this browser may have."""
-    if isinstance(found, PreAuth):
+    if isinstance(found, PreAuthToken):
         response = redirect(with_next(CODE, after))
         cookies.set_pre_auth_cookie(response, found.token, found.expires_in)
         return response
     if found.session.provider == login_rules.PASSWORD:
-        service = await _service_at(after, await oauth.judge_path(ports(), after))
+        service = await _service_at(after, await oauth.authorization_at(ports(), after))
         if service is not None:
             await login.take_part(ports(), found, service.org_id)
     if (cookie := cookies.session_cookie()) is not None:
-        await saml_logout.give_way(ports(), caller(), cookie, found.session.id)
+        await saml_logout.replace_session(ports(), caller(), cookie, found.session.id)
     response = redirect(after)
     cookies.set_session_cookie(response, found.secret, found.session.expires_at)
     cookies.clear_pre_auth_cookie(response)
@@ -262,7 +262,7 @@ async def sign_out() -> Response:
     """
     form, cookie = await read_form(), cookies.session_cookie()
     after = safe_next(form.get("next", ACCOUNT))
-    found, shown = await visitor(), Shown(logout=cookies.logout_cookie(), session=cookie)
+    found, shown = await visitor(), LogoutCookies(logout=cookies.logout_cookie(), session=cookie)
     if cookie is not None and found is not None:
         browser.check_form_token(cookie, form.get("form_token", ""))
     started = await saml_logout.sign_out(ports(), found, caller(), shown, after)

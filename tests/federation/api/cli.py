@@ -6,7 +6,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from adapters.postgres.engine.pool import Pool
-from core.federation.oauth.authorization_rules import challenge_of
+from core.federation.oauth.authorization_rules import s256_challenge
 from core.kernel.principals import ServiceContext
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Answer, Api, run_sql
@@ -16,7 +16,7 @@ GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
 FORM: Final = {"Content-Type": "application/x-www-form-urlencoded"}
 CURL: Final = "curl/8.5.0"
 VERIFIER: Final = "the-verifier-that-only-this-program-knows-0123456789"
-PKCE: Final = {"code_challenge": challenge_of(VERIFIER), "code_challenge_method": "S256"}
+PKCE: Final = {"code_challenge": s256_challenge(VERIFIER), "code_challenge_method": "S256"}
 INTERVAL: Final = timedelta(seconds=5)
 # What a session of a device leaves behind.
 LEFT: Final = ("sessions", "refresh_tokens", "devices", "login_events", "service_users", "events")

@@ -9,7 +9,7 @@ from uuid import UUID
 import jwt
 
 from core.accounts.accounts_rules import Account
-from core.federation.oauth.authorization_rules import challenge_of
+from core.federation.oauth.authorization_rules import s256_challenge
 from core.kernel.values import digest, new_id, new_secret
 from tests.support.browser import Visitor, leads_to
 from tests.support.builders import BASE_URL, Answer, Api, run_sql
@@ -19,7 +19,7 @@ from tests.support.tenants import Tenant
 AUTHORIZE, TOKEN, REVOKE = "/auth/authorize", "/auth/token", "/auth/revoke"
 SECRET: Final = "a client: secret + more %"
 VERIFIER: Final = "the-verifier-that-only-this-program-knows-0123456789"
-PKCE: Final = {"code_challenge": challenge_of(VERIFIER), "code_challenge_method": "S256"}
+PKCE: Final = {"code_challenge": s256_challenge(VERIFIER), "code_challenge_method": "S256"}
 FORM: Final = {"Content-Type": "application/x-www-form-urlencoded"}
 
 

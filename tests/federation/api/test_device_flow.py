@@ -10,7 +10,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
-from core.federation.oauth.device_flow_rules import LETTERS, normal, shown
+from core.federation.oauth.device_flow_rules import USER_CODE_ALPHABET, normalize_user_code, format_user_code
 from core.kernel.values import digest
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
@@ -75,7 +75,7 @@ async def test_a_device_is_given_a_pair_of_codes(cli: Cli, clock: FakeClock, poo
     assert len(told["device_code"]) == 43
     assert user_code[4] == "-"
     assert len(user_code) == 9
-    assert set(user_code.replace("-", "")) <= set(LETTERS)
+    assert set(user_code.replace("-", "")) <= set(USER_CODE_ALPHABET)
     columns = "device_code_hash, user_code_hash, org_id, service_id, address, agent, status, interval_seconds, created_at, expires_at"
     now = clock.now()
     assert await run_sql(pool, f"select {columns} from device_codes") == [  # noqa: S608
@@ -104,22 +104,22 @@ async def test_no_secret_is_needed_but_a_wrong_one_is_wrong(cli: Cli, pool: Pool
 
 
 def test_there_are_no_vowels_and_no_digits_in_user_codes() -> None:
-    assert len(LETTERS) == len(set(LETTERS)) == 20
-    assert not set(LETTERS) & set("AEIOUY0123456789")
+    assert len(USER_CODE_ALPHABET) == len(set(USER_CODE_ALPHABET)) == 20
+    assert not set(USER_CODE_ALPHABET) & set("AEIOUY0123456789")
 
 
 @pytest.mark.parametrize("typed", ["BCDF-GHJK", "bcdfghjk", " bcdf ghjk ", "B.C.D.F.G.H.J.K", "BCDF\u2013GHJK", "b_c_d_f/g_h_j_k"])
 def test_case_and_separators_do_not_matter(typed: str) -> None:
-    assert normal(typed) == "BCDFGHJK"
-    assert shown(typed) == "BCDF-GHJK"
+    assert normalize_user_code(typed) == "BCDFGHJK"
+    assert format_user_code(typed) == "BCDF-GHJK"
 
 
 @pytest.mark.parametrize(
     "typed", ["", "BCDF-GHJ", "BCDF-GHJKL", "ACDF-GHJK", "1CDF-GHJK", "BCDF-GHJ\u212a", "B" + "-" * 60 + "CDFGHJK", "\x00"]
 )
 def test_what_cannot_be_a_code_is_none(typed: str) -> None:
-    assert normal(typed) is None
-    assert shown(typed) == typed
+    assert normalize_user_code(typed) is None
+    assert format_user_code(typed) == typed
 
 
 @pytest.mark.parametrize("way", ["client id", "slugs", "all", "json", "scope"])
@@ -294,7 +294,7 @@ async def test_whose_session_has_ended_approves_nothing(cli: Cli, ports: Ports, 
 
 async def guess(cli: Cli, token: str, number: int) -> tuple[int, str]:
     """At a code that nobody has."""
-    return refused(await cli.answer(token, user_code=LETTERS[number % 20] * 8))
+    return refused(await cli.answer(token, user_code=USER_CODE_ALPHABET[number % 20] * 8))
 
 
 async def test_ten_wrong_codes_are_too_many_for_an_account(cli: Cli, ports: Ports, ada: Account, pool: Pool, clock: FakeClock) -> None:

@@ -10,7 +10,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
-from core.kernel.display import moment
+from core.kernel.display import format_utc
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.api.cli import CURL, VERIFY, Cli
@@ -74,7 +74,7 @@ async def test_the_page_says_who_asks_before_anything_happens(signed_in: Visitor
     page = await say(signed_in, user_code.lower())
     assert page.status == 200
     words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", page.text))
-    for shown in ("Shop of Acme", EMAIL, user_code, "0.0.0.0", CURL, moment(asked), "Approve it only if you began this yourself"):  # noqa: S104
+    for shown in ("Shop of Acme", EMAIL, user_code, "0.0.0.0", CURL, format_utc(asked), "Approve it only if you began this yourself"):  # noqa: S104
         assert shown in words
     assert "form-action 'self'" in page.headers["Content-Security-Policy"]
     assert page.headers["Cache-Control"] == "no-store"

@@ -40,7 +40,7 @@ async def ask(
     visitor: Traveller, application: Application, name_id: str, *indexes: str, by_form: bool = False, id_: str | None = None
 ) -> Answer:
     """What the browser gets that an application, or whoever says to be it, sends with a request."""
-    message = logout_request(application, visitor.now(), name_id, *indexes, ID=id_ or saml_messages_rules.new_id())
+    message = logout_request(application, visitor.now(), name_id, *indexes, ID=id_ or saml_messages_rules.new_message_id())
     address = redirected(f"{application.path}/slo", message, RelayState="there")
     if by_form:
         fields = {"SAMLRequest": encoded(message), "RelayState": "there"}

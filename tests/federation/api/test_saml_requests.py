@@ -13,7 +13,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
-from core.federation.saml.messages_rules import MAX_PACKED, MAX_UNPACKED
+from core.federation.saml.messages_rules import MAX_ENCODED_LENGTH, MAX_DOCUMENT_LENGTH
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.browser import HTML
@@ -181,7 +181,7 @@ def bomb() -> str:
 
 
 def just_too_long() -> str:
-    return encoded(deflated(b" " * (MAX_UNPACKED + 1)))
+    return encoded(deflated(b" " * (MAX_DOCUMENT_LENGTH + 1)))
 
 
 PACKED: dict[str, Callable[[bytes], str]] = {
@@ -212,7 +212,7 @@ async def test_what_is_packed_otherwise_is_refused(visitor: Traveller, shop: App
         await check_refused(await visitor.open(f"{shop.path}/{what}?{urlencode({'SAMLRequest': text})}"), pool)
 
 
-@pytest.mark.parametrize("text", ["", "%%%", "AAA", "A" * (MAX_PACKED + 4)])
+@pytest.mark.parametrize("text", ["", "%%%", "AAA", "A" * (MAX_ENCODED_LENGTH + 4)])
 async def test_a_form_is_read_as_strictly(visitor: Traveller, shop: Application, pool: Pool, text: str) -> None:
     for what in ("sso", "slo"):
         await check_refused(await visitor.arrive_with_form(f"{shop.path}/{what}", SAMLRequest=text), pool)

@@ -10,8 +10,8 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from adapters.saml.documents import XmlDocuments
 from core.accounts.accounts_rules import Account
-from core.federation.saml.configuration_rules import IdentityProvider, NameIdFormat
-from core.federation.saml.messages_rules import Response
+from core.federation.saml.configuration_rules import SamlIdentityProvider, NameIdFormat
+from core.federation.saml.messages_rules import SamlResponse
 from core.federation.saml.sign_on_rules import STATE_TTL
 from core.kernel.errors import Limited
 from core.kernel.principals import SYSTEM
@@ -425,7 +425,7 @@ class Busy:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.free, sign = False, XmlDocuments.response
 
-        async def response(documents: XmlDocuments, provider: IdentityProvider, said: Response) -> bytes:
+        async def response(documents: XmlDocuments, provider: SamlIdentityProvider, said: SamlResponse) -> bytes:
             if not self.free:
                 raise Limited(1)
             return await sign(documents, provider, said)

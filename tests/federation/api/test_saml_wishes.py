@@ -9,7 +9,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
 from core.federation.saml.configuration_rules import NameIdFormat
-from core.federation.saml.messages_rules import new_id
+from core.federation.saml.messages_rules import new_message_id
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.support.builders import EMAIL, add_account, run_sql
@@ -24,7 +24,7 @@ CLASSES = "urn:oasis:names:tc:SAML:2.0:ac:classes:"
 
 async def refused(visitor: Traveller, application: Application, **asked: Any) -> list[str]:
     """What the application is told in the place of an assertion."""
-    id_ = new_id()
+    id_ = new_message_id()
     path = await visitor.come_from(application, "there", ID=id_, **asked)
     page = await visitor.open(path)
     assert "You are signed in" not in page.text

@@ -460,14 +460,14 @@ async def test_a_sign_in_that_is_faster_keeps_its_tokens(
     clock.advance(LIFE)
     now = clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        claim = await tx.identities.claim(ada.id, None, Provider.CODEHOST, now, now + timedelta(seconds=15))
+        claim = await tx.identities.claim_renewal(ada.id, None, Provider.CODEHOST, now, now + timedelta(seconds=15))
         assert claim is not None
-        assert await tx.identities.claim(ada.id, None, Provider.CODEHOST, now, now + timedelta(seconds=15)) is None
+        assert await tx.identities.claim_renewal(ada.id, None, Provider.CODEHOST, now, now + timedelta(seconds=15)) is None
     await street.comes_in()
     fresh = (await program.gets_token()).json["access_token"]
     renewed = await ports.providers.refresh(Provider.CODEHOST, CLIENT, claim.refresh_token)
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        assert not await tx.identities.fulfil(claim, renewed)
+        assert not await tx.identities.complete_renewal(claim, renewed)
     assert (await program.gets_token()).json["access_token"] == fresh
 
 

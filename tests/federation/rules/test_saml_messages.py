@@ -3,7 +3,7 @@
 import pytest
 
 from core.federation.saml.configuration_rules import NameIdFormat
-from core.federation.saml.messages_rules import Comparison, NameId, RequestedContext, context_class
+from core.federation.saml.messages_rules import ContextComparison, NameId, RequestedContext, choose_context_class
 
 CLASSES = "urn:oasis:names:tc:SAML:2.0:ac:classes:"
 PROTECTED = "PasswordProtectedTransport"
@@ -35,8 +35,8 @@ PROTECTED = "PasswordProtectedTransport"
     ],
 )
 def test_what_is_said_of_somebody_with_a_password(comparison: str, classes: list[str], said: str | None) -> None:
-    asked = RequestedContext(comparison=Comparison(comparison), classes=tuple(CLASSES + name for name in classes))
-    assert context_class(asked) == (None if said is None else CLASSES + said)
+    asked = RequestedContext(comparison=ContextComparison(comparison), classes=tuple(CLASSES + name for name in classes))
+    assert choose_context_class(asked) == (None if said is None else CLASSES + said)
 
 
 def test_a_name_of_no_particular_format_means_whoever_is_known_by_it() -> None:

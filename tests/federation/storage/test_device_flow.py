@@ -8,7 +8,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.federation.oauth.device_flow_rules import TTL, DeviceCode, RequestStatus
+from core.federation.oauth.device_flow_rules import CODE_TTL, DeviceCode, DeviceRequestStatus
 from core.kernel.principals import ServiceContext
 from core.kernel.values import digest
 from tests.support.rows import NOW, account, add, begin, within
@@ -29,11 +29,11 @@ async def shop(storage: Postgres, pool: Pool, acme: UUID) -> ServiceContext:
         address=None,
         agent=None,
         created_at=NOW,
-        expires_at=NOW + TTL,
+        expires_at=NOW + CODE_TTL,
     )
     assert await within(storage, lambda tx: tx.device_codes.add(code))
     approver = await begin(storage, (await add(storage, account())).id, "refresh")
-    assert await within(storage, lambda tx: tx.device_codes.answer(USER, RequestStatus.APPROVED, approver.id, NOW))
+    assert await within(storage, lambda tx: tx.device_codes.answer(USER, DeviceRequestStatus.APPROVED, approver.id, NOW))
     return service
 
 

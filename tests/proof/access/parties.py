@@ -8,7 +8,7 @@ import trio
 from quart_trio import QuartTrio
 
 from core.authentication.browser import form_token
-from core.federation.oauth.authorization_rules import AUTHORIZE
+from core.federation.oauth.authorization_rules import AUTHORIZE_PATH
 from tests.fakes.outside import FakeClock
 from tests.proof.access.saml import saml_of
 from tests.proof.access.world import HOME, World
@@ -38,7 +38,7 @@ class Parties:
         """Somebody goes to the first service from this browser. A code that comes twice ends what it gave (security.md O-4)."""
         said = urlencode({"form_token": form_token(cookie), "answer": "continue"}).encode()
         headers = {**FORM, "Cookie": f"gatehouse-session={cookie}"}
-        answer = sound(await self._api.call("POST", f"{AUTHORIZE}?{urlencode(self._named)}", raw=said, headers=headers))
+        answer = sound(await self._api.call("POST", f"{AUTHORIZE_PATH}?{urlencode(self._named)}", raw=said, headers=headers))
         code = parse_qs(urlsplit(answer.headers.get("Location", "")).query).get("code")
         if code is None:
             return answer

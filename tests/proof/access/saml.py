@@ -5,10 +5,10 @@ from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
-from core.federation.saml.configuration_rules import Configuration, NameIdFormat
-from core.federation.saml.logout_rules import LOGOUT_TTL, Asker, Logout, Participation
-from core.federation.saml.messages_rules import NameId, Status
-from core.federation.saml.sign_on_rules import STATE_TTL, SignOn
+from core.federation.saml.configuration_rules import SamlConfiguration, NameIdFormat
+from core.federation.saml.logout_rules import LOGOUT_TTL, LogoutInitiator, SamlLogout, SamlSession
+from core.federation.saml.messages_rules import NameId, SamlStatus
+from core.federation.saml.sign_on_rules import STATE_TTL, SamlSignOn
 from core.kernel.principals import SYSTEM
 from core.kernel.values import digest, new_id, new_secret
 from ports import Ports
@@ -18,9 +18,9 @@ from tests.support.builders import run_sql
 FORMAT: Final = NameIdFormat.PERSISTENT
 
 
-def saml_of(slug: str, service_slug: str) -> Configuration:
+def saml_of(slug: str, service_slug: str) -> SamlConfiguration:
     """How the identity provider of this service is set up."""
-    return Configuration(
+    return SamlConfiguration(
         enabled=True,
         entity_id=f"https://{service_slug}.{slug}.example/metadata",
         acs_url=f"https://{service_slug}.{slug}.example/acs",
@@ -36,7 +36,7 @@ async def sign_on_with_saml(ports: Ports, pool: Pool, slug: str, org: UUID, serv
     now, name, state = ports.clock.now(), f"{slug}-{user.email.partition('@')[0]}", new_secret()
     cookie = digest(await begin_in_browser(ports, user))
     [[session]] = await run_sql(pool, "select id from sessions where browser_hash = %s", cookie)
-    sign_on = SignOn(
+    sign_on = SamlSignOn(
         state_hash=digest(state),
         browser_hash=digest(f"browser of {name}"),
         org_id=org,
@@ -45,16 +45,16 @@ async def sign_on_with_saml(ports: Ports, pool: Pool, slug: str, org: UUID, serv
         relay_state=f"where {name} goes",
         force_authn=False,
         is_passive=False,
-        status=Status.NO_PASSIVE,
+        status=SamlStatus.NO_PASSIVE,
         subject=NameId(f"subject {name}", FORMAT),
         context_class=f"class of {name}",
         created_at=now,
         expires_at=now + STATE_TTL,
     )
-    logout = Logout(
+    logout = SamlLogout(
         id=new_id(),
         browser_hash=digest(f"browser of {name} leaving"),
-        asker=Asker(
+        asker=LogoutInitiator(
             org_id=org,
             service_id=service,
             request_id=f"_logout-{name}",
@@ -71,7 +71,7 @@ async def sign_on_with_saml(ports: Ports, pool: Pool, slug: str, org: UUID, serv
         for name_id in (NameId(f"former {name}", FORMAT), known):
             index = await tx.saml_sign_ons.take_part(session, org, service, f"_index-{name}", name_id, now)
         assert await tx.saml_logouts.begin(logout)
-        part = Participation(org_id=org, service_id=service, session_index=index, name_id=known, former_names=(f"leaving {name}",))
+        part = SamlSession(org_id=org, service_id=service, session_index=index, name_id=known, former_names=(f"leaving {name}",))
         assert await tx.saml_logouts.add_request(logout.id, f"_asked-{name}", user.id, part, None)
         await tx.saml_logouts.next_request(logout.id, now)
     return state

@@ -16,21 +16,22 @@ from core.accounts.accounts_rules import Account, Origin
 from core.accounts.email_queue_rules import MailKind, new_mail
 from core.accounts.one_time_tokens import Purpose
 from core.applications.api_keys_rules import ApiKey
-from core.applications.services_rules import Plan, Service, ServiceType
+from core.applications.plans_rules import Plan
+from core.applications.services_rules import Service, ServiceType
 from core.authentication import impersonation
 from core.authentication.browser import form_token
 from core.authentication.oauth_credentials_rules import Credentials
 from core.eventing.webhooks_rules import OVERLAP, SUBSCRIBABLE, Webhook
-from core.federation.oauth.authorization_rules import challenge_of as challenge_of_verifier
-from core.federation.oauth.device_flow_rules import LENGTH, LETTERS
-from core.kernel.event_catalogue import CATALOGUE, Event
+from core.federation.oauth.authorization_rules import s256_challenge as challenge_of_verifier
+from core.federation.oauth.device_flow_rules import USER_CODE_LENGTH, USER_CODE_ALPHABET
+from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.principals import SYSTEM, OrganizationStatus, Permission, Person, Role
 from core.kernel.providers import Provider
 from core.kernel.values import Domain, Email, Slug, digest, new_id, new_secret
 from core.provisioning.tokens_rules import ScimToken
-from core.provisioning.users_rules import Description
-from core.tenancy.branding_rules import Branding
-from core.tenancy.domains_rules import Claim
+from core.provisioning.users_rules import ScimProfile
+from core.tenancy.branding_rules import BrandingSettings
+from core.tenancy.domains_rules import DomainClaim
 from core.tenancy.invitations_rules import Invitation, InvitationStatus
 from core.tenancy.organizations_rules import Membership, Organization
 from ports import Ports
@@ -204,7 +205,7 @@ class Governing:
             address=f"{slug}:5",
             agent=f"{slug} desk",
         )
-        await impersonation.begin(ports, by, account.id, reason_of(slug), org_slug=slug)
+        await impersonation.start(ports, by, account.id, reason_of(slug), org_slug=slug)
 
 
 def reason_of(slug: str) -> str:
@@ -360,7 +361,7 @@ async def _add_tenant(
     )
     async with ports.storage.transaction(by=actor) as tx:
         for name in AUDITED:
-            tx.record(Event(CATALOGUE[name], str(further.id), org_id=org, details={"note": f"{name} at {slug}"}))
+            tx.record(Event(EVENT_KINDS[name], str(further.id), org_id=org, details={"note": f"{name} at {slug}"}))
     login = """
         insert into login_events (id, user_id, org_id, provider, success, agent, city, country, created_at)
         values (%s, %s, %s, 'password', true, %s, %s, %s, %s)"""
@@ -424,7 +425,7 @@ async def _add_tenant(
 
 async def _add_device(pool: Pool, slug: str, service: UUID, now: datetime) -> str:
     """The user code of a device that waits to be signed in to this service."""
-    user_code = "".join(randomness.choice(LETTERS) for _ in range(LENGTH))
+    user_code = "".join(randomness.choice(USER_CODE_ALPHABET) for _ in range(USER_CODE_LENGTH))
     insert = """
         insert into device_codes (device_code_hash, user_code_hash, org_id, service_id, code_challenge, address, agent, status,
                                   interval_seconds, polled_at, created_at, expires_at)
@@ -463,7 +464,7 @@ async def _add_directory(ports: Ports, organization: Organization, owner: Accoun
             await tx.scim_tokens.add(token, digest(text))
         for account in (known, former):
             name = f"{slug} {account.email.partition('@')[0]}"
-            said = Description(f"{name} there", f"Dr. {name}", f"Given {name}", f"Family {name}", f"Shown {name}")
+            said = ScimProfile(f"{name} there", f"Dr. {name}", f"Given {name}", f"Family {name}", f"Shown {name}")
             await tx.scim_users.describe(org, account.id, said, account.email, now)
         await tx.scim_users.deactivate(org, former.id, now, whole_account=False)
     return {**texts, "token_id": str(ids["expired_scim_token"])}
@@ -473,7 +474,7 @@ async def _add_settings(ports: Ports, organization: Organization, owner: Account
     """All that an organization can set about itself. Its domain is proved. The ids of its webhook, and of what that was told."""
     org, slug, now = organization.id, organization.slug, ports.clock.now()
     domain = Domain(f"{slug}.example")
-    look = Branding(f"https://{slug}.example/logo.png", f"#{digest(slug).hex()[:6]}", f"{slug.title()} Suite")
+    look = BrandingSettings(f"https://{slug}.example/logo.png", f"#{digest(slug).hex()[:6]}", f"{slug.title()} Suite")
     mailer = mail_server(
         org,
         host=f"mail.{slug}.example",
@@ -501,7 +502,7 @@ async def _add_settings(ports: Ports, organization: Organization, owner: Account
         # At an address that nobody has, so that a test ends at once. What is recorded from now on waits.
         await tx.siem.put(new_id(), make_sink(org, f"https://192.0.2.7/{slug}", token=f"token-of-the-siem-of-{slug}"), now)
         await tx.branding.put(org, look, now)
-        await tx.domains.put(Claim(org_id=org, domain=domain, challenge=challenge_of(slug), verified_at=None, created_at=now))
+        await tx.domains.put(DomainClaim(org_id=org, domain=domain, challenge=challenge_of(slug), verified_at=None, created_at=now))
         await tx.domains.prove(org, now)
         await tx.home_realm.replace(org, {domain: Provider.CODEHOST})
     return webhook.id, delivery.id

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from core.federation.saml.configuration_rules import Configuration
+from core.federation.saml.configuration_rules import SamlConfiguration
 from tests.proof.clients.service_providers import Arrived, Python3Saml
 from tests.proof.e2e.browser import Browser
 from tests.proof.e2e.conftest import Start
@@ -91,7 +91,7 @@ def shop(running: Service) -> Iterator[Shop]:
             "acme",
             NOBODY,
             "shop",
-            Configuration(entity_id=urls["entity_id"], acs_url=urls["acs_url"], slo_url=urls["slo_url"]),
+            SamlConfiguration(entity_id=urls["entity_id"], acs_url=urls["acs_url"], slo_url=urls["slo_url"]),
             None,
             running.address,
         )

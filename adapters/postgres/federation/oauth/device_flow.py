@@ -8,7 +8,7 @@ from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
 from adapters.postgres.accounts.accounts import to_account
 from adapters.postgres.applications.services import CONTEXT, CONTEXT_WIDTH, to_context
 from adapters.postgres.engine.statements import Repository, Row
-from core.federation.oauth.device_flow_rules import ERRORS, INTERVAL, SLOWER, DeviceCode, Poll, RequestStatus, Waiting
+from core.federation.oauth.device_flow_rules import MAX_FAILURES, POLL_INTERVAL, SLOW_DOWN_STEP, DeviceCode, DevicePoll, DeviceRequestStatus, DeviceRequest
 from core.kernel.principals import OrganizationStatus, ServiceContext
 
 # The row is locked first, so that of many polls at once each is judged by what the one before has left. The code is all that a device has
@@ -31,10 +31,10 @@ POLL: Final = f"""
 BEFORE_CONTEXT: Final = 7
 
 
-def to_poll(row: Row) -> Poll:
+def to_poll(row: Row) -> DevicePoll:
     account = row[BEFORE_CONTEXT + CONTEXT_WIDTH :]
-    return Poll(
-        status=RequestStatus(row[0]),
+    return DevicePoll(
+        status=DeviceRequestStatus(row[0]),
         expires_at=row[1],
         is_dead=row[2],
         fits=row[3],
@@ -46,8 +46,8 @@ def to_poll(row: Row) -> Poll:
     )
 
 
-def to_waiting(row: Row) -> Waiting:
-    return Waiting(
+def to_waiting(row: Row) -> DeviceRequest:
+    return DeviceRequest(
         service=row[0],
         org_id=row[1],
         organization=row[2],
@@ -56,7 +56,7 @@ def to_waiting(row: Row) -> Waiting:
         agent=row[5],
         created_at=row[6],
         expires_at=row[7],
-        status=RequestStatus(row[8]),
+        status=DeviceRequestStatus(row[8]),
         is_dead=row[9],
     )
 
@@ -81,14 +81,14 @@ class DeviceCodes(Repository):
             code_challenge=code.code_challenge,
             address=code.address,
             agent=code.agent,
-            interval=INTERVAL,
+            interval=POLL_INTERVAL,
             created_at=code.created_at,
             expires_at=code.expires_at,
         )
 
     # Whoever types a user code may be of any organization, and of none: the code says which one asks, in this statement and the next.
 
-    async def waiting(self, user_code_hash: bytes) -> Waiting | None:
+    async def waiting(self, user_code_hash: bytes) -> DeviceRequest | None:
         return await self._one(
             to_waiting,
             """
@@ -96,10 +96,10 @@ class DeviceCodes(Repository):
             from device_codes d join services v on v.id = d.service_id join organizations o on o.id = d.org_id
             where d.user_code_hash = %(user_code_hash)s""",
             user_code_hash=user_code_hash,
-            errors=ERRORS,
+            errors=MAX_FAILURES,
         )
 
-    async def answer(self, user_code_hash: bytes, status: RequestStatus, session_id: UUID | None, now: datetime) -> bool:
+    async def answer(self, user_code_hash: bytes, status: DeviceRequestStatus, session_id: UUID | None, now: datetime) -> bool:
         return await self._exists(
             """
             update device_codes set status = %(status)s, session_id = %(session_id)s
@@ -108,19 +108,19 @@ class DeviceCodes(Repository):
             user_code_hash=user_code_hash,
             status=status,
             session_id=session_id,
-            errors=ERRORS,
+            errors=MAX_FAILURES,
             now=now,
         )
 
-    async def poll(self, device_code_hash: bytes, client_id: UUID | None, challenge: str | None, now: datetime) -> Poll | None:
+    async def poll(self, device_code_hash: bytes, client_id: UUID | None, challenge: str | None, now: datetime) -> DevicePoll | None:
         return await self._one(
             to_poll,
             POLL,
             device_code_hash=device_code_hash,
             client_id=client_id,
             challenge=challenge,
-            errors=ERRORS,
-            slower=SLOWER,
+            errors=MAX_FAILURES,
+            slower=SLOW_DOWN_STEP,
             now=now,
         )
 

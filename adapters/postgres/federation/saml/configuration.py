@@ -9,7 +9,7 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.applications.services import CONTEXT, CONTEXT_WIDTH, to_context
 from adapters.postgres.engine.statements import Row, SealingRepository
-from core.federation.saml.configuration_rules import Certificate, Configuration, NameIdFormat, Setup
+from core.federation.saml.configuration_rules import SamlCertificate, SamlConfiguration, NameIdFormat, SamlSetup
 from ports.crypto import Place
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ def place(row: UUID) -> Place:
     return Place("saml_certificates", str(row), "private_key")
 
 
-def to_configuration(row: Row) -> Configuration:
+def to_configuration(row: Row) -> SamlConfiguration:
     mapping: Mapping[str, str] | None = row[5]
-    return Configuration(
+    return SamlConfiguration(
         enabled=row[0],
         entity_id=row[1],
         acs_url=row[2],
@@ -48,7 +48,7 @@ def to_configuration(row: Row) -> Configuration:
 class Saml(SealingRepository):
     """ports.storage.Saml."""
 
-    async def configuration(self, org_id: UUID, service_id: UUID) -> Configuration | None:
+    async def configuration(self, org_id: UUID, service_id: UUID) -> SamlConfiguration | None:
         return await self._one(
             to_configuration,
             f"select {CONFIGURATION} from saml_configurations c where c.org_id = %(org_id)s and c.service_id = %(service_id)s",
@@ -56,7 +56,7 @@ class Saml(SealingRepository):
             service_id=service_id,
         )
 
-    async def certificate(self, org_id: UUID, service_id: UUID) -> Certificate | None:
+    async def certificate(self, org_id: UUID, service_id: UUID) -> SamlCertificate | None:
         return await self._one(
             self._to_certificate,
             f"""
@@ -66,7 +66,7 @@ class Saml(SealingRepository):
             service_id=service_id,
         )
 
-    async def setup(self, org_slug: str, service_slug: str) -> Setup | None:
+    async def setup(self, org_slug: str, service_slug: str) -> SamlSetup | None:
         return await self._one(
             self._to_setup,
             f"{SETUP} where vo.slug = %(org_slug)s and v.slug = %(service_slug)s",
@@ -74,12 +74,12 @@ class Saml(SealingRepository):
             service_slug=service_slug,
         )
 
-    async def setup_of(self, org_id: UUID, service_id: UUID) -> Setup | None:
+    async def setup_of(self, org_id: UUID, service_id: UUID) -> SamlSetup | None:
         return await self._one(
             self._to_setup, f"{SETUP} where v.org_id = %(org_id)s and v.id = %(service_id)s", org_id=org_id, service_id=service_id
         )
 
-    async def configure(self, org_id: UUID, service_id: UUID, configuration: Configuration, now: datetime) -> None:
+    async def configure(self, org_id: UUID, service_id: UUID, configuration: SamlConfiguration, now: datetime) -> None:
         mapping = configuration.attribute_mapping
         await self._run(
             """
@@ -130,7 +130,7 @@ class Saml(SealingRepository):
             > 0
         )
 
-    async def add_certificate(self, org_id: UUID, service_id: UUID, certificate: Certificate) -> None:
+    async def add_certificate(self, org_id: UUID, service_id: UUID, certificate: SamlCertificate) -> None:
         await self._run(
             """
             insert into saml_certificates (id, org_id, service_id, certificate, private_key, valid_from, valid_until, created_at)
@@ -146,8 +146,8 @@ class Saml(SealingRepository):
             created_at=certificate.created_at,
         )
 
-    def _to_certificate(self, row: Row) -> Certificate:
-        return Certificate(
+    def _to_certificate(self, row: Row) -> SamlCertificate:
+        return SamlCertificate(
             id=row[0],
             certificate=row[1],
             private_key=partial(self._vault.open, row[2], place(row[0])),
@@ -156,9 +156,9 @@ class Saml(SealingRepository):
             created_at=row[5],
         )
 
-    def _to_setup(self, row: Row) -> Setup:
+    def _to_setup(self, row: Row) -> SamlSetup:
         configuration, certificate = row[CONTEXT_WIDTH : CONTEXT_WIDTH + CONFIGURATION_WIDTH], row[CONTEXT_WIDTH + CONFIGURATION_WIDTH :]
-        return Setup(
+        return SamlSetup(
             to_context(row),
             None if configuration[0] is None else to_configuration(configuration),
             None if certificate[0] is None else self._to_certificate(certificate),

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
 from core.federation.saml.configuration_rules import NameIdFormat
-from core.federation.saml.logout_rules import Asker, Logout, Participation
+from core.federation.saml.logout_rules import LogoutInitiator, SamlLogout, SamlSession
 from core.federation.saml.messages_rules import NameId
 
 PARTICIPATION: Final = "org_id, service_id, session_index, name_id, name_id_format, former_names"
@@ -14,8 +14,8 @@ MOST_SENT: Final = 2  # times that one request is
 LOGOUT: Final = "id, browser_hash, org_id, service_id, request_id, relay_state, after, created_at, expires_at"
 
 
-def to_participation(row: Row) -> Participation:
-    return Participation(
+def to_participation(row: Row) -> SamlSession:
+    return SamlSession(
         org_id=row[0],
         service_id=row[1],
         session_index=row[2],
@@ -24,11 +24,11 @@ def to_participation(row: Row) -> Participation:
     )
 
 
-def to_logout(row: Row) -> Logout:
-    return Logout(
+def to_logout(row: Row) -> SamlLogout:
+    return SamlLogout(
         id=row[0],
         browser_hash=row[1],
-        asker=Asker(org_id=row[2], service_id=row[3], request_id=row[4], relay_state=row[5], after=row[6]),
+        asker=LogoutInitiator(org_id=row[2], service_id=row[3], request_id=row[4], relay_state=row[5], after=row[6]),
         created_at=row[7],
         expires_at=row[8],
     )
@@ -37,7 +37,7 @@ def to_logout(row: Row) -> Logout:
 class SamlLogouts(Repository):
     """ports.storage.SamlLogouts."""
 
-    async def participations(self, session_id: UUID) -> list[Participation]:
+    async def participations(self, session_id: UUID) -> list[SamlSession]:
         return await self._all(
             to_participation,
             f"""
@@ -60,7 +60,7 @@ class SamlLogouts(Repository):
             now_in=now_in,
         )
 
-    async def begin(self, logout: Logout) -> bool:
+    async def begin(self, logout: SamlLogout) -> bool:
         # The service may be deleted at any time, also while this is written: whoever goes on with the logout asks for it again.
         return await self._exists(
             f"""
@@ -81,7 +81,7 @@ class SamlLogouts(Repository):
             expires_at=logout.expires_at,
         )
 
-    async def lock(self, browser_hash: bytes, now: datetime) -> Logout | None:
+    async def lock(self, browser_hash: bytes, now: datetime) -> SamlLogout | None:
         return await self._one(
             to_logout,
             f"select {LOGOUT} from saml_logouts where browser_hash = %(browser_hash)s and expires_at > %(now)s for update",
@@ -89,7 +89,7 @@ class SamlLogouts(Repository):
             now=now,
         )
 
-    async def hand_over(self, logout: Logout) -> None:
+    async def hand_over(self, logout: SamlLogout) -> None:
         await self._run(
             """
             update saml_logouts
@@ -108,7 +108,7 @@ class SamlLogouts(Repository):
     async def mark_partial(self, logout_id: UUID) -> None:
         await self._run("update saml_logouts set is_partial = true where id = %(logout_id)s", logout_id=logout_id)
 
-    async def add_request(self, logout_id: UUID, request_id: str, user_id: UUID, to: Participation, done_at: datetime | None) -> bool:
+    async def add_request(self, logout_id: UUID, request_id: str, user_id: UUID, to: SamlSession, done_at: datetime | None) -> bool:
         return await self._exists(
             f"""
             insert into saml_logout_requests (request_id, logout_id, user_id, sent_at, answered_at, {PARTICIPATION})
@@ -128,14 +128,14 @@ class SamlLogouts(Repository):
             former_names=list(to.former_names),
         )
 
-    async def concerned(self, logout_id: UUID) -> list[Participation]:
+    async def concerned(self, logout_id: UUID) -> list[SamlSession]:
         return await self._all(
             to_participation,
             f"select {PARTICIPATION} from saml_logout_requests where logout_id = %(logout_id)s order by request_id",
             logout_id=logout_id,
         )
 
-    async def set_done(self, logout_id: UUID, part: Participation, now: datetime) -> None:
+    async def set_done(self, logout_id: UUID, part: SamlSession, now: datetime) -> None:
         await self._run(
             """
             update saml_logout_requests set sent_at = coalesce(sent_at, %(now)s), answered_at = coalesce(answered_at, %(now)s)
@@ -148,7 +148,7 @@ class SamlLogouts(Repository):
             now=now,
         )
 
-    async def next_request(self, logout_id: UUID, now: datetime) -> tuple[str, Participation] | None:
+    async def next_request(self, logout_id: UUID, now: datetime) -> tuple[str, SamlSession] | None:
         # Whoever was sent one already and has not answered comes first. One whose person has become unknown cannot be sent.
         return await self._one(
             lambda row: (row[0], to_participation(row[1:])),
@@ -164,7 +164,7 @@ class SamlLogouts(Repository):
             most=MOST_SENT,
         )
 
-    async def last_request(self, logout_id: UUID) -> tuple[str, Participation] | None:
+    async def last_request(self, logout_id: UUID) -> tuple[str, SamlSession] | None:
         # One whose person has become unknown was not sent, or cannot be again.
         return await self._one(
             lambda row: (row[0], to_participation(row[1:])),

@@ -10,8 +10,8 @@ from adapters.postgres.applications.services import CLIENT, to_client
 from adapters.postgres.engine.statements import Repository, Row
 from core.applications.services_rules import Service
 from core.federation.saml.configuration_rules import NameIdFormat
-from core.federation.saml.messages_rules import NameId, Status
-from core.federation.saml.sign_on_rules import Locked, SignOn
+from core.federation.saml.messages_rules import NameId, SamlStatus
+from core.federation.saml.sign_on_rules import SignOnLocks, SamlSignOn
 from core.kernel.principals import ServiceContext
 
 LOCK_ACCOUNT: Final = f"select {ACCOUNT} from users u where u.id = %(user_id)s for no key update"
@@ -22,8 +22,8 @@ SIGN_ON: Final = (
 FORMER_NAMES: Final = 20  # of one session at one service
 
 
-def to_sign_on(row: Row) -> SignOn:
-    return SignOn(
+def to_sign_on(row: Row) -> SamlSignOn:
+    return SamlSignOn(
         state_hash=row[0],
         browser_hash=row[1],
         org_id=row[2],
@@ -37,7 +37,7 @@ def to_sign_on(row: Row) -> SignOn:
         user_id=row[10],
         session_id=row[11],
         ticket_hash=row[12],
-        status=None if row[13] is None else Status(row[13]),
+        status=None if row[13] is None else SamlStatus(row[13]),
         subject=None if row[14] is None else NameId(row[14], NameIdFormat(row[15])),
         context_class=row[16],
         vouched_for=row[17],
@@ -47,7 +47,7 @@ def to_sign_on(row: Row) -> SignOn:
 class SamlSignOns(Repository):
     """ports.storage.SamlSignOns."""
 
-    async def begin(self, sign_on: SignOn) -> bool:
+    async def begin(self, sign_on: SamlSignOn) -> bool:
         # The service stays until the transaction ends, since the row refers to it.
         return (
             await self._run(
@@ -76,7 +76,7 @@ class SamlSignOns(Repository):
             > 0
         )
 
-    async def find(self, org_id: UUID, service_id: UUID, state_hash: bytes, browser_hash: bytes, now: datetime) -> SignOn | None:
+    async def find(self, org_id: UUID, service_id: UUID, state_hash: bytes, browser_hash: bytes, now: datetime) -> SamlSignOn | None:
         return await self._one(
             to_sign_on,
             f"""
@@ -157,9 +157,9 @@ class SamlSignOns(Repository):
             state_hash=state_hash,
         )
 
-    def lock_person(self, org_id: UUID, service_slug: str, user_id: UUID, session_id: UUID, now: datetime) -> Locked:
+    def lock_person(self, org_id: UUID, service_slug: str, user_id: UUID, session_id: UUID, now: datetime) -> SignOnLocks:
         # One after the other, each seeing what those whom the one before has waited for have done.
-        return Locked(
+        return SignOnLocks(
             membership=self._one_deferred(
                 lambda _: True,
                 "select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s for no key update",

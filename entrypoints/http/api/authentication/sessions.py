@@ -8,9 +8,9 @@ from quart_schema import validate_request, validate_response
 
 from core.authentication import login as signing_in
 from core.authentication import sessions
-from core.authentication.login_rules import PreAuth, SignedIn
+from core.authentication.login_rules import PreAuthToken, SignedIn
 from core.authentication.sessions_rules import TokenPair
-from core.federation.oauth.authorization_rules import ServiceHalfNamed
+from core.federation.oauth.authorization_rules import OrgOrServiceMissing
 from core.federation.saml import sign_on as saml_sign_on
 from core.kernel.errors import Invalid
 from core.kernel.rate_limits import LOGIN, MFA_VERIFICATION
@@ -77,15 +77,15 @@ async def login(data: Credentials) -> LoginAnswer:
     if data.saml_state is not None:
         if data.org_slug is not None or data.service_slug is not None:
             raise SamlStateAndService
-        await saml_sign_on.check_state(ports(), data.saml_state)
+        await saml_sign_on.check_pending(ports(), data.saml_state)
     service = None
     if data.org_slug is not None or data.service_slug is not None:
         if data.org_slug is None or data.service_slug is None:
-            raise ServiceHalfNamed("To sign in to a service, send both org_slug and service_slug; to sign in to your account, neither.")
+            raise OrgOrServiceMissing("To sign in to a service, send both org_slug and service_slug; to sign in to your account, neither.")
         service = await signing_in.service_to_sign_in_to(ports(), data.org_slug, data.service_slug)
     email, device = Email(data.email), client(data.device_token)
     found = await signing_in.with_password(ports(), caller(), email, data.password, device, service, saml_state=data.saml_state)
-    if isinstance(found, PreAuth):
+    if isinstance(found, PreAuthToken):
         return LoginAnswer(access_token=found.token, refresh_token="", expires_in=found.expires_in, mfa_required=True)
     redirect_url = await _onward(data.saml_state, found)
     return LoginAnswer(**_tokens(signing_in.tokens(ports(), found)), redirect_url=redirect_url)
@@ -108,7 +108,7 @@ class SecondFactor(Body):
 async def verify_second_factor(data: SecondFactor) -> VerifiedAnswer:
     """Show the second factor: exchange a pre-auth token, and a code, for tokens."""
     if (saml_state := waiting().saml_state) is not None:
-        await saml_sign_on.check_state(ports(), saml_state)
+        await saml_sign_on.check_pending(ports(), saml_state)
     shown = client(name=data.device_name)
     found = await signing_in.with_code(ports(), caller(), waiting(), data.code, shown, trust=data.trust_device is True)
     redirect_url = await _onward(saml_state, found)
@@ -142,7 +142,7 @@ async def logout() -> Message:
 
 async def _onward(saml_state: str | None, found: SignedIn) -> str | None:
     """Where the browser goes on for which somebody has signed in. Raises StateUnknown."""
-    return None if saml_state is None else served().base_url + await saml_sign_on.complete(ports(), caller(), saml_state, found)
+    return None if saml_state is None else served().base_url + await saml_sign_on.complete_login(ports(), caller(), saml_state, found)
 
 
 def _tokens(pair: TokenPair) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from core.authentication.sessions_rules import TokenPair
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_rules as oauth_rules
 from core.federation.oauth import device_flow
-from core.federation.oauth.authorization_rules import AUTHORIZE, Application, Authorization, AuthorizationRequest
+from core.federation.oauth.authorization_rules import AUTHORIZE_PATH, OAuthClient, Authorization, AuthorizationRequest
 from core.kernel.errors import ClientInvalid, Forbidden, GrantInvalid, Invalid, NotFound, SessionEnded, refuse
 from core.kernel.principals import Visitor
 from core.kernel.providers import Provider
@@ -86,7 +86,7 @@ class CredentialsTwice(Invalid):
 # The person
 
 
-@routes.get(AUTHORIZE)
+@routes.get(AUTHORIZE_PATH)
 @anyone
 @refuses(400, 403, 404)
 @describes_page(
@@ -107,7 +107,7 @@ async def authorize() -> Response:
     if request.args.get("response_type", "code") != "code":
         if authorization.redirect_uri is None:
             raise Invalid
-        return redirect(oauth_rules.failure(authorization, "unsupported_response_type", served().base_url))
+        return redirect(oauth_rules.error_uri(authorization, "unsupported_response_type", served().base_url))
     provider = request.args.get("provider")
     if provider:
         if provider not in frozenset(Provider):
@@ -120,12 +120,12 @@ async def authorize() -> Response:
         return redirect(ACCOUNT)
     if not await oauth.is_admitted(ports(), me, authorization):
         return _denied(authorization)
-    if await oauth.must_ask(ports(), me, authorization):
+    if await oauth.needs_consent(ports(), me, authorization):
         return await _question(me, authorization)
     return await _signed_in_there(me, authorization)
 
 
-@routes.post(AUTHORIZE)
+@routes.post(AUTHORIZE_PATH)
 @anyone
 @refuses(400, 403, 404)
 @describes_page(
@@ -153,7 +153,7 @@ async def answer() -> Response:
 
 async def _asked() -> Authorization:
     check_query()
-    authorization = await oauth.judge(ports(), AuthorizationRequest.of(request.args))
+    authorization = await oauth.validate(ports(), AuthorizationRequest.of(request.args))
     if authorization.context is not None:
         exchange().organization = authorization.context.org_slug
     return authorization
@@ -164,12 +164,12 @@ def _to_sign_in(authorization: Authorization) -> Response:
 
 
 def _denied(authorization: Authorization) -> Response:
-    return redirect(oauth_rules.failure(authorization, "access_denied", served().base_url))
+    return redirect(oauth_rules.error_uri(authorization, "access_denied", served().base_url))
 
 
 async def _question(me: Visitor, authorization: Authorization) -> Response:
     assert authorization.service is not None, "the platform's own application asks nothing"
-    design = await branding.of_organization(ports(), authorization.service.org_id)
+    design = await branding.get_design(ports(), authorization.service.org_id)
     page = render(
         "authorize.html",
         form_action=form_targets(authorization.redirect_uri),
@@ -186,7 +186,7 @@ async def _question(me: Visitor, authorization: Authorization) -> Response:
 async def _signed_in_there(me: Visitor, authorization: Authorization) -> Response:
     exchange().caller = str(me.user_id)
     try:
-        return redirect(await oauth.issue(ports(), me, authorization, served().base_url))
+        return redirect(await oauth.issue_code(ports(), me, authorization, served().base_url))
     except SessionEnded:  # meanwhile
         return _to_sign_in(authorization)
 
@@ -247,12 +247,12 @@ async def token() -> tuple[TokenAnswer, int, dict[str, str]]:
     return tokens, 200, {"Cache-Control": "no-store", "Pragma": "no-cache"}
 
 
-async def _exchanged(grant: str, asked: TokenRequest, who: Application | None) -> TokenPair:
+async def _exchanged(grant: str, asked: TokenRequest, who: OAuthClient | None) -> TokenPair:
     match grant:
         case "code":
-            return await oauth.exchange(ports(), who or refuse(ClientInvalid), asked.code or "", asked.redirect_uri, asked.code_verifier)
+            return await oauth.exchange_code(ports(), who or refuse(ClientInvalid), asked.code or "", asked.redirect_uri, asked.code_verifier)
         case "refresh_token":
-            return await oauth.refresh(ports(), caller(), who, asked.refresh_token or "")
+            return await oauth.refresh_tokens(ports(), caller(), who, asked.refresh_token or "")
     client_id = None if who is None else who.client_id or refuse(GrantInvalid)
     found = await device_flow.redeem(ports(), caller(), asked.device_code or "", client_id, asked.code_verifier)
     return login.tokens(ports(), found)
@@ -273,7 +273,7 @@ async def revoke() -> Response:
         asked = await parameters(RevocationRequest)
         who = await _identify(asked)
     await _admit(who)
-    await oauth.revoke(ports(), caller(), who, asked.token)
+    await oauth.revoke_token(ports(), caller(), who, asked.token)
     return Response(b"", 200, {"Cache-Control": "no-store"})
 
 
@@ -305,7 +305,7 @@ async def metadata() -> tuple[Metadata, int, dict[str, str]]:
     methods = ["client_secret_basic", "client_secret_post", "none"]
     known = Metadata(
         issuer=base,
-        authorization_endpoint=f"{base}{AUTHORIZE}",
+        authorization_endpoint=f"{base}{AUTHORIZE_PATH}",
         token_endpoint=f"{base}{TOKEN}",
         token_endpoint_auth_methods_supported=methods,
         revocation_endpoint=f"{base}{REVOKE}",
@@ -344,17 +344,17 @@ async def _counted_if_refused() -> AsyncIterator[None]:
         raise
 
 
-async def _identify(asked: TokenRequest | RevocationRequest) -> Application | None:
+async def _identify(asked: TokenRequest | RevocationRequest) -> OAuthClient | None:
     """The application that the Authorization header or the body names. Raises CredentialsTwice, ClientInvalid."""
     client_id, client_secret = credentials(asked.client_id, asked.client_secret)
-    found = await oauth.identify(ports(), client_id, client_secret)
+    found = await oauth.identify_client(ports(), client_id, client_secret)
     if found is not None:
         exchange().caller = client_id
         exchange().organization = found.context.org_slug if found.context else None
     return found
 
 
-async def _admit(who: Application | None) -> None:
+async def _admit(who: OAuthClient | None) -> None:
     """Take a token from the bucket of the application that has shown its client secret, else from that of the address (decisions, point
     100). Raises Limited."""
     if who is not None and who.client_id is not None and not who.relies_on_pkce:

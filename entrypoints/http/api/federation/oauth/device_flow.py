@@ -11,10 +11,10 @@ from quart_schema import document_response, validate_response
 
 from core.authentication import browser
 from core.federation.oauth import device_flow, device_flow_rules
-from core.federation.oauth.authorization import identify as identify_application
+from core.federation.oauth.authorization import identify_client as identify_application
 from core.federation.oauth.authorization_rules import AuthorizationRequest
-from core.federation.oauth.device_flow_rules import INTERVAL, TTL, VERIFY, RequestStatus, Verdict, Waiting
-from core.kernel.display import moment
+from core.federation.oauth.device_flow_rules import POLL_INTERVAL, CODE_TTL, VERIFY_PATH, DeviceRequestStatus, DeviceDecision, DeviceRequest
+from core.kernel.display import format_utc
 from core.kernel.errors import Invalid, Limited, Refusal
 from core.kernel.principals import Person, Visitor
 from core.kernel.rate_limits import DEVICE
@@ -35,7 +35,7 @@ routes = Blueprint("device_flow", __name__)
 # For devices
 
 
-class DeviceRequest(Body):
+class DeviceCodeRequest(Body):
     """Which application asks: its client_id, or its organization and itself by their slugs. Mobile and desktop applications also send a
     code_challenge, with the method S256. A scope may be sent, and means nothing."""
 
@@ -48,7 +48,7 @@ class DeviceRequest(Body):
     code_challenge_method: Text | None = None
 
 
-class DeviceRequested(Shown):
+class DeviceCodeResponse(Shown):
     """The code that the device keeps to itself and asks for its tokens with, every `interval` seconds; the one that it shows to the person,
     and where that is to be typed; and in how many seconds both expire."""
 
@@ -64,11 +64,11 @@ class DeviceRequested(Shown):
 @anyone(limit=DEVICE)
 @refuses(400, 401, 403, 404)
 @speaks_oauth
-@takes(DeviceRequest)
-@validate_response(DeviceRequested)
-async def request_codes() -> tuple[DeviceRequested, int, dict[str, str]]:
+@takes(DeviceCodeRequest)
+@validate_response(DeviceCodeResponse)
+async def request_codes() -> tuple[DeviceCodeResponse, int, dict[str, str]]:
     """Ask for the codes with which a person signs in this device from elsewhere."""
-    asked = await parameters(DeviceRequest)
+    asked = await parameters(DeviceCodeRequest)
     client_id, client_secret = credentials(asked.client_id, asked.client_secret)
     if client_secret is not None:  # none is needed, but a wrong one is wrong (RFC 6749 section 5.2)
         await identify_application(ports(), client_id, client_secret)
@@ -79,15 +79,15 @@ async def request_codes() -> tuple[DeviceRequested, int, dict[str, str]]:
         code_challenge=asked.code_challenge,
         code_challenge_method=asked.code_challenge_method,
     )
-    begun = await device_flow.begin(ports(), caller(), wanted)
-    uri = begun.verification_uri or f"{served().base_url}{VERIFY}"
-    answer = DeviceRequested(
+    begun = await device_flow.request_codes(ports(), caller(), wanted)
+    uri = begun.verification_uri or f"{served().base_url}{VERIFY_PATH}"
+    answer = DeviceCodeResponse(
         device_code=begun.device_code,
         user_code=begun.user_code,
         verification_uri=uri,
-        verification_uri_complete=device_flow_rules.page(begun.user_code, uri),
-        expires_in=int(TTL.total_seconds()),
-        interval=INTERVAL,
+        verification_uri_complete=device_flow_rules.verification_url(begun.user_code, uri),
+        expires_in=int(CODE_TTL.total_seconds()),
+        interval=POLL_INTERVAL,
     )
     return answer, 200, {"Cache-Control": "no-store"}
 
@@ -105,26 +105,26 @@ class DeviceAnswer(Body):
 class DeviceAnswered(Shown):
     """What the device has been told by it."""
 
-    status: RequestStatus
+    status: DeviceRequestStatus
 
 
 class ActionUnknown(Invalid):
     """Approve the device, or deny it."""
 
 
-@routes.get(VERIFY)
+@routes.get(VERIFY_PATH)
 @page_session(limit=DEVICE)
 @refuses(400)
 @describes_page({200: "The form for the code that a device shows."})
 async def verify_page() -> Response:
     """The page on which a device is signed in; `user_code` is the code to fill in, which approves nothing by itself."""
-    typed = request.args.get("user_code", "")[: device_flow_rules.LONGEST]
+    typed = request.args.get("user_code", "")[: device_flow_rules.MAX_TYPED_LENGTH]
     if signed_in().mfa_missing:
         return to_sign_in()
-    return _page("device.html", signed_in(), user_code=device_flow_rules.shown(typed), problem=None)
+    return _page("device.html", signed_in(), user_code=device_flow_rules.format_user_code(typed), problem=None)
 
 
-@routes.post(VERIFY)
+@routes.post(VERIFY_PATH)
 @person_or_browser(limit=DEVICE, impersonated=False)
 @refuses(400)
 @serves_both
@@ -136,8 +136,8 @@ async def verify() -> Response:
     if isinstance(me, Visitor):
         return await _from_our_page(me)
     said = await parameters(DeviceAnswer)
-    verdict = Verdict(said.action)
-    await device_flow.answer(ports(), me, said.user_code, verdict, _network())
+    verdict = DeviceDecision(said.action)
+    await device_flow.decide(ports(), me, said.user_code, verdict, _network())
     return jsonify(DeviceAnswered(status=verdict.status).model_dump())
 
 
@@ -146,22 +146,22 @@ async def _from_our_page(me: Visitor) -> Response:
     browser.check_form_token(cookies.session_cookie() or "", form.get("form_token", ""))
     typed, action = form.get("user_code", ""), form.get("action")
     if me.mfa_missing:
-        return redirect(with_next(SIGN_IN, safe_next(device_flow_rules.page(device_flow_rules.shown(typed[: device_flow_rules.LONGEST])))))
+        return redirect(with_next(SIGN_IN, safe_next(device_flow_rules.verification_url(device_flow_rules.format_user_code(typed[: device_flow_rules.MAX_TYPED_LENGTH])))))
     try:
         if action is None:
-            waiting = await device_flow.find(ports(), me, typed, _network())
-            return _question(me, device_flow_rules.shown(typed), waiting)
+            waiting = await device_flow.find_request(ports(), me, typed, _network())
+            return _question(me, device_flow_rules.format_user_code(typed), waiting)
         verdict = _verdict(action)
-        waiting = await device_flow.answer(ports(), me, typed, verdict, _network())
+        waiting = await device_flow.decide(ports(), me, typed, verdict, _network())
     except (Invalid, Limited) as refusal:
-        return _again(refusal, me, user_code=device_flow_rules.shown(typed[: device_flow_rules.LONGEST]))
-    approved = verdict is Verdict.APPROVE
+        return _again(refusal, me, user_code=device_flow_rules.format_user_code(typed[: device_flow_rules.MAX_TYPED_LENGTH]))
+    approved = verdict is DeviceDecision.APPROVE
     return page_response(render("device_done.html", approved=approved, service=waiting.service, organization=waiting.organization))
 
 
-def _verdict(action: str) -> Verdict:
+def _verdict(action: str) -> DeviceDecision:
     try:
-        return Verdict(action)
+        return DeviceDecision(action)
     except ValueError:
         raise ActionUnknown from None
 
@@ -170,7 +170,7 @@ def _page(name: str, me: Person, **values: Any) -> Response:
     return page_response(render(name, form_action="'self'", form_token=_token(), email=me.email, **values))
 
 
-def _question(me: Visitor, user_code: str, waiting: Waiting) -> Response:
+def _question(me: Visitor, user_code: str, waiting: DeviceRequest) -> Response:
     return _page(
         "device_confirm.html",
         me,
@@ -179,7 +179,7 @@ def _question(me: Visitor, user_code: str, waiting: Waiting) -> Response:
         organization=waiting.organization,
         address=waiting.address,
         agent=waiting.agent,
-        asked=moment(waiting.created_at),
+        asked=format_utc(waiting.created_at),
     )
 
 

@@ -7,7 +7,7 @@ from quart import Blueprint, Response
 from quart_schema import validate_request, validate_response
 
 from core.federation.saml import configuration as saml
-from core.federation.saml.configuration_rules import Certificate, Configuration, NameIdFormat
+from core.federation.saml.configuration_rules import SamlCertificate, SamlConfiguration, NameIdFormat
 from core.kernel.principals import Capability
 from entrypoints.http.api.applications.services import of_a_service
 from entrypoints.http.api.federation.saml.messages import PROVIDER
@@ -74,7 +74,7 @@ class CertificateShown(Shown):
     created_at: Timestamp
 
 
-def _show(certificate: Certificate) -> CertificateShown:
+def _show(certificate: SamlCertificate) -> CertificateShown:
     return CertificateShown(
         public_key=certificate.certificate,
         valid_from=certificate.valid_from,
@@ -91,7 +91,7 @@ def _show(certificate: Certificate) -> CertificateShown:
 @validate_response(SamlDone)
 async def configure(org_slug: str, service_slug: str, data: NewSaml) -> SamlDone:
     """Set up how the service has people signed in with SAML, in the place of what was set up before."""
-    wanted = Configuration(
+    wanted = SamlConfiguration(
         enabled=data.enabled,
         entity_id=data.entity_id,
         acs_url=data.acs_url,
@@ -110,7 +110,7 @@ async def configure(org_slug: str, service_slug: str, data: NewSaml) -> SamlDone
 @validate_response(SamlShown)
 async def current(org_slug: str, service_slug: str) -> SamlShown:
     """How the service has people signed in with SAML."""
-    configuration, has_certificate = await saml.current(ports(), acting_member(), service_slug)
+    configuration, has_certificate = await saml.get_configuration(ports(), acting_member(), service_slug)
     mapping = configuration.attribute_mapping
     return SamlShown(
         enabled=configuration.enabled,
@@ -140,7 +140,7 @@ async def disable(org_slug: str, service_slug: str) -> SamlDone:
 @validate_response(CertificateShown)
 async def new_certificate(org_slug: str, service_slug: str) -> CertificateShown:
     """Make a new certificate, good for three years. Everything is signed with it at once, and nothing with the one before it."""
-    return _show(await saml.new_certificate(ports(), acting_member(), service_slug))
+    return _show(await saml.create_certificate(ports(), acting_member(), service_slug))
 
 
 @routes.get(f"{SAML}/certificate")
@@ -148,7 +148,7 @@ async def new_certificate(org_slug: str, service_slug: str) -> CertificateShown:
 @validate_response(CertificateShown)
 async def certificate(org_slug: str, service_slug: str) -> CertificateShown:
     """The active certificate, with which applications check signatures."""
-    return _show(await saml.certificate(ports(), acting_member(), service_slug))
+    return _show(await saml.get_certificate(ports(), acting_member(), service_slug))
 
 
 @routes.get(f"{PROVIDER}/metadata")
@@ -157,5 +157,5 @@ async def certificate(org_slug: str, service_slug: str) -> CertificateShown:
 @describes({200: "An EntityDescriptor."}, content_type=METADATA)
 async def metadata(org_slug: str, service_slug: str) -> Response:
     """What an application has to know of its identity provider."""
-    document = await saml.metadata(ports(), org_slug, service_slug)
+    document = await saml.create_metadata(ports(), org_slug, service_slug)
     return Response(document, 200, {"Cache-Control": "no-cache"}, content_type=METADATA)

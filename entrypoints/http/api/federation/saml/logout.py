@@ -9,8 +9,8 @@ from core.federation.saml import configuration as saml
 from core.federation.saml import configuration_rules as saml_rules
 from core.federation.saml import logout as saml_logout
 from core.federation.saml import messages_rules as saml_messages_rules
-from core.federation.saml.logout_rules import GoThere, LogoutUnknown, NobodyMeant, Shown, SignedOut
-from core.federation.saml.messages_rules import MessageInvalid, MessageTooLong
+from core.federation.saml.logout_rules import Redirect, LogoutNotFound, NoMatchingSession, LogoutCookies, LogoutFinished
+from core.federation.saml.messages_rules import SamlMessageInvalid, SamlMessageTooLong
 from core.kernel.errors import NotFound, OrganizationNotActive, refuse
 from entrypoints.http.api.federation.saml.messages import PROVIDER, REFUSALS, onward, sent
 from entrypoints.http.edge import cookies
@@ -34,10 +34,10 @@ async def _logout(org_slug: str, service_slug: str) -> Response:
     except (NotFound, OrganizationNotActive) as closed:
         # It may close at any time until what it says is kept.
         return await _pass_over(org_slug, service_slug) or refuse(closed)
-    except (MessageInvalid, LogoutUnknown) as refusal:
+    except (SamlMessageInvalid, LogoutNotFound) as refusal:
         if not await _can_go_on():
             raise
-        return refused_page(refusal, "signing_out_goes_on.html", onward=saml_rules.path(org_slug, service_slug, "slo"))
+        return refused_page(refusal, "signing_out_goes_on.html", onward=saml_rules.endpoint_path(org_slug, service_slug, "slo"))
 
 
 async def _can_go_on() -> bool:
@@ -45,11 +45,11 @@ async def _can_go_on() -> bool:
     secret = cookies.logout_cookie()
     if secret is None or "SAMLResponse" not in request.args or not wants_page():
         return False
-    return await saml_logout.is_under_way(ports(), caller(), secret)
+    return await saml_logout.is_in_progress(ports(), caller(), secret)
 
 
 async def _heard(org_slug: str, service_slug: str) -> Response:
-    await saml.check_open(ports(), org_slug, service_slug)
+    await saml.check_enabled(ports(), org_slug, service_slug)
     message = await sent()
     asked, answered = message.document("SAMLRequest"), message.document("SAMLResponse")
     if request.method == "POST":
@@ -58,11 +58,11 @@ async def _heard(org_slug: str, service_slug: str) -> Response:
         if asked is not None:
             saml_messages_rules.check_relay_state(message.relay_state)
             kept = {} if message.relay_state is None else {"RelayState": message.relay_state}
-            fields = {"SAMLRequest": saml_messages_rules.packed_for_redirect(asked), **kept}
+            fields = {"SAMLRequest": saml_messages_rules.encode_redirect(asked), **kept}
         else:
-            fields = {"SAMLResponse": saml_messages_rules.packed_for_redirect(answered or refuse(MessageInvalid))}
-        path = f"{saml_rules.path(org_slug, service_slug, 'slo')}?{urlencode(fields)}"
-        return onward(path if len(path) <= LONGEST_PATH else refuse(MessageTooLong))
+            fields = {"SAMLResponse": saml_messages_rules.encode_redirect(answered or refuse(SamlMessageInvalid))}
+        path = f"{saml_rules.endpoint_path(org_slug, service_slug, 'slo')}?{urlencode(fields)}"
+        return onward(path if len(path) <= LONGEST_PATH else refuse(SamlMessageTooLong))
     if asked is not None:
         return await _asked(org_slug, service_slug, asked, message.relay_state)
     if answered is not None:
@@ -80,32 +80,32 @@ async def _pass_over(org_slug: str, service_slug: str) -> Response | None:
             came_back = request.mimetype == FORM and "SAMLResponse" in dict(await fields_of_form())
         except FormInvalid:
             return None
-        return onward(saml_rules.path(org_slug, service_slug, "slo")) if came_back else None
+        return onward(saml_rules.endpoint_path(org_slug, service_slug, "slo")) if came_back else None
     if "SAMLRequest" in request.args:
         return None
     try:
         return await _step()
-    except LogoutUnknown:
+    except LogoutNotFound:
         return None
 
 
 async def _asked(org_slug: str, service_slug: str, document: bytes, relay_state: str | None) -> Response:
     """The first step of the sign-out that an application asks for."""
-    shown = Shown(logout=cookies.logout_cookie(), session=cookies.session_cookie())
+    shown = LogoutCookies(logout=cookies.logout_cookie(), session=cookies.session_cookie())
     step = await saml_logout.receive_request(
         ports(), served().base_url, await visitor(), caller(), shown, org_slug, service_slug, document, relay_state
     )
-    return onward(step.address) if isinstance(step, NobodyMeant) else await _taken(step)
+    return onward(step.address) if isinstance(step, NoMatchingSession) else await _taken(step)
 
 
 async def _step() -> Response:
     """The next step of the sign-out under way in this browser. Raises LogoutUnknown."""
-    return await _taken(await saml_logout.go_on(ports(), cookies.logout_cookie(), caller()))
+    return await _taken(await saml_logout.resume(ports(), cookies.logout_cookie(), caller()))
 
 
-async def _taken(step: GoThere | SignedOut) -> Response:
+async def _taken(step: Redirect | LogoutFinished) -> Response:
     secret = None
-    if isinstance(step, GoThere):
+    if isinstance(step, Redirect):
         response, secret = onward(step.address), step.secret
     else:
         response = page_response(render("signed_out.html", is_partial=step.is_partial, onward=with_next(SIGN_IN, step.after or ACCOUNT)))

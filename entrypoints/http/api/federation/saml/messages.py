@@ -9,7 +9,7 @@ from quart import Response, request
 from werkzeug.exceptions import UnsupportedMediaType
 
 from core.federation.saml import messages_rules as saml_messages_rules
-from core.federation.saml.messages_rules import MessageInvalid
+from core.federation.saml.messages_rules import SamlMessageInvalid
 from entrypoints.http.edge.forms import FORM, fields_of_form
 from entrypoints.http.pages.sign_in import redirect
 
@@ -30,9 +30,9 @@ class Sent:
         ours = [(name, text) for name, text in fields if name in ("SAMLRequest", "SAMLResponse", "RelayState", "SAMLEncoding")]
         self._fields = dict(ours)
         if len(self._fields) < len(ours) or {"SAMLRequest", "SAMLResponse"} <= self._fields.keys():
-            raise MessageInvalid
+            raise SamlMessageInvalid
         if self._fields.get("SAMLEncoding", DEFLATE) != DEFLATE:
-            raise MessageInvalid
+            raise SamlMessageInvalid
         self.relay_state = self._fields.get("RelayState")
 
     def document(self, name: str) -> bytes | None:
@@ -40,7 +40,7 @@ class Sent:
         text = self._fields.get(name)
         if text is None:
             return None
-        unpacked = saml_messages_rules.unpacked_from_post if request.method == "POST" else saml_messages_rules.unpacked_from_redirect
+        unpacked = saml_messages_rules.decode_post if request.method == "POST" else saml_messages_rules.decode_redirect
         return unpacked(text)
 
 

@@ -10,8 +10,8 @@ from core.authentication import browser
 from core.federation.saml import configuration as saml
 from core.federation.saml import logout as saml_logout
 from core.federation.saml import sign_on as saml_sign_on
-from core.federation.saml.messages_rules import MessageInvalid
-from core.federation.saml.sign_on_rules import Answer, NotAUser, SignInFirst, StateUnknown
+from core.federation.saml.messages_rules import SamlMessageInvalid
+from core.federation.saml.sign_on_rules import SignOnResult, NoAccessToService, LoginRequired, SignOnNotFound
 from core.kernel import uris
 from core.kernel.errors import refuse
 from core.kernel.principals import AddressNotVerified, Capability
@@ -31,9 +31,9 @@ routes = Blueprint("saml_sign_on", __name__)
 
 
 async def _sign_on(org_slug: str, service_slug: str) -> Response:
-    await saml.check_open(ports(), org_slug, service_slug)
+    await saml.check_enabled(ports(), org_slug, service_slug)
     message = await sent()
-    document = message.document("SAMLRequest") or refuse(MessageInvalid)
+    document = message.document("SAMLRequest") or refuse(SamlMessageInvalid)
     begun = await saml_sign_on.begin(ports(), served().base_url, caller(), org_slug, service_slug, document, message.relay_state)
     # A form of another site comes without our cookies, and our answer may set them all the same: so the page that follows has both.
     response = onward(begun.path)
@@ -69,26 +69,26 @@ async def sso_by_post(org_slug: str, service_slug: str) -> Response:
 )
 async def authenticate(org_slug: str, service_slug: str) -> Response:
     """The page on which people sign in for an application, and from which they go on to it."""
-    state = request.args.get("saml_state") or refuse(StateUnknown)
+    state = request.args.get("saml_state") or refuse(SignOnNotFound)
     after_this_request(partial(cookies.forget_old_sign_ons, state))  # whatever the answer is
     ticket = request.args.get("ticket")
     found = await visitor()
     try:
-        outcome = await saml_sign_on.go_on(ports(), org_slug, service_slug, state, cookies.saml_cookie(state), ticket, found, caller())
-    except (NotAUser, AddressNotVerified) as refusal:
+        outcome = await saml_sign_on.resume(ports(), org_slug, service_slug, state, cookies.saml_cookie(state), ticket, found, caller())
+    except (NoAccessToService, AddressNotVerified) as refusal:
         cookie = cookies.session_cookie()
         if found is None or cookie is None or ticket is not None or not wants_page():
             raise
         # The sign-on waits still: whoever signs in in the place of this person goes on with it.
         here = safe_next(request.full_path)
         return refused_page(refusal, "no_access.html", form_token=browser.form_token(cookie), next=here, email=found.email)
-    if isinstance(outcome, SignInFirst):
+    if isinstance(outcome, LoginRequired):
         return await sign_in_form(outcome.path)
     response = _answer_page(outcome)
     if outcome.signed_in is not None:
         session, secret = outcome.signed_in
         if (cookie := cookies.session_cookie()) is not None:
-            await saml_logout.give_way(ports(), caller(), cookie, session.id)
+            await saml_logout.replace_session(ports(), caller(), cookie, session.id)
         cookies.set_session_cookie(response, secret, session.expires_at)
     cookies.clear_saml_cookie(response, state)
     return response
@@ -118,18 +118,18 @@ async def login(org_slug: str, service_slug: str, query_args: Unasked) -> Respon
 
     The answer is a page that posts to the application, or what it would post as JSON, if you prefer that.
     """
-    answer = await saml_sign_on.unasked(ports(), acting_member(), service_slug, query_args.relay_state)
+    answer = await saml_sign_on.idp_initiated(ports(), acting_member(), service_slug, query_args.relay_state)
     if request.accept_mimetypes.best_match(["text/html", "application/json"]) != "application/json":
         return _answer_page(answer)
     shown = AnswerShown(acs_url=answer.acs_url, saml_response=answer.saml_response, relay_state=answer.relay_state)
     return Response(shown.model_dump_json(), 200, {"Cache-Control": "no-store"}, content_type="application/json")
 
 
-def _answer_page(answer: Answer) -> Response:
+def _answer_page(answer: SignOnResult) -> Response:
     """The page that posts an answer to the application: by itself, and by a button where there are no scripts."""
     page = render(
         "saml_answer.html",
-        form_action=uris.form_target(answer.acs_url),
+        form_action=uris.csp_source(answer.acs_url),
         scripted=True,
         acs_url=answer.acs_url,
         saml_response=answer.saml_response,

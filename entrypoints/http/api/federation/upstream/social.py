@@ -8,7 +8,7 @@ from werkzeug.routing import BaseConverter
 from core.accounts.devices_rules import Client
 from core.federation.oauth.authorization_rules import AuthorizationRequest
 from core.federation.upstream import social
-from core.federation.upstream.social_rules import LINKED, ConsentRefused, StateUnknown
+from core.federation.upstream.social_rules import IDENTITIES_PATH, ProviderConsentDenied, ProviderStateUnknown
 from core.kernel.errors import ProviderFailed, refuse
 from core.kernel.providers import Provider
 from entrypoints.http.edge import cookies
@@ -90,14 +90,14 @@ async def callback(provider: str) -> Response:
     """Where identity providers send browsers back to."""
     check_query()
     browser, state = cookies.device_cookie(), request.args.get("state")
-    pending = await social.returned(ports(), provider, browser, state)
-    browser, state = browser or refuse(StateUnknown), state or refuse(StateUnknown)
+    pending = await social.take_state(ports(), provider, browser, state)
+    browser, state = browser or refuse(ProviderStateUnknown), state or refuse(ProviderStateUnknown)
     given: dict[str, Any] = {"code": request.args.get("code"), "error": request.args.get("error"), "issuer": request.args.get("iss")}
     try:
-        whom = await social.vouched(ports(), pending, browser, state, served().base_url, **given)
-    except (ConsentRefused, ProviderFailed) as failed:
-        error = "access_denied" if isinstance(failed, ConsentRefused) else "server_error"
-        address = await social.told(ports(), pending, error, served().base_url)
+        whom = await social.fetch_identity(ports(), pending, browser, state, served().base_url, **given)
+    except (ProviderConsentDenied, ProviderFailed) as failed:
+        error = "access_denied" if isinstance(failed, ProviderConsentDenied) else "server_error"
+        address = await social.error_redirect(ports(), pending, error, served().base_url)
         if address is None:
             raise
         exchange().error_code = failed.code
@@ -109,6 +109,6 @@ async def callback(provider: str) -> Response:
     await social.link(ports(), caller(), pending, whom, None if me is None else me.user_id)
     if me is None:  # it was begun elsewhere, by a program that has the person's token
         return page_response(render("linked.html", provider=pending.provider.value.title()))
-    response = redirect(LINKED)
+    response = redirect(IDENTITIES_PATH)
     cookies.set_notice_cookie(response, "linked")
     return response
