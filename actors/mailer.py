@@ -13,7 +13,7 @@ import trio
 
 from actors.grace import grace
 from actors.mailbox import Mailbox, jittered
-from actors.outages import through_outages
+from actors.outages import retry_until_stored
 from actors.supervisor import said
 from core.accounts import email_queue
 from core.accounts.email_queue_rules import Ended, HeldBack, Mail, Outcome
@@ -164,14 +164,14 @@ async def _hand_over(ports: Ports, mail: Mail, letter: Letter) -> float | None:
         log.exception("mail_not_sent")
         return await _failed(ports, mail, f"it could not be sent: {type(defect).__name__}")
     # Outside of the `try`: what fails from here on must not make the letter count as not sent.
-    await through_outages(lambda: email_queue.sent(ports, mail), _not_recorded)
+    await retry_until_stored(lambda: email_queue.sent(ports, mail), _not_recorded)
     _tell_end(mail, Ended(Outcome.SENT))
     return None
 
 
 async def _failed(ports: Ports, mail: Mail, reason: str) -> float | None:
     spread = random.random()  # noqa: S311  (spreads load, guards nothing)
-    due_at = await through_outages(lambda: email_queue.failed(ports, mail, reason, spread), _not_recorded)
+    due_at = await retry_until_stored(lambda: email_queue.failed(ports, mail, reason, spread), _not_recorded)
     if due_at is None:
         _tell_end(mail, Ended(Outcome.GIVEN_UP, reason))
         return None

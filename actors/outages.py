@@ -13,7 +13,7 @@ T = TypeVar("T")
 LONGEST_PAUSE: Final = 5.0  # seconds
 
 
-async def through_outages(record: Callable[[], Awaitable[T]], tell: Callable[[Outage], object]) -> T:
+async def retry_until_stored(record: Callable[[], Awaitable[T]], tell: Callable[[Outage], object]) -> T:
     """What `record` gives, once it can be done; `tell` hears each time that it could not.
 
     For what nobody else knows, and without which the same would be done twice.

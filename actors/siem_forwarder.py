@@ -8,10 +8,10 @@ import trio
 
 from actors.grace import grace
 from actors.mailbox import Mailbox, jittered
-from actors.outages import through_outages
+from actors.outages import retry_until_stored
 from actors.supervisor import said
 from core.eventing import siem
-from core.eventing.siem_rules import Attempt, ClaimedBatch, Result
+from core.eventing.siem_rules import SiemAttempt, ClaimedSiemQueue, SiemResult
 from core.kernel.errors import Outage
 from ports import Ports
 
@@ -28,10 +28,10 @@ GRACE: Final = 5.0  # seconds that an attempt which has begun is given to end wh
 
 async def siem_forwarder(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS, struggling_slots: int = STRUGGLING_SLOTS) -> NoReturn:
     """Forward for ever; `inbox` is posted to when something was queued."""
-    struggling: set[ClaimedBatch] = set()
+    struggling: set[ClaimedSiemQueue] = set()
     async with trio.open_nursery() as attempts:
 
-        async def attempt(claimed: ClaimedBatch) -> None:
+        async def attempt(claimed: ClaimedSiemQueue) -> None:
             started = trio.current_time()
             try:
                 with structlog.contextvars.bound_contextvars(job="siem_forwarding", organization=str(claimed.org_id)):
@@ -46,7 +46,7 @@ async def siem_forwarder(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS, st
             try:
                 # One at a time, and only when it can start now: each is leased from here on.
                 while len(attempts.child_tasks) < slots:
-                    claimed = await siem.claim_next(ports, struggling=len(struggling) < struggling_slots)
+                    claimed = await siem.claim_queue(ports, struggling=len(struggling) < struggling_slots)
                     if claimed is None:
                         break
                     if claimed.is_struggling:
@@ -58,7 +58,7 @@ async def siem_forwarder(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS, st
             await inbox.wait(at_most=jittered(POLL))
 
 
-async def _forward(ports: Ports, claimed: ClaimedBatch) -> None:
+async def _forward(ports: Ports, claimed: ClaimedSiemQueue) -> None:
     started = trio.current_time()
     try:
         done = await siem.attempt(ports, claimed)
@@ -67,14 +67,14 @@ async def _forward(ports: Ports, claimed: ClaimedBatch) -> None:
         return
     except Exception:
         log.exception("siem_not_sent")
-        done = Attempt(Result.NOT_SENT)
+        done = SiemAttempt(SiemResult.NOT_SENT)
     if done is None:
         log.warning("siem_lease_lost")
         return
     spread = random.random()  # noqa: S311  (spreads load, guards nothing)
     slow = trio.current_time() - started > SLOW
     # Outside of the `try`: what fails from here on does not mean that nothing arrived.
-    due_at = await through_outages(lambda: siem.settle(ports, claimed, done, slow=slow, spread=spread), _not_recorded)
+    due_at = await retry_until_stored(lambda: siem.settle(ports, claimed, done, slow=slow, spread=spread), _not_recorded)
     if due_at is not None:
         ports.metrics.siem_failed(done.result.name.lower())
         wait = round((due_at - ports.clock.now()).total_seconds())

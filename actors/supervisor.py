@@ -18,7 +18,7 @@ class ActorEnded(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RestartPolicy:
     """How a failing actor is treated; times are seconds.
 
     Each wait before a restart is twice the one before, from `first_delay` to `longest_delay`. A run of `healthy_after` clears the
@@ -32,10 +32,10 @@ class Patience:
     restarts: int = 7
 
 
-PATIENCE: Final = Patience()
+PATIENCE: Final = RestartPolicy()
 
 
-async def supervise(name: str, run: Callable[[], Awaitable[Any]], patience: Patience = PATIENCE) -> NoReturn:
+async def supervise(name: str, run: Callable[[], Awaitable[Any]], patience: RestartPolicy = PATIENCE) -> NoReturn:
     """Run an actor for ever, starting it again when it fails.
 
     An Outage says nothing about the actor, so any number of them is survived. After too many other failures in too short a time

@@ -8,7 +8,7 @@ import structlog
 import trio
 
 from actors.mailbox import jittered
-from core.maintenance.housekeeping_rules import FAILED, HELD_UP
+from core.maintenance.housekeeping_rules import FAILED, BACKED_OFF
 from ports import Ports
 
 LONGEST_PAUSE: Final = 16  # periods
@@ -33,7 +33,7 @@ async def sweeper(ports: Ports, sweep: Sweep, holder: UUID, *, job: str, period:
             ports.metrics.job_done(job, trio.current_time() - started)
         if swept:
             log.info("swept", job=job, **swept)
-        if swept and swept.get(HELD_UP):
+        if swept and swept.get(BACKED_OFF):
             pause = min(pause * 2, period * LONGEST_PAUSE)
             log.warning("sweep_held_up", job=job, failed=swept.get(FAILED, 0), goes_on_in=pause)
         else:

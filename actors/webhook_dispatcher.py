@@ -10,7 +10,7 @@ from actors.grace import grace
 from actors.mailbox import Mailbox, jittered
 from actors.supervisor import said
 from core.eventing import deliveries, deliveries_rules
-from core.eventing.deliveries_rules import GONE, ClaimedDelivery, Failure, Outcome, Room
+from core.eventing.deliveries_rules import GONE, ClaimedDelivery, DeliveryFailure, DeliveryOutcome, DispatchCapacity
 from core.kernel.errors import Outage
 from ports import Ports
 
@@ -54,10 +54,10 @@ class _Desk:
         self._ports = ports
         self._inbox = inbox
         self.under_way: dict[UUID, ClaimedDelivery] = {}
-        self.ended: list[Outcome] = []
+        self.ended: list[DeliveryOutcome] = []
         self.is_closing = False  # nobody takes turns any more
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: DeliveryOutcome) -> None:
         self.ended.append(outcome)
         self._inbox.post()
 
@@ -66,7 +66,7 @@ class _Desk:
         outcomes, self.ended = self.ended, []
         if outcomes:
             try:
-                await deliveries.record(self._ports, outcomes)
+                await deliveries.record_outcomes(self._ports, outcomes)
             except Outage as outage:
                 log.warning("outcomes_not_recorded", count=len(outcomes), outage=said(outage))
 
@@ -75,7 +75,7 @@ async def _turn(ports: Ports, desk: _Desk, attempts: trio.Nursery, slots: int) -
     """Record what has ended, begin what there is room for; after how many seconds to look again, if nothing happens before."""
     outcomes = list(desk.ended)
     try:
-        turn = await deliveries.take_turn(ports, outcomes, Room.beside(slots, tuple(desk.under_way.values())))
+        turn = await deliveries.record_and_claim(ports, outcomes, DispatchCapacity.remaining(slots, tuple(desk.under_way.values())))
     except Outage as outage:
         # Not for the supervisor, whose restart would cut off what is under way. What has ended stays at the desk, however long it takes:
         # nobody else knows of it, and without it everything would be sent twice.
@@ -114,7 +114,7 @@ async def _deliver(ports: Ports, desk: _Desk, delivery: ClaimedDelivery) -> None
         outcome = await deliveries.attempt(ports, delivery, spread)
     except Exception:
         log.exception("delivery_not_made")
-        outcome = deliveries_rules.failed(ports.policy, delivery, Failure.NOT_MADE, ports.clock.now(), spread)
+        outcome = deliveries_rules.failed_outcome(ports.policy, delivery, DeliveryFailure.NOT_MADE, ports.clock.now(), spread)
     _tell(ports, outcome)
     if outcome.status == GONE:
         await _turn_off(ports, delivery)
@@ -125,14 +125,14 @@ async def _deliver(ports: Ports, desk: _Desk, delivery: ClaimedDelivery) -> None
 
 async def _turn_off(ports: Ports, delivery: ClaimedDelivery) -> None:
     try:
-        await deliveries.turn_off(ports, delivery)
+        await deliveries.deactivate_webhook(ports, delivery)
     except Outage as outage:
         log.warning("webhook_not_turned_off", outage=said(outage))  # the next attempt is answered in the same way
     else:
         log.info("webhook_turned_off")
 
 
-def _tell(ports: Ports, outcome: Outcome) -> None:
+def _tell(ports: Ports, outcome: DeliveryOutcome) -> None:
     """What became of an attempt, in the log; never where it went, or what it held (security.md L-3)."""
     attempt = outcome.delivery.attempts + 1
     if outcome.delivered:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import maxminddb
 
 from core.accounts.devices_rules import Place
-from core.kernel.values import plain
+from core.kernel.values import to_printable
 
 LENGTH: Final = 100  # characters of a name
 
@@ -59,4 +59,4 @@ def _text(record: Any, *path: str) -> str | None:
         if not isinstance(record, dict):
             return None
         record = record.get(name)
-    return plain(record[:LENGTH]) if isinstance(record, str) and record else None
+    return to_printable(record[:LENGTH]) if isinstance(record, str) and record else None

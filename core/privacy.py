@@ -125,7 +125,7 @@ async def _forget(ports: Ports, caller: Person, user_id: UUID, attempt: int) -> 
             account, by_platform_owner = await platform.lock_person(tx, caller, user_id)
         else:
             account, by_platform_owner = await tx.accounts.lock(user_id), False
-        await tx.sessions.standing(caller.session_id, caller.user_id, None, now) or refuse(SessionEnded)
+        await tx.sessions.load_session_context(caller.session_id, caller.user_id, None, now) or refuse(SessionEnded)
         # Whoever adds a member or changes the address holds the account, and whoever changes the owner or answers an invitation the
         # organization: from here on this is what it is.
         if not set(await tx.privacy.concerned(user_id)) <= set(locked):

@@ -21,7 +21,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from adapters.saml.libraries import XmlLibrariesDisagree, check_libraries
 from core.kernel.errors import PaymentsFailed, StorageDown
-from core.kernel.uris import is_web
+from core.kernel.uris import is_web_url
 from core.tenancy.domains_rules import DnsFailed
 from entrypoints.bind import show_server
 from entrypoints.main import base_url, running_database
@@ -170,7 +170,7 @@ def address(settings: Settings) -> Finding:
 def frontend(settings: Settings) -> Iterator[Finding]:
     """Whether what the platform's own frontend gets reaches nobody else: codes in its address, and tokens."""
     url = settings.frontend_url
-    if url is not None and is_web(url):
+    if url is not None and is_web_url(url):
         yield Finding("frontend URL", Health.GOOD, url)
     elif url is not None:
         text = f"{url} is not https: codes and tokens travel in the clear, and anybody on the way can change its pages"
@@ -242,7 +242,7 @@ def providers(settings: Settings) -> Iterator[Finding]:
     found = provider_settings(settings)
     for provider, known in found.items():
         urls = (known.authorize_url, known.token_url, known.userinfo_url, known.emails_url, known.jwks_url)
-        plain = [url for url in urls if url and not is_web(url)]
+        plain = [url for url in urls if url and not is_web_url(url)]
         whose = "for the platform" if known.client else "for services with credentials of their own"
         if plain:
             text = f"{provider.value} is at {plain[0]}: what is said there travels in the clear, and anybody on the way can be anybody"
@@ -268,7 +268,7 @@ def billing(settings: Settings) -> Finding:
     if not hears:
         text = "plans can be bought, but of events nothing is heard, so subscriptions are hours late. Set SSO_BILLING_WEBHOOK_SECRET"
         return Finding("billing", Health.WARNING, text)
-    if not is_web(url):
+    if not is_web_url(url):
         return Finding("billing", Health.WARNING, f"the payment provider is at {url}: the key to it travels in the clear")
     return Finding("billing", Health.GOOD, f"through {url}, which answers; its events go to {base_url(settings)}/webhooks/billing")
 

@@ -160,7 +160,7 @@ def _greet(settings: Settings, address: str, *, owner_created: bool, show_passwo
         password = settings.platform_owner_password.get_secret_value() if show_password else "the one in SSO_PLATFORM_OWNER_PASSWORD"
         lines += [
             f"The platform owner was created just now{'; this is shown once' if show_password else ''}:",
-            f"  e-mail             {settings.platform_owner_email}",
+            f"  email             {settings.platform_owner_email}",
             f"  password           {password}",
         ]
     lines.append("Ctrl-C stops everything.")
@@ -183,7 +183,7 @@ async def prepare(settings: Settings, address: str, conninfo: str, own: embedded
                 log.info("migrated", migration=name)
             async with wire(settings, address, conninfo) as wired:
                 await signing_keys.load(wired.ports)
-                await governance.put_tiers(wired.ports, [tier.tier() for tier in settings.tiers])
+                await governance.save_tiers(wired.ports, [tier.tier() for tier in settings.tiers])
                 return await _create_first_owner(settings, wired)
         except StorageDown as outage:
             if _has_ended(own):

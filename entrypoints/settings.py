@@ -16,7 +16,7 @@ from core.eventing.deliveries_rules import ATTEMPTS
 from core.kernel.errors import Refusal
 from core.kernel.policy import Policy
 from core.kernel.providers import Provider, ProviderClient
-from core.kernel.values import Email, is_plain, new_id
+from core.kernel.values import Email, is_printable, new_id
 from core.tenancy.organizations_rules import Tier
 from entrypoints.bind import parse_bind, parse_server
 
@@ -40,7 +40,7 @@ def _tier_name(value: str) -> str:
 
 def _tier_display_name(value: str) -> str:
     trimmed = value.strip()
-    if not 0 < len(trimmed) <= 100 or not is_plain(trimmed):
+    if not 0 < len(trimmed) <= 100 or not is_printable(trimmed):
         raise ValueError("it must have 1 to 100 characters")
     return trimmed
 

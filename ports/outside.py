@@ -9,11 +9,11 @@ from uuid import UUID
 from core.accounts.devices_rules import ParsedAgent, Place
 from core.accounts.email_queue_rules import Mail
 from core.billing.checkout_rules import Checkout
-from core.billing.payments import Begun, Seen
+from core.billing.payments import CheckoutSession, ProviderSnapshot
 from core.kernel.outbound import Reply
 from core.kernel.providers import AuthenticationRequest, FederatedIdentity, Provider, ProviderClient, ProviderTokens
 from core.kernel.values import Email
-from core.tenancy.mail_server_rules import MailServer, Trial
+from core.tenancy.mail_server_rules import MailServer, MailServerCheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class MailTransport(Protocol):
         """
         ...
 
-    async def try_out(self, server: MailServer) -> Trial:
+    async def try_out(self, server: MailServer) -> MailServerCheck:
         """Connect to the server of an organization and sign in, but send nothing. Returns within 15 s."""
         ...
 
@@ -122,14 +122,14 @@ class IdentityProviders(Protocol):
 
     def address(self, provider: Provider, asking: AuthenticationRequest) -> str:
         """Where a browser is sent, to come back to `asking.redirect_uri` with a code. With `asking.fresh_since` those that can be asked to
-        (core.providers.ASKS_AGAIN) have the person show again who they are, whatever the operator's address says."""
+        (core.providers.SUPPORTS_REAUTHENTICATION) have the person show again who they are, whatever the operator's address says."""
         ...
 
     async def vouch(self, provider: Provider, asking: AuthenticationRequest, code: str) -> FederatedIdentity:
         """Whom the provider vouches for by this code. An ID token is verified for signature, `iss`, `aud`, `nonce` and `exp`; and with
         `asking.fresh_since` for `auth_time`, if it has one, which may be a minute older than that, or newer than now.
 
-        Raises ProviderFailed; and NotAfresh, where the provider let somebody in whom it was to ask again.
+        Raises ProviderFailed; and ReauthenticationNotConfirmed, where the provider let somebody in whom it was to ask again.
         """
         ...
 
@@ -152,19 +152,19 @@ class Payments(Protocol):
     async def create_customer(self, org_id: UUID, name: str, key: UUID) -> str:
         """A customer for the organization: its name there. However often it is asked for with one key, one is made.
 
-        Raises also core.payments.KeySpent, where nothing comes of that key any more.
+        Raises also core.payments.IdempotencyKeySpent, where nothing comes of that key any more.
         """
         ...
 
-    async def begin_checkout(self, checkout: Checkout, customer_id: str) -> Begun:
-        """Where a browser goes to buy this. However often it is asked for, one is begun. Raises also core.payments.CustomerGone."""
+    async def begin_checkout(self, checkout: Checkout, customer_id: str) -> CheckoutSession:
+        """Where a browser goes to buy this. However often it is asked for, one is begun. Raises also core.payments.CustomerNotFound."""
         ...
 
-    async def subscription(self, id_: str) -> Seen | None:
+    async def subscription(self, id_: str) -> ProviderSnapshot | None:
         """A subscription as it is, None where there is none of this name."""
         ...
 
-    async def subscriptions_of(self, customer_id: str, since: datetime) -> list[Seen]:
+    async def subscriptions_of(self, customer_id: str, since: datetime) -> list[ProviderSnapshot]:
         """Those of the customer that were made since then, or a little before, whatever became of them; the newest few hundred."""
         ...
 

@@ -11,11 +11,11 @@ from urllib.parse import urlencode, urlsplit
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, select_autoescape
 
 from core.accounts.email_queue_rules import Mail, MailKind
-from core.kernel.display import PRODUCT, ROLES, moment
+from core.kernel.display import PRODUCT, ROLES, format_utc
 from core.kernel.policy import Policy
 from core.tenancy.branding_rules import Design
-from core.tenancy.colors import Color, Palette, Scheme, palette
-from core.tenancy.invitations_rules import Offer
+from core.tenancy.colors import Color, Palette, ColorScheme, derive_palette
+from core.tenancy.invitations_rules import ReceivedInvitation
 from ports.outside import Letter
 
 # Where the link of a mail leads, below the base URL, and what a mail is about.
@@ -30,10 +30,10 @@ PATHS: Final = MappingProxyType(
 SIGN_IN: Final = "/app/sign-in"
 SUBJECTS: Final = MappingProxyType(
     {
-        MailKind.VERIFY_EMAIL: "Confirm your e-mail address",
+        MailKind.VERIFY_EMAIL: "Confirm your email address",
         MailKind.RESET_PASSWORD: "Choose a new password",
         MailKind.PASSWORD_CHANGED: "Your password was changed",
-        MailKind.EMAIL_CHANGED: "Your e-mail address was changed",
+        MailKind.EMAIL_CHANGED: "Your email address was changed",
         MailKind.UNUSUAL_SIGN_IN: "An unusual sign-in to your account",
         MailKind.MFA_ENABLED: "Two-factor authentication is on",
         MailKind.MFA_DISABLED: "Two-factor authentication is off",
@@ -48,9 +48,9 @@ SUBJECTS: Final = MappingProxyType(
 )
 
 
-def _scheme(button: str, label: str, hover: str) -> Scheme:
+def _scheme(button: str, label: str, hover: str) -> ColorScheme:
     color, over = Color.parse(button), Color.parse(hover)
-    return Scheme(accent=color, accent_hover=over, button=color, button_hover=over, label=Color.parse(label), edge=color)
+    return ColorScheme(accent=color, accent_hover=over, button=color, button_hover=over, label=Color.parse(label), edge=color)
 
 
 # As in `pages.css`.
@@ -78,7 +78,7 @@ class Letters:
         self._templates = _templates()
 
     def compose(self, mail: Mail) -> Letter:
-        words: dict[str, Any] = {"product": PRODUCT, "address": mail.address, "moment": moment(mail.created_at)}
+        words: dict[str, Any] = {"product": PRODUCT, "address": mail.address, "moment": format_utc(mail.created_at)}
         words |= _design(mail.design)
         if mail.kind in PATHS:
             words["link"] = self._link(mail)
@@ -124,16 +124,16 @@ def _templates() -> Mapping[tuple[MailKind, str], Template]:
 def _design(design: Design | None) -> dict[str, Any]:
     if design is None:
         return {"brand": None, "logo": None, "colors": COLORS}
-    colors = COLORS if design.color is None else palette(design.color)
+    colors = COLORS if design.color is None else derive_palette(design.color)
     return {"brand": design.name, "logo": design.branding.logo_url, "colors": colors}
 
 
-def _invitation(offer: Offer) -> dict[str, str | None]:
+def _invitation(offer: ReceivedInvitation) -> dict[str, str | None]:
     return {
         "organization": offer.organization_name,
         "inviter": offer.inviter_email,
         "role": ROLES[offer.invitation.role],
-        "until": moment(offer.invitation.expires_at),
+        "until": format_utc(offer.invitation.expires_at),
     }
 
 

@@ -25,8 +25,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import trio
 
 from adapters.http.guard import Guard, TargetRefused
-from core.kernel.values import is_plain
-from core.tenancy.mail_server_rules import IMPLICIT_TLS, MailServer, Trial
+from core.kernel.values import is_printable
+from core.tenancy.mail_server_rules import IMPLICIT_TLS, MailServer, MailServerCheck
 from ports.outside import Letter, MailRefused
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class SmtpServer:
         if bool(parts.username) != bool(parts.password):
             raise ValueError("must have both a user name and a password, or neither")
         username, password = (unquote(part) if part else None for part in (parts.username, parts.password))
-        if not all(part is None or (part.isascii() and is_plain(part)) for part in (username, password)):
+        if not all(part is None or (part.isascii() and is_printable(part)) for part in (username, password)):
             raise ValueError("must have a user name and a password of printable ASCII characters")
         return cls(
             host=host,
@@ -108,14 +108,14 @@ class SmtpServer:
 
 def _is_host(host: str) -> bool:
     try:
-        return is_plain(host) and " " not in host and bool(host.encode("idna"))
+        return is_printable(host) and " " not in host and bool(host.encode("idna"))
     except UnicodeError:
         return False
 
 
 def parse_sender(text: str) -> Address:
     """Read `SSO_MAIL_FROM`, such as `Gatehouse <gatehouse@example.com>`. Raises ValueError as SmtpServer.parse does."""
-    if not is_plain(text):
+    if not is_printable(text):
         raise ValueError("must not hold control characters")
     try:
         parsed: Any = HeaderParser(policy=_POLICY).parsestr(f"From: {text}\n\n")["from"]
@@ -133,7 +133,7 @@ def parse_sender(text: str) -> Address:
 
 def to_message(letter: Letter, sender: Address) -> EmailMessage:
     """The letter as a message of RFC 5322 with a text and an HTML part. Raises MailRefused for control characters (security.md E-4)."""
-    if not all(is_plain(header) for header in (letter.message_id, letter.to, letter.subject)):
+    if not all(is_printable(header) for header in (letter.message_id, letter.to, letter.subject)):
         raise MailRefused("a header of the letter holds a control character")
     if "\0" in letter.text or "\0" in letter.html:
         raise MailRefused("the letter holds a NUL")
@@ -236,25 +236,25 @@ class OwnServers:
         except trio.TooSlowError:
             raise MailRefused(f"the organization's server: not finished within {self._exchange_deadline:g} s") from None
 
-    async def try_out(self, server: MailServer) -> Trial:
+    async def try_out(self, server: MailServer) -> MailServerCheck:
         """As ports.outside.MailTransport."""
         # One at a time, or a single organization could keep all others from trying theirs.
         if server.org_id in self._being_tried:
-            return Trial.BUSY
+            return MailServerCheck.BUSY
         self._being_tried.add(server.org_id)
         try:
             with trio.fail_after(self._trial_deadline):
                 await self._converse(server, _Client.visit, self._trial_threads)
         except TargetRefused:
             # Whether there is such a name is not told: it may be one that only we can see.
-            return Trial.NO_ADDRESS
+            return MailServerCheck.NO_ADDRESS
         except _Failed as failure:
             return _TRIALS[failure.stage]
         except trio.TooSlowError:
-            return Trial.NOT_REACHED
+            return MailServerCheck.NOT_REACHED
         finally:
             self._being_tried.remove(server.org_id)
-        return Trial.GOOD
+        return MailServerCheck.GOOD
 
     async def _converse(self, server: MailServer, talk: "Talk", threads: trio.CapacityLimiter) -> None:
         """Raises TargetRefused, _Failed."""
@@ -287,7 +287,7 @@ class Dispatch:
     async def send(self, letter: Letter, server: MailServer | None = None) -> None:
         await (self._platform.send(letter) if server is None else self._own_servers.send(letter, server))
 
-    async def try_out(self, server: MailServer) -> Trial:
+    async def try_out(self, server: MailServer) -> MailServerCheck:
         return await self._own_servers.try_out(server)
 
 
@@ -302,9 +302,9 @@ class _Stage(StrEnum):
 
 _TRIALS: Final = MappingProxyType(
     {
-        _Stage.CONNECTING: Trial.NOT_REACHED,
-        _Stage.ENCRYPTING: Trial.NOT_ENCRYPTED,
-        _Stage.SIGNING_IN: Trial.NOT_SIGNED_IN,
+        _Stage.CONNECTING: MailServerCheck.NOT_REACHED,
+        _Stage.ENCRYPTING: MailServerCheck.NOT_ENCRYPTED,
+        _Stage.SIGNING_IN: MailServerCheck.NOT_SIGNED_IN,
     }
 )
 

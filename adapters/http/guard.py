@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 
 import trio
 
-from core.kernel.outbound import SendFailed, Trouble
+from core.kernel.outbound import SendFailed, SendFailure
 
 LOOKUP_DEADLINE: Final = 5.0  # seconds
 # At once. One whose deadline has passed goes on until the system's resolver gives it up, which takes it some three times as long
@@ -136,7 +136,7 @@ class Guard:
         found = await self._resolve(host, port)
         # All of them, also those that will not be tried: a name that leads astray at times is not to be believed at others.
         if not all(self._lets(address, port) for address in found):
-            raise TargetRefused(Trouble.NOT_ALLOWED)
+            raise TargetRefused(SendFailure.NOT_ALLOWED)
         return tuple(dict.fromkeys(str(address) for address in found if address is not None))[:TRIED]
 
     def _lets(self, address: Address | None, port: int) -> bool:
@@ -149,9 +149,9 @@ class Guard:
             with trio.fail_after(self._deadline):
                 found = await trio.to_thread.run_sync(self._look_up, host, port, abandon_on_cancel=True, limiter=self._threads)
         except (trio.TooSlowError, OSError, ValueError):  # a name that cannot be one is a ValueError
-            raise TargetRefused(Trouble.NOT_RESOLVED) from None
+            raise TargetRefused(SendFailure.NOT_RESOLVED) from None
         if not found:
-            raise TargetRefused(Trouble.NOT_RESOLVED)
+            raise TargetRefused(SendFailure.NOT_RESOLVED)
         return found
 
     def _look_up(self, host: str, port: int) -> list[Address | None]:

@@ -19,9 +19,9 @@ import trio
 from adapters.http.upstream import LONGEST_ANSWER, ExchangeFailed, Exchanges, decoded, read
 from core.billing import payments
 from core.billing.checkout_rules import Checkout
-from core.billing.payments import Begun, CustomerGone, KeySpent, Seen, Unreadable
+from core.billing.payments import CheckoutSession, CustomerNotFound, IdempotencyKeySpent, ProviderSnapshot, UnreadableObject
 from core.kernel.errors import PaymentsFailed
-from core.kernel.values import is_plain
+from core.kernel.values import is_printable
 from ports.observe import Clock
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class HttpPayments:
             made = await talk.make("customers", {"name": name, "metadata[org_id]": str(org_id)}, f"customer-{key}")
             return payments.name(made) or _fail("it made a customer without a name")
 
-    async def begin_checkout(self, checkout: Checkout, customer_id: str) -> Begun:
+    async def begin_checkout(self, checkout: Checkout, customer_id: str) -> CheckoutSession:
         metadata = checkout.meant.metadata
         fields = {
             "mode": "subscription",
@@ -87,16 +87,16 @@ class HttpPayments:
             session_id, url = payments.name(begun), begun.get("url")
             if session_id is None or not _is_address(url):
                 _fail("it began a checkout without a name or an address")
-            return Begun(session_id, url)
+            return CheckoutSession(session_id, url)
 
-    async def subscription(self, id_: str) -> Seen | None:
+    async def subscription(self, id_: str) -> ProviderSnapshot | None:
         async with self._conversation() as talk:
             found = await talk.get("subscriptions", {}, one=id_)
             return None if found is None else self._seen(found, talk.date)
 
-    async def subscriptions_of(self, customer_id: str, since: datetime) -> list[Seen]:
+    async def subscriptions_of(self, customer_id: str, since: datetime) -> list[ProviderSnapshot]:
         query = {"customer": customer_id, "status": "all", "created[gte]": str(int((since - SLACK).timestamp())), "limit": str(PAGE)}
-        seen: list[Seen] = []
+        seen: list[ProviderSnapshot] = []
         async with self._conversation() as talk:
             for _ in range(PAGES):
                 page = await talk.get("subscriptions", query, longest=LONGEST_PAGE)
@@ -139,13 +139,13 @@ class HttpPayments:
         except ExchangeFailed as failure:
             raise PaymentsFailed(str(failure)) from None
 
-    def _seen(self, found: Mapping[str, Any], date: datetime | None) -> Seen:
+    def _seen(self, found: Mapping[str, Any], date: datetime | None) -> ProviderSnapshot:
         try:
-            return Seen(payments.read_subscription(found), date or self._clock.now().replace(microsecond=0))
-        except Unreadable:
+            return ProviderSnapshot(payments.read_subscription(found), date or self._clock.now().replace(microsecond=0))
+        except UnreadableObject:
             _fail("a subscription of its cannot be read")
 
-    def _readable(self, listed: Sequence[Mapping[str, Any]], date: datetime | None) -> Iterator[Seen]:
+    def _readable(self, listed: Sequence[Mapping[str, Any]], date: datetime | None) -> Iterator[ProviderSnapshot]:
         """One that cannot be read hides no other."""
         for each in listed:
             try:
@@ -196,7 +196,7 @@ class _Conversation:
             found = made.body.get("error")
             error = found if isinstance(found, dict) else {}
             if (error.get("code"), error.get("param")) == ("resource_missing", "customer"):
-                raise CustomerGone("the customer is not there any more")
+                raise CustomerNotFound("the customer is not there any more")
             if made.status in (409, 429):  # the same is on its way, or there is too much on the way
                 await trio.sleep(PAUSE)
                 continue
@@ -204,7 +204,7 @@ class _Conversation:
             # asked for with it before.
             if made.status == 500 or error.get("type") == "idempotency_error":
                 log.warning("payments_failed", reason=made.told)
-                raise KeySpent(made.told)
+                raise IdempotencyKeySpent(made.told)
             _fail(made.told)
 
     async def get(
@@ -255,7 +255,7 @@ def _date(header: str | None) -> datetime | None:
 
 
 def _is_address(url: object) -> TypeGuard[str]:
-    if not isinstance(url, str) or len(url) > LONGEST_URL or not is_plain(url):
+    if not isinstance(url, str) or len(url) > LONGEST_URL or not is_printable(url):
         return False
     try:
         parts = urlsplit(url)

@@ -19,10 +19,10 @@ from adapters.crypto import IdTokenInvalid, KeyUnknown, read_id_token
 from adapters.http.upstream import ExchangeFailed, Exchanges, decoded, read
 from core.kernel.errors import ProviderFailed
 from core.kernel.providers import (
-    ASKS_AGAIN,
+    SUPPORTS_REAUTHENTICATION,
     AuthenticationRequest,
     FederatedIdentity,
-    NotAfresh,
+    ReauthenticationNotConfirmed,
     Provider,
     ProviderClient,
     ProviderTokens,
@@ -114,7 +114,7 @@ class HttpProviders:
             fields["nonce"] = asking.nonce
         parts = urlsplit(settings.authorize_url)
         configured = parts.query.split("&")
-        if asking.fresh_since is not None and provider in ASKS_AGAIN:
+        if asking.fresh_since is not None and provider in SUPPORTS_REAUTHENTICATION:
             fields |= {"prompt": "login", "max_age": "0"}
             configured = [each for each in configured if each.partition("=")[0] not in ("prompt", "max_age")]
         return urlunsplit(parts._replace(query="&".join(filter(None, (*configured, urlencode(fields))))))
@@ -185,7 +185,7 @@ class HttpProviders:
         claims = await self._read(provider, talk, id_token, asking)
         if asking.fresh_since is not None and not _is_fresh(claims, asking.fresh_since, self._clock.now()):
             log.warning("provider_did_not_ask_again", provider=provider.value)
-            raise NotAfresh
+            raise ReauthenticationNotConfirmed
         subject, email, verified = claims["sub"], claims.get("email"), claims.get("email_verified")
         if email is None:
             profile = await talk.get(settings.userinfo_url, tokens.access_token)
@@ -232,7 +232,7 @@ class HttpProviders:
             _fail("the user endpoint does not say who it is about")
         listed = await talk.get(settings.emails_url, tokens.access_token)
         if not isinstance(listed, list):
-            _fail("the e-mails endpoint gave no list")
+            _fail("the emails endpoint gave no list")
         primary = next((each for each in listed if isinstance(each, dict) and each.get("primary") is True), {})
         address = _email(primary.get("email"))
         verified = address is not None and primary.get("verified") is True

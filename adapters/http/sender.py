@@ -13,7 +13,7 @@ import httpcore
 import trio
 
 from adapters.http.guard import Guard
-from core.kernel.outbound import Reply, SendFailed, Trouble
+from core.kernel.outbound import Reply, SendFailed, SendFailure
 
 LONGEST_ANSWER: Final = 64 * 1024  # bytes
 # For one of several addresses, so that there is time to try the next.
@@ -34,11 +34,11 @@ class GuardedSender:
             with trio.fail_after(within):
                 return await self._post(url, body, headers)
         except trio.TooSlowError:
-            raise SendFailed(Trouble.TIMED_OUT) from None
+            raise SendFailed(SendFailure.TIMED_OUT) from None
         except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-            raise SendFailed(Trouble.TLS_FAILED if _is_of_tls(error) else Trouble.NOT_CONNECTED) from None
+            raise SendFailed(SendFailure.TLS_FAILED if _is_of_tls(error) else SendFailure.NOT_CONNECTED) from None
         except (httpcore.NetworkError, httpcore.ProtocolError):
-            raise SendFailed(Trouble.BROKEN) from None
+            raise SendFailed(SendFailure.BROKEN) from None
 
     async def _post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Reply:
         sent = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "Gatehouse", **headers, "Connection": "close"}

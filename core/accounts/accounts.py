@@ -99,7 +99,7 @@ async def _design(tx: Transaction, org_slug: str | None) -> UUID | None:
 
     It is asked for before anything depends on the account, whoever asks (security.md B-2).
     """
-    return None if org_slug is None else await tx.branding.active(org_slug)
+    return None if org_slug is None else await tx.branding.active_org_id(org_slug)
 
 
 async def reset_link_is_live(ports: Ports, token: str) -> bool:
@@ -177,7 +177,7 @@ async def change_email(ports: Ports, caller: Person, email: Email) -> Email:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)
-        await readdress(tx, account, email, now)
+        await change_account_email(tx, account, email, now)
         await tx.sessions.end_others(account.id, caller.session_id, now)
         await tx.mails.queue(new_mail(MailKind.VERIFY_EMAIL, email, now))
         await tx.mails.queue(new_mail(MailKind.EMAIL_CHANGED, account.email, now))
@@ -185,7 +185,7 @@ async def change_email(ports: Ports, caller: Person, email: Email) -> Email:
     return email
 
 
-async def readdress(tx: Transaction, account: Account, email: Email, now: datetime) -> None:
+async def change_account_email(tx: Transaction, account: Account, email: Email, now: datetime) -> None:
     """Give a locked account another address, which is unverified: what was sent to the old one, and sign-ins that wait, are worth nothing
     any more. Which sessions end is the caller's to say. Raises EmailNotFree."""
     try:

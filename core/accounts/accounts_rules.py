@@ -61,11 +61,11 @@ GONE: Final = AccountSummary("unknown", "deleted-user@unknown", is_platform_owne
 
 
 class EmailTaken(Conflict):
-    """An account with this e-mail address exists already. Sign in, or reset the password."""
+    """An account with this email address exists already. Sign in, or reset the password."""
 
 
 class EmailNotFree(Invalid):
-    """The e-mail address belongs to another account."""
+    """The email address belongs to another account."""
 
 
 class PasswordTooShort(Invalid):

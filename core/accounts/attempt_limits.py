@@ -17,18 +17,18 @@ from core.accounts.attempt_limits_rules import Secret, allowance, judge
 async def charge(ports: Ports, secret: Secret, subject: bytes) -> None:
     """Count one more guess at the secret of `subject`. Raises TooManyGuesses instead while it must wait."""
     now = ports.clock.now()
-    async with ports.storage.counting() as count:
+    async with ports.storage.autocommit() as count:
         blocked_until = await count.guesses.charge(secret, subject, allowance(ports.policy, secret), now)
     judge(secret, blocked_until, now)
 
 
 async def clear(ports: Ports, secret: Secret, subject: bytes) -> None:
     """The right answer was given: forget the wrong ones."""
-    async with ports.storage.counting() as count:
+    async with ports.storage.autocommit() as count:
         await count.guesses.clear(secret, subject)
 
 
 async def take_back(ports: Ports, secret: Secret, subject: bytes) -> None:
     """A guess that was counted was right: have it not count, while those before it do."""
-    async with ports.storage.counting() as count:
+    async with ports.storage.autocommit() as count:
         await count.guesses.take_back(secret, subject, allowance(ports.policy, secret))

@@ -174,7 +174,7 @@ async def revoke(ports: Ports, caller: Person, device_id: UUID) -> None:
         if seen.is_current:
             raise DeviceIsCurrent
         await tx.devices.revoke(caller.user_id, seen.device.id, now)
-        await tx.sessions.end_of_device(caller.user_id, seen.device.id, now)
+        await tx.sessions.end_on_device(caller.user_id, seen.device.id, now)
 
 
 async def _enter(tx: Transaction, caller: Person, device_id: UUID, now: datetime) -> Seen:

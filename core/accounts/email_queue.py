@@ -124,7 +124,7 @@ async def _invitation(ports: Ports, tx: Transaction, mail: Mail, now: datetime) 
     """`mail` with what it invites to, as long as it invites to anything."""
     if mail.token is None:
         return Ended(Outcome.GIVEN_UP, "its link is lost: it was sealed under a key that is gone")
-    offer = await tx.invitations.offer(digest(mail.token), now)
+    offer = await tx.invitations.received_by_token(digest(mail.token), now)
     if offer is None or not offer.invitation.is_pending:
         expired = offer is not None and offer.invitation.expires_at <= now
         return Ended(Outcome.GIVEN_UP, TOO_LATE) if expired else Ended(Outcome.DROPPED)

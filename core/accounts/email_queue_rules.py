@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from core.billing.subscriptions_rules import Purchase
     from core.tenancy.branding_rules import Design
-    from core.tenancy.invitations_rules import Offer
+    from core.tenancy.invitations_rules import ReceivedInvitation
     from core.tenancy.mail_server_rules import MailServer
 
 
@@ -65,7 +65,7 @@ class Mail:
     org_id: UUID | None = None  # the organization that it speaks for, or whose design alone it has: its kind tells (E-1)
     subscription_id: UUID | None = None  # of that organization, if it is about one
     purchase: Purchase | None = None  # what a prepared mail says of that
-    offer: Offer | None = None  # what a prepared invitation invites to
+    offer: ReceivedInvitation | None = None  # what a prepared invitation invites to
     server: MailServer | None = None  # the organization's own, which a prepared mail goes through; None is the platform's
     design: Design | None = None  # how a prepared mail looks, if not like one of the platform's own
 

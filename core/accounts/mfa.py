@@ -102,7 +102,7 @@ async def verify(ports: Ports, caller: Person, code: str) -> Sequence[str]:
     now = ports.clock.now()
     step = ports.codes.step_of(enrolment.secret, code, now)
     if step is None:
-        async with ports.storage.counting() as at_once:
+        async with ports.storage.autocommit() as at_once:
             await at_once.mfa.log(caller.user_id, [MfaEvent.SETUP_FAILED], caller, now)
         raise SetupCodeWrong
     await attempt_limits.clear(ports, Secret.MFA, subject(caller.user_id))  # it was right, whatever comes of it
@@ -114,7 +114,7 @@ async def verify(ports: Ports, caller: Person, code: str) -> Sequence[str]:
         if not await tx.mfa.take_step(account.id, enrolment.setup_at, step):
             raise SetupCodeWrong
         await tx.accounts.set_mfa(account.id, now, now)
-        await tx.sessions.miss_mfa(account.id, but=caller.session_id)
+        await tx.sessions.require_mfa_again(account.id, but=caller.session_id)
         await tx.mfa.replace_codes(account.id, salt, hashes)
         await tx.devices.distrust(account.id, now)
         await tx.pre_auths.remove_all(account.id)
@@ -192,7 +192,7 @@ async def check(ports: Ports, user_id: UUID, enrolment: Enrolment | None, code: 
 
 async def failed(ports: Ports, caller: Caller, user_id: UUID) -> None:
     """Log that a code was wrong."""
-    async with ports.storage.counting() as at_once:
+    async with ports.storage.autocommit() as at_once:
         await at_once.mfa.log(user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_FAILED], caller, ports.clock.now())
 
 

@@ -20,7 +20,7 @@ async def lock_own_account(tx: Transaction, caller: Person, now: datetime) -> Ac
     """
     account = await tx.accounts.lock(caller.user_id) or refuse(AccountGone)
     if caller.service is None:
-        await tx.sessions.standing(caller.session_id, caller.user_id, None, now) or refuse(SessionEnded)
+        await tx.sessions.load_session_context(caller.session_id, caller.user_id, None, now) or refuse(SessionEnded)
     else:
-        await tx.sessions.standing_with(caller.service.client_id, caller.session_id, caller.user_id, now) or refuse(SessionEnded)
+        await tx.sessions.load_application_session_context(caller.service.client_id, caller.session_id, caller.user_id, now) or refuse(SessionEnded)
     return account

@@ -20,7 +20,7 @@ class PersonNotFound(NotFound):
 
 
 class PersonNotVerified(Invalid):
-    """This account has not proved its e-mail address. Ask its owner to follow the link in the verification mail first."""
+    """This account has not proved its email address. Ask its owner to follow the link in the verification mail first."""
 
 
 class NotAnOwner(NotFound):

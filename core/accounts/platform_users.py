@@ -11,7 +11,7 @@ from core.accounts.email_queue_rules import MailKind, new_mail
 from core.accounts.mfa_rules import MfaEvent
 from core.accounts.platform import lock_person
 from core.accounts.platform_rules import PersonNotFound
-from core.kernel import event_catalogue
+from core.kernel import event_catalog
 from core.kernel.errors import refuse
 from core.kernel.principals import NotAPlatformOwner
 from core.kernel.values import Email
@@ -79,7 +79,7 @@ async def remove_mfa(ports: Ports, caller: Person, user_id: UUID, reason: str) -
         for event in events.mfa_disabled(account.id, forced=True):
             tx.record(event)
             if event.kind.audited:
-                tx.record(event_catalogue.for_the_platform(event, reason))
+                tx.record(event_catalog.to_platform_log(event, reason))
     return True
 
 

@@ -1,8 +1,7 @@
-"""How many logins there are: for members of an organization, and for programs of a service (organizations.md sections 2.9 and 4.10;
-identity.md section 4.5; decisions, points 10, 117 and 233 to 235).
+"""Login analytics for members of an organization and for API keys of a service (decisions 10, 117, 233, 234, 235).
 
-What counts are successful logins to services that exist. Totals are kept for each day in UTC by those who sign in, so a range of any length
-costs as much as there were days with logins in it, which is the life of the organization at most (security.md N-6).
+Only successful logins to existing services count. Each login adds to a total per day (UTC), so the cost of a range grows with
+its number of days, not with the number of logins (security N-6).
 """
 
 from __future__ import annotations
@@ -10,6 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from core.applications.analytics_rules import (
+    DEFAULT_RANGE,
+    RECENT_LOGINS_BATCH,
+    DailyLogins,
+    DateRange,
+    ProviderLogins,
+    RecentLogin,
+    ServiceLogins,
+    ServiceUsage,
+)
 from core.kernel.values import Batches
 
 if TYPE_CHECKING:
@@ -18,55 +27,57 @@ if TYPE_CHECKING:
     from core.billing.subscriptions_rules import SubscriptionStatus
     from core.kernel.principals import Member, ServiceKey
     from ports import Ports
-from core.applications.analytics_rules import BATCH, RANGE, Days, LoginsOfDay, LoginsOfProvider, LoginsOfService, RecentLogin, Use
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceAnalytics:
-    """What a service learns of its use."""
+    """All figures that an API key can read about its service."""
 
-    use: Use
-    by_day: Sequence[LoginsOfDay]
-    by_provider: Sequence[LoginsOfProvider]
+    usage: ServiceUsage
+    by_day: Sequence[DailyLogins]
+    by_provider: Sequence[ProviderLogins]
     subscriptions: Mapping[SubscriptionStatus, int]
 
 
-async def by_day(ports: Ports, caller: Member, range_: Days) -> Sequence[LoginsOfDay]:
-    """How many logins to the organization's services there were on each day that had any, the earliest first."""
+async def count_by_day(ports: Ports, caller: Member, date_range: DateRange) -> Sequence[DailyLogins]:
+    """Return the number of logins to the organization's services per day, earliest first. Days without logins are left out."""
     async with ports.storage.reading() as read:
-        return await read.analytics.by_day(caller.acts_in.id, None, range_)
+        return await read.analytics.by_day(caller.acts_in.id, None, date_range)
 
 
-async def by_service(ports: Ports, caller: Member, range_: Days) -> Sequence[LoginsOfService]:
-    """How many there were to each service that had any, most first."""
+async def count_by_service(ports: Ports, caller: Member, date_range: DateRange) -> Sequence[ServiceLogins]:
+    """Return the number of logins per service, highest first. Services without logins are left out."""
     async with ports.storage.reading() as read:
-        return await read.analytics.by_service(caller.acts_in.id, range_)
+        return await read.analytics.by_service(caller.acts_in.id, date_range)
 
 
-async def by_provider(ports: Ports, caller: Member, range_: Days) -> Sequence[LoginsOfProvider]:
-    """How many there were through each identity provider that had any, most first; passwords and SAML are none (decisions, point 234)."""
+async def count_by_provider(ports: Ports, caller: Member, date_range: DateRange) -> Sequence[ProviderLogins]:
+    """Return the number of logins per identity provider, highest first. Passwords and SAML do not count (decision 234)."""
     async with ports.storage.reading() as read:
-        return await read.analytics.by_provider(caller.acts_in.id, None, range_)
+        return await read.analytics.by_provider(caller.acts_in.id, None, date_range)
 
 
-def recent(ports: Ports, caller: Member, limit: int) -> Batches[RecentLogin]:
-    """The latest logins, at most so many, the newest first."""
+def list_recent_logins(ports: Ports, caller: Member, limit: int) -> Batches[RecentLogin]:
+    """Return the latest logins, newest first, at most `limit`."""
 
-    async def read(last: RecentLogin | None, count: int) -> Sequence[RecentLogin]:
-        async with ports.storage.reading() as reading:
-            return await reading.analytics.recent(caller.acts_in.id, last, count)
+    async def read_batch(last: RecentLogin | None, count: int) -> Sequence[RecentLogin]:
+        async with ports.storage.reading() as read:
+            return await read.analytics.recent(caller.acts_in.id, last, count)
 
-    return Batches(read, limit, size=BATCH)
+    return Batches(read_batch, limit, size=RECENT_LOGINS_BATCH)
 
 
-async def of_service(ports: Ports, caller: ServiceKey, range_: Days) -> ServiceAnalytics:
-    """The use of the service of a key: logins by day and by provider in the range; of users, subscriptions and all logins, as it is now."""
+async def analyze_service(ports: Ports, caller: ServiceKey, date_range: DateRange) -> ServiceAnalytics:
+    """Return the figures of the API key's service.
+
+    `date_range` applies to logins by day and by provider. All other figures are current.
+    """
     now = ports.clock.now()
     org_id, service_id = caller.service.org_id, caller.service.id
     async with ports.storage.reading() as read:
         return ServiceAnalytics(
-            use=await read.analytics.use(org_id, service_id, now - RANGE),
-            by_day=await read.analytics.by_day(org_id, service_id, range_),
-            by_provider=await read.analytics.by_provider(org_id, service_id, range_),
+            usage=await read.analytics.usage(org_id, service_id, now - DEFAULT_RANGE),
+            by_day=await read.analytics.by_day(org_id, service_id, date_range),
+            by_provider=await read.analytics.by_provider(org_id, service_id, date_range),
             subscriptions=await read.subscriptions.counts(org_id, service_id, now),
         )

@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.applications.analytics`."""
+"""Figures about sign-ins to an organization's services, and the date range that they cover."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
     from core.kernel.providers import Provider
 
-BATCH = 500  # of the latest logins, which may be asked for in any number
-RANGE: Final = timedelta(days=30)  # unless both ends are given; also how far back somebody counts as new or active
+RECENT_LOGINS_BATCH: Final = 500  # clients may ask for any number of recent logins, so they are read in batches
+DEFAULT_RANGE: Final = timedelta(days=30)  # of a date range without a start; also the period of "new" and "active" users
 
 
-class RangeBackwards(Invalid):
-    """The range ends before it begins. Give an end_date that is not before the start_date; without one it is today, in UTC."""
+class DateRangeReversed(Invalid):
+    """The range ends before it begins. Send an end_date that is not before start_date. Without end_date, the range ends today (UTC)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Days:
+class DateRange:
     """A range of days in UTC, both ends included."""
 
     first: date
@@ -30,16 +30,16 @@ class Days:
 
 
 @dataclass(frozen=True, slots=True)
-class LoginsOfDay:
-    """How many logins there were on a day."""
+class DailyLogins:
+    """The number of logins on one day."""
 
     day: date
     count: int
 
 
 @dataclass(frozen=True, slots=True)
-class LoginsOfService:
-    """How many logins to a service there were."""
+class ServiceLogins:
+    """The number of logins to one service."""
 
     service_id: UUID
     service_name: str
@@ -47,8 +47,8 @@ class LoginsOfService:
 
 
 @dataclass(frozen=True, slots=True)
-class LoginsOfProvider:
-    """How many logins through an identity provider there were."""
+class ProviderLogins:
+    """The number of logins through one identity provider."""
 
     provider: Provider
     count: int
@@ -56,7 +56,7 @@ class LoginsOfProvider:
 
 @dataclass(frozen=True, slots=True)
 class RecentLogin:
-    """A login. Its `provider` is an identity provider, `password` or `saml`. Times are UTC."""
+    """One login. `provider` is an identity provider, `password` or `saml`. Times are UTC."""
 
     id: UUID
     user_id: UUID
@@ -66,21 +66,24 @@ class RecentLogin:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """How much a service is used."""
+class ServiceUsage:
+    """The numbers of users and logins of one service."""
 
     users: int
-    new_users: int  # who began to use it lately
-    active_users: int  # who signed in to it lately
-    logins: int  # ever
+    new_users: int  # users who first used the service within DEFAULT_RANGE
+    active_users: int  # users who signed in within DEFAULT_RANGE
+    logins: int  # of all time
 
 
-def days(first: date | None, last: date | None, now: datetime) -> Days:
-    """The range with these ends; one left out is today, or 30 days before the end (decisions, point 233). Raises RangeBackwards."""
+def resolve_range(first: date | None, last: date | None, now: datetime) -> DateRange:
+    """Return the range between these days. A missing end is today, a missing start is 30 days before the end (decision 233).
+
+    Raises: DateRangeReversed.
+    """
     if last is None:
         last = now.astimezone(UTC).date()
     if first is None:
-        first = last - min(RANGE, last - date.min)
+        first = last - min(DEFAULT_RANGE, last - date.min)
     if first > last:
-        raise RangeBackwards
-    return Days(first, last)
+        raise DateRangeReversed
+    return DateRange(first, last)

@@ -1,13 +1,22 @@
-"""API keys, with which programs use the service interface (identity.md sections 2.3 and 4.4; security.md section 7)."""
+"""API keys: members manage them, and programs authenticate with them to the service API (security K-1, K-2)."""
 
 from __future__ import annotations
 
 import hmac
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from core.applications import events, services
+from core.applications.api_keys_rules import (
+    LAST_USED_PRECISION,
+    MAX_KEY_LENGTH,
+    ApiKey,
+    ApiKeyInvalid,
+    ApiKeyNotFound,
+    generate_key,
+    parse_permissions,
+)
 from core.applications.services_rules import ServiceNotFound
 from core.kernel import principals
 from core.kernel.errors import refuse
@@ -16,31 +25,31 @@ from core.kernel.values import digest, new_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
     from uuid import UUID
 
     from core.applications.services_rules import Service
     from core.kernel.principals import Member
-    from core.kernel.values import Listed
+    from core.kernel.values import PageResult
     from core.tenancy.organizations_rules import Organization
     from ports import Ports
     from ports.storage import Transaction
-from core.applications.api_keys_rules import LAST_USED_PRECISION, LONGEST, ApiKey, ApiKeyInvalid, ApiKeyNotFound, grantable, new_key
 
-# What members do with them
+# Members manage keys
 
 
 async def create(
     ports: Ports, caller: Member, slug: str, name: str, permissions: Sequence[str], expires_in_days: int | None
 ) -> tuple[ApiKey, str]:
-    """A key of the service, and its text, which nobody gets to see again (identity.md section 4.4).
+    """Create a key for the service and return it with its text, which cannot be read again.
 
-    Raises NoPermissions, PermissionUnknown, PermissionTwice, and what services.enter raises.
+    Raises: NoPermissions, UnknownPermission, DuplicatePermission; the errors of `services.lock_organization_for`.
     """
-    granted = grantable(permissions)
+    granted = parse_permissions(permissions)
     now = ports.clock.now()
-    text, prefix = new_key(ports.policy.key_environment)
+    text, prefix = generate_key(ports.policy.key_environment)
     async with ports.storage.transaction(by=caller) as tx:
-        organization, service = await services.enter(tx, caller, slug, Capability.API_KEYS_MANAGE)
+        organization, service = await services.lock_organization_for(tx, caller, slug, Capability.API_KEYS_MANAGE)
         key = ApiKey(
             id=new_id(),
             org_id=organization.id,
@@ -58,64 +67,72 @@ async def create(
     return key, text
 
 
-async def listed(ports: Ports, caller: Member, slug: str, limit: int, offset: int) -> Listed[ApiKey]:
-    """Keys of the service, expired ones too, the oldest first. Raises ServiceNotFound."""
+async def list_keys(ports: Ports, caller: Member, slug: str, limit: int, offset: int) -> PageResult[ApiKey]:
+    """Return a page of the service's keys, oldest first, including expired keys. Raises: ServiceNotFound."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
         return await read.api_keys.page(service.org_id, service.id, limit, offset)
 
 
 async def find(ports: Ports, caller: Member, slug: str, key_id: UUID) -> ApiKey:
-    """One key of the service. Raises ServiceNotFound, ApiKeyNotFound."""
+    """Return one key of the service. Raises: ServiceNotFound, ApiKeyNotFound."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
         return await read.api_keys.by_id(service.org_id, service.id, key_id) or refuse(ApiKeyNotFound)
 
 
 async def delete(ports: Ports, caller: Member, slug: str, key_id: UUID) -> None:
-    """Remove a key, whose next request is refused. Raises ApiKeyNotFound, and what services.enter raises."""
+    """Delete a key. Its next request is refused.
+
+    Raises: ApiKeyNotFound; the errors of `services.lock_organization_for`.
+    """
     async with ports.storage.transaction(by=caller) as tx:
-        organization, service = await services.enter(tx, caller, slug, Capability.API_KEYS_MANAGE)
+        organization, service = await services.lock_organization_for(tx, caller, slug, Capability.API_KEYS_MANAGE)
         key = await tx.api_keys.by_id(organization.id, service.id, key_id) or refuse(ApiKeyNotFound)
         await tx.api_keys.remove(organization.id, service.id, key.id)
         tx.record(events.api_key_deleted(key, service.slug))
 
 
-# What keys do
+# Programs use keys
 
 
 async def authenticate(ports: Ports, key: str, permission: Permission, *, address: str | None, agent: str | None) -> ServiceKey:
-    """Who presents this key, which has to have the permission.
+    """Return the caller that this key authenticates, if the key has the permission.
 
-    It is looked up by the SHA-256 of the whole of it, never by a part, so nothing about a key can be learned by trying; and what was found
-    is compared once more, in constant time (security.md K-1). Raises ApiKeyInvalid, PermissionMissing, OrganizationNotActive.
+    The lookup uses the SHA-256 of the whole key, never a part of it, so that trying keys reveals nothing about existing ones. The
+    result is compared again in constant time (security K-1).
+
+    Raises: ApiKeyInvalid, PermissionMissing, OrganizationNotActive.
     """
     now = ports.clock.now()
-    if len(key) > LONGEST:
+    if len(key) > MAX_KEY_LENGTH:
         raise ApiKeyInvalid
     key_hash = digest(key)
     async with ports.storage.reading() as read:
-        standing = await read.api_keys.standing(key_hash, now)
-    if standing is None or not hmac.compare_digest(standing.key_hash, key_hash):
+        record = await read.api_keys.by_hash(key_hash, now)
+    if record is None or not hmac.compare_digest(record.key_hash, key_hash):
         raise ApiKeyInvalid
-    caller = ServiceKey(key_id=standing.key_id, permissions=standing.permissions, service=standing.service, address=address, agent=agent)
-    if standing.last_used_at is None or standing.last_used_at <= now - LAST_USED_PRECISION:
-        async with ports.storage.counting() as at_once:
-            await at_once.api_keys.used(standing.key_id, now, now - LAST_USED_PRECISION)
+    caller = ServiceKey(key_id=record.key_id, permissions=record.permissions, service=record.service, address=address, agent=agent)
+    if record.last_used_at is None or record.last_used_at <= now - LAST_USED_PRECISION:
+        async with ports.storage.autocommit() as at_once:
+            await autocommit.api_keys.record_use(record.key_id, now, now - LAST_USED_PRECISION)
     principals.require_permission(caller, permission)
     return caller
 
 
-async def enter(tx: Transaction, caller: ServiceKey, permission: Permission, now: datetime) -> tuple[Organization, Service]:
-    """The organization of the key, locked, and its service, if the key may still do this (security.md Z-5).
+async def lock_organization_for(
+    tx: Transaction, caller: ServiceKey, permission: Permission, now: datetime
+) -> tuple[Organization, Service]:
+    """Lock the organization of the key, and return it with the key's service if the key still has the permission (security Z-5).
 
-    With this begins every change that a key makes; whoever deletes the key or the service holds the organization, too.
-    Raises ApiKeyInvalid, PermissionMissing, OrganizationNotActive.
+    Every change by a key starts here. Deleting the key or the service locks the same organization.
+
+    Raises: ApiKeyInvalid, PermissionMissing, OrganizationNotActive.
     """
     organization = await tx.organizations.lock(caller.service.org_id) or refuse(ApiKeyInvalid)
     service = await tx.services.by_id(organization.id, caller.service.id) or refuse(ApiKeyInvalid)
     if not await tx.api_keys.is_live(service.id, caller.key_id, now):
         raise ApiKeyInvalid
-    # What a key may do never changes; what its organization lets it do does.
+    # The permissions of a key never change, but the status of its organization does.
     principals.require_permission(replace(caller, service=replace(caller.service, status=organization.status)), permission)
     return organization, service

@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.applications.api_keys`."""
+"""API keys: the entity, its text and its permissions."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 
-# How exact `last_used_at` is (decisions, point 107): a key that is used all the time costs one write in so long.
+# The precision of `last_used_at` (decision 107): a busy key causes one write per interval.
 LAST_USED_PRECISION: Final = timedelta(minutes=1)
-LONGEST: Final = 256  # characters; what is longer is none of our keys, and is not hashed
-LABEL: Final = 6  # how many characters of a key tell it from others in a list
-_ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"  # of base32, in lower case
+MAX_KEY_LENGTH: Final = 256  # characters; longer texts cannot be our keys and are refused before they are hashed
+LABEL_LENGTH: Final = 6  # characters that tell a key from others in a list
+_ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"  # base32 in lower case
 
 
 class ApiKeyInvalid(Unauthenticated):
-    """The API key is missing, unknown, expired or deleted. Send one that is valid in the header X-Api-Key."""
+    """The API key is missing, unknown, expired or deleted. Send a valid key in the X-Api-Key header."""
 
 
 class ApiKeyNotFound(NotFound):
-    """There is no such API key."""
+    """This API key does not exist."""
 
 
 class NoPermissions(Invalid):
-    """An API key has at least one permission. Name what it is to do."""
+    """An API key needs at least one permission. List the permissions that it needs."""
 
 
-class PermissionTwice(Invalid):
-    """A permission is named twice. Name each only once."""
+class DuplicatePermission(Invalid):
+    """A permission is listed twice. List each permission only once."""
 
 
-class PermissionUnknown(Invalid):
-    """There is no such permission."""
+class UnknownPermission(Invalid):
+    """This permission does not exist."""
 
     def __init__(self) -> None:
-        super().__init__(f"There is no such permission. There are: {', '.join(Permission)}.")
+        super().__init__(f"This permission does not exist. Choose from: {', '.join(Permission)}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """A key of one service, without its text, which nobody has but its holder. Times are UTC; `expires_at` None is never."""
+    """An API key of one service, without its text, which only its holder has. Times are UTC."""
 
     id: UUID
     org_id: UUID
@@ -57,14 +57,14 @@ class ApiKey:
     prefix: str
     permissions: tuple[Permission, ...]
     last_used_at: datetime | None
-    expires_at: datetime | None
-    created_by: UUID  # the account may be gone by now
+    expires_at: datetime | None  # None if it does not expire
+    created_by: UUID  # this account may no longer exist
     created_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class KeyStanding:
-    """What one statement knows of a key that has not expired, and of the service that it is for."""
+class ApiKeyRecord:
+    """A key that has not expired and its service, as loaded to authenticate a request."""
 
     key_id: UUID
     key_hash: bytes = field(repr=False)
@@ -73,22 +73,25 @@ class KeyStanding:
     service: ServiceContext
 
 
-def new_key(environment: str | None = None) -> tuple[str, str]:
-    """A key, and its prefix, by which lists show it; both name the environment, if there is one (decisions, point 104)."""
-    label = "".join(secrets.choice(_ALPHABET) for _ in range(LABEL))
+def generate_key(environment: str | None = None) -> tuple[str, str]:
+    """Return the text of a new key and its prefix, which lists show.
+
+    Both contain the environment (`live` or `test`), if it is set (decision 104).
+    """
+    label = "".join(secrets.choice(_ALPHABET) for _ in range(LABEL_LENGTH))
     prefix = "_".join(["sk", *([] if environment is None else [environment]), label])
     return f"{prefix}_{new_secret()}", prefix
 
 
-def grantable(names: Sequence[str]) -> tuple[Permission, ...]:
-    """The permissions of these names, if a key can have them (security.md K-2).
+def parse_permissions(names: Sequence[str]) -> tuple[Permission, ...]:
+    """Return the permissions with these names, in this order (security K-2).
 
-    Raises NoPermissions, PermissionUnknown, PermissionTwice.
+    Raises: NoPermissions, UnknownPermission, DuplicatePermission.
     """
     if not names:
         raise NoPermissions
     if not set(names) <= set(Permission):
-        raise PermissionUnknown
+        raise UnknownPermission
     if len(set(names)) < len(names):
-        raise PermissionTwice
+        raise DuplicatePermission
     return tuple(Permission(name) for name in names)

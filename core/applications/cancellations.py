@@ -1,8 +1,9 @@
-"""Ending at the payment provider what was ended here (decisions, points 115, 159 and 229).
+"""Cancellation at the payment provider of subscriptions that ended here (decisions 115, 159, 229).
 
-A row says that it has to be done, written with the change that asks for it: by core.subscriptions, by core.billing for what was paid for
-when its service was gone already, or by the database itself where a subscription is removed, with its service, its organization or the
-account. Whoever asked for the change tries it at once; what does not work then, somebody tries again until it does.
+A row in the database requests each cancellation. It is written in the transaction that makes the change: by core.billing.subscriptions;
+by core.billing.provider_events for a purchase whose service no longer exists; or by a database trigger when a subscription is removed with
+its service, organization or account. The caller of the change tries the cancellation immediately. The reconciler retries it until it
+succeeds.
 """
 
 from __future__ import annotations
@@ -10,6 +11,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.applications import events
+from core.applications.cancellations_rules import (
+    GIVE_UP_AFTER,
+    IMMEDIATE_LIMIT,
+    IMMEDIATE_TIMEOUT,
+    LEASE,
+    RETRY_INTERVAL,
+    Cancellation,
+    CancellationNotRecorded,
+)
 from core.kernel.errors import PaymentsFailed, StorageDown
 from core.kernel.principals import SYSTEM
 
@@ -17,62 +27,70 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ports import Ports
-from core.applications.cancellations_rules import AT_ONCE, LEASE, PATIENCE, TRIED_AGAIN, UNKNOWN_FOR, Cancellation, NotRecorded
 
 
-async def at_once(ports: Ports, org_id: UUID, service_id: UUID) -> None:
-    """Cancel some of what was just ended of this service. What fails, or is too much, is done later.
+async def cancel_now(ports: Ports, org_id: UUID, service_id: UUID) -> None:
+    """Cancel the subscriptions of this service that just ended, up to IMMEDIATE_LIMIT.
 
-    Raises NotRecorded.
+    The reconciler does the rest, and retries those that fail.
+
+    Raises: CancellationNotRecorded.
     """
     if not ports.payments.is_on:
         return
     started = ports.clock.now()
     try:
         async with ports.storage.transaction(by=SYSTEM) as tx:
-            due = await tx.cancellations.claim_of_service(org_id, service_id, started, started + LEASE, AT_ONCE)
-        for each in due:
-            if ports.clock.now() < started + PATIENCE and await ports.payments.cancel(each.provider_subscription_id):
-                await _record_at_once(ports, each)
+            due = await tx.cancellations.claim_of_service(org_id, service_id, started, started + LEASE, IMMEDIATE_LIMIT)
+        for cancellation in due:
+            is_in_time = ports.clock.now() < started + IMMEDIATE_TIMEOUT
+            if is_in_time and await ports.payments.cancel(cancellation.provider_subscription_id):
+                await _record_now(ports, cancellation)
     except (PaymentsFailed, StorageDown):
-        pass  # what asked for it was done; adapters tell the log of the provider's failures
+        pass  # the change itself is done; the adapter has logged the provider's failure
 
 
-async def _record_at_once(ports: Ports, done: Cancellation) -> None:
+async def _record_now(ports: Ports, cancellation: Cancellation) -> None:
     try:
-        await _record(ports, done)
+        await _record(ports, cancellation)
     except StorageDown as error:
-        raise NotRecorded from error
+        raise CancellationNotRecorded from error
 
 
-async def work_off(ports: Ports) -> bool:
-    """Cancel the one that has been due for the longest; whether there was one. Where that fails, it falls due again after a while.
+async def cancel_next(ports: Ports) -> bool:
+    """Cancel the subscription that has been due longest. Return whether there was one.
 
-    Raises PaymentsFailed.
+    A cancellation that fails is due again after RETRY_INTERVAL.
+
+    Raises: PaymentsFailed.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        due = await tx.cancellations.claim(now, now + TRIED_AGAIN)
+        due = await tx.cancellations.claim(now, now + RETRY_INTERVAL)
     if due is None:
         return False
     if await ports.payments.cancel(due.provider_subscription_id):
         await _record(ports, due)
-    elif due.asked_at < now - UNKNOWN_FOR:
+    elif due.asked_at < now - GIVE_UP_AFTER:
         async with ports.storage.transaction(by=SYSTEM) as tx:
-            await tx.cancellations.done(due)
+            await tx.cancellations.complete(due)
     return True
 
 
-async def _record(ports: Ports, done: Cancellation) -> None:
+async def _record(ports: Ports, cancellation: Cancellation) -> None:
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        # What an event tells of it meanwhile waits here, and finds it over.
-        await tx.billing.end(done.provider_subscription_id, ports.clock.now())
-        organization = await tx.organizations.lock(done.org_id)
-        ours = await tx.subscriptions.lock_of_provider(done.org_id, done.provider_subscription_id)
-        if ours is not None and ours.status.is_live:
-            # A key has made it live again while it was being cancelled, when it was too late for that there (core.subscriptions.change).
-            await tx.subscriptions.let_go(ours.org_id, ours.id, ports.clock.now())
-        is_first = await tx.cancellations.done(done)
-        # The entry of one that is still here was written when it was ended; of an organization that is gone there is no log.
-        if is_first and organization is not None and not await tx.subscriptions.exists(done.org_id, done.subscription_id):
-            tx.record(events.subscription_canceled_at_provider(done))
+        # Locks the facts first: an event about this subscription that arrives now waits here, and then finds it ended.
+        await tx.billing.mark_ended(cancellation.provider_subscription_id, ports.clock.now())
+        organization = await tx.organizations.lock(cancellation.org_id)
+        subscription = await tx.subscriptions.lock_of_provider(cancellation.org_id, cancellation.provider_subscription_id)
+        if subscription is not None and subscription.status.is_live:
+            # An API key reactivated it while the cancellation was on its way. The subscription continues without the provider.
+            await tx.subscriptions.detach_from_provider(subscription.org_id, subscription.id, ports.clock.now())
+        is_first = await tx.cancellations.complete(cancellation)
+        # A subscription that still exists got its audit entry when it ended. A deleted organization has no audit log.
+        if (
+            is_first
+            and organization is not None
+            and not await tx.subscriptions.exists(cancellation.org_id, cancellation.subscription_id)
+        ):
+            tx.record(events.subscription_canceled_at_provider(cancellation))

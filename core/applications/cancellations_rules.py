@@ -1,34 +1,34 @@
-"""Entities, refusals and pure rules of `core.applications.cancellations`."""
+"""Subscriptions to cancel at the payment provider, and the limits of trying it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from core.kernel.errors import AuditFailed
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from uuid import UUID
 
-    pass
-
-# Longer than the provider is waited for, so that nobody else does it meanwhile.
+# Longer than the deadline of a call to the provider, so that no other process repeats a call that is still running.
 LEASE: Final = timedelta(seconds=60)
-AT_ONCE: Final = 5  # that somebody waits for who deletes a service; the others follow
-PATIENCE: Final = timedelta(seconds=10)
-TRIED_AGAIN: Final = timedelta(minutes=10)  # what failed, and nobody waits for
-# What the provider does not know is over, or the key is not the one that it was made with: until then somebody may notice.
-UNKNOWN_FOR: Final = timedelta(days=3)
+IMMEDIATE_LIMIT: Final = 5  # cancellations that the request which caused them waits for; the reconciler does the rest
+IMMEDIATE_TIMEOUT: Final = timedelta(seconds=10)  # for those
+RETRY_INTERVAL: Final = timedelta(minutes=10)  # after a cancellation failed in the background
+# If the provider does not know a subscription, either it is over, or the API key belongs to another account than the one that
+# created it. An operator has this long to notice and correct the key.
+GIVE_UP_AFTER: Final = timedelta(days=3)
 
 
-class NotRecorded(AuditFailed):
-    """It was done, and ended at the payment provider as well, but that could not be recorded yet. It will be."""
+class CancellationNotRecorded(AuditFailed):
+    """The change was made and canceled at the payment provider, but the cancellation was not recorded yet. It will be recorded soon."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cancellation:
-    """A subscription that is to be cancelled at the provider, and whose it was, or was to be."""
+    """A subscription to cancel at the payment provider. Its organization and service may no longer exist."""
 
     provider_subscription_id: str
     subscription_id: UUID

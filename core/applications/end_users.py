@@ -1,7 +1,6 @@
-"""End users of an organization: the people who use its services (organizations.md sections 2.10 and 4.5; decisions, points 58, 133, 202 and
-203).
+"""End users of an organization: the users of its services (decisions 58, 133, 202, 203).
 
-Of a person, an organization sees the account and what happened in its own services, and nothing of anybody else's (security.md T-3).
+An organization sees a user's account and the activity in its own services, and nothing of other organizations (security T-3).
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.applications import events
+from core.applications.end_users_rules import EndUserDetails, EndUserNotFound, EndUserSummary
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability
 from core.kernel.values import Email
@@ -18,30 +18,29 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.kernel.principals import Member
-    from core.kernel.values import Listed, Page
+    from core.kernel.values import Page, PageResult
     from ports import Ports
-from core.applications.end_users_rules import Details, EndUserNotFound, ListedEndUser
 
 
-async def listed(
+async def list_end_users(
     ports: Ports, caller: Member, page: Page, *, search: str | None = None, service_id: UUID | None = None
-) -> Listed[ListedEndUser]:
-    """Who uses the organization's services, or this one of them; who began last to do so comes first.
+) -> PageResult[EndUserSummary]:
+    """Return a page of the organization's end users, newest first, optionally of one service only.
 
-    `search` is part of their addresses, in any case, and of their domains in either form. Those whose account is deactivated, and those
-    whom the directory has deactivated, are left out (decisions, point 133).
+    `search` matches any part of an email address. Case is ignored, and a domain matches in its Unicode and in its ASCII form.
+    Users whose account is deactivated, and users whom the directory deactivated, are left out (decision 133).
     """
-    wanted = Email.parse_part(search or "") or None
+    text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
-        return await read.end_users.page(caller.acts_in.id, page, search=wanted, service_id=service_id)
+        return await read.end_users.page(caller.acts_in.id, page, search=text, service_id=service_id)
 
 
-async def find(ports: Ports, caller: Member, user_id: UUID) -> Details:
-    """One of them. Raises EndUserNotFound."""
+async def find(ports: Ports, caller: Member, user_id: UUID) -> EndUserDetails:
+    """Return one end user. Raises: EndUserNotFound."""
     org_id = caller.acts_in.id
     async with ports.storage.reading() as read:
-        return Details(
-            person=await read.end_users.by_id(org_id, user_id) or refuse(EndUserNotFound),
+        return EndUserDetails(
+            user=await read.end_users.by_id(org_id, user_id) or refuse(EndUserNotFound),
             services=await read.end_users.services(org_id, user_id),
             identities=await read.end_users.identities(org_id, user_id),
             sessions=await read.sessions.live_in(org_id, user_id, ports.clock.now()),
@@ -49,16 +48,18 @@ async def find(ports: Ports, caller: Member, user_id: UUID) -> Details:
 
 
 async def revoke_sessions(ports: Ports, caller: Member, user_id: UUID) -> int:
-    """End the person's sessions in the organization, those of its services and those that selected it; how many it were (security.md S-4).
+    """End the user's sessions in the organization and return their number (security S-4).
 
-    With them goes what would begin another one: codes, approvals of devices, sign-ons. All other sessions go on. Raises EndUserNotFound,
-    and what organizations.enter raises.
+    These are the sessions of the organization's services, and those that selected the organization. Authorization codes, approvals
+    of devices and pending sign-ons end as well, because they would start new sessions. All other sessions continue.
+
+    Raises: EndUserNotFound; the errors of `organizations.lock_organization_for`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.enter(tx, caller, Capability.END_USERS_MANAGE)
-        # Asked first, so that nobody locks an account that they have no say about; and again, since whoever signs in holds the account, and
-        # so does whoever takes a service away from its user.
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.END_USERS_MANAGE)
+        # Checked before the lock, so that callers cannot lock accounts of other organizations. Checked again after it, because signing in
+        # to a service, and taking a service away from its user, lock the account.
         await tx.end_users.by_id(organization.id, user_id) or refuse(EndUserNotFound)
         await tx.accounts.lock(user_id) or refuse(EndUserNotFound)
         await tx.end_users.by_id(organization.id, user_id) or refuse(EndUserNotFound)

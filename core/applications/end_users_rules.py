@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.applications.end_users`."""
+"""End users as their organization sees them."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 
 class EndUserNotFound(NotFound):
-    """This person does not use any service of the organization."""
+    """This user does not use any service of the organization."""
 
 
 @dataclass(frozen=True, slots=True)
-class ListedEndUser:
-    """A person, as a list shows them. Times are UTC; `created_at` is the account's, `services` are slugs."""
+class EndUserSummary:
+    """An end user in a list. Times are UTC."""
 
     id: UUID
     email: Email
-    created_at: datetime
+    created_at: datetime  # of the account
     mfa_enabled: bool
     last_login_at: datetime | None  # to any service of the organization
-    services: tuple[str, ...]
+    services: tuple[str, ...]  # slugs
 
 
 @dataclass(frozen=True, slots=True)
 class EndUser:
-    """A person's account, as an organization whose services they use may see it. Times are UTC."""
+    """The account of an end user. Times are UTC."""
 
     id: UUID
     email: Email
@@ -47,7 +47,7 @@ class EndUser:
 
 @dataclass(frozen=True, slots=True)
 class UsedService:
-    """A service that a person uses; without logins, it was its API key that made the account. Times are UTC."""
+    """A service that an end user uses. Times are UTC, and None if an API key created the user, who has not signed in yet."""
 
     id: UUID
     slug: str
@@ -58,7 +58,7 @@ class UsedService:
 
 @dataclass(frozen=True, slots=True)
 class LinkedIdentity:
-    """An account at an external provider with which a person signs in to a service. Times are UTC."""
+    """An account at an identity provider with which an end user signs in to a service. Times are UTC."""
 
     provider: Provider
     provider_user_id: str
@@ -67,15 +67,15 @@ class LinkedIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class Details:
-    """All that an organization may know of one of its end users."""
+class EndUserDetails:
+    """Everything that an organization may see of one of its end users."""
 
-    person: EndUser
+    user: EndUser
     services: Sequence[UsedService]
     identities: Sequence[LinkedIdentity]
     sessions: LiveSessions
 
     @property
     def last_login_at(self) -> datetime | None:
-        """To any service of the organization, in UTC."""
+        """Return the time of the last login to any service of the organization (UTC), or None if there was none."""
         return max((service.last_login_at for service in self.services if service.last_login_at is not None), default=None)

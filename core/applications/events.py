@@ -1,9 +1,10 @@
-"""The events of the area applications."""
+"""Constructors for the events of services, plans, API keys and their users."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
 from core.kernel.values import rfc3339
 
 if TYPE_CHECKING:
@@ -11,105 +12,112 @@ if TYPE_CHECKING:
 
     from core.applications.api_keys_rules import ApiKey
     from core.applications.cancellations_rules import Cancellation
-    from core.applications.services_rules import Plan, Service
+    from core.applications.plans_rules import Plan
+    from core.applications.services_rules import Service
     from core.kernel.principals import Role
-from core.kernel.event_catalogue import CATALOGUE, Event, field_changes
 
 
 def user_created(user_id: UUID, service: Service) -> Event:
-    """An API key of the service made an account."""
-    return Event(CATALOGUE["user.created"], str(user_id), org_id=service.org_id, details={"service_slug": service.slug})
+    """An API key of the service created an account."""
+    return Event(EVENT_KINDS["user.created"], str(user_id), org_id=service.org_id, details={"service_slug": service.slug})
 
 
 def service_user_removed(org_id: UUID, user_id: UUID, service_slug: str, *, permanently: bool, role: Role | None = None) -> Event:
-    """An API key removed somebody: for good, with the membership of this role if there was one, or from its own service only."""
+    """An API key deleted an account, or only removed a user from its service.
+
+    `permanently` says which of the two. `role` is that of the membership that ended with the account, if any.
+    """
     details: dict[str, Any] = {"service_slug": service_slug, "permanently": permanently}
-    return Event(CATALOGUE["user.removed"], str(user_id), org_id=org_id, details=details | ({} if role is None else {"role": role.value}))
+    return Event(EVENT_KINDS["user.removed"], str(user_id), org_id=org_id, details=details | ({} if role is None else {"role": role.value}))
 
 
 def sessions_revoked(org_id: UUID, user_id: UUID, count: int) -> Event:
-    """So many sessions of an end user in the organization were ended by its managers."""
-    return Event(CATALOGUE["user.sessions_revoked"], str(user_id), org_id=org_id, details={"sessions_revoked": count})
+    """A member ended an end user's sessions in the organization. `count` is the number of sessions."""
+    return Event(EVENT_KINDS["user.sessions_revoked"], str(user_id), org_id=org_id, details={"sessions_revoked": count})
 
 
 def email_changed(user_id: UUID, service: Service) -> Event:
-    """An API key of the service changed the email address of a user. Neither address is in the event."""
-    return Event(CATALOGUE["user.email_changed"], str(user_id), org_id=service.org_id, details={"service_slug": service.slug})
+    """An API key of the service changed a user's email address. The event contains neither address."""
+    return Event(EVENT_KINDS["user.email_changed"], str(user_id), org_id=service.org_id, details={"service_slug": service.slug})
 
 
 def service_created(service: Service) -> Event:
-    """An organization has a new service."""
+    """A service was created."""
     details = {**service_details(service), "service_type": service.service_type.value, "client_id": str(service.client_id)}
-    return Event(CATALOGUE["service.created"], str(service.id), org_id=service.org_id, details=details)
+    return Event(EVENT_KINDS["service.created"], str(service.id), org_id=service.org_id, details=details)
 
 
 def service_updated(old: Service, new: Service) -> Event:
-    """A service was changed: old and new value by the name of the field."""
+    """A service was changed. The event contains the old and new value of each changed field."""
     scopes = ("codehost_scopes", "websuite_scopes", "officesuite_scopes")
     changes = field_changes(old, new, "name", "service_type", *scopes, "redirect_uris", "device_activation_uri", "pkce_without_secret")
-    return Event(CATALOGUE["service.updated"], str(new.id), org_id=new.org_id, details={**service_details(new), "changes": changes})
+    return Event(EVENT_KINDS["service.updated"], str(new.id), org_id=new.org_id, details={**service_details(new), "changes": changes})
 
 
 def client_secret_rotated(service: Service) -> Event:
-    """A service has another client secret."""
-    return Event(CATALOGUE["service.client_secret.rotated"], str(service.id), org_id=service.org_id, details=service_details(service))
+    """The client secret of a service was replaced."""
+    return Event(EVENT_KINDS["service.client_secret.rotated"], str(service.id), org_id=service.org_id, details=service_details(service))
 
 
 def service_deleted(service: Service) -> Event:
-    """A service is gone."""
-    return Event(CATALOGUE["service.deleted"], str(service.id), org_id=service.org_id, details=service_details(service))
+    """A service was deleted."""
+    return Event(EVENT_KINDS["service.deleted"], str(service.id), org_id=service.org_id, details=service_details(service))
 
 
 def service_details(service: Service) -> dict[str, str]:
+    """Return the details that identify a service in an event."""
     return {"service_slug": service.slug, "service_name": service.name}
 
 
 def plan_created(plan: Plan, service: Service) -> Event:
-    """A service has a new plan."""
+    """A plan was created."""
     details = {
-        **_plan(plan, service),
+        **_plan_details(plan, service),
         "price_cents": plan.price_cents,
         "currency": plan.currency,
         "features": list(plan.features),
         "billing_price_id": plan.billing_price_id,
     }
-    return Event(CATALOGUE["plan.created"], str(plan.id), org_id=plan.org_id, details=details)
+    return Event(EVENT_KINDS["plan.created"], str(plan.id), org_id=plan.org_id, details=details)
 
 
 def plan_updated(old: Plan, new: Plan, service: Service) -> Event:
-    """A plan was changed: old and new value by the name of the field."""
+    """A plan was changed. The event contains the old and new value of each changed field."""
     changes = field_changes(old, new, "name", "price_cents", "currency", "features", "billing_price_id")
-    return Event(CATALOGUE["plan.updated"], str(new.id), org_id=new.org_id, details={**_plan(new, service), "changes": changes})
+    return Event(EVENT_KINDS["plan.updated"], str(new.id), org_id=new.org_id, details={**_plan_details(new, service), "changes": changes})
 
 
 def plan_deleted(plan: Plan, service: Service) -> Event:
-    """A plan is gone."""
-    return Event(CATALOGUE["plan.deleted"], str(plan.id), org_id=plan.org_id, details=_plan(plan, service))
+    """A plan was deleted."""
+    return Event(EVENT_KINDS["plan.deleted"], str(plan.id), org_id=plan.org_id, details=_plan_details(plan, service))
 
 
-def _plan(plan: Plan, service: Service) -> dict[str, str]:
+def _plan_details(plan: Plan, service: Service) -> dict[str, str]:
     return {"plan_name": plan.name, "service_id": str(service.id), "service_slug": service.slug}
 
 
 def subscription_canceled_at_provider(cancellation: Cancellation) -> Event:
-    """A subscription that was removed, with its service or its user, or for which it was too late, is over at the payment provider, too."""
+    """A subscription was canceled at the payment provider because it was removed here, or bought too late.
+
+    It was removed with its service or its user, or its service was already deleted when it was bought.
+    """
     details = {"service_id": str(cancellation.service_id), "at_provider": True}
-    return Event(CATALOGUE["subscription.canceled"], str(cancellation.subscription_id), org_id=cancellation.org_id, details=details)
+    return Event(EVENT_KINDS["subscription.canceled"], str(cancellation.subscription_id), org_id=cancellation.org_id, details=details)
 
 
 def api_key_created(key: ApiKey, service_slug: str) -> Event:
-    """A program can use the service interface from now on (organizations.md section 6.3)."""
-    details = _api_key(key, service_slug) | {
+    """An API key was created."""
+    details = _api_key_details(key, service_slug) | {
         "permissions": [permission.value for permission in key.permissions],
         "expires_at": None if key.expires_at is None else rfc3339(key.expires_at),
     }
-    return Event(CATALOGUE["api_key.created"], str(key.id), org_id=key.org_id, details=details)
+    return Event(EVENT_KINDS["api_key.created"], str(key.id), org_id=key.org_id, details=details)
 
 
 def api_key_deleted(key: ApiKey, service_slug: str) -> Event:
-    """A key opens nothing any more."""
-    return Event(CATALOGUE["api_key.deleted"], str(key.id), org_id=key.org_id, details=_api_key(key, service_slug))
+    """An API key was deleted."""
+    return Event(EVENT_KINDS["api_key.deleted"], str(key.id), org_id=key.org_id, details=_api_key_details(key, service_slug))
 
 
-def _api_key(key: ApiKey, service_slug: str) -> dict[str, Any]:
+def _api_key_details(key: ApiKey, service_slug: str) -> dict[str, Any]:
     return {"api_key_id": str(key.id), "service_id": str(key.service_id), "service_slug": service_slug, "name": key.name}

@@ -1,88 +1,45 @@
-"""Plans of a service: what its users can subscribe to (organizations.md sections 2.2 and 4.1; decisions, points 160 and 161)."""
+"""Plans of a service, managed by members (decisions 160, 161)."""
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from core.applications import events, services, services_rules
-from core.applications.services_rules import Plan
-from core.kernel.errors import Invalid, NotFound, refuse
+from core.applications import events, services
+from core.applications.plans_rules import PLAN_BATCH, EmptyPlanUpdate, Plan, PlanInUse, PlanNotFound, check_features, parse_currency
+from core.applications.services_rules import ServiceNotFound
+from core.kernel.errors import refuse
 from core.kernel.principals import Capability
-from core.kernel.values import KEEP, Batches, Keep, given, new_id
+from core.kernel.values import KEEP, Batches, new_id, provided
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
+    from core.applications.plans_rules import PlanChanges
     from core.applications.services_rules import Service
     from core.kernel.principals import Member
     from ports import Ports
     from ports.storage import Transaction
 
-LISTED_AT_ONCE: Final = 500
-# Bytes of JSON in UTF-8. Features go into every token of the plan's subscribers, and tokens over 8 KiB are refused (security.md J-7).
-MOST_FEATURES: Final = 3000
 
-
-class PlanNotFound(NotFound):
-    """There is no such plan."""
-
-
-class CurrencyInvalid(Invalid):
-    """A currency is given by its code of three letters, such as usd."""
-
-
-class FeaturesTooLong(Invalid):
-    """The features of a plan go into every token of its subscribers, so together they may have 3,000 bytes in UTF-8. Shorten them."""
-
-
-class NothingToChange(Invalid):
-    """Say what to change, at least one of name, price_cents, currency, features and billing_price_id."""
-
-
-class PlanInUse(Invalid):
-    """Somebody is subscribed to this plan. End those subscriptions, or move them to another plan, and then delete it."""
-
-
-_CURRENCY = re.compile(r"[a-z]{3}")
-
-
-def currency(text: str) -> str:
-    """The code of a currency as it is kept. Raises CurrencyInvalid."""
-    # ASCII is asked for before case is folded: the Kelvin sign, for one, has a plain "k" as its lower case.
-    code = text.lower() if text.isascii() else ""
-    if not _CURRENCY.fullmatch(code):
-        raise CurrencyInvalid
-    return code
-
-
-def features(named: Sequence[str]) -> tuple[str, ...]:
-    """What a plan offers, in this order. Raises FeaturesTooLong."""
-    if len(json.dumps(list(named), ensure_ascii=False).encode()) > MOST_FEATURES:
-        raise FeaturesTooLong
-    return tuple(named)
-
-
-async def find(ports: Ports, caller: Member, slug: str, plan_id: UUID) -> None:
-    """Raises ServiceNotFound or PlanNotFound unless there is such a plan of this service of the caller's organization."""
+async def require(ports: Ports, caller: Member, slug: str, plan_id: UUID) -> None:
+    """Raise unless the service, in the caller's organization, has this plan. Raises: ServiceNotFound, PlanNotFound."""
     async with ports.storage.reading() as read:
-        service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(services_rules.ServiceNotFound)
+        service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
         if await read.plans.by_id(service.org_id, service.id, plan_id) is None:
             raise PlanNotFound
 
 
-async def listed(ports: Ports, caller: Member, slug: str) -> Batches[Plan]:
-    """All plans of the service, the oldest first. Raises ServiceNotFound."""
+async def list_plans(ports: Ports, caller: Member, slug: str) -> Batches[Plan]:
+    """Return all plans of the service, oldest first. Raises: ServiceNotFound."""
     service = await services.find(ports, caller, slug)
 
-    async def read_on(last: Plan | None, count: int) -> list[Plan]:
+    async def read_batch(last: Plan | None, count: int) -> list[Plan]:
         async with ports.storage.reading() as read:
-            return await read.plans.listed(service.org_id, service.id, last, count)
+            return await read.plans.list_after(service.org_id, service.id, last, count)
 
-    return Batches(read_on, size=LISTED_AT_ONCE)
+    return Batches(read_batch, size=PLAN_BATCH)
 
 
 async def create(
@@ -91,15 +48,18 @@ async def create(
     slug: str,
     name: str,
     price_cents: int,
-    currency_code: str,
-    offers: Sequence[str] = (),
+    currency: str,
+    features: Sequence[str] = (),
     billing_price_id: str | None = None,
 ) -> Plan:
-    """A new plan of the service. Raises CurrencyInvalid, FeaturesTooLong, ServiceNotFound, and what organizations.enter raises."""
+    """Add a plan to the service.
+
+    Raises: CurrencyInvalid, FeaturesTooLong; the errors of `services.lock_organization_for`.
+    """
     now = ports.clock.now()
-    code, offered = currency(currency_code), features(offers)
+    code, checked_features = parse_currency(currency), check_features(features)
     async with ports.storage.transaction(by=caller) as tx:
-        _, service = await services.enter(tx, caller, slug, Capability.BILLING_MANAGE)
+        _, service = await services.lock_organization_for(tx, caller, slug, Capability.BILLING_MANAGE)
         plan = Plan(
             id=new_id(),
             org_id=service.org_id,
@@ -107,7 +67,7 @@ async def create(
             name=name,
             price_cents=price_cents,
             currency=code,
-            features=offered,
+            features=checked_features,
             billing_price_id=billing_price_id,
             created_at=now,
             updated_at=now,
@@ -117,31 +77,23 @@ async def create(
     return plan
 
 
-async def update(
-    ports: Ports,
-    caller: Member,
-    slug: str,
-    plan_id: UUID,
-    *,
-    name: str | Keep = KEEP,
-    price_cents: int | Keep = KEEP,
-    currency_code: str | Keep = KEEP,
-    offers: Sequence[str] | Keep = KEEP,
-    billing_price_id: str | Keep | None = KEEP,
-) -> Plan:
-    """The plan with these changes. Raises NothingToChange, PlanNotFound, and what `create` raises."""
-    wanted = given(
-        name=name,
-        price_cents=price_cents,
-        currency=KEEP if currency_code is KEEP else currency(currency_code),
-        features=KEEP if offers is KEEP else features(offers),
-        billing_price_id=billing_price_id,
+async def update(ports: Ports, caller: Member, slug: str, plan_id: UUID, changes: PlanChanges) -> Plan:
+    """Change a plan and return it.
+
+    Raises: EmptyPlanUpdate, CurrencyInvalid, FeaturesTooLong, PlanNotFound; the errors of `services.lock_organization_for`.
+    """
+    fields = provided(
+        name=changes.name,
+        price_cents=changes.price_cents,
+        currency=KEEP if changes.currency is KEEP else parse_currency(changes.currency),
+        features=KEEP if changes.features is KEEP else check_features(changes.features),
+        billing_price_id=changes.billing_price_id,
     )
-    if not wanted:
-        raise NothingToChange
+    if not fields:
+        raise EmptyPlanUpdate
     async with ports.storage.transaction(by=caller) as tx:
-        service, old = await _enter(tx, caller, slug, plan_id)
-        new = replace(old, **wanted)
+        service, old = await _lock_organization_for(tx, caller, slug, plan_id)
+        new = replace(old, **fields)
         if new != old:
             new = replace(new, updated_at=ports.clock.now())
             await tx.plans.save(new)
@@ -150,20 +102,21 @@ async def update(
 
 
 async def delete(ports: Ports, caller: Member, slug: str, plan_id: UUID) -> None:
-    """Remove the plan, which ended subscriptions keep.
+    """Delete a plan without live subscriptions. Ended subscriptions keep referring to it.
 
-    Whoever subscribes somebody holds the organization, too, so nobody is subscribed to it meanwhile. Raises PlanInUse, PlanNotFound,
-    ServiceNotFound, and what organizations.enter raises.
+    The lock on the organization prevents new subscriptions to the plan at the same time.
+
+    Raises: PlanInUse, PlanNotFound; the errors of `services.lock_organization_for`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        service, plan = await _enter(tx, caller, slug, plan_id)
+        service, plan = await _lock_organization_for(tx, caller, slug, plan_id)
         if await tx.subscriptions.uses_plan(plan.org_id, plan.id, now):
             raise PlanInUse
         await tx.plans.remove(plan.org_id, plan.id, now)
         tx.record(events.plan_deleted(plan, service))
 
 
-async def _enter(tx: Transaction, caller: Member, slug: str, plan_id: UUID) -> tuple[Service, Plan]:
-    _, service = await services.enter(tx, caller, slug, Capability.BILLING_MANAGE)
+async def _lock_organization_for(tx: Transaction, caller: Member, slug: str, plan_id: UUID) -> tuple[Service, Plan]:
+    _, service = await services.lock_organization_for(tx, caller, slug, Capability.BILLING_MANAGE)
     return service, await tx.plans.by_id(service.org_id, service.id, plan_id) or refuse(PlanNotFound)

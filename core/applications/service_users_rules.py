@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.applications.service_users`."""
+"""Users of a service as its API keys see them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 class ServiceUserNotFound(NotFound):
-    """Nobody of this id uses the service."""
+    """No user of this service has this id."""
 
 
-class NotManaged(Forbidden):
-    """This account is not your organization's alone, or its holder manages it, so only they can change the address."""
+class UserNotManaged(Forbidden):
+    """Your organization does not manage this account alone, so only its holder can change the email address."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceUser:
-    """A person as the service knows them. `created_at` is the account's."""
+    """A user of a service. `created_at` is that of the account (UTC)."""
 
     id: UUID
     email: Email

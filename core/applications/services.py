@@ -1,4 +1,4 @@
-"""Services: the applications of an organization (organizations.md sections 2.1 and 4.1; decisions, points 89, 92, 154, 157 to 159)."""
+"""Services, managed by members of their organization (decisions 89, 92, 154, 157, 158, 159)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.applications import cancellations, events
+from core.applications.plans_rules import FREE_PLAN_NAME, Plan
+from core.applications.services_rules import (
+    SERVICE_BATCH,
+    USER_BATCH,
+    CreatedService,
+    NoClientSecret,
+    Service,
+    ServiceLimitExceeded,
+    ServiceNotFound,
+    ServiceQuota,
+    ServiceSummary,
+    apply_settings,
+    ensure_client_secret,
+)
 from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.principals import Capability, NotWhileImpersonating, OrganizationNotFound, OrganizationStatus
 from core.kernel.values import Batches, Slug, digest, new_id, new_secret
@@ -15,70 +29,52 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from core.applications.services_rules import ServiceSettings, ServiceType
     from core.kernel.principals import Member, ServiceContext
     from core.tenancy.organizations_rules import Organization
     from ports import Ports
     from ports.storage import Reading, Transaction
-from core.applications.services_rules import (
-    FREE,
-    LISTED_AT_ONCE,
-    USERS_AT_ONCE,
-    Created,
-    ListedService,
-    NoClientSecret,
-    Plan,
-    Service,
-    ServiceLimitExceeded,
-    ServiceNotFound,
-    ServiceType,
-    Settings,
-    Usage,
-    configured,
-    with_secret,
-)
-
-
-def _usage(organization: Organization, count: int) -> Usage:
-    return Usage(count, organization.service_limit.value, organization.tier.display_name if organization.tier else None)
-
-
-# What members do
 
 
 async def find(ports: Ports, caller: Member, slug: str) -> Service:
-    """The service of this slug of the organization that the caller acts in. Raises ServiceNotFound."""
+    """Return the service with this slug in the caller's organization. Raises: ServiceNotFound."""
     async with ports.storage.reading() as read:
         return await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
 
 
-async def enter(tx: Transaction, caller: Member, slug: str, capability: Capability) -> tuple[Organization, Service]:
-    """The organization that `caller` acts in, locked, and its service of this slug, if the caller may still do this.
+async def lock_organization_for(tx: Transaction, caller: Member, slug: str, capability: Capability) -> tuple[Organization, Service]:
+    """Lock the caller's organization, and return it with its service, if the caller still has the capability.
 
-    Whoever changes or deletes a service holds its organization, so the service stays what it is but for its counters. Its own row is locked
-    by those who count, after the account's, and by nobody before. Raises ServiceNotFound, and what organizations.enter raises.
+    Lock order: organization, account, service. Changing or deleting a service requires the lock on its organization, so that only the
+    counters of the service can change meanwhile. The row of the service is locked only to change these, after the account.
+
+    Raises: ServiceNotFound; the errors of `organizations.lock_organization_for`.
     """
-    organization, _ = await organizations.enter(tx, caller, capability)
+    organization, _ = await organizations.lock_organization_for(tx, caller, capability)
     return organization, await tx.services.by_slug(organization.id, slug) or refuse(ServiceNotFound)
 
 
-async def check_open(read: Reading | Transaction, org_slug: str, found: ServiceContext | None) -> ServiceContext:
-    """The service that was found under this organization's slug, if anybody can sign in to it.
+async def require_open(read: Reading | Transaction, org_slug: str, service: ServiceContext | None) -> ServiceContext:
+    """Return the service that was looked up in this organization, if users can sign in to it.
 
-    Raises OrganizationNotFound, OrganizationNotActive, ServiceNotFound, in this order.
+    Raises: OrganizationNotFound, OrganizationNotActive, ServiceNotFound, in this order.
     """
-    status = found.status if found else await read.organizations.status(org_slug) or refuse(OrganizationNotFound)
+    status = service.status if service else await read.organizations.status(org_slug) or refuse(OrganizationNotFound)
     if status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
-    return found or refuse(ServiceNotFound)
+    return service or refuse(ServiceNotFound)
 
 
-async def create(ports: Ports, caller: Member, slug: str, name: str, service_type: ServiceType, settings: Settings) -> Created:
-    """A new service of the organization that the caller acts in, with a free plan; `settings` need not repeat name and type.
+async def create(
+    ports: Ports, caller: Member, slug: str, name: str, service_type: ServiceType, settings: ServiceSettings
+) -> CreatedService:
+    """Create a service with a free plan in the caller's organization. `settings` need not repeat the name and the type.
 
-    Raises SlugInvalid, SlugReserved, ServiceLimitExceeded, ServiceSlugTaken, and what `configured` and organizations.enter raise.
+    Raises: SlugInvalid, SlugReserved, ServiceLimitExceeded, ServiceSlugTaken; the errors of `services_rules.apply_settings` and
+    `organizations.lock_organization_for`.
     """
     now = ports.clock.now()
-    plain = Service(
+    draft = Service(
         id=new_id(),
         org_id=caller.acts_in.id,
         slug=Slug.parse(slug),
@@ -95,12 +91,12 @@ async def create(ports: Ports, caller: Member, slug: str, name: str, service_typ
         created_at=now,
         updated_at=now,
     )
-    service, client_secret = with_secret(configured(plain, replace(settings, name=name, service_type=service_type)))
+    service, client_secret = ensure_client_secret(apply_settings(draft, replace(settings, name=name, service_type=service_type)))
     plan = Plan(
         id=new_id(),
         org_id=service.org_id,
         service_id=service.id,
-        name=FREE,
+        name=FREE_PLAN_NAME,
         price_cents=0,
         currency="usd",
         features=(),
@@ -109,48 +105,56 @@ async def create(ports: Ports, caller: Member, slug: str, name: str, service_typ
         updated_at=now,
     )
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.enter(tx, caller, Capability.SERVICES_CREATE)
-        usage = _usage(organization, await tx.services.count(organization.id) + 1)
-        if usage.current_services > usage.max_services:
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.SERVICES_CREATE)
+        quota = _quota(organization, await tx.services.count(organization.id) + 1)
+        if quota.current_services > quota.max_services:
             raise ServiceLimitExceeded
         await tx.services.add(service)
         await tx.plans.add(plan)
         tx.record(events.service_created(service))
         tx.record(events.plan_created(plan, service))
-    return Created(service, plan, usage, client_secret)
+    return CreatedService(service, plan, quota, client_secret)
 
 
-async def listed(
+def _quota(organization: Organization, count: int) -> ServiceQuota:
+    return ServiceQuota(count, organization.service_limit.value, organization.tier.display_name if organization.tier else None)
+
+
+async def list_services(
     ports: Ports, caller: Member, service_type: ServiceType | None, limit: int | None, offset: int
-) -> tuple[Batches[ListedService], Usage]:
-    """The services of this type, the oldest first, and how many there are of any. Raises OrganizationNotFound."""
+) -> tuple[Batches[ServiceSummary], ServiceQuota]:
+    """Return the services of this type, oldest first, and the quota, which counts all types. None stands for all types.
 
-    async def read_on(last: ListedService | None, count: int) -> list[ListedService]:
+    Raises: OrganizationNotFound.
+    """
+
+    async def read_batch(last: ServiceSummary | None, count: int) -> list[ServiceSummary]:
         async with ports.storage.reading() as read:
             after = last.service if last else None
-            return await read.services.listed(caller.acts_in.id, service_type, after, count, 0 if last else offset)
+            return await read.services.list_after(caller.acts_in.id, service_type, after, count, 0 if last else offset)
 
     async with ports.storage.reading() as read:
         organization = await read.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)
-        usage = _usage(organization, await read.services.count(organization.id))
-    return Batches(read_on, limit, size=LISTED_AT_ONCE), usage
+        quota = _quota(organization, await read.services.count(organization.id))
+    return Batches(read_batch, limit, size=SERVICE_BATCH), quota
 
 
-async def update(ports: Ports, caller: Member, slug: str, settings: Settings) -> tuple[Service, str | None]:
-    """The service with these settings; and its client secret, if it gets one by becoming confidential (decisions, point 158).
+async def update(ports: Ports, caller: Member, slug: str, settings: ServiceSettings) -> tuple[Service, str | None]:
+    """Change a service. Return it with its client secret if it became a confidential client and got one (decision 158).
 
-    Raises NotWhileImpersonating for the latter, ServiceNotFound, and what `configured` and organizations.enter raise.
+    Raises: NotWhileImpersonating if the service would get a secret; ServiceNotFound; the errors of `services_rules.apply_settings` and
+    `organizations.lock_organization_for`.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        _, old = await enter(tx, caller, slug, Capability.SERVICES_MANAGE)
-        new, client_secret = with_secret(configured(old, settings))
+        _, old = await lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)
+        new, client_secret = ensure_client_secret(apply_settings(old, settings))
         if client_secret is not None and caller.impersonator_id is not None:
-            raise NotWhileImpersonating  # or it would be the way around what is refused when a secret is rotated
-        return await change(tx, old, new, ports.clock.now()), client_secret
+            raise NotWhileImpersonating  # otherwise this would bypass the same rule of rotate_secret
+        return await save_changes(tx, old, new, ports.clock.now()), client_secret
 
 
-async def change(tx: Transaction, old: Service, new: Service, now: datetime) -> Service:
-    """Make of a service of a locked organization what it is to be; nothing happens where it is that already."""
+async def save_changes(tx: Transaction, old: Service, new: Service, now: datetime) -> Service:
+    """Save a changed service of a locked organization. Nothing is written if `new` equals `old`."""
     if new != old:
         new = replace(new, updated_at=now)
         await tx.services.save(new)
@@ -159,12 +163,12 @@ async def change(tx: Transaction, old: Service, new: Service, now: datetime) -> 
 
 
 async def rotate_secret(ports: Ports, caller: Member, slug: str) -> str:
-    """A new client secret of a confidential service; the old one is worth nothing any more (decisions, point 92).
+    """Replace the client secret of a confidential client and return it. The old secret stops working immediately (decision 92).
 
-    Raises ServiceNotFound, NoClientSecret, and what organizations.enter raises.
+    Raises: ServiceNotFound, NoClientSecret; the errors of `organizations.lock_organization_for`.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        _, service = await enter(tx, caller, slug, Capability.SERVICES_MANAGE)
+        _, service = await lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)
         if service.service_type.is_public:
             raise NoClientSecret
         secret = new_secret()
@@ -174,31 +178,32 @@ async def rotate_secret(ports: Ports, caller: Member, slug: str) -> str:
 
 
 async def delete(ports: Ports, caller: Member, slug: str) -> None:
-    """Delete a service for good, with all that belongs to it (decisions, point 159). The accounts of its users stay.
+    """Delete a service and everything that belongs to it (decision 159). The accounts of its users stay.
 
-    Of its logins, the housekeeper removes what is too much for one transaction. Its sessions are worth nothing without it.
-    What was paid for is cancelled at the payment provider. Raises ServiceNotFound, and what organizations.enter and cancellations.at_once
-    raise.
+    Sessions of the service become invalid at once. The housekeeper deletes those logins that are too many for one transaction. Paid
+    subscriptions are canceled at the payment provider.
+
+    Raises: ServiceNotFound; the errors of `organizations.lock_organization_for` and `cancellations.cancel_now`.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        organization, service = await enter(tx, caller, slug, Capability.ORGANIZATION_OWN)
+        organization, service = await lock_organization_for(tx, caller, slug, Capability.ORGANIZATION_OWN)
         await remove(tx, organization.id, service.id, ports.clock.now())
         tx.record(events.service_deleted(service))
-    await cancellations.at_once(ports, organization.id, service.id)
+    await cancellations.cancel_now(ports, organization.id, service.id)
 
 
 async def remove(tx: Transaction, org_id: UUID, service_id: UUID, now: datetime) -> None:
-    """Delete a service of a locked organization, with its users, however many they are: no statement about these takes long.
+    """Delete a service of a locked organization with its users, in batches, so that no statement about users takes long.
 
-    The first takes along what refers to the service, such as subscriptions and identities: a second or two for a million of them
-    (ops/decisions/0006).
+    The first statement cascades to rows such as subscriptions and identities. It takes one or two seconds per million (docs/adr/0006).
     """
-    # Waits for those who are signing in to it; what they wrote, the statements after it find. Who comes from now on finds no service.
+    # This waits for sign-ins to the service that are in progress. The statements below find the rows that those wrote. Later sign-ins do
+    # not find the service any longer.
     await tx.services.delete(org_id, service_id, now)
-    last, forgotten = None, 0
-    while (until := await tx.services.lock_users(org_id, service_id, last, USERS_AT_ONCE)) is not None:
-        forgotten += await tx.services.remove_users(org_id, service_id, last, until)
+    last, removed_end_users = None, 0
+    while (until := await tx.services.lock_users(org_id, service_id, last, USER_BATCH)) is not None:
+        removed_end_users += await tx.services.remove_users(org_id, service_id, last, until)
         last = until
-    # In the end, since others who change an end user hold that before they come to count.
-    await tx.services.remove_totals(org_id, service_id, forgotten)
-    await tx.services.purge(service_id, organizations_rules.PURGED_AT_ONCE)
+    # Lock order: end users, then totals. Other transactions that change an end user lock it before they count.
+    await tx.services.remove_totals(org_id, service_id, removed_end_users)
+    await tx.services.purge(service_id, organizations_rules.IMMEDIATE_PURGE_LIMIT)

@@ -22,7 +22,7 @@ class FormTokenWrong(Forbidden):
 async def authenticate(ports: Ports, cookie: str, *, address: str | None, agent: str | None) -> Visitor:
     """Whose browser this is. Raises SessionEnded."""
     async with ports.storage.reading() as read:
-        session, standing = await read.sessions.standing_of_browser(digest(cookie), ports.clock.now()) or refuse(SessionEnded)
+        session, standing = await read.sessions.load_browser_session(digest(cookie), ports.clock.now()) or refuse(SessionEnded)
     return Visitor(
         user_id=standing.user_id,
         email=standing.email,

@@ -15,28 +15,28 @@ if TYPE_CHECKING:
     from core.authentication.sessions_rules import Session
     from core.kernel.principals import ServiceContext
     from core.kernel.providers import Provider
-from core.kernel.event_catalogue import CATALOGUE, Event
+from core.kernel.event_catalog import EVENT_KINDS, Event
 
 
 def signed_in(user_id: UUID, provider: str, service: ServiceContext | None = None) -> Event:
     """Full tokens were issued (decisions, point 61); `provider` is `password` or an identity provider's name. Told to the organization of
     the service, if it was one that the person signed in to (decisions, point 220)."""
     data = {"provider": provider, "service_id": str(service.id) if service else None}
-    return Event(CATALOGUE["user.login.success"], str(user_id), org_id=service.org_id if service else None, data=data)
+    return Event(EVENT_KINDS["user.login.success"], str(user_id), org_id=service.org_id if service else None, data=data)
 
 
 def identity_linked(user_id: UUID, provider: Provider) -> Event:
     """A person can sign in through this provider from now on."""
-    return Event(CATALOGUE["security.identity.linked"], str(user_id), of_person=user_id, details={"provider": provider.value})
+    return Event(EVENT_KINDS["security.identity.linked"], str(user_id), of_person=user_id, details={"provider": provider.value})
 
 
 def identity_unlinked(user_id: UUID, provider: Provider, service: ServiceContext | None) -> Event:
     """A person has nothing linked at this provider any more: in the service, whose organization alone is told, or in the account."""
     details = {"provider": provider.value}
     if service is None:
-        return Event(CATALOGUE["security.identity.unlinked"], str(user_id), of_person=user_id, details=details)
+        return Event(EVENT_KINDS["security.identity.unlinked"], str(user_id), of_person=user_id, details=details)
     details["service_slug"] = service.slug
-    return Event(CATALOGUE["security.identity.unlinked"], str(user_id), org_id=service.org_id, details=details)
+    return Event(EVENT_KINDS["security.identity.unlinked"], str(user_id), org_id=service.org_id, details=details)
 
 
 def impersonated(session: Session) -> Event:
@@ -49,7 +49,7 @@ def impersonated(session: Session) -> Event:
         "service_slug": service.slug if service else None,
     }
     return Event(
-        CATALOGUE["user.impersonated"], str(session.user_id), org_id=org_id, details=details, impersonator_id=session.impersonator_id
+        EVENT_KINDS["user.impersonated"], str(session.user_id), org_id=org_id, details=details, impersonator_id=session.impersonator_id
     )
 
 
@@ -62,10 +62,10 @@ def impersonated_for_the_platform(event: Event, entry_id: UUID, reason: str) -> 
 def impersonation_request(user_id: UUID, session_id: UUID, method: str, route: str, arguments: Mapping[str, str]) -> Event:
     """Somebody who acts as this person asks for something; whether it is granted is not known yet."""
     details = {"session_id": str(session_id), "method": method, "route": route, "arguments": dict(arguments)}
-    return Event(CATALOGUE["impersonation.request"], str(user_id), details=details)
+    return Event(EVENT_KINDS["impersonation.request"], str(user_id), details=details)
 
 
 def oauth_credentials_updated(service: Service, provider: Provider, client_id: str | None) -> Event:
     """A service is known to a provider by this name from now on; None is the platform's."""
     details = {"service_slug": service.slug, "provider": provider.value, "client_id": client_id}
-    return Event(CATALOGUE["service.oauth_credentials.updated"], str(service.id), org_id=service.org_id, details=details)
+    return Event(EVENT_KINDS["service.oauth_credentials.updated"], str(service.id), org_id=service.org_id, details=details)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from core.accounts.own_account import lock_own_account
 from core.authentication import events, oauth_credentials
-from core.authentication.oauth_credentials_rules import ProviderUnknown, provider_named
+from core.authentication.oauth_credentials_rules import ProviderUnknown, parse_provider
 from core.kernel.errors import Outage, ProviderFailed, SessionEnded, refuse
 from core.kernel.values import digest, new_secret
 
@@ -29,26 +29,26 @@ from core.authentication.identities_rules import (
     RENEWAL_TTL,
     TICKET_TTL,
     AlreadyLinked,
-    BeingRenewed,
-    LastWayToSignIn,
+    RenewalInProgress,
+    LastSignInMethod,
     LinkTicket,
     NoProviderToken,
     NotLinked,
     ProviderToken,
-    Unlinked,
+    PendingIdentity,
 )
 
 
-async def linked(ports: Ports, caller: Person) -> list[LinkedIdentity]:
+async def list_linked(ports: Ports, caller: Person) -> list[LinkedIdentity]:
     """Those of the caller's context, the longest linked first."""
     async with ports.storage.reading() as read:
-        return await read.identities.of_person(caller.user_id, _context(caller))
+        return await read.identities.list_of_user(caller.user_id, _context(caller))
 
 
-async def ways_in(ports: Ports, caller: Person) -> list[Provider]:
+async def list_sign_in_providers(ports: Ports, caller: Person) -> list[Provider]:
     """The providers through which the caller can sign in: linked in the account, or at services alone."""
     async with ports.storage.reading() as read:
-        return await read.identities.providers(caller.user_id)
+        return await read.identities.list_providers(caller.user_id)
 
 
 async def start_link(ports: Ports, caller: Person, provider_name: str) -> str:
@@ -57,13 +57,13 @@ async def start_link(ports: Ports, caller: Person, provider_name: str) -> str:
     Never for an application (security.md O-6), which the edge sees to. Raises ProviderUnknown, also for one that the operator has not set
     up; AlreadyLinked, AccountGone, SessionEnded.
     """
-    provider = provider_named(provider_name)
-    if provider not in oauth_credentials.set_up(ports):
+    provider = parse_provider(provider_name)
+    if provider not in oauth_credentials.platform_providers(ports):
         raise ProviderUnknown
     now, ticket = ports.clock.now(), new_secret()
     async with ports.storage.transaction(by=caller) as tx:
         await lock_own_account(tx, caller, now)
-        if provider in {identity.provider for identity in await tx.identities.of_person(caller.user_id, _context(caller))}:
+        if provider in {identity.provider for identity in await tx.identities.list_of_user(caller.user_id, _context(caller))}:
             raise AlreadyLinked
         kept = LinkTicket(digest(ticket), caller.user_id, caller.session_id, _context(caller), provider, now, now + TICKET_TTL)
         if not await tx.identities.add_ticket(kept):
@@ -76,19 +76,19 @@ async def unlink(ports: Ports, caller: Person, provider_name: str) -> None:
     services alone; for an application, at its service. Nobody who waits for a second factor comes in by what the account has unlinked.
 
     With neither a password nor another identity of the same context the caller could not sign in there again, so that one stays.
-    Raises ProviderUnknown, NotLinked, LastWayToSignIn, AccountGone, SessionEnded.
+    Raises ProviderUnknown, NotLinked, LastSignInMethod, AccountGone, SessionEnded.
     """
-    provider, now = provider_named(provider_name), ports.clock.now()
+    provider, now = parse_provider(provider_name), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         # Locked, so that of two that are unlinked at once the second knows of the first.
         account = await lock_own_account(tx, caller, now)
-        here = {identity.provider for identity in await tx.identities.of_person(account.id, _context(caller))}
-        if provider not in (here if caller.service else await tx.identities.providers(account.id)):
+        here = {identity.provider for identity in await tx.identities.list_of_user(account.id, _context(caller))}
+        if provider not in (here if caller.service else await tx.identities.list_providers(account.id)):
             raise NotLinked
         # A password opens nothing while the address is not verified (security.md A-4).
         has_password = account.password_hash is not None and account.email_verified_at is not None
         if not has_password and here <= {provider}:
-            raise LastWayToSignIn
+            raise LastSignInMethod
         if caller.service is not None:
             if not await tx.identities.remove(account.id, caller.service.id, provider):
                 raise NotLinked  # any more: its service was deleted at this moment
@@ -99,17 +99,17 @@ async def unlink(ports: Ports, caller: Person, provider_name: str) -> None:
         await tx.pre_auths.remove_all(account.id)
         tx.record(events.identity_unlinked(account.id, provider, None))
         for service_id in removed:
-            service = None if service_id is None else await tx.services.context_of(service_id)
+            service = None if service_id is None else await tx.services.context_by_id(service_id)
             if service is not None:
                 tx.record(events.identity_unlinked(account.id, provider, service))
 
 
-async def provider_token(ports: Ports, caller: Person, provider_name: str) -> ProviderToken:
+async def load_provider_token(ports: Ports, caller: Person, provider_name: str) -> ProviderToken:
     """What the provider gave for the caller, in the caller's context; renewed if it has expired.
 
-    Raises ProviderUnknown; NoProviderToken; ProviderFailed; and BeingRenewed where another request is about to renew it.
+    Raises ProviderUnknown; NoProviderToken; ProviderFailed; and RenewalInProgress where another request is about to renew it.
     """
-    provider, now = provider_named(provider_name), ports.clock.now()
+    provider, now = parse_provider(provider_name), ports.clock.now()
     token = await _token(ports, caller, provider)
     if token.expires_at is None or token.expires_at > now:
         return token
@@ -117,39 +117,39 @@ async def provider_token(ports: Ports, caller: Person, provider_name: str) -> Pr
         raise ProviderFailed(f"a token of {provider.value} has expired and cannot be renewed")
     # One at a time, whatever process it is in: many providers take a refresh token once, and would take two for a theft.
     async with ports.storage.transaction(by=caller) as tx:
-        claim = await tx.identities.claim(caller.user_id, _context(caller), provider, now, now + RENEWAL_TTL)
+        claim = await tx.identities.claim_renewal(caller.user_id, _context(caller), provider, now, now + RENEWAL_TTL)
     if claim is None:
-        raise BeingRenewed(1)
+        raise RenewalInProgress(1)
     org_id = None if caller.service is None else caller.service.org_id
     try:
         try:
-            client = await oauth_credentials.client_at(ports, provider, org_id, _context(caller))
+            client = await oauth_credentials.load_client(ports, provider, org_id, _context(caller))
         except ProviderUnknown:
             raise ProviderFailed(f"a token of {provider.value} has expired, and nobody is known there any more to renew it") from None
         renewed = await ports.providers.refresh(provider, client, claim.refresh_token)
     except Outage:
         async with ports.storage.transaction(by=caller) as tx:
-            await tx.identities.give_up(claim)
+            await tx.identities.release_renewal(claim)
         raise
     async with ports.storage.transaction(by=caller) as tx:
-        await tx.identities.fulfil(claim, renewed)  # unless a sign-in has brought newer ones meanwhile
+        await tx.identities.complete_renewal(claim, renewed)  # unless a sign-in has brought newer ones meanwhile
     return await _token(ports, caller, provider)
 
 
 async def _token(ports: Ports, caller: Person, provider: Provider) -> ProviderToken:
     async with ports.storage.reading() as read:
-        return await read.identities.token(caller.user_id, _context(caller), provider) or refuse(NoProviderToken)
+        return await read.identities.load_provider_token(caller.user_id, _context(caller), provider) or refuse(NoProviderToken)
 
 
-async def link_waiting(tx: Transaction, waiting: Unlinked, user_id: UUID, now: datetime) -> bool:
+async def link_pending(tx: Transaction, waiting: PendingIdentity, user_id: UUID, now: datetime) -> bool:
     """Link to a locked account what has waited for the second factor, the subject being locked since before that; where it was linked here
     meanwhile, keep its tokens. False where it opens this account no more: it is somebody else's by now, or was unlinked where it was known.
     """
-    known = await tx.identities.known(waiting.provider, waiting.issuer, waiting.subject, waiting.service_id)
+    known = await tx.identities.match(waiting.provider, waiting.issuer, waiting.subject, waiting.service_id)
     if waiting.known_elsewhere if known is None else known.user_id != user_id:
         return False
     if known is not None and known.is_here:
-        await tx.identities.renew(known.id, waiting.email, waiting.tokens)
+        await tx.identities.update_tokens(known.id, waiting.email, waiting.tokens)
     else:
         await tx.identities.add(waiting.of(user_id, now))
     return True

@@ -29,11 +29,11 @@ class NotLinked(NotFound):
     """You have not linked an account at this identity provider."""
 
 
-class LastWayToSignIn(Invalid):
+class LastSignInMethod(Invalid):
     """You could not sign in any more. Set a password and verify your address, or link another account, before you unlink this one."""
 
 
-class BeingRenewed(Limited):
+class RenewalInProgress(Limited):
     """The token is being renewed at this moment. Ask again in a second."""
 
 
@@ -71,7 +71,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Unlinked:
+class PendingIdentity:
     """An account at a provider that has opened somebody's here, and is to be linked to it in this context. `known_elsewhere` says that it
     opened it by being linked in another one, and not by its address."""
 
@@ -89,7 +89,7 @@ class Unlinked:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class IdentityMatch:
     """Of an identity, whose it is, and whether it is one of the context that was asked about."""
 
     id: UUID
@@ -98,7 +98,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Renewal:
+class TokenRenewal:
     """Leave to ask the provider for new tokens in the place of those of an identity, for one at a time, until then, in UTC."""
 
     identity_id: UUID

@@ -17,7 +17,7 @@ from core.accounts.platform_rules import AccountNotUsable, PersonNotFound
 from core.accounts.risk import Risk
 from core.applications.services_rules import ServiceNotFound
 from core.authentication import events, sessions
-from core.authentication.sessions_rules import NOTHING, Session
+from core.authentication.sessions_rules import NO_ENTITLEMENT, Session
 from core.kernel.errors import AuditFailed, Invalid, OrganizationNotActive, SessionEnded, StorageDown, refuse
 from core.kernel.principals import NotAPlatformOwner, OrganizationNotFound, OrganizationStatus
 from core.kernel.values import digest, new_id, new_secret
@@ -87,7 +87,7 @@ class _Context:
         return self.service.org_id if self.service else self.organization.id if self.organization else None
 
 
-async def begin(
+async def start(
     ports: Ports, caller: Person, user_id: UUID, reason: str, *, org_slug: str | None = None, service_slug: str | None = None
 ) -> Impersonation:
     """Let the caller act as this person for an hour, but not longer than the session of the caller can last; in the context of an
@@ -105,7 +105,7 @@ async def begin(
     async with ports.storage.transaction(by=caller) as tx:
         context = await _context(tx, user_id, org_slug, service_slug)
         account = await _lock(tx, caller, user_id)
-        entitlement = NOTHING
+        entitlement = NO_ENTITLEMENT
         if context.service is not None:
             # With the account locked, since nobody ceases to use a service without that.
             if await tx.service_users.by_id(context.service.org_id, context.service.id, account.id) is None:
@@ -159,7 +159,7 @@ async def begin(
     )
 
 
-async def watch(ports: Ports, caller: Person, method: str, route: str, arguments: Mapping[str, str]) -> None:
+async def record_request(ports: Ports, caller: Person, method: str, route: str, arguments: Mapping[str, str]) -> None:
     """Have the platform's log say that somebody who impersonates `caller` asks for this, before anything is answered (security.md I-5).
 
     `route` is a template and `arguments` what stands in its places. Raises AuditFailed, and then nothing is to be answered.
@@ -176,13 +176,13 @@ async def _context(tx: Transaction, user_id: UUID, org_slug: str | None, service
     """Where a membership counts, it is locked, so that whoever ends it afterwards ends the session as well."""
     if org_slug is None:
         return _Context()
-    org_id = await tx.organizations.id_of(org_slug) or refuse(OrganizationNotFound)
+    org_id = await tx.organizations.id_by_slug(org_slug) or refuse(OrganizationNotFound)
     membership = await tx.members.lock(org_id, user_id) if service_slug is None else None
     organization = await tx.organizations.by_id(org_id) or refuse(OrganizationNotFound)
     if organization.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
     if service_slug is not None:
-        return _Context(service=await tx.services.context(org_slug, service_slug) or refuse(ServiceNotFound))
+        return _Context(service=await tx.services.context_by_slug(org_slug, service_slug) or refuse(ServiceNotFound))
     if membership is None:
         raise TargetNotAMember
     return _Context(organization=organization)

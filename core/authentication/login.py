@@ -19,9 +19,9 @@ from core.applications.services_rules import ServiceNotFound
 from core.authentication import events, identities
 from core.authentication.login_failures import LoginFailure
 from core.authentication.sessions import new_session, pair
-from core.authentication.sessions_rules import NOTHING
+from core.authentication.sessions_rules import NO_ENTITLEMENT
 from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.principals import DirectoryForbids, OrganizationStatus, Person, PreAuthClaims
+from core.kernel.principals import BlockedByDirectory, OrganizationStatus, Person, PreAuthClaims
 from core.kernel.values import Email, digest, new_id, new_secret
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from core.accounts.accounts_rules import Account
     from core.accounts.devices_rules import Arrival, Client, Device
     from core.accounts.mfa_rules import Proof
-    from core.authentication.identities_rules import Unlinked
+    from core.authentication.identities_rules import PendingIdentity
     from core.authentication.sessions_rules import Grant, TokenPair
     from core.billing.subscriptions_rules import Entitlement
     from core.kernel.principals import Caller, ServiceContext
@@ -40,20 +40,20 @@ if TYPE_CHECKING:
     from ports import Ports
     from ports.storage import Transaction
 from core.authentication.login_rules import (
-    NOBODYS_DEVICE,
+    UNKNOWN_CLIENT,
     PASSWORD,
     SERVICE_CLOSED,
-    TRIES,
+    MAX_CODE_ATTEMPTS,
     AccountClosed,
     CredentialsInvalid,
     EmailNotVerified,
     NeedsCodeFlow,
-    Pending,
-    PreAuth,
+    PendingSignIn,
+    PreAuthToken,
     PreAuthInvalid,
     SignedIn,
-    Try,
-    Way,
+    MfaAttempt,
+    SignInMethod,
 )
 
 
@@ -62,12 +62,12 @@ async def with_password(
     caller: Caller,
     email: Email,
     password: str,
-    client: Client = NOBODYS_DEVICE,
+    client: Client = UNKNOWN_CLIENT,
     service: ServiceContext | None = None,
     *,
     in_browser: bool = False,
     saml_state: str | None = None,
-) -> SignedIn | PreAuth:
+) -> SignedIn | PreAuthToken:
     """What the right password gives (identity.md section 4.1): a session, of `service` if one is given, which the person then uses; or
     where the second factor is asked for, a pre-auth token, which keeps what SAML sign-on it is for.
 
@@ -78,7 +78,7 @@ async def with_password(
     """
     check_password_length(password)
     now, trust_hash = ports.clock.now(), devices_rules.trust_hash_of(client)
-    async with ports.storage.counting() as count:
+    async with ports.storage.autocommit() as count:
         guess = await count.guesses.charge_password(email, trust_hash, attempt_limits_rules.allowance(ports.policy, Secret.PASSWORD), now)
     attempt_limits_rules.judge(guess.secret, guess.blocked_until, now)
     account = guess.account
@@ -104,12 +104,12 @@ async def with_password(
             account = locked.value or refuse(CredentialsInvalid)
             if new_hash is not None:
                 await tx.accounts.set_password(account.id, new_hash, now)
-            admitted = await admit(ports, tx, person, account, Way(PASSWORD, service, in_browser), arrival, now)
+            admitted = await admit(ports, tx, person, account, SignInMethod(PASSWORD, service, in_browser), arrival, now)
             await tx.guesses.clear(guess.secret, guess.subject)
     except SERVICE_CLOSED:  # meanwhile; the password was right
         await attempt_limits.clear(ports, guess.secret, guess.subject)
         raise
-    if isinstance(admitted, Pending):
+    if isinstance(admitted, PendingSignIn):
         return _pre_auth(ports, admitted, saml_state)
     await _take_part(ports, admitted)
     return admitted
@@ -119,9 +119,9 @@ async def with_identity(
     ports: Ports,
     caller: Caller,
     provider: Provider,
-    whose: Callable[[Transaction], Awaitable[tuple[Account, Unlinked | None]]],
+    whose: Callable[[Transaction], Awaitable[tuple[Account, PendingIdentity | None]]],
     client: Client,
-) -> SignedIn | PreAuth:
+) -> SignedIn | PreAuthToken:
     """What it gives to be vouched for by an identity provider: a session in a browser on our own pages, or where the second factor is asked
     for, a pre-auth token (security.md A-10). `whose` finds the account, or makes it, and leaves it locked; and says what is to be linked to
     it by that.
@@ -139,11 +139,11 @@ async def with_identity(
             person = _person(account, caller, None)
             tx.acts_as(person)
             arrival = await devices.arrive(tx, account.id, look, None, now)
-            admitted = await admit(ports, tx, person, account, Way(provider, None, in_browser=True), arrival, now, unlinked)
+            admitted = await admit(ports, tx, person, account, SignInMethod(provider, None, in_browser=True), arrival, now, unlinked)
     except AccountClosed:
         await _failed(ports, caller, LoginFailure.CLOSED, provider, closed)
         raise
-    return _pre_auth(ports, admitted) if isinstance(admitted, Pending) else admitted
+    return _pre_auth(ports, admitted) if isinstance(admitted, PendingSignIn) else admitted
 
 
 async def admit(
@@ -151,11 +151,11 @@ async def admit(
     tx: Transaction,
     person: Person,
     account: Account,
-    way: Way,
+    way: SignInMethod,
     arrival: Arrival,
     now: datetime,
-    unlinked: Unlinked | None = None,
-) -> SignedIn | Pending:
+    unlinked: PendingIdentity | None = None,
+) -> SignedIn | PendingSignIn:
     """What a right first factor leads to, on a locked account that may sign in: a session, whose id is that of `person`, or waiting for the
     second factor. What is to be linked becomes a link with the one, or waits with the other: it would open the account for good, which one
     factor must not do (security.md A-10). Raises what service_to_sign_in_to raises."""
@@ -163,7 +163,7 @@ async def admit(
         if unlinked is not None:
             await tx.identities.add(unlinked.of(account.id, now))
         return await _begin(ports, tx, person, account, way, arrival, now)
-    pending = Pending(
+    pending = PendingSignIn(
         id=new_id(),
         user_id=account.id,
         service_id=way.service.id if way.service else None,
@@ -181,7 +181,7 @@ async def with_code(
     caller: Caller,
     claims: PreAuthClaims,
     code: str,
-    client: Client = NOBODYS_DEVICE,
+    client: Client = UNKNOWN_CLIENT,
     *,
     trust: bool = False,
     in_browser: bool = False,
@@ -195,9 +195,9 @@ async def with_code(
     mfa_rules.check_format(code)
     now = ports.clock.now()
     # Counted before the code is looked at; of a sign-in that is dead nothing is, so that it says nothing about the account.
-    async with ports.storage.counting() as count:
+    async with ports.storage.autocommit() as count:
         allowance, subject = attempt_limits_rules.allowance(ports.policy, Secret.MFA), mfa_rules.subject(claims.user_id)
-        tried = await count.pre_auths.take_try(claims.id, claims.user_id, TRIES, subject, allowance, now) or refuse(PreAuthInvalid)
+        tried = await count.pre_auths.count_attempt(claims.id, claims.user_id, MAX_CODE_ATTEMPTS, subject, allowance, now) or refuse(PreAuthInvalid)
     attempt_limits_rules.judge(Secret.MFA, tried.blocked_until, now)
     user_id = tried.account.id
     try:
@@ -217,7 +217,7 @@ async def with_code(
     return signed_in
 
 
-async def _shown(ports: Ports, caller: Caller, tried: Try, proof: Proof, client: Client, *, trust: bool, in_browser: bool) -> SignedIn:
+async def _shown(ports: Ports, caller: Caller, tried: MfaAttempt, proof: Proof, client: Client, *, trust: bool, in_browser: bool) -> SignedIn:
     """The second factor was shown. Raises CodeWrong when somebody else was faster with the same code."""
     pending, account, service = tried.pending, tried.account, None
     unlinked = pending.unlinked
@@ -225,7 +225,7 @@ async def _shown(ports: Ports, caller: Caller, tried: Try, proof: Proof, client:
         if in_browser:  # an application's, which our own pages have not begun
             raise PreAuthInvalid
         async with ports.storage.reading() as read:
-            service = await read.services.context_of(pending.service_id) or refuse(ServiceNotFound)
+            service = await read.services.context_by_id(pending.service_id) or refuse(ServiceNotFound)
     now = ports.clock.now()
     person = _person(account, caller, service)
     look = devices.look(ports, person, client)
@@ -238,9 +238,9 @@ async def _shown(ports: Ports, caller: Caller, tried: Try, proof: Proof, client:
         account = await mfa.accept(tx, person, redeemed.value or refuse(PreAuthInvalid), proof, now)
         if not account.is_usable:
             raise PreAuthInvalid
-        if unlinked is not None and not await identities.link_waiting(tx, unlinked, account.id, now):
+        if unlinked is not None and not await identities.link_pending(tx, unlinked, account.id, now):
             raise PreAuthInvalid
-        way = Way(pending.provider, service, in_browser)
+        way = SignInMethod(pending.provider, service, in_browser)
         return await _begin(ports, tx, person, account, way, arrival, now, second_factor=True, trust=trust)
 
 
@@ -250,7 +250,7 @@ async def service_to_sign_in_to(ports: Ports, org_slug: str, service_slug: str) 
     Raises OrganizationNotFound, OrganizationNotActive, ServiceNotFound, NeedsCodeFlow, in this order.
     """
     async with ports.storage.reading() as read:
-        service = await services.check_open(read, org_slug, await read.services.context(org_slug, service_slug))
+        service = await services.require_open(read, org_slug, await read.services.context_by_slug(org_slug, service_slug))
     if service.is_public:
         raise NeedsCodeFlow
     return service
@@ -292,7 +292,7 @@ async def begin_at_service(
 
     Raises what `_take_in` raises.
     """
-    entitlement = NOTHING
+    entitlement = NO_ENTITLEMENT
     if service is not None:
         _, entitlement = await _take_in(tx, service, account.id, now)
     session = new_session(
@@ -311,12 +311,12 @@ async def _take_in(tx: Transaction, service: ServiceContext, user_id: UUID, now:
     """Count somebody among the users of a service, if it is there, and that of an active organization, still: the service as it is by now,
     and what they have of it.
 
-    Raises ServiceNotFound, OrganizationNotActive, DirectoryForbids.
+    Raises ServiceNotFound, OrganizationNotActive, BlockedByDirectory.
     """
-    enrolled = tx.end_users.enrol(service.id, user_id, now)
-    found, entitlement = await tx.services.taken_in(service.id, user_id, now) or refuse(ServiceNotFound)
+    enrolled = tx.end_users.enroll_deferred(service.id, user_id, now)
+    found, entitlement = await tx.services.context_and_entitlement(service.id, user_id, now) or refuse(ServiceNotFound)
     if enrolled.value is None:
-        raise DirectoryForbids if await tx.scim_users.is_kept_out(service.org_id, user_id) else ServiceNotFound
+        raise BlockedByDirectory if await tx.scim_users.is_blocked(service.org_id, user_id) else ServiceNotFound
     if found.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
     return found, entitlement
@@ -327,14 +327,14 @@ async def _begin(
     tx: Transaction,
     person: Person,
     account: Account,
-    way: Way,
+    way: SignInMethod,
     arrival: Arrival,
     now: datetime,
     *,
     second_factor: bool = False,
     trust: bool = False,
 ) -> SignedIn:
-    entitlement, service = NOTHING, way.service
+    entitlement, service = NO_ENTITLEMENT, way.service
     if service is not None:
         found, entitlement = await _take_in(tx, service, account.id, now)
         if found.is_public:  # by now: a hash takes its time
@@ -372,12 +372,12 @@ def _person(account: Account, caller: Caller, service: ServiceContext | None) ->
     )
 
 
-def _pre_auth(ports: Ports, pending: Pending, saml_state: str | None = None) -> PreAuth:
+def _pre_auth(ports: Ports, pending: PendingSignIn, saml_state: str | None = None) -> PreAuthToken:
     claims = PreAuthClaims(
         id=pending.id, user_id=pending.user_id, issued_at=pending.created_at, expires_at=pending.expires_at, saml_state=saml_state
     )
     expires_in = int(pending.expires_at.timestamp()) - int(pending.created_at.timestamp())
-    return PreAuth(ports.tokens.sign_pre_auth(claims), expires_in)
+    return PreAuthToken(ports.tokens.sign_pre_auth(claims), expires_in)
 
 
 async def _take_part(ports: Ports, signed_in: SignedIn) -> None:
@@ -387,7 +387,7 @@ async def _take_part(ports: Ports, signed_in: SignedIn) -> None:
 
 async def take_part(ports: Ports, signed_in: SignedIn, org_id: UUID) -> None:
     """A member who signs in to a service of the organization with their password takes part in it (the terms of security.md)."""
-    async with ports.storage.counting() as at_once:
+    async with ports.storage.autocommit() as at_once:
         await at_once.members.confirm(org_id, signed_in.session.user_id, signed_in.session.created_at)
 
 
@@ -395,5 +395,5 @@ async def _failed(ports: Ports, caller: Caller, reason: LoginFailure, provider: 
     ports.metrics.login_failed(reason)
     place = ports.places.of(caller.address)  # also for an address that nobody has, which must take as long (security.md B-2)
     if user_id is not None:
-        async with ports.storage.counting() as count:
+        async with ports.storage.autocommit() as count:
             await count.logins.failed(user_id, provider, ports.clock.now(), caller.address, caller.agent, place)

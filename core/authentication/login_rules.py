@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.authentication.login`."""
+"""Sign-in: entities, refusals and pure rules."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from core.accounts.devices_rules import Client
 from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, Unauthenticated
-from core.kernel.principals import DirectoryForbids
+from core.kernel.principals import BlockedByDirectory
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -15,48 +15,87 @@ if TYPE_CHECKING:
 
     from core.accounts.accounts_rules import Account
     from core.accounts.attempt_limits_rules import Secret
+    from core.accounts.devices_rules import Arrival, Device
     from core.accounts.mfa_rules import Enrolment
-    from core.authentication.identities_rules import Unlinked
-    from core.authentication.sessions_rules import Session
+    from core.authentication.identities_rules import PendingIdentity
+    from core.authentication.sessions_rules import Grant, Session
     from core.billing.subscriptions_rules import Entitlement
-    from core.kernel.principals import ServiceContext
+    from core.kernel.principals import Person, ServiceContext
     from core.kernel.values import Email
 
-# How many wrong codes end a pre-auth token (security.md J-8).
-TRIES = 5
-PASSWORD = "password"  # what the records call this way to sign in  # noqa: S105
-NOBODYS_DEVICE = Client()
+# After this many wrong codes a pre-auth token is used up (security J-8).
+MAX_CODE_ATTEMPTS = 5
+PASSWORD = "password"  # the name of this sign-in method in the login records  # noqa: S105
+UNKNOWN_CLIENT = Client()
 
 
 class CredentialsInvalid(Unauthenticated):
-    """The e-mail address or the password is wrong."""
+    """The email address or the password is wrong."""
 
 
 class EmailNotVerified(Unauthenticated):
-    """The e-mail address is not verified yet. Follow the link in the mail, or ask for a new one."""
+    """This email address is not verified yet. Open the link in the verification email, or request a new one."""
 
 
 class AccountClosed(Unauthenticated):
-    """This account is closed: nobody can sign in to it."""
+    """This account is closed, so you cannot sign in to it."""
 
 
 class NeedsCodeFlow(Invalid):
-    """People sign in to a mobile or desktop application in the browser, with PKCE, and not by handing it their password."""
+    """Mobile and desktop applications cannot sign users in with a password. Use the authorization code flow with PKCE in a browser."""
 
 
 class PreAuthInvalid(Unauthenticated):
-    """This sign-in cannot be continued: it has expired, was used, or took too many wrong codes. Sign in again."""
+    """This sign-in cannot be continued: it has expired, it was already used, or there were too many wrong codes. Sign in again."""
 
     token_sent = True
 
 
-# What service_to_sign_in_to raises.
-SERVICE_CLOSED = (NotFound, OrganizationNotActive, NeedsCodeFlow, DirectoryForbids)
+# The errors that end a sign-in to a service although the user's secret was right.
+SERVICE_REFUSALS = (NotFound, OrganizationNotActive, NeedsCodeFlow, BlockedByDirectory)
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
-    """A sign-in whose first factor was right, and which waits for the second. With it waits what is to be linked by it. Times are UTC."""
+class SignInMethod:
+    """The identity provider and the service of a sign-in, and whether it uses our own pages."""
+
+    provider: str  # PASSWORD, or the name of an identity provider
+    service: ServiceContext | None  # None for the platform itself
+    in_browser: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedSignIn:
+    """A sign-in after one factor was verified. The account is locked and usable."""
+
+    person: Person  # its session_id becomes the id of the new session
+    account: Account
+    method: SignInMethod
+    device: Arrival
+    pending_identity: PendingIdentity | None = None  # to link when all required factors are verified
+    is_second_factor: bool = False  # the factor that was just verified
+    trust_device: bool = False  # skip the second factor on this device for a while
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedeemedGrant:
+    """An authorization code or a device code that an application just redeemed. The account is locked and usable.
+
+    All required factors were verified in the browser session that approved it.
+    """
+
+    person: Person  # its session_id becomes the id of the new session
+    account: Account
+    service: ServiceContext | None  # None for the platform's own frontend
+    provider: str  # how the user signed in to the browser session
+    device_id: UUID | None
+    grant: Grant
+    new_device: Device | None = None  # the device that redeemed a device code
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSignIn:
+    """A sign-in whose first factor was verified and whose second factor is still missing. Times are UTC."""
 
     id: UUID
     user_id: UUID
@@ -64,32 +103,32 @@ class Pending:
     provider: str
     created_at: datetime
     expires_at: datetime
-    unlinked: Unlinked | None = None
+    identity: PendingIdentity | None = None  # to link when the second factor is verified
 
 
 @dataclass(frozen=True, slots=True)
-class Try:
-    """A try at the second factor of a sign-in that waits: whose, what the code is compared with, and until when it must wait, in UTC."""
+class MfaAttempt:
+    """A counted attempt at the second factor of a pending sign-in, with the data to check the code."""
 
-    pending: Pending
+    pending: PendingSignIn
     account: Account
     enrolment: Enrolment | None
-    blocked_until: datetime | None
+    blocked_until: datetime | None  # UTC; set if the attempt must be refused without a check
 
 
 @dataclass(frozen=True, slots=True)
-class Guess:
-    """A guess at somebody's password: at whose, if anybody's, by what it was counted, and until when it must wait instead, in UTC."""
+class LoginAttempt:
+    """A counted attempt at a password."""
 
-    account: Account | None
+    account: Account | None  # None if no account has the email address
     secret: Secret
-    subject: bytes
-    blocked_until: datetime | None
+    subject: bytes  # what the attempt is counted by
+    blocked_until: datetime | None  # UTC; set if the attempt must be refused without a check
 
 
 @dataclass(frozen=True, slots=True)
-class PreAuth:
-    """What to continue a sign-in with that waits for the second factor; `expires_in` is in whole seconds."""
+class PreAuthToken:
+    """The token that continues a pending sign-in. `expires_in` is in whole seconds."""
 
     token: str = field(repr=False)
     expires_in: int
@@ -97,21 +136,15 @@ class PreAuth:
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """A session that has begun. `secret` is its first refresh token, or its cookie if it is a browser's on our own pages; `device_token`
-    lets its device do without the second factor for a while."""
+    """A session that just started.
+
+    `secret` is the first refresh token, or the cookie of a browser session on our own pages. With `device_token`, the device can skip the
+    second factor for a while.
+    """
 
     session: Session
     email: Email
     email_verified: bool
-    entitlement: Entitlement
+    entitlement: Entitlement  # to the service of the session
     secret: str = field(repr=False)
     device_token: str | None = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """How somebody signs in: through what, to what, and whether in a browser on our own pages."""
-
-    provider: str
-    service: ServiceContext | None
-    in_browser: bool

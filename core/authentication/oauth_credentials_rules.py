@@ -29,7 +29,7 @@ class Credentials:
     updated_at: datetime
 
 
-def provider_named(name: str) -> Provider:
+def parse_provider(name: str) -> Provider:
     """Raises ProviderUnknown."""
     try:
         return Provider(name)

@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.authentication.sessions`."""
+"""Sessions and refresh tokens: entities, refusals and pure rules."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Final
 from core.billing.subscriptions_rules import Entitlement
 from core.kernel import principals
 from core.kernel.errors import Unauthenticated
+from core.kernel.values import new_id
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.principals import OrganizationStatus, Role, ServiceContext
+    from core.kernel.principals import Caller, OrganizationStatus, Role, ServiceContext
     from core.kernel.values import Email
 
-# More than can happen: each time, another request has renewed the tokens of the same session at the very same moment.
-LOST_RACES = 100
-SHOWN = 100  # sessions at most, to whose they are
-NOTHING = Entitlement()
+# A race is lost when another request refreshes the tokens of the same session at the same moment. In practice a few retries are enough.
+MAX_LOST_RACES = 100
+MAX_LISTED_SESSIONS = 100
+NO_ENTITLEMENT = Entitlement()
 
 
 class RefreshTokenInvalid(Unauthenticated):
@@ -28,7 +29,7 @@ class RefreshTokenInvalid(Unauthenticated):
 
 
 class RefreshTokenNotYours(RefreshTokenInvalid):
-    """This refresh token is for another application, or for one that has to show its client secret with it at POST /auth/token."""
+    """This refresh token belongs to another application, or its application must send its client secret with it at POST /auth/token."""
 
 
 class RefreshTokenReused(RefreshTokenInvalid):
@@ -36,64 +37,92 @@ class RefreshTokenReused(RefreshTokenInvalid):
 
 
 class MembershipEnded(principals.NotAMember):
-    """You are not a member of this organization any more. Sign in again."""
+    """You are no longer a member of this organization. Sign in again."""
 
 
 class Grant(StrEnum):
-    """What of ours an application exchanged for its first tokens (RFC 6749 section 4.1, RFC 8628)."""
+    """The kind of code that an application exchanged for its first tokens (RFC 6749 section 4.1, RFC 8628)."""
 
     AUTHORIZATION_CODE = "authorization_code"
     DEVICE_CODE = "device_code"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionStart:
+    """A session to start. `caller` is the request that starts it: the session stores its address and user agent."""
+
+    user_id: UUID
+    caller: Caller
+    service: ServiceContext | None = None  # None for the platform itself
+    device_id: UUID | None = None
+    provider: str | None = None
+    grant: Grant | None = None
+    id: UUID = field(default_factory=new_id)
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One login on one device, alive until it ends or lapses. Times are UTC.
+    """One sign-in on one device. It lives until it ends or expires. Times are UTC.
 
-    `provider` is how the person signed in, as in the records of logins; None where nobody did, as for an impersonator.
+    `provider` is the sign-in method, as in the login records. It is None for an impersonation, where the user did not sign in.
     """
 
     id: UUID
     user_id: UUID
     created_at: datetime
-    expires_at: datetime  # slides with each refresh
-    ends_at: datetime  # never slides (S-3)
+    expires_at: datetime  # moves forward with each refresh
+    ends_at: datetime  # never moves (security S-3)
     address: str | None
     agent: str | None
     impersonator_id: UUID | None = None
-    service: ServiceContext | None = None  # what it is a session of, where an application has its tokens
+    service: ServiceContext | None = None  # set if an application holds the tokens
     device_id: UUID | None = None
-    impersonator_session_id: UUID | None = None  # in which the impersonator began this one
-    org_id: UUID | None = None  # the organization that it begins in; a service says its own
+    impersonator_session_id: UUID | None = None  # the session in which the impersonator started this one
+    org_id: UUID | None = None  # the organization that it starts in; a session of a service has that of the service
     provider: str | None = None
-    grant: Grant | None = None  # that gave it to an application; None where the person signed in there
+    grant: Grant | None = None  # None if the user signed in to the application directly
 
 
 @dataclass(frozen=True, slots=True)
 class Presenter:
-    """Which application presents a token of a session, as far as it says so: the service, None for the platform itself, and whether it has
-    shown its client secret or can have none."""
+    """The application that presents a token. `is_authenticated`: it sent its client secret, or it is of a kind that has none."""
 
     is_named: bool = False
-    service_id: UUID | None = None
+    service_id: UUID | None = None  # None for the platform itself
     is_authenticated: bool = False
 
 
-SOMEBODY: Final = Presenter()
+UNNAMED_PRESENTER: Final = Presenter()
 
 
 @dataclass(frozen=True, slots=True)
 class TokenPair:
-    """What signing in and refreshing give. `expires_in` is the real remaining life of the access token, in whole seconds."""
+    """An access token and its refresh token. `expires_in` is the remaining life of the access token in whole seconds."""
 
     access_token: str = field(repr=False)
     refresh_token: str = field(repr=False)
     expires_in: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenSubject:
+    """The session that a token pair is issued for, and its user as they are now."""
+
+    session_id: UUID
+    user_id: UUID
+    email: Email
+    email_verified: bool
+    ends_at: datetime  # UTC; the absolute end of the session
+    org_id: UUID | None = None
+    org_slug: str = ""
+    service: ServiceContext | None = None
+    entitlement: Entitlement = NO_ENTITLEMENT  # to the service
+    impersonator_id: UUID | None = None
+
+
 @dataclass(frozen=True, slots=True)
-class Refreshed:
-    """What a rotated refresh token belongs to, as it stands now."""
+class RotatedSession:
+    """The session of a refresh token that was just rotated, and its user, organization and service as they are now."""
 
     session_id: UUID
     user_id: UUID
@@ -104,12 +133,12 @@ class Refreshed:
     org_id: UUID | None
     org_slug: str | None
     service: ServiceContext | None
-    entitlement: Entitlement  # what the person has of it
+    entitlement: Entitlement  # to the service
 
 
 @dataclass(frozen=True, slots=True)
 class LiveSessions:
-    """How many sessions somebody has somewhere, and when the last of them began, in UTC."""
+    """The number of live sessions of a user in an organization, and the start of the newest one in UTC."""
 
     count: int
     last_created_at: datetime | None
@@ -117,10 +146,10 @@ class LiveSessions:
 
 @dataclass(frozen=True, slots=True)
 class LiveSession:
-    """A live session of somebody's, for them to look at. Times are UTC.
+    """A live session, as its user sees it. Times are UTC.
 
-    `organization` and `service` are the names of its context, None where it has none. `by_support` says that it is somebody's who acts as
-    the person, `in_browser` that it is one of our own pages.
+    `organization` and `service` are the names of its context, or None. `by_support`: an impersonator holds it. `in_browser`: it is a browser
+    session on our own pages.
     """
 
     id: UUID
@@ -135,16 +164,16 @@ class LiveSession:
 
 
 @dataclass(frozen=True, slots=True)
-class Presented:
-    """What is known of a refresh token that could not be rotated: why not."""
+class RefreshTokenState:
+    """A refresh token that could not be rotated, with the facts that explain why."""
 
     session_id: UUID
     rotated_at: datetime | None
-    is_previous: bool  # only one token is newer than this one
+    is_previous: bool  # only one newer token exists
     session_is_live: bool
     org_id: UUID | None
     organization_status: OrganizationStatus | None
     role: Role | None
     service_id: UUID | None
-    uses_service: bool  # which is there, and the person uses it
-    fits: bool  # whether it is the presenter's to use
+    uses_service: bool  # the service exists and the user uses it
+    fits: bool  # the presenter may use the token

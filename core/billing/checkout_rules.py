@@ -1,56 +1,96 @@
-"""Entities, refusals and pure rules of `core.billing.checkout`."""
+"""Checkouts: what a member buys, the provider's customer for it, and the reasons for refusing it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from core.kernel.errors import Invalid
+from core.kernel.errors import Invalid, PaymentsFailed
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.billing.payments import Meant
-
-    pass
+    from core.billing.provider_objects import CheckoutMetadata
 
 
-class PlanUnknown(Invalid):
-    """There is no such plan."""
+class UnknownPlan(Invalid):
+    """This plan does not exist."""
 
 
-class PlanOfAnotherService(Invalid):
-    """This plan belongs to another service. Name a plan of this one."""
+class CheckoutPlanOfAnotherService(Invalid):
+    """This plan belongs to another service. Choose a plan of this service."""
 
 
 class PlanWithoutPrice(Invalid):
-    """This plan has no price at the payment provider, so it cannot be bought. Its billing_price_id says which one it is."""
+    """This plan cannot be bought because it has no price at the payment provider. Set its billing_price_id first."""
 
 
-class SubscribedAlready(Invalid):
-    """You have a subscription to this service that is active or past due. It has to end before you can buy another one."""
+class HasLiveSubscription(Invalid):
+    """You already have an active or past due subscription to this service. It has to end before you can buy another one."""
 
 
-class AddressInvalid(Invalid):
-    """Both success_url and cancel_url must begin with http(s)://, name a host, and have no spaces, control characters and backslashes."""
+class ReturnUrlInvalid(Invalid):
+    """success_url and cancel_url must start with http:// or https://, name a host, and have no spaces, control characters or backslashes."""
+
+
+class BillingNotConfigured(PaymentsFailed):
+    """Billing is not configured on this installation. Contact its operator."""
+
+
+class IdempotencyKeySpent(PaymentsFailed):
+    """The payment provider failed. Try again."""  # the next attempt uses a new key, because this one always returns the failure
+
+
+class CustomerNotFound(PaymentsFailed):
+    """The payment provider has deleted your organization's customer record. Try again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Customer:
-    """As whom the provider knows an organization, None as long as it does not; `key` goes along with the request that changes that."""
+    """An organization's customer record at the payment provider."""
 
-    key: UUID
-    customer_id: str | None
+    key: UUID  # the idempotency key of the request that creates the record
+    customer_id: str | None  # None if the record does not exist yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkout:
-    """What somebody wants to buy: this plan, at this price of the provider's."""
+    """A purchase that a member started. `price_id` is the provider's price of the plan at that time."""
 
     id: UUID
-    meant: Meant
+    metadata: CheckoutMetadata
     price_id: str
     success_url: str
     cancel_url: str
     created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class CheckoutSession:
+    """A checkout at the payment provider, and the page where the browser continues."""
+
+    session_id: str
+    url: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckoutMatch:
+    """The comparison of a subscription with the checkout that led to it, or may have led to it."""
+
+    same_metadata: bool
+    same_price: bool
+
+
+def is_return_url(url: str) -> bool:
+    """Return whether the provider can redirect a browser to this URL.
+
+    Braces and similar characters are allowed: the provider replaces {CHECKOUT_SESSION_ID} with the session's id.
+    """
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and url.isprintable() and not set(url) & set(" \\")

@@ -8,27 +8,27 @@ from core.kernel.values import rfc3339
 
 if TYPE_CHECKING:
     from core.billing.subscriptions_rules import Subscription
-from core.kernel.event_catalogue import CATALOGUE, Event
+from core.kernel.event_catalog import EVENT_KINDS, Event
 
 
 def subscription_created(subscription: Subscription) -> Event:
     """Somebody was subscribed to a plan."""
     details = _subscriber(subscription) | _subscription(subscription)
-    return Event(CATALOGUE["subscription.created"], str(subscription.id), org_id=subscription.org_id, details=details)
+    return Event(EVENT_KINDS["subscription.created"], str(subscription.id), org_id=subscription.org_id, details=details)
 
 
 def subscription_updated(old: Subscription, new: Subscription) -> Event:
     """A subscription was changed: old and new value by the name of the field."""
     was, is_ = _subscription(old), _subscription(new)
     changes = {name: {"old": was[name], "new": is_[name]} for name in was if was[name] != is_[name]}
-    return Event(CATALOGUE["subscription.updated"], str(new.id), org_id=new.org_id, details=_subscriber(new) | changes)
+    return Event(EVENT_KINDS["subscription.updated"], str(new.id), org_id=new.org_id, details=_subscriber(new) | changes)
 
 
 def subscription_expired(subscription: Subscription) -> Event:
     """A subscription was found past its period."""
     changes = {"status": {"old": "active", "new": subscription.status.value}}
     return Event(
-        CATALOGUE["subscription.updated"],
+        EVENT_KINDS["subscription.updated"],
         str(subscription.id),
         org_id=subscription.org_id,
         details=_subscriber(subscription) | changes,
@@ -39,7 +39,7 @@ def subscription_expired(subscription: Subscription) -> Event:
 def subscription_canceled(subscription: Subscription) -> Event:
     """A subscription was ended; it is what it was before."""
     details = _subscriber(subscription) | _subscription(subscription)
-    return Event(CATALOGUE["subscription.canceled"], str(subscription.id), org_id=subscription.org_id, details=details)
+    return Event(EVENT_KINDS["subscription.canceled"], str(subscription.id), org_id=subscription.org_id, details=details)
 
 
 def _subscriber(subscription: Subscription) -> dict[str, Any]:

@@ -30,7 +30,7 @@ LONGEST_PAGE: Final = 600  # characters of an address; theirs have some 200, and
 _NOT_IN_LINKS: Final = frozenset(' "<>\\^`{|}')
 LATEST_TIME: Final = 2**35  # seconds, in the year 3058; later ones are no times
 # Decisions, point 166. One that is paused has come to the end of its trial without a means of payment.
-STATUSES: Final[Mapping[str, SubscriptionStatus]] = {
+PROVIDER_STATUSES: Final[Mapping[str, SubscriptionStatus]] = {
     "active": SubscriptionStatus.ACTIVE,
     "trialing": SubscriptionStatus.ACTIVE,
     "past_due": SubscriptionStatus.PAST_DUE,
@@ -41,32 +41,32 @@ STATUSES: Final[Mapping[str, SubscriptionStatus]] = {
     "incomplete_expired": SubscriptionStatus.EXPIRED,
     "ended": SubscriptionStatus.EXPIRED,
 }
-LAPSED: Final = "ended"  # what we call one that the provider does not know any more when its period is over
+LAPSED_STATUS: Final = "ended"  # what we call one that the provider does not know any more when its period is over
 
 
 def _ours(status: str) -> SubscriptionStatus:
     """Of one that is not known no more can be said than that somebody has to look after it."""
-    return STATUSES.get(status, SubscriptionStatus.PAST_DUE)
+    return PROVIDER_STATUSES.get(status, SubscriptionStatus.PAST_DUE)
 
 
 class BillingNotConfigured(PaymentsFailed):
     """Billing is not set up on this installation. Ask those who run it."""
 
 
-class KeySpent(PaymentsFailed):
+class IdempotencyKeySpent(PaymentsFailed):
     """The payment provider failed. Try again."""  # with another key, as nothing else comes of that one any more
 
 
-class CustomerGone(PaymentsFailed):
+class CustomerNotFound(PaymentsFailed):
     """The payment provider does not know the organization as its customer any more. Try again."""
 
 
-class Unreadable(ValueError):
+class UnreadableObject(ValueError):
     """What the provider says is not of the form that it has."""
 
 
 @dataclass(frozen=True, slots=True)
-class Meant:
+class CheckoutMetadata:
     """Whose subscription something is to be, as its metadata say: what a checkout gave along."""
 
     org_id: UUID
@@ -93,7 +93,7 @@ class ProviderSubscription:
     status: str
     price_id: str | None
     period_end: datetime | None
-    meant: Meant | None
+    meant: CheckoutMetadata | None
 
     @property
     def is_cancelled(self) -> bool:
@@ -107,7 +107,7 @@ class ProviderSubscription:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ProviderSnapshot:
     """A subscription, and when the provider said so, by its own clock as far as that is known."""
 
     subscription: ProviderSubscription
@@ -115,7 +115,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Bought:
+class CheckoutMatch:
     """A checkout that a subscription came of, or might have: whether it was for just that, and at that price."""
 
     is_meant: bool
@@ -123,14 +123,14 @@ class Bought:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class CheckoutSession:
     """A checkout at the provider, and where a browser goes for it."""
 
     session_id: str
     url: str = field(repr=False)
 
 
-class Latest(StrEnum):
+class LatestEvent(StrEnum):
     """Which news is the newest."""
 
     OBJECT = "object"
@@ -139,7 +139,7 @@ class Latest(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Paid:
+class PaidPeriod:
     """That an invoice was paid, and until when it was for."""
 
     at: datetime
@@ -147,7 +147,7 @@ class Paid:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class SubscriptionFacts:
     """The newest that is known of a subscription at the provider. Times are UTC, those ending in `_at` are the events'.
 
     `paid` has the periods that were paid for, the newest first, without those that a newer one outlasts. `org_id` is the organization of
@@ -167,22 +167,22 @@ class Facts:
     period_at: datetime | None = None  # when the newest object was made that says it, which not every one does
     period_at_creation: bool = False
     paid_at: datetime | None = None
-    paid: tuple[Paid, ...] = ()
+    paid: tuple[PaidPeriod, ...] = ()
     failed_at: datetime | None = None
     action_at: datetime | None = None  # when somebody was to complete a payment
     action_page: str | None = field(default=None, repr=False)  # and where, if the provider says so
-    latest: Latest | None = None
+    latest: LatestEvent | None = None
     ended: bool = False
     waits_for: UUID | None = None
 
-    def with_object(self, found: ProviderSubscription, at: datetime, *, at_creation: bool = False, deleted: bool = False) -> Facts:
+    def with_object(self, found: ProviderSubscription, at: datetime, *, at_creation: bool = False, deleted: bool = False) -> SubscriptionFacts:
         """With what the provider has. That it is cancelled counts whenever it comes: nothing follows that."""
         facts = self._with_period(found.period_end, at, at_creation=at_creation)
         ended = self.ended or deleted or found.is_cancelled
         if self.object_at is not None and (at, not at_creation) < (self.object_at, not self.at_creation):
             return replace(facts, ended=ended)._without_idle_page()
         return replace(
-            facts._with_latest(Latest.OBJECT, at, at_creation=at_creation),
+            facts._with_latest(LatestEvent.OBJECT, at, at_creation=at_creation),
             customer_id=found.customer_id or self.customer_id,
             object_at=at,
             at_creation=at_creation,
@@ -191,44 +191,44 @@ class Facts:
             ended=ended,
         )._without_idle_page()
 
-    def _with_period(self, end: datetime | None, at: datetime, *, at_creation: bool) -> Facts:
+    def _with_period(self, end: datetime | None, at: datetime, *, at_creation: bool) -> SubscriptionFacts:
         if end is None or (self.period_at is not None and (at, not at_creation) < (self.period_at, not self.period_at_creation)):
             return self
         return replace(self, period_end=end, period_at=at, period_at_creation=at_creation)
 
-    def with_payment(self, at: datetime, until: datetime | None) -> Facts:
+    def with_payment(self, at: datetime, until: datetime | None) -> SubscriptionFacts:
         """With an invoice that was paid, for a period until then. A shorter one takes nothing away from a longer one."""
         return replace(
-            self._with_latest(Latest.PAID, at),
+            self._with_latest(LatestEvent.PAID, at),
             paid_at=at if self.paid_at is None else max(at, self.paid_at),
-            paid=self.paid if until is None else _lasting((*self.paid, Paid(at, until))),
+            paid=self.paid if until is None else _lasting((*self.paid, PaidPeriod(at, until))),
         )._without_idle_page()
 
-    def with_failure(self, at: datetime) -> Facts:
+    def with_failure(self, at: datetime) -> SubscriptionFacts:
         """With an invoice that was not paid."""
         if self.failed_at is not None and at < self.failed_at:
             return self
-        return replace(self._with_latest(Latest.FAILED, at), failed_at=at)
+        return replace(self._with_latest(LatestEvent.FAILED, at), failed_at=at)
 
-    def with_action(self, at: datetime, page: str | None) -> Facts:
+    def with_action(self, at: datetime, page: str | None) -> SubscriptionFacts:
         """With a payment that somebody has to complete, there. Once it is one of ours, they are told at once, and no page is kept."""
         if self.action_at is not None and at < self.action_at:
             return self
         return replace(self, action_at=at, action_page=page)._without_idle_page()
 
-    def as_of(self, org_id: UUID) -> Facts:
+    def as_of(self, org_id: UUID) -> SubscriptionFacts:
         """From when there is a subscription of that organization for it."""
         return replace(self, org_id=org_id)._without_idle_page()
 
-    def says_more_of_status_than(self, before: Facts) -> bool:
+    def says_more_of_status_than(self, before: SubscriptionFacts) -> bool:
         """Whether there is newer news of the status, be it the same once more: another payment was made or has failed, the provider calls
         it by another word, or it has ended."""
         match self.latest:
-            case Latest.FAILED if self.failed_at != before.failed_at:
+            case LatestEvent.FAILED if self.failed_at != before.failed_at:
                 return True
-            case Latest.PAID if self.paid_at != before.paid_at:
+            case LatestEvent.PAID if self.paid_at != before.paid_at:
                 return True
-            case Latest.OBJECT if self.status != before.status:
+            case LatestEvent.OBJECT if self.status != before.status:
                 return True
         return self.ended != before.ended
 
@@ -253,45 +253,45 @@ class Facts:
         is_newer = self.object_at is not None and self.object_at > at
         return not (is_newer and self.status is not None and _ours(self.status) is SubscriptionStatus.ACTIVE)
 
-    def _without_idle_page(self) -> Facts:
+    def _without_idle_page(self) -> SubscriptionFacts:
         return self if self.waits_for_action and self.org_id is None else replace(self, action_page=None)
 
-    def _with_latest(self, latest: Latest, at: datetime, *, at_creation: bool = False) -> Facts:
+    def _with_latest(self, latest: LatestEvent, at: datetime, *, at_creation: bool = False) -> SubscriptionFacts:
         match self.latest:
             case None:
                 return replace(self, latest=latest)
-            case Latest.OBJECT:
+            case LatestEvent.OBJECT:
                 newest, of_creation = self.object_at, self.at_creation
-            case Latest.PAID:
+            case LatestEvent.PAID:
                 newest, of_creation = self.paid_at, False
-            case Latest.FAILED:
+            case LatestEvent.FAILED:
                 newest, of_creation = self.failed_at, False
         assert newest is not None, "it is the latest because it is there"
         return self if (at, not at_creation) < (newest, not of_creation) else replace(self, latest=latest)
 
     @property
-    def implied(self) -> Implied | None:
+    def implied(self) -> DerivedState | None:
         """What a subscription of ours to this is, None while too little is known of it."""
         if self.object_at is None or self.status is None:
             return None
         # What was paid since extends the period; what was paid before is in what the provider says since, if it says so.
         ends = [paid.until for paid in self.paid if self.period_at is None or paid.at >= self.period_at]
         end = max(ends if self.period_end is None else [*ends, self.period_end], default=None)
-        return Implied(self._status(_ours(self.status)), end, self.price_id)
+        return DerivedState(self._status(_ours(self.status)), end, self.price_id)
 
     def _status(self, of_object: SubscriptionStatus) -> SubscriptionStatus:
         if self.ended:
             return SubscriptionStatus.CANCELLED
-        if self.latest is Latest.FAILED:
+        if self.latest is LatestEvent.FAILED:
             return SubscriptionStatus.PAST_DUE
-        if self.latest is Latest.PAID and of_object.is_live:
+        if self.latest is LatestEvent.PAID and of_object.is_live:
             return SubscriptionStatus.ACTIVE
         return of_object
 
 
-def _lasting(paid: Iterable[Paid]) -> tuple[Paid, ...]:
+def _lasting(paid: Iterable[PaidPeriod]) -> tuple[PaidPeriod, ...]:
     """Those that may still say until when something is paid, whatever object is heard of: no newer one lasts as long."""
-    lasting: list[Paid] = []
+    lasting: list[PaidPeriod] = []
     for each in sorted(paid, key=lambda each: (each.at, each.until), reverse=True):
         if not lasting or each.until > lasting[-1].until:
             lasting.append(each)
@@ -299,7 +299,7 @@ def _lasting(paid: Iterable[Paid]) -> tuple[Paid, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Implied:
+class DerivedState:
     """The state of a subscription, as it follows from facts; what they do not tell is None."""
 
     status: SubscriptionStatus
@@ -333,7 +333,7 @@ def moment(value: object) -> datetime | None:
     return datetime.fromtimestamp(value, UTC)
 
 
-def meant(metadata: object) -> Meant | None:
+def meant(metadata: object) -> CheckoutMetadata | None:
     """Whose something is to be, if these say so completely."""
     if not isinstance(metadata, Mapping):
         return None
@@ -341,14 +341,14 @@ def meant(metadata: object) -> Meant | None:
     org_id, service_id, user_id, plan_id = ids
     if org_id is None or service_id is None or user_id is None or plan_id is None:
         return None
-    return Meant(org_id, service_id, user_id, plan_id)
+    return CheckoutMetadata(org_id, service_id, user_id, plan_id)
 
 
 def read_subscription(found: Mapping[str, Any]) -> ProviderSubscription:
-    """Raises Unreadable."""
+    """Raises UnreadableObject."""
     id_, status = subscription_name(found.get("id")), found.get("status")
     if id_ is None or not isinstance(status, str) or len(status) > 100 or not status.isascii() or not status.isprintable():
-        raise Unreadable
+        raise UnreadableObject
     item = _first(found.get("items"))
     # Newer versions of the provider's interface have the period with each item.
     period_end = moment(found.get("current_period_end")) or moment(item.get("current_period_end"))
@@ -430,7 +430,7 @@ UNHEARD: Final = timedelta(days=1)  # after the end of a period, where nobody ca
 SOON: Final = timedelta(minutes=5)  # after something that has more coming
 
 
-def next_check(facts: Facts, now: datetime) -> datetime | None:
+def next_check(facts: SubscriptionFacts, now: datetime) -> datetime | None:
     """When to ask the provider about it unless something is heard of it before; None for what is over, or is none of ours.
 
     The one that it waits for may have ended just now, when what was heard of it said nothing of how it is.

@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.billing.provider_events`."""
+"""Events of the payment provider: their signature, their fields, and the effects that they can have."""
 
 from __future__ import annotations
 
@@ -10,77 +10,73 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
-from core.billing import payments
+from core.billing.provider_objects import parse_provider_id, parse_timestamp
 from core.kernel.errors import Invalid, PaymentsFailed, Unauthenticated
 
-TOLERANCE: Final = timedelta(minutes=5)  # organizations.md section 8
+TOLERANCE: Final = timedelta(minutes=5)  # between our clock and the time of the signature (docs/reference/limits.md)
 
 
 class SignatureMissing(Invalid):
-    """The header billing-signature is missing."""
+    """The billing-signature header is missing."""
 
 
 class SignatureInvalid(Unauthenticated):
-    """The signature of this event is not valid, or its time is more than five minutes away from ours."""
+    """The signature of this event is not valid, or it was made more than five minutes ago or ahead of our time."""
 
 
 class EventsNotConfigured(PaymentsFailed):
-    """Events of the payment provider are not taken: there is no SSO_BILLING_WEBHOOK_SECRET to check their signatures with."""
+    """Events of the payment provider cannot be received because SSO_BILLING_WEBHOOK_SECRET, which verifies signatures, is not set."""
 
 
 class EventInvalid(Invalid):
-    """This is no event: it has id, type, created and data, and in data an object with an id; a subscription has a status, too."""
+    """This event is not valid. It needs id, type, created and data, with an object that has an id; a subscription also needs a status."""
 
-
-# Who sends it
 
 _TIME = re.compile(r"[0-9]{1,12}")
 _SIGNATURE = re.compile(r"[0-9A-Fa-f]{64}")
 
 
 def verify(secrets: Sequence[str], header: str | None, body: bytes, now: datetime) -> None:
-    """Raises EventsNotConfigured, SignatureMissing, SignatureInvalid unless the header signs exactly these bytes with one of the secrets,
-    and recently.
+    """Check that the signature header signs exactly these bytes with one of the secrets, within TOLERANCE of `now`.
 
-    Parts of the header other than `t` and `v1` are for others to read.
+    Elements of the header other than `t` and `v1` are ignored.
+
+    Raises: EventsNotConfigured, SignatureMissing, SignatureInvalid.
     """
-    known = [secret for secret in secrets if secret]
-    if not known:
+    usable_secrets = [secret for secret in secrets if secret]
+    if not usable_secrets:
         raise EventsNotConfigured("SSO_BILLING_WEBHOOK_SECRET is not set")
     if not header:
         raise SignatureMissing
-    parts = [(key, value) for key, _, value in (part.partition("=") for part in header.split(","))]
-    times, signatures = [value for key, value in parts if key == "t"], [value for key, value in parts if key == "v1"]
+    elements = [(key, value) for key, _, value in (element.partition("=") for element in header.split(","))]
+    times, signatures = [value for key, value in elements if key == "t"], [value for key, value in elements if key == "v1"]
     if len(times) != 1 or not _TIME.fullmatch(times[0]) or not signatures or not all(map(_SIGNATURE.fullmatch, signatures)):
         raise SignatureInvalid
-    # In whole seconds, as that time is given.
+    # Compare whole seconds, because the header has no fractions.
     if abs(int(now.timestamp()) - int(times[0])) > TOLERANCE.total_seconds():
         raise SignatureInvalid
     signed = times[0].encode() + b"." + body
-    expected = [hmac.digest(secret.encode(), signed, "sha256") for secret in known]
-    if not any(hmac.compare_digest(right, bytes.fromhex(given)) for right in expected for given in signatures):
+    expected = [hmac.digest(secret.encode(), signed, "sha256") for secret in usable_secrets]
+    if not any(hmac.compare_digest(right, bytes.fromhex(signature)) for right in expected for signature in signatures):
         raise SignatureInvalid
-
-
-# What it says
 
 
 @dataclass(frozen=True, slots=True)
 class BillingEvent:
-    """An event of the provider. `created` is in UTC; `about` is the object that it is about."""
+    """An event of the payment provider."""
 
     id: str
     type: str
-    created: datetime
-    livemode: bool | None
-    about: Mapping[str, Any]
+    created: datetime  # UTC
+    livemode: bool | None  # None if the event does not say
+    subject: Mapping[str, Any]  # the object that changed
 
 
 def read_event(body: Mapping[str, Any]) -> BillingEvent:
-    """Raises EventInvalid."""
-    id_, type_, created, data = payments.name(body.get("id")), body.get("type"), payments.moment(body.get("created")), body.get("data")
-    about = data.get("object") if isinstance(data, Mapping) else None
-    if id_ is None or not isinstance(type_, str) or created is None or not isinstance(about, Mapping):
+    """Return the event that this JSON object describes. Raises: EventInvalid."""
+    id_, type_, created, data = parse_provider_id(body.get("id")), body.get("type"), parse_timestamp(body.get("created")), body.get("data")
+    subject = data.get("object") if isinstance(data, Mapping) else None
+    if id_ is None or not isinstance(type_, str) or created is None or not isinstance(subject, Mapping):
         raise EventInvalid
     livemode = body.get("livemode")
     return BillingEvent(
@@ -88,27 +84,27 @@ def read_event(body: Mapping[str, Any]) -> BillingEvent:
         type=type_,
         created=created,
         livemode=livemode if isinstance(livemode, bool) else None,
-        about=about,
+        subject=subject,
     )
 
 
 class Effect(StrEnum):
-    """What became of an event, for the log."""
+    """The effect of an event or of a check, for the log."""
 
     DONE = "done"
-    UNCHANGED = "unchanged"  # it is known now, and nothing follows from it
+    UNCHANGED = "unchanged"  # the facts were stored, but nothing follows from them
     DUPLICATE = "duplicate"
     UNKNOWN_TYPE = "unknown_type"
     OTHER_MODE = "other_mode"
-    NOT_OURS = "not_ours"  # nothing of ours is meant by it, as far as it is known now
-    DISAGREES = "disagrees"  # with what is stored, or with itself (security.md H-5)
-    ORPHANED = "orphaned"  # somebody pays for what was deleted meanwhile; it is cancelled at the provider
-    SECOND = "second"  # a subscription of somebody who has one that is live; somebody pays twice
-    UNKNOWN = "unknown"  # the provider was asked about one that is live here, and does not know it
-    FAILED = "failed"  # the provider was asked about one, and failed to say how it is
+    NOT_MANAGED_HERE = "not_managed_here"  # it concerns no organization of this installation, as far as is known
+    MISMATCH = "mismatch"  # it contradicts stored data, or itself (security H-5)
+    ORPHANED = "orphaned"  # a purchase for a deleted service, organization or account; it is canceled at the provider
+    DUPLICATE_SUBSCRIPTION = "duplicate_subscription"  # the user already has a live subscription and pays twice
+    UNKNOWN = "unknown"  # the provider does not know a subscription that is live here
+    FAILED = "failed"  # the provider failed to answer a check
 
 
-KNOWN: Final = frozenset({Effect.DONE, Effect.UNCHANGED})
-# What an operator has to look after: somebody may have paid and got nothing, or pays twice, or goes on to have what nobody charges for, as
-# with the key of another account or mode.
-TROUBLE: Final = frozenset({Effect.DISAGREES, Effect.ORPHANED, Effect.SECOND, Effect.UNKNOWN})
+APPLIED: Final = frozenset({Effect.DONE, Effect.UNCHANGED})
+# An operator has to act on these: a user may have paid for nothing, or pays twice, or uses a service without paying. A wrong API key of
+# another account or mode can also be the cause.
+NEEDS_ATTENTION: Final = frozenset({Effect.MISMATCH, Effect.ORPHANED, Effect.DUPLICATE_SUBSCRIPTION, Effect.UNKNOWN})

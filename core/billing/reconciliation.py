@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from core.applications import cancellations
 from core.billing import provider_events
-from core.billing.payments import EVERY, LAPSED, SOON, UNHEARD, ProviderSubscription, Seen
+from core.billing.payments import EVERY, LAPSED_STATUS, SOON, UNHEARD, ProviderSubscription, ProviderSnapshot
 from core.billing.provider_events_rules import Effect
 from core.kernel.errors import PaymentsFailed
 from core.kernel.principals import SYSTEM
-from core.maintenance.housekeeping_rules import FAILED, HELD_UP
+from core.maintenance.housekeeping_rules import FAILED, BACKED_OFF
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,7 +49,7 @@ async def reconcile(ports: Ports, holder: UUID, tell: Tell = lambda *_: None) ->
                 done[FAILED] += 1
                 failures += 1
         if failures >= AWAY and step is not _cancellation:  # which it may refuse for ever, and tell all that it is asked
-            done[HELD_UP] += 1
+            done[BACKED_OFF] += 1
     return done
 
 
@@ -81,7 +81,7 @@ async def _subscription(ports: Ports, done: Counter[str], tell: Tell) -> bool:
         raise
     if seen is None:
         await _unknown(ports, due, done, tell)
-    elif await _learn(ports, seen, done, tell) is Effect.DISAGREES:
+    elif await _learn(ports, seen, done, tell) is Effect.MISMATCH:
         async with ports.storage.transaction(by=SYSTEM) as tx:  # told of once a day, until somebody has looked after it
             await tx.billing.put_back_check(due, until, now + EVERY)
     return True
@@ -111,10 +111,10 @@ async def _checkouts(ports: Ports, done: Counter[str], tell: Tell) -> bool:
     return True
 
 
-async def _learn(ports: Ports, seen: Seen, done: Counter[str], tell: Tell) -> Effect:
+async def _learn(ports: Ports, seen: ProviderSnapshot, done: Counter[str], tell: Tell) -> Effect:
     async with ports.storage.transaction(by=SYSTEM) as tx:
         # What an event says of the same second may be of a later moment of it, as it is of news of a creation.
-        effect = await provider_events.learn(tx, seen.subscription, seen.at, ports.clock.now(), at_creation=True)
+        effect = await provider_events.apply_provider_state(tx, seen.subscription, seen.at, ports.clock.now(), at_creation=True)
     if effect in TOLD:
         done[TOLD[effect]] += 1
         meant = seen.subscription.meant
@@ -131,22 +131,22 @@ async def _unknown(ports: Ports, id_: str, done: Counter[str], tell: Tell) -> No
         patience = timedelta(0) if ports.payments.is_on else UNHEARD
         end = None if facts.implied is None else facts.implied.period_end
         if facts.org_id is None:
-            await tx.billing.keep_facts(facts, now, check_at=None)
+            await tx.billing.save_facts(facts, now, check_at=None)
             return
         if end is None or end + patience > now:
-            await tx.billing.keep_facts(facts, now, check_at=now + EVERY)
+            await tx.billing.save_facts(facts, now, check_at=now + EVERY)
             ours = await tx.billing.subscription(id_)
             effect = Effect.UNKNOWN if ports.payments.is_on and ours is not None and ours.status.is_live else Effect.UNCHANGED
         else:
             lapsed = ProviderSubscription(
                 id=id_,
                 customer_id=facts.customer_id,
-                status=LAPSED,
+                status=LAPSED_STATUS,
                 price_id=facts.price_id,
                 period_end=None,  # what is known of it stays
                 meant=None,
             )
-            effect = await provider_events.learn(tx, lapsed, now, now)
+            effect = await provider_events.apply_provider_state(tx, lapsed, now, now)
             done["lapsed"] += 1
     if effect is Effect.UNKNOWN:
         done[TOLD[effect]] += 1

@@ -24,8 +24,8 @@ CHECKOUTS_ASKED_FOR: Final = timedelta(days=3)  # a session at the provider is o
 TOLD: Final = {
     Effect.DONE: "changed",
     Effect.ORPHANED: "orphaned",
-    Effect.SECOND: "second",
-    Effect.DISAGREES: "disagreed",
+    Effect.DUPLICATE_SUBSCRIPTION: "second",
+    Effect.MISMATCH: "disagreed",
     Effect.UNKNOWN: "unknown",
 }
 # Hears of each of those, and of what the provider failed at, by its name there; and whose it is, if it says so.

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from core.applications import api_keys, cancellations
 from core.applications.cancellations_rules import Cancellation
-from core.applications.plans import PlanNotFound
+from core.applications.plans_rules import PlanNotFound
 from core.applications.service_users_rules import ServiceUserNotFound
 from core.billing import events
 from core.kernel.errors import refuse
 from core.kernel.principals import Permission
-from core.kernel.values import KEEP, given, new_id
+from core.kernel.values import KEEP, provided, new_id
 from core.maintenance import housekeeping
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.kernel.principals import Person, ServiceKey
-    from core.kernel.values import Keep, Listed
+    from core.kernel.values import Keep, PageResult
     from ports import Ports
     from ports.storage import Transaction
 from core.billing.subscriptions_rules import (
@@ -57,7 +57,7 @@ async def own(ports: Ports, caller: Person) -> Subscription:
 # What programs do
 
 
-async def listed(ports: Ports, caller: ServiceKey, status: SubscriptionStatus | None, *, limit: int, offset: int) -> Listed[Subscription]:
+async def listed(ports: Ports, caller: ServiceKey, status: SubscriptionStatus | None, *, limit: int, offset: int) -> PageResult[Subscription]:
     """The subscriptions to the service that have this status now, the oldest first."""
     service = caller.service
     async with ports.storage.reading() as read:
@@ -83,16 +83,16 @@ async def create(
 ) -> Subscription:
     """Subscribe a user of the service to one of its plans; one that has run out makes room.
 
-    Raises ServiceUserNotFound, PlanNotFound, PlanOfAnotherService, AlreadySubscribed, and what api_keys.enter raises.
+    Raises ServiceUserNotFound, PlanNotFound, PlanOfAnotherService, AlreadySubscribed, and what api_keys.lock_organization_for raises.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        _, service = await api_keys.enter(tx, caller, Permission.WRITE_SUBSCRIPTIONS, now)
+        _, service = await api_keys.lock_organization_for(tx, caller, Permission.WRITE_SUBSCRIPTIONS, now)
         # Nobody else's account is locked; a user's is, before the counter of the service, so that it stays until there is a subscription.
         await tx.service_users.by_id(service.org_id, service.id, user_id) or refuse(ServiceUserNotFound)
         await tx.accounts.lock(user_id) or refuse(ServiceUserNotFound)
         plan = await _plan(tx, service.id, plan_id)
-        await mark_run_out(tx, service.org_id, service.id, user_id, now)
+        await expire_overdue(tx, service.org_id, service.id, user_id, now)
         subscription = Subscription(
             id=new_id(),
             org_id=service.org_id,
@@ -122,23 +122,23 @@ async def change(
 
     One that has run out has expired, whoever marks it: a longer period alone does not make it active again. One that a payment provider
     looks after is cancelled there when it ends here; and one that is over there is the organization's own from when it lives again. Raises
-    NothingToChange, SubscriptionNotFound, PlanNotFound, PlanOfAnotherService, PlanRemoved, and what api_keys.enter and
+    NothingToChange, SubscriptionNotFound, PlanNotFound, PlanOfAnotherService, PlanRemoved, and what api_keys.lock_organization_for and
     cancellations.at_once raise.
     """
-    wanted = given(status=status, current_period_end=current_period_end)
+    wanted = provided(status=status, current_period_end=current_period_end)
     if not wanted and plan_id is KEEP:
         raise NothingToChange
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        _, service = await api_keys.enter(tx, caller, Permission.WRITE_SUBSCRIPTIONS, now)
-        await mark_run_out(tx, service.org_id, service.id, user_id, now)
+        _, service = await api_keys.lock_organization_for(tx, caller, Permission.WRITE_SUBSCRIPTIONS, now)
+        await expire_overdue(tx, service.org_id, service.id, user_id, now)
         old = await tx.subscriptions.lock_of_user(service.org_id, service.id, user_id, now) or refuse(SubscriptionNotFound)
         if plan_id is not KEEP and plan_id != old.plan.id:
             wanted["plan"] = await _plan(tx, service.id, plan_id)
         new = replace(old, **wanted)
         if new.status.is_live and not old.status.is_live and await _is_over_there(tx, old):
             new = replace(new, provider_subscription_id=None)  # nobody else would ever end it
-            await tx.subscriptions.let_go(old.org_id, old.id, now)
+            await tx.subscriptions.detach_from_provider(old.org_id, old.id, now)
         new = new.at(now)
         # A plan is not removed while somebody is subscribed to it, so nobody comes to be subscribed to one that was.
         if new.plan.is_removed and new.status.is_live:
@@ -155,12 +155,12 @@ async def change(
 async def remove(ports: Ports, caller: ServiceKey, user_id: UUID) -> None:
     """End the user's subscription: it goes, but one that a payment provider looks after is cancelled (decisions, point 115).
 
-    Raises SubscriptionNotFound, also for one that is cancelled and only stays for the provider, and what api_keys.enter and
+    Raises SubscriptionNotFound, also for one that is cancelled and only stays for the provider, and what api_keys.lock_organization_for and
     cancellations.at_once raise.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        _, service = await api_keys.enter(tx, caller, Permission.DELETE_SUBSCRIPTIONS, now)
+        _, service = await api_keys.lock_organization_for(tx, caller, Permission.DELETE_SUBSCRIPTIONS, now)
         old = await tx.subscriptions.lock_of_user(service.org_id, service.id, user_id, now) or refuse(SubscriptionNotFound)
         if old.provider_subscription_id is None:
             await tx.subscriptions.remove(old.org_id, old.id)
@@ -186,7 +186,7 @@ async def _end_there(tx: Transaction, old: Subscription, now: datetime) -> bool:
     """Have it cancelled at the payment provider, too, if one looks after it and it was not cancelled yet; whether that is so."""
     if old.provider_subscription_id is None or old.status is SubscriptionStatus.CANCELLED:
         return False
-    await tx.cancellations.ask_for(Cancellation(old.provider_subscription_id, old.id, old.org_id, old.service_id, now))
+    await tx.cancellations.request(Cancellation(old.provider_subscription_id, old.id, old.org_id, old.service_id, now))
     return True
 
 
@@ -203,7 +203,7 @@ async def _plan(tx: Transaction, service_id: UUID, plan_id: UUID) -> SubscribedP
     return plan
 
 
-async def mark_run_out(tx: Transaction, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> None:
+async def expire_overdue(tx: Transaction, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> None:
     """Do for this user what the sweeper will, so that what follows does not depend on whether it has come by."""
     for expired in await tx.subscriptions.expire_of_user(org_id, service_id, user_id, now):
         tx.record(events.subscription_expired(expired))

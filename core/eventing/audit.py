@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.kernel.values import Listed
+from core.kernel.values import PageResult
 
 if TYPE_CHECKING:
-    from core.eventing.audit_rules import Entry, Filter
+    from core.eventing.audit_rules import AuditEntry, AuditFilter
     from core.kernel.principals import Member
     from core.kernel.values import Page
     from ports import Ports
 
 
-async def listed(ports: Ports, caller: Member, filter_: Filter | None, page: Page) -> Listed[Entry]:
+async def listed(ports: Ports, caller: Member, filter_: AuditFilter | None, page: Page) -> PageResult[AuditEntry]:
     """Entries of the organization that `caller` acts in, the newest first."""
     if filter_ is None:
-        return Listed([], 0)
+        return PageResult([], 0)
     async with ports.storage.reading() as read:
         return await read.audit.page(caller.acts_in.id, filter_, page)

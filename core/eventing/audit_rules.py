@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from core.accounts import accounts_rules
 from core.kernel.errors import Invalid
-from core.kernel.event_catalogue import AUDIT_ACTIONS, Target
+from core.kernel.event_catalog import AUDIT_ACTIONS, Target
 from core.kernel.values import parse_id
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.event_catalogue import Kind
+    from core.kernel.event_catalog import EventKind
 
 
 class TargetTypeRequired(Invalid):
@@ -23,7 +23,7 @@ class TargetTypeRequired(Invalid):
 
 
 @dataclass(frozen=True, slots=True)
-class Actor:
+class AuditActor:
     """Who did it, as the log shows it."""
 
     id: str
@@ -31,9 +31,9 @@ class Actor:
     is_platform_owner: bool = False
 
 
-SYSTEM: Final = Actor("system", "system@internal")  # a job of the service, or a command of the operator
-ANONYMOUS: Final = Actor("anonymous", "anonymous@internal")  # whoever was not signed in, as is who accepts an invitation by its link
-GONE: Final = Actor(accounts_rules.GONE.id, accounts_rules.GONE.email)
+SYSTEM: Final = AuditActor("system", "system@internal")  # a job of the service, or a command of the operator
+ANONYMOUS: Final = AuditActor("anonymous", "anonymous@internal")  # whoever was not signed in, as is who accepts an invitation by its link
+GONE: Final = AuditActor(accounts_rules.GONE.id, accounts_rules.GONE.email)
 NOBODY: Final = {nobody.id: nobody for nobody in (SYSTEM, ANONYMOUS)}  # there is an id in the log, and no account
 
 
@@ -41,26 +41,26 @@ NOBODY: Final = {nobody.id: nobody for nobody in (SYSTEM, ANONYMOUS)}  # there i
 CREDENTIALS: Final = {"api_key": "api-key@internal", "scim_token": "scim-token@internal"}
 
 
-def actor(actor_id: UUID | None, kind: str | None, account: Actor | None, address: str | None) -> Actor:
+def actor(actor_id: UUID | None, kind: str | None, account: AuditActor | None, address: str | None) -> AuditActor:
     """Who did it. `kind` says which kind of credential it was, if it was no person; `account` is what there is of a person today.
 
     Every request has an address, and nothing else does.
     """
     if kind is not None:
-        return Actor(str(actor_id), CREDENTIALS[kind])
+        return AuditActor(str(actor_id), CREDENTIALS[kind])
     if actor_id is not None:
         return account or GONE
     return SYSTEM if address is None else ANONYMOUS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class AuditEntry:
     """One entry. Times are UTC."""
 
     id: UUID
     org_id: UUID
-    actor: Actor
-    impersonator: Actor | None  # who really did it, as `actor`
+    actor: AuditActor
+    impersonator: AuditActor | None  # who really did it, as `actor`
     action: str
     target_type: str
     target_id: str
@@ -72,17 +72,17 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class AuditFilter:
     """Which entries: all that match everything that is not None."""
 
     actions: frozenset[str] | None = None
     target_type: str | None = None
     target_id: str | None = None
     actor_id: UUID | None = None
-    nobody: Actor | None = None  # one of NOBODY
+    nobody: AuditActor | None = None  # one of NOBODY
 
 
-def wanted(*, action: str | None, target_type: Target | None, target_id: str | None, actor_id: str | None) -> Filter | None:
+def wanted(*, action: str | None, target_type: Target | None, target_id: str | None, actor_id: str | None) -> AuditFilter | None:
     """The entries that these parameters ask for, or None if there cannot be any (decisions, points 13, 227, 230 and 231).
 
     Raises TargetTypeRequired.
@@ -93,22 +93,22 @@ def wanted(*, action: str | None, target_type: Target | None, target_id: str | N
     if actor_id is not None and by is None and nobody is None:
         return None
     if action is None and target_type not in (Target.DOMAIN, Target.BRANDING):
-        return Filter(target_type=target_type, target_id=target_id, actor_id=by, nobody=nobody)
+        return AuditFilter(target_type=target_type, target_id=target_id, actor_id=by, nobody=nobody)
     # What an action is about is known, so the actions alone say which entries, as long as no id has to be looked for.
     kinds = [kind for kind in AUDIT_ACTIONS.values() if action in (None, kind.name) and target_type in (None, *_found_as(kind))]
     if not kinds:
         return None
     written = kinds[0].target if target_id is not None else None
     actions = frozenset(kind.name for kind in kinds)
-    return Filter(actions=actions, target_type=written, target_id=target_id, actor_id=by, nobody=nobody)
+    return AuditFilter(actions=actions, target_type=written, target_id=target_id, actor_id=by, nobody=nobody)
 
 
-def _found_as(kind: Kind) -> tuple[Target, ...]:
+def _found_as(kind: EventKind) -> tuple[Target, ...]:
     area = kind.name.partition(".")[0]
     return (kind.target, Target(area)) if area in (Target.DOMAIN, Target.BRANDING) else (kind.target,)
 
 
-def shown(entry: Entry) -> dict[str, Any]:
+def shown(entry: AuditEntry) -> dict[str, Any]:
     """An entry as it is shown (organizations.md section 2.8), with ids and times as they are."""
     impersonator = {} if entry.impersonator is None else {"impersonator": _person(entry.impersonator)}
     return {
@@ -126,5 +126,5 @@ def shown(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _person(actor: Actor) -> dict[str, str]:
+def _person(actor: AuditActor) -> dict[str, str]:
     return {"id": actor.id, "email": actor.email}

@@ -1,7 +1,10 @@
-"""Deliveries of webhooks: written in the transaction of the event, sent until they are taken or their attempts are used up.
+"""Webhook deliveries: queued in the transaction of their event, and sent until a receiver accepts
+them or the attempts run out.
 
-The dispatcher claims, sends, records. Killed between any two of these, nothing is lost: the claim is a lease that ends. Killed between
-sending and recording, the same delivery goes out once more, under the same id. In which order deliveries arrive is not promised.
+The dispatcher claims deliveries, sends them, and records the outcomes. A claim is a lease that
+expires, so a process that is killed at any point loses nothing. If it is killed after sending and
+before recording, the same delivery is sent twice with the same id. The order of deliveries is not
+guaranteed.
 """
 
 from __future__ import annotations
@@ -10,6 +13,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.eventing import events
+from core.eventing.deliveries_rules import (
+    LEASE_MARGIN,
+    MAX_LOST_CLAIMS,
+    WAKE_LIMIT,
+    ClaimedDelivery,
+    DeliveryBatch,
+    DeliveryFailure,
+    DeliveryOutcome,
+    DispatchCapacity,
+    answered_outcome,
+    failed_outcome,
+    signed_headers,
+)
 from core.kernel.outbound import SendFailed
 from core.kernel.principals import SYSTEM
 
@@ -17,61 +33,58 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ports import Ports
-from core.eventing.deliveries_rules import (
-    LEASE_MARGIN,
-    MAX_LOST_CLAIMS,
-    WOKEN_AT_ONCE,
-    ClaimedDelivery,
-    Failure,
-    Outcome,
-    Room,
-    Turn,
-    answered,
-    failed,
-    headers,
-)
 
 
-async def attempt(ports: Ports, delivery: ClaimedDelivery, spread: float) -> Outcome:
-    """Send it once, and say what became of that. `spread` is a random number from 0 to 1, which the time of the next attempt depends on."""
+async def attempt(ports: Ports, delivery: ClaimedDelivery, spread: float) -> DeliveryOutcome:
+    """Send the delivery once and return the outcome.
+
+    `spread` is a random number from 0 to 1 that varies the time of the next attempt.
+    """
     if delivery.claims - 1 - delivery.attempts >= MAX_LOST_CLAIMS:
-        return failed(ports.policy, delivery, Failure.LOST, ports.clock.now(), spread)
+        return failed_outcome(ports.policy, delivery, DeliveryFailure.LOST, ports.clock.now(), spread)
     if not delivery.secrets:
-        return failed(ports.policy, delivery, Failure.NOT_SIGNED, ports.clock.now(), spread)
+        return failed_outcome(ports.policy, delivery, DeliveryFailure.NOT_SIGNED, ports.clock.now(), spread)
     timeout = ports.policy.webhook_timeout.total_seconds()
     try:
-        reply = await ports.sender.post(delivery.url, delivery.body, headers(delivery, ports.clock.now()), timeout)
+        reply = await ports.sender.post(delivery.url, delivery.body, signed_headers(delivery, ports.clock.now()), timeout)
     except SendFailed as failure:
-        return failed(ports.policy, delivery, failure.trouble, ports.clock.now(), spread)
-    return answered(ports.policy, delivery, reply, ports.clock.now(), spread)
+        return failed_outcome(ports.policy, delivery, failure.reason, ports.clock.now(), spread)
+    return answered_outcome(ports.policy, delivery, reply, ports.clock.now(), spread)
 
 
-async def take_turn(ports: Ports, outcomes: Sequence[Outcome], room: Room) -> Turn:
-    """Record what became of attempts, and claim as many deliveries as there is room for: all in one transaction, since both are done again
-    and again. What is claimed is leased to the caller: if nothing is heard of it, it falls due again."""
+async def record_and_claim(ports: Ports, outcomes: Sequence[DeliveryOutcome], capacity: DispatchCapacity) -> DeliveryBatch:
+    """Record the outcomes and claim as many deliveries as there is capacity for.
+
+    One transaction does both, because the dispatcher does both in every round. The claimed
+    deliveries are leased to the caller. If their outcomes are not recorded in time, they become due
+    again.
+    """
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
         if outcomes:
             await tx.deliveries.record(outcomes)
-        await tx.deliveries.wake(now, WOKEN_AT_ONCE)
+        await tx.deliveries.wake(now, WAKE_LIMIT)
         next_due = tx.deliveries.next_due()
         lease_until = now + ports.policy.webhook_timeout + LEASE_MARGIN
-        claimed = await tx.deliveries.claim(now, lease_until, room) if room.free > 0 else []
-    return Turn(claimed, next_due.value)
+        claimed = await tx.deliveries.claim(now, lease_until, capacity) if capacity.free > 0 else []
+    return DeliveryBatch(claimed, next_due.value)
 
 
-async def record(ports: Ports, outcomes: Sequence[Outcome]) -> None:
-    """Record what became of attempts, and claim nothing."""
+async def record_outcomes(ports: Ports, outcomes: Sequence[DeliveryOutcome]) -> None:
+    """Record the outcomes without claiming new deliveries."""
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.deliveries.record(outcomes)
 
 
-async def turn_off(ports: Ports, delivery: ClaimedDelivery) -> None:
-    """The receiver has said that it is gone for good (decisions, point 218): nothing is sent there any more, until a member says so."""
+async def deactivate_webhook(ports: Ports, delivery: ClaimedDelivery) -> None:
+    """Deactivate the webhook of a delivery that was answered with 410 Gone (decision 218).
+
+    Nothing is sent to it until a member activates it again.
+    """
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.organizations.lock(delivery.org_id)
         old = await tx.webhooks.by_id(delivery.org_id, delivery.webhook_id)
-        if old is not None and old.is_active and old.url == delivery.url:  # unless somebody was faster
+        if old is not None and old.is_active and old.url == delivery.url:  # a member may have changed it already
             new = replace(old, is_active=False, updated_at=ports.clock.now())
             await tx.webhooks.save(new)
             tx.record(events.webhook_updated(old, new))

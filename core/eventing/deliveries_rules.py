@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.eventing.deliveries`."""
+"""Webhook deliveries: entities, signed headers, outcomes, retries, and the limits on parallelism."""
 
 from __future__ import annotations
 
@@ -20,38 +20,42 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from uuid import UUID
 
-    from core.kernel.outbound import Reply, Trouble
+    from core.kernel.outbound import Reply, SendFailure
     from core.kernel.policy import Policy
     from core.kernel.principals import Member
 
-PING: Final = "webhook.ping"  # of trying a webhook out; nothing that one can subscribe to
-ATTEMPTS: Final = 5  # at most (organizations.md section 2.7)
-SHOWN_OF_AN_ANSWER: Final = 4096  # bytes (decisions, point 225)
-GONE: Final = 410  # the receiver wants nothing more, ever
-# For recording the outcome, also where the process is asked to stop or the database stutters; after that somebody else tries.
+PING: Final = "webhook.ping"  # the event type of a test delivery; webhooks cannot subscribe to it
+ATTEMPTS: Final = 5  # the most attempts for one delivery
+STORED_RESPONSE_BYTES: Final = 4096  # (decision 225)
+GONE: Final = 410  # HTTP status: the receiver no longer exists
+# Time to store the outcome after the longest possible attempt, even during a shutdown or a short
+# database outage. When it has passed, another process may claim the delivery.
 LEASE_MARGIN: Final = timedelta(seconds=30)
-# Claims after which nothing was heard: a delivery that takes the process down with it must not do so for ever.
+# A delivery that crashes the process must not be retried forever. This is the number of claims that
+# may end without a stored outcome.
 MAX_LOST_CLAIMS: Final = 10
-# How many that have come due are put among those that can be claimed, in one go.
-WOKEN_AT_ONCE: Final = 1000
+WAKE_LIMIT: Final = 1000  # deliveries per transaction that change from waiting to due
 
 
 class DeliveryNotFound(NotFound):
-    """There is no such delivery."""
+    """This delivery does not exist."""
 
 
-class Failure(StrEnum):
-    """Why a delivery failed, beside core.outbound.Trouble: all that is ever told (security.md W-4)."""
+class DeliveryFailure(StrEnum):
+    """The reasons for a failed attempt besides `SendFailure`.
 
-    NOT_TAKEN = "the answer was not a success"
+    The tenant sees only these texts, so that it learns nothing about the network (security W-4).
+    """
+
+    NOT_TAKEN = "the response was not a success"
     NOT_SIGNED = "the secret of the webhook could not be read: rotate it"
     NOT_MADE = "the request could not be made"
-    LOST = "it was begun too often without an outcome"
+    LOST = "too many attempts started and never finished"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """What was, or is to be, told to a webhook (organizations.md section 2.7). Times are UTC."""
+    """One event sent, or queued to be sent, to a webhook. Times are UTC."""
 
     id: UUID
     webhook_id: UUID
@@ -70,32 +74,29 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedDelivery:
-    """A delivery that is the caller's to attempt. `attempts` are those whose outcome is known, `claims` all that were begun.
-
-    `secrets` sign it: none where their seal is broken.
-    """
+    """A delivery that is leased to this process, with everything needed to send it."""
 
     id: UUID
     org_id: UUID
     webhook_id: UUID
     url: str
-    secrets: Sequence[str] = field(repr=False)
+    secrets: Sequence[str] = field(repr=False)  # the signing secrets; empty if they could not be decrypted
     body: bytes = field(repr=False)
-    claims: int
-    attempts: int
+    claims: int  # the attempts that were started, this one included
+    attempts: int  # the attempts with a stored outcome
     created_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What became of an attempt; without `next_retry_at` there is none after it."""
+class DeliveryOutcome:
+    """The outcome of one attempt."""
 
     delivery: ClaimedDelivery
     at: datetime
     status: int | None = None
     body: str | None = field(default=None, repr=False)
     error: str | None = None
-    next_retry_at: datetime | None = None
+    next_retry_at: datetime | None = None  # None if this was the last attempt
 
     @property
     def delivered(self) -> bool:
@@ -103,12 +104,18 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """How many deliveries there is room for beside those under way, of which organizations and webhooks have so many.
+class DispatchCapacity:
+    """The free slots of this process, and the number of deliveries in flight by owner.
 
-    An organization gets so much of it that three times what it then has stays free, and a webhook so much that its organization can have
-    as much besides. A webhook that has nothing under way gets one as long as its organization has no more than stays free. So however many
-    receivers hang, whoever has nothing under way finds a place, of another organization and of the same; and who is alone has plenty.
+    The claim shares the free slots by three rules:
+
+    - An organization gets slots as long as three times its deliveries in flight stay free.
+    - A webhook gets slots as long as its organization can use as many again for other webhooks.
+    - A webhook with nothing in flight gets one slot as long as its organization has no more
+      deliveries in flight than there are free slots.
+
+    So when many receivers hang, an organization or a webhook with nothing in flight still gets a
+    slot. A tenant that is alone gets plenty.
     """
 
     free: int
@@ -116,20 +123,23 @@ class Room:
     of_webhooks: Mapping[UUID, int]
 
     @classmethod
-    def beside(cls, slots: int, under_way: Sequence[ClaimedDelivery]) -> Room:
-        return cls(slots - len(under_way), Counter(each.org_id for each in under_way), Counter(each.webhook_id for each in under_way))
+    def remaining(cls, slots: int, in_flight: Sequence[ClaimedDelivery]) -> DispatchCapacity:
+        """Return the capacity that `in_flight` leaves of `slots`."""
+        organizations = Counter(delivery.org_id for delivery in in_flight)
+        webhooks = Counter(delivery.webhook_id for delivery in in_flight)
+        return cls(slots - len(in_flight), organizations, webhooks)
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """What is to be attempted now, and when something falls due that waits."""
+class DeliveryBatch:
+    """The deliveries to attempt now, and when the next waiting one is due (None if none waits)."""
 
     claimed: Sequence[ClaimedDelivery]
     next_due: datetime | None
 
 
-def ping(org_id: UUID, webhook_id: UUID, name: str, caller: Member, now: datetime) -> str:
-    """The payload of a ping, which says nothing but whose it is."""
+def ping_payload(org_id: UUID, webhook_id: UUID, name: str, caller: Member, now: datetime) -> str:
+    """Return the payload of a test delivery. It names the webhook and the member who sends it."""
     payload = {
         "event": PING,
         "timestamp": rfc3339(now),
@@ -141,8 +151,8 @@ def ping(org_id: UUID, webhook_id: UUID, name: str, caller: Member, now: datetim
     return json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
 
 
-def headers(delivery: ClaimedDelivery, now: datetime) -> Mapping[str, str]:
-    """What goes along with the body, signed as Standard Webhooks says (decisions, point 214)."""
+def signed_headers(delivery: ClaimedDelivery, now: datetime) -> Mapping[str, str]:
+    """Return the HTTP headers, with the signature of Standard Webhooks (decision 214)."""
     timestamp = str(int(now.timestamp()))
     signed = b".".join((str(delivery.id).encode(), timestamp.encode(), delivery.body))
     return {
@@ -158,17 +168,27 @@ def _signature(secret: str, signed: bytes) -> str:
     return f"v1,{base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()}"
 
 
-def answered(policy: Policy, delivery: ClaimedDelivery, reply: Reply, now: datetime, spread: float) -> Outcome:
-    """The outcome where the receiver answered: a success is 2xx, and nothing else is; nobody follows redirects."""
-    # PostgreSQL stores any character but this one.
-    body = reply.body[:SHOWN_OF_AN_ANSWER].decode("utf-8", "replace").replace("\0", "\ufffd")
+def answered_outcome(policy: Policy, delivery: ClaimedDelivery, reply: Reply, now: datetime, spread: float) -> DeliveryOutcome:
+    """Return the outcome of an attempt that got a response.
+
+    Only 2xx is a success. Redirects are not followed. `spread` is as for `failed_outcome`.
+    """
+    # PostgreSQL cannot store the character U+0000 in a text.
+    body = reply.body[:STORED_RESPONSE_BYTES].decode("utf-8", "replace").replace("\0", "\ufffd")
     if reply.is_success:
-        return Outcome(delivery=delivery, at=now, status=reply.status, body=body)
-    return replace(failed(policy, delivery, Failure.NOT_TAKEN, now, spread), status=reply.status, body=body)
+        return DeliveryOutcome(delivery=delivery, at=now, status=reply.status, body=body)
+    return replace(failed_outcome(policy, delivery, DeliveryFailure.NOT_TAKEN, now, spread), status=reply.status, body=body)
 
 
-def failed(policy: Policy, delivery: ClaimedDelivery, why: Trouble | Failure, now: datetime, spread: float) -> Outcome:
-    """The outcome of a failure. The next attempt is a fifth later than its delay at most: `spread` is a random number from 0 to 1."""
+def failed_outcome(
+    policy: Policy, delivery: ClaimedDelivery, reason: SendFailure | DeliveryFailure, now: datetime, spread: float
+) -> DeliveryOutcome:
+    """Return the outcome of a failed attempt, with the time of the next one.
+
+    `spread` is a random number from 0 to 1. It delays the next attempt by up to a fifth of its
+    regular delay.
+    """
     attempts, delays = delivery.attempts + 1, policy.webhook_retry_delays
-    retry = None if attempts >= len(delays) or why is Failure.LOST else now + delays[attempts] * (1 + spread / 5)
-    return Outcome(delivery=delivery, at=now, error=why.value, next_retry_at=retry)
+    is_last = attempts >= len(delays) or reason is DeliveryFailure.LOST
+    retry = None if is_last else now + delays[attempts] * (1 + spread / 5)
+    return DeliveryOutcome(delivery=delivery, at=now, error=reason.value, next_retry_at=retry)

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from core.eventing.siem_rules import Configuration as SiemConfiguration
+    from core.eventing.siem_rules import SiemConfiguration as SiemConfiguration
     from core.eventing.webhooks_rules import Webhook
-from core.kernel.event_catalogue import CATALOGUE, Event, field_changes
+from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
 
 
 def siem_configured(configuration: SiemConfiguration) -> Event:
     """An organization's log is forwarded there from now on; or it is not, if that is not enabled."""
     details = {**_siem(configuration), "enabled": configuration.enabled}
-    return Event(CATALOGUE["siem.configured"], str(configuration.org_id), org_id=configuration.org_id, details=details)
+    return Event(EVENT_KINDS["siem.configured"], str(configuration.org_id), org_id=configuration.org_id, details=details)
 
 
 def siem_removed(configuration: SiemConfiguration) -> Event:
     """An organization's log is forwarded nowhere any more."""
     details = _siem(configuration)
-    return Event(CATALOGUE["siem.removed"], str(configuration.org_id), org_id=configuration.org_id, details=details)
+    return Event(EVENT_KINDS["siem.removed"], str(configuration.org_id), org_id=configuration.org_id, details=details)
 
 
 def _siem(configuration: SiemConfiguration) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def _siem(configuration: SiemConfiguration) -> dict[str, Any]:
 def webhook_created(webhook: Webhook) -> Event:
     """An organization has what happens told to another address."""
     details = {**_webhook(webhook), "events": list(webhook.events)}
-    return Event(CATALOGUE["webhook.created"], str(webhook.id), org_id=webhook.org_id, details=details)
+    return Event(EVENT_KINDS["webhook.created"], str(webhook.id), org_id=webhook.org_id, details=details)
 
 
 def webhook_updated(old: Webhook, new: Webhook) -> Event:
@@ -40,17 +40,17 @@ def webhook_updated(old: Webhook, new: Webhook) -> Event:
         changes["url"] = {"old": _host(old.url), "new": _host(new.url)}
     if _path(old.url) != _path(new.url):
         changes["url_path"] = {"old": "(hidden)", "new": "(hidden)"}
-    return Event(CATALOGUE["webhook.updated"], str(new.id), org_id=new.org_id, details={**_webhook(new), "changes": changes})
+    return Event(EVENT_KINDS["webhook.updated"], str(new.id), org_id=new.org_id, details={**_webhook(new), "changes": changes})
 
 
 def webhook_secret_rotated(webhook: Webhook) -> Event:
     """What a webhook is told is signed with another secret from now on."""
-    return Event(CATALOGUE["webhook.secret.rotated"], str(webhook.id), org_id=webhook.org_id, details=_webhook(webhook))
+    return Event(EVENT_KINDS["webhook.secret.rotated"], str(webhook.id), org_id=webhook.org_id, details=_webhook(webhook))
 
 
 def webhook_deleted(webhook: Webhook) -> Event:
     """A webhook is told nothing any more."""
-    return Event(CATALOGUE["webhook.deleted"], str(webhook.id), org_id=webhook.org_id, details=_webhook(webhook))
+    return Event(EVENT_KINDS["webhook.deleted"], str(webhook.id), org_id=webhook.org_id, details=_webhook(webhook))
 
 
 def _webhook(webhook: Webhook) -> dict[str, Any]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from core.eventing.audit_rules import Entry
+    from core.eventing.audit_rules import AuditEntry
     from core.kernel.outbound import Reply
 
 # Of one post. Datadog takes 1000 logs and 5 MB, and what stands before a collector often 1 MB.
@@ -51,7 +51,7 @@ class SiemProvider(StrEnum):
     DATADOG = "datadog"
 
 
-class Result(StrEnum):
+class SiemResult(StrEnum):
     """How an attempt or a test ended: all that is told of it, so nothing of what is behind an address (security.md W-7)."""
 
     GOOD = "The SIEM took what was sent."
@@ -69,11 +69,11 @@ class Result(StrEnum):
     BUSY = "Another test is still running. Wait for it to end."
 
 
-FAILURES: Final = tuple(result for result in Result if result not in (Result.GOOD, Result.BUSY))
+FAILURES: Final = tuple(result for result in SiemResult if result not in (SiemResult.GOOD, SiemResult.BUSY))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Configuration:
+class SiemConfiguration:
     """Where the audit log of an organization is forwarded to."""
 
     org_id: UUID
@@ -83,30 +83,30 @@ class Configuration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sink(Configuration):
+class SiemSink(SiemConfiguration):
     """The same with the token, for whoever sends."""
 
     token: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing(Configuration):
+class SiemStatus(SiemConfiguration):
     """The same, and how it goes. Times are UTC. `pending` counts no further than COUNTED."""
 
     updated_at: datetime
     last_success_at: datetime | None
-    last_failure: Result | None  # none since it last went well
+    last_failure: SiemResult | None  # none since it last went well
     failing_since: datetime | None
     pending: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimedBatch:
+class ClaimedSiemQueue:
     """One whose queue is somebody's to send, until `leased_until`. Without a sink where its token cannot be opened."""
 
     org_id: UUID
     id: UUID
-    sink: Sink | None
+    sink: SiemSink | None
     leased_until: datetime
     claims: int
     failures: int
@@ -114,30 +114,30 @@ class ClaimedBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Queued:
+class QueuedEntry:
     """What waits at a place of the queue; None is an entry that is gone from the log."""
 
     position: int
-    entry: Entry | None
+    entry: AuditEntry | None
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class SiemAttempt:
     """What came of an attempt; what stood at `positions` is done with if it went well. `sent` is how many entries were posted."""
 
-    result: Result
+    result: SiemResult
     positions: Sequence[int] = ()
     sent: int = 0
 
 
-def new_sink(org_id: UUID, *, provider: SiemProvider, endpoint_url: str, token: str, enabled: bool) -> Sink:
+def new_sink(org_id: UUID, *, provider: SiemProvider, endpoint_url: str, token: str, enabled: bool) -> SiemSink:
     """The sink, if it can be one. Raises outbound.TargetInvalid, TokenUnusable."""
     if not _SENDABLE.fullmatch(token):
         raise TokenUnusable
-    return Sink(org_id=org_id, provider=provider, endpoint_url=outbound.target(endpoint_url), token=token, enabled=enabled)
+    return SiemSink(org_id=org_id, provider=provider, endpoint_url=outbound.parse_target(endpoint_url), token=token, enabled=enabled)
 
 
-def headers(sink: Sink) -> dict[str, str]:
+def headers(sink: SiemSink) -> dict[str, str]:
     """What goes with each post there."""
     match sink.provider:
         case SiemProvider.HTTP:
@@ -149,7 +149,7 @@ def headers(sink: Sink) -> dict[str, str]:
     return {"Content-Type": "application/json", **credentials}
 
 
-def body(provider: SiemProvider, entries: Sequence[Entry], now: datetime) -> tuple[bytes, int]:
+def body(provider: SiemProvider, entries: Sequence[AuditEntry], now: datetime) -> tuple[bytes, int]:
     """The first of these entries as the provider takes them, and how many of them: as fit into one post, but one at least."""
     parts: list[bytes] = []
     size = 2
@@ -164,7 +164,7 @@ def body(provider: SiemProvider, entries: Sequence[Entry], now: datetime) -> tup
     return b"[" + b",".join(parts) + b"]", len(parts)
 
 
-def _item(provider: SiemProvider, entry: Entry, now: datetime) -> dict[str, Any]:
+def _item(provider: SiemProvider, entry: AuditEntry, now: datetime) -> dict[str, Any]:
     match provider:
         case SiemProvider.HTTP:
             return audit_rules.shown(entry)
@@ -187,15 +187,15 @@ def _told(value: object) -> str:
     return rfc3339(value) if isinstance(value, datetime) else str(value)
 
 
-def judged(reply: Reply) -> Result:
+def judged(reply: Reply) -> SiemResult:
     """What an answer means. Only 2xx says that everything was taken."""
     if reply.is_success:
-        return Result.GOOD
+        return SiemResult.GOOD
     if reply.status in (401, 403):
-        return Result.TOKEN_REFUSED
+        return SiemResult.TOKEN_REFUSED
     if 300 <= reply.status < 400:
-        return Result.REDIRECTED
-    return Result.REFUSED if 400 <= reply.status < 500 and reply.status not in (408, 429) else Result.FAILED
+        return SiemResult.REDIRECTED
+    return SiemResult.REFUSED if 400 <= reply.status < 500 and reply.status not in (408, 429) else SiemResult.FAILED
 
 
 def backoff(failures: int, spread: float) -> timedelta:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from core.eventing import deliveries_rules, events
 from core.eventing.deliveries_rules import PING, DeliveryNotFound
 from core.kernel.errors import refuse
-from core.kernel.outbound import target
+from core.kernel.outbound import parse_target
 from core.kernel.principals import Capability
-from core.kernel.values import KEEP, Keep, given, new_id
+from core.kernel.values import KEEP, Keep, provided, new_id
 from core.tenancy import organizations, organizations_rules
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from core.eventing.deliveries_rules import Delivery
     from core.kernel.principals import Member
-    from core.kernel.values import Listed, Page
+    from core.kernel.values import PageResult, Page
     from ports import Ports
 from core.eventing.webhooks_rules import (
     OVERLAP,
-    NothingToChange,
+    NoWebhookChanges,
     TooManyWebhooks,
     Webhook,
     WebhookInactive,
@@ -38,12 +38,12 @@ from core.eventing.webhooks_rules import (
 async def create(ports: Ports, caller: Member, name: str, url: str, event_types: Sequence[str]) -> tuple[Webhook, str]:
     """A webhook, and its secret, which nobody gets to see again.
 
-    Raises TargetInvalid, NoEvents, EventTypeUnknown, TooManyWebhooks, NameTaken, and what organizations.enter raises.
+    Raises TargetInvalid, NoEvents, EventTypeUnknown, TooManyWebhooks, WebhookNameTaken, and what organizations.lock_organization_for raises.
     """
-    url, wanted = target(url), subscribable(event_types)
+    url, wanted = parse_target(url), subscribable(event_types)
     now, secret = ports.clock.now(), new_signing_secret()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.enter(tx, caller, Capability.WEBHOOKS_MANAGE)
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.WEBHOOKS_MANAGE)
         if len(await tx.webhooks.of_org(organization.id)) >= ports.policy.webhooks_per_organization:
             raise TooManyWebhooks(ports.policy.webhooks_per_organization)
         webhook = Webhook(
@@ -78,18 +78,18 @@ async def update(
 ) -> Webhook:
     """The webhook with what was changed of it. What waits to be delivered goes to the new address.
 
-    Raises NothingToChange, TargetInvalid, NoEvents, EventTypeUnknown, WebhookNotFound, NameTaken, and what organizations.enter raises.
+    Raises NoWebhookChanges, TargetInvalid, NoEvents, EventTypeUnknown, WebhookNotFound, WebhookNameTaken, and what organizations.lock_organization_for raises.
     """
-    wanted = given(
+    wanted = provided(
         name=name,
-        url=KEEP if url is KEEP else target(url),
+        url=KEEP if url is KEEP else parse_target(url),
         events=KEEP if event_types is KEEP else subscribable(event_types),
         is_active=is_active,
     )
     if not wanted:
-        raise NothingToChange
+        raise NoWebhookChanges
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.enter(tx, caller, Capability.WEBHOOKS_MANAGE)
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.WEBHOOKS_MANAGE)
         old = await tx.webhooks.by_id(organization.id, webhook_id) or refuse(WebhookNotFound)
         new = replace(old, **wanted)
         if new != old:
@@ -103,11 +103,11 @@ async def rotate_secret(ports: Ports, caller: Member, webhook_id: UUID) -> tuple
     """The webhook with another secret, which nobody gets to see again; the one that it had signs beside it for OVERLAP, and so do
     those before it for what is left of theirs.
 
-    Raises WebhookNotFound, and what organizations.enter raises.
+    Raises WebhookNotFound, and what organizations.lock_organization_for raises.
     """
     now, secret = ports.clock.now(), new_signing_secret()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.enter(tx, caller, Capability.WEBHOOKS_MANAGE)
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.WEBHOOKS_MANAGE)
         old = await tx.webhooks.by_id(organization.id, webhook_id) or refuse(WebhookNotFound)
         webhook = replace(old, updated_at=now)
         await tx.webhooks.rotate(webhook, secret, now + OVERLAP)
@@ -118,13 +118,13 @@ async def rotate_secret(ports: Ports, caller: Member, webhook_id: UUID) -> tuple
 async def delete(ports: Ports, caller: Member, webhook_id: UUID) -> None:
     """Remove the webhook and its deliveries, those that wait included; of very many, the housekeeper removes the rest.
 
-    Raises WebhookNotFound, and what organizations.enter raises.
+    Raises WebhookNotFound, and what organizations.lock_organization_for raises.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.enter(tx, caller, Capability.WEBHOOKS_MANAGE)
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.WEBHOOKS_MANAGE)
         webhook = await tx.webhooks.by_id(organization.id, webhook_id) or refuse(WebhookNotFound)
         await tx.webhooks.delete(organization.id, webhook.id, ports.clock.now())
-        await tx.deliveries.purge(webhook.id, organizations_rules.PURGED_AT_ONCE)
+        await tx.deliveries.purge(webhook.id, organizations_rules.IMMEDIATE_PURGE_LIMIT)
         tx.record(events.webhook_deleted(webhook))
 
 
@@ -133,7 +133,7 @@ async def delete(ports: Ports, caller: Member, webhook_id: UUID) -> None:
 
 async def history(
     ports: Ports, caller: Member, webhook_id: UUID, page: Page, *, event_type: str | None, delivered: bool | None
-) -> Listed[Delivery]:
+) -> PageResult[Delivery]:
     """Deliveries of the webhook, the newest first. Raises WebhookNotFound."""
     async with ports.storage.reading() as read:
         webhook = await read.webhooks.by_id(caller.acts_in.id, webhook_id) or refuse(WebhookNotFound)
@@ -143,25 +143,25 @@ async def history(
 async def test(ports: Ports, caller: Member, webhook_id: UUID) -> Delivery:
     """Send a ping to this webhook, whatever it subscribes to.
 
-    Raises WebhookNotFound, WebhookInactive, and what organizations.enter raises.
+    Raises WebhookNotFound, WebhookInactive, and what organizations.lock_organization_for raises.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.enter(tx, caller, Capability.WEBHOOKS_MANAGE)
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.WEBHOOKS_MANAGE)
         webhook = await tx.webhooks.by_id(organization.id, webhook_id) or refuse(WebhookNotFound)
         if not webhook.is_active:
             raise WebhookInactive
-        payload = deliveries_rules.ping(webhook.org_id, webhook.id, webhook.name, caller, now)
+        payload = deliveries_rules.ping_payload(webhook.org_id, webhook.id, webhook.name, caller, now)
         return await tx.deliveries.add(new_id(), webhook.org_id, webhook.id, PING, payload, caller.user_id, now)
 
 
 async def replay(ports: Ports, caller: Member, webhook_id: UUID, delivery_id: UUID) -> Delivery:
     """Send what a delivery told once more, as another delivery.
 
-    Raises WebhookNotFound, WebhookInactive, DeliveryNotFound, and what organizations.enter raises.
+    Raises WebhookNotFound, WebhookInactive, DeliveryNotFound, and what organizations.lock_organization_for raises.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.enter(tx, caller, Capability.WEBHOOKS_MANAGE)
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.WEBHOOKS_MANAGE)
         webhook = await tx.webhooks.by_id(organization.id, webhook_id) or refuse(WebhookNotFound)
         if not webhook.is_active:
             raise WebhookInactive

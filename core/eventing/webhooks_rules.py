@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from core.kernel.errors import Invalid, NotFound
-from core.kernel.event_catalogue import CATALOGUE, Kind
+from core.kernel.event_catalog import EVENT_KINDS, EventKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,14 +24,14 @@ FORMER_SECRETS_KEPT: Final = 10
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105  (of Standard Webhooks)
 
 # What webhooks can be told of (decisions, points 216 and 226).
-SUBSCRIBABLE: Final[Mapping[str, Kind]] = MappingProxyType({name: kind for name, kind in CATALOGUE.items() if not kind.platform_only})
+SUBSCRIBABLE: Final[Mapping[str, EventKind]] = MappingProxyType({name: kind for name, kind in EVENT_KINDS.items() if not kind.platform_only})
 
 
 class WebhookNotFound(NotFound):
     """There is no such webhook."""
 
 
-class NameTaken(Invalid):
+class WebhookNameTaken(Invalid):
     """A webhook of the organization has this name already. Choose another one."""
 
 
@@ -53,7 +53,7 @@ class TooManyWebhooks(Invalid):
         super().__init__(f"The organization has as many webhooks as it can have, which is {most}. Delete one that is not needed any more.")
 
 
-class NothingToChange(Invalid):
+class NoWebhookChanges(Invalid):
     """Say what to change: name, url, events or is_active."""
 
 

@@ -1,4 +1,4 @@
-"""How people are told things, in mails and on pages alike."""
+"""Display formats shared by emails and pages."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -8,11 +8,11 @@ from typing import Final
 from core.kernel.principals import Role
 
 PRODUCT: Final = "Gatehouse"
-# What somebody is invited to be "of" an organization; nobody is invited to own it.
+# Completes "... as ...". Invitations never offer the role owner.
 ROLES: Final[Mapping[Role, str]] = MappingProxyType({Role.ADMIN: "an administrator", Role.MEMBER: "a member"})
 
 
-def moment(time: datetime) -> str:
-    """A point in time, in words that no reader takes for another one."""
+def format_utc(time: datetime) -> str:
+    """Return a point in time in UTC, such as "5 March 2026 at 14:05 UTC". The month is a word, so no reader mistakes it."""
     time = time.astimezone(UTC)
     return f"{time.day} {time:%B %Y at %H:%M} UTC"

@@ -1,17 +1,17 @@
-"""Why something did not happen: the rules said no (Refusal), or a port failed (Outage).
+"""Refusals (a rule says no) and outages (a port failed).
 
-    Refusal                    the rules say no; the caller can do something about it
-    |-- Invalid                400   the request makes no sense, or not now
-    |   `-- GrantInvalid               ... what is to be exchanged for tokens
-    |-- Unauthenticated        401   who is calling is not known
-    |   |-- ClientInvalid              ... which application
-    |   |-- TokenExpired             ... any more
-    |   `-- TokenInvalid             ... and the token is not one of ours
-    |-- Forbidden              403   known, and not allowed
+    Refusal                    a rule says no; the caller can change something
+    |-- Invalid                400   the request is wrong, or comes at the wrong time
+    |   `-- GrantInvalid             the OAuth grant is not valid
+    |-- Unauthenticated        401   the caller is unknown
+    |   |-- ClientInvalid            the OAuth client is unknown
+    |   |-- TokenExpired             the token was valid once
+    |   `-- TokenInvalid             the token was not issued here, or was altered
+    |-- Forbidden              403   the caller is known, and not allowed to do this
     |   `-- OrganizationNotActive
     |-- NotFound               404
     |-- Conflict               409
-    |-- Limited                429   too often; says when to come back
+    |-- Limited                429   too many requests; says when to try again
     `-- Unsupported            501
     Outage                     a port failed; the caller did nothing wrong
     |-- StorageDown            500 DATABASE_ERROR, with Retry-After
@@ -19,8 +19,8 @@
     |-- ProviderFailed         500 OAUTH_ERROR
     `-- PaymentsFailed         500 BILLING_ERROR
 
-A refusal names a fact, and its docstring is the sentence that the caller reads. Codes and statuses:
-organizations.md section 7 and decisions, point 2. HTTP meets them once, in `entrypoints/http/errors.py`.
+A refusal is named after a fact, and its docstring is the message for the caller. The HTTP statuses
+(decision 2) are set in one place, `entrypoints/http/edge/errors.py`.
 """
 
 from typing import ClassVar, NoReturn
@@ -30,9 +30,9 @@ class Refusal(Exception):
     """The request was refused."""
 
     code: ClassVar[str]
-    # What OAuth calls it (RFC 6749 sections 4.1.2.1 and 5.2, RFC 8628 section 3.5), for those who speak that.
+    # The error code for OAuth clients (RFC 6749 sections 4.1.2.1 and 5.2, RFC 8628 section 3.5).
     oauth_error: ClassVar[str] = "invalid_request"
-    # And what SCIM calls it (RFC 7644 section 3.12), where it has a word for that.
+    # The scimType for SCIM clients (RFC 7644 section 3.12), if SCIM defines one for this error.
     scim_type: ClassVar[str | None] = None
 
     def __init__(self, message: str | None = None) -> None:
@@ -48,7 +48,7 @@ class Invalid(Refusal):
 
 
 class GrantInvalid(Invalid):
-    """What you want to exchange for tokens is not valid: it is unknown, has expired, was used before, or is not for this application."""
+    """This code or token is not valid: it is unknown, expired, already used, or issued to another application. Start a new sign-in."""
 
     oauth_error = "invalid_grant"
 
@@ -57,7 +57,7 @@ class Unauthenticated(Refusal):
     """Authentication is required."""
 
     code = "UNAUTHORIZED"
-    # RFC 6750 section 3.1: `error="invalid_token"` goes out only when a token came in.
+    # `error="invalid_token"` is sent only if the request had a token (RFC 6750 section 3.1).
     token_sent: bool = False
 
 
@@ -80,7 +80,7 @@ class PreAuthExpired(TokenExpired):
 
 
 class WrongToken(Unauthenticated):
-    """This token is for something else: a sign-in is continued with a pre-auth token, and everything else asks for an access token."""
+    """This is the wrong kind of token. Use a pre-auth token to continue a sign-in, and an access token for everything else."""
 
     token_sent = True
 
@@ -92,7 +92,7 @@ class SessionEnded(Unauthenticated):
 
 
 class ClientInvalid(Unauthenticated):
-    """This application is not known by that, or its client secret is missing or wrong."""
+    """The client id is unknown, or the client secret is missing or wrong. Check the credentials of the application."""
 
     oauth_error = "invalid_client"
 
@@ -111,13 +111,13 @@ class OrganizationNotActive(Forbidden):
 
 
 class NotFound(Refusal):
-    """There is nothing here."""
+    """This does not exist."""
 
     code = "NOT_FOUND"
 
 
 class Conflict(Refusal):
-    """This is in conflict with something that exists."""
+    """This conflicts with something that already exists."""
 
     code = "CONFLICT"
     scim_type = "uniqueness"
@@ -141,36 +141,36 @@ class Unsupported(Refusal):
 
 
 class Outage(Exception):
-    """Something the service depends on failed."""
+    """A dependency of the service failed. The caller did nothing wrong."""
 
     code: ClassVar[str] = "INTERNAL_SERVER_ERROR"
 
 
 class StorageDown(Outage):
-    """The database cannot be reached or did not answer. Nothing was changed; try again."""
+    """The database cannot be reached or did not respond. Nothing was changed. Try again."""
 
     code = "DATABASE_ERROR"
 
 
 class AuditFailed(Outage):
-    """What you ask for must be recorded, and could not be. Nothing was done; try again."""
+    """This action must be recorded in the audit log, and could not be. Nothing was done. Try again."""
 
     code = "AUDIT_ERROR"
 
 
 class ProviderFailed(Outage):
-    """The identity provider failed. Try again, or sign in in another way."""
+    """The identity provider failed. Try again, or sign in another way."""
 
     code = "OAUTH_ERROR"
 
 
-# Whoever reads this was about to pay: what else is done at the provider is done again by itself, and nobody is told.
+# Only a caller at the checkout sees this message. All other calls to the payment provider are retried in the background.
 class PaymentsFailed(Outage):
-    """The payment provider failed. Try again in a while; nothing has been bought."""
+    """The payment provider failed. Nothing was bought. Try again in a few minutes."""
 
     code = "BILLING_ERROR"
 
 
 def refuse(refusal: Refusal | type[Refusal]) -> NoReturn:
-    """`raise` as an expression, so that `await tx.find(...) or refuse(NotFound)` reads as it works."""
+    """Raise `refusal`. This makes `raise` an expression, as in `await tx.find(...) or refuse(NotFound)`."""
     raise refusal

@@ -1,4 +1,4 @@
-"""Calls to targets that a tenant chose: which addresses may be given, and what can go wrong, in words of ours (security.md W-1 to W-4)."""
+"""Calls to addresses that a tenant chose: the allowed URLs, and the reasons for a failure (security W-1, W-2, W-3, W-4)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ LONGEST_URL: Final = 2048
 
 
 class TargetInvalid(Invalid):
-    """The URL is nothing that we may be asked to send something to."""
+    """The URL is not allowed as a target."""
 
     def __init__(self) -> None:
         super().__init__(
-            "The URL must begin with http:// or https:// and name a host, without a user name or a fragment; a port is 80, 443, or above "
-            f"1023. It consists of ASCII characters that URLs can have, {LONGEST_URL} at most, without spaces and asterisks; all others, "
-            "and a percent sign itself, are percent-encoded. The host is an IP address, or a name without a dot at its end, in the xn-- "
-            "form if it is international."
+            "The URL must start with http:// or https:// and contain a host, but no user name and no fragment. The port must be 80, 443, "
+            f"or above 1023. The URL may have at most {LONGEST_URL} ASCII characters, without spaces and asterisks; percent-encode all "
+            "other characters, and the percent sign itself. The host must be an IP address or a host name without a trailing dot, in the "
+            "xn-- form if it is international."
         )
 
 
-class Trouble(StrEnum):
-    """Why no answer came. Whoever chose the target is told this and nothing else, so that they learn nothing of where we are."""
+class SendFailure(StrEnum):
+    """The reason why a call got no response. The tenant sees only this, so that it cannot explore the operator's network."""
 
     NOT_RESOLVED = "the host name was not resolved"
     NOT_ALLOWED = "the host is at an address that is not allowed"
@@ -36,16 +36,16 @@ class Trouble(StrEnum):
 
 
 class SendFailed(Exception):
-    """No answer came; `trouble` is all that may be told of why."""
+    """A call got no response. `reason` is all that a tenant may learn about it."""
 
-    def __init__(self, trouble: Trouble) -> None:
-        super().__init__(trouble.value)
-        self.trouble = trouble
+    def __init__(self, reason: SendFailure) -> None:
+        super().__init__(reason.value)
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a target answered, a redirect included: nobody follows one. `body` is as much of it as was read, as it came."""
+    """The response of a target. Redirects are responses too: they are never followed. `body` is the raw part that was read."""
 
     status: int
     body: bytes = field(repr=False)
@@ -55,8 +55,11 @@ class Reply:
         return 200 <= self.status < 300
 
 
-def target(url: str) -> str:
-    """The address, if we may be asked to send something there. Raises TargetInvalid."""
-    if len(url) > LONGEST_URL or not uris.is_target(url):
+def parse_target(url: str) -> str:
+    """Return `url` if it is allowed as a target.
+
+    Raises: TargetInvalid.
+    """
+    if len(url) > LONGEST_URL or not uris.is_outbound_target(url):
         raise TargetInvalid
     return url

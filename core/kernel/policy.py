@@ -1,4 +1,4 @@
-"""The lifetimes and limits that an operator may set; the defaults are those of the specification."""
+"""The lifetimes and limits that an operator can set."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -7,7 +7,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Lifetimes and limits (identity.md section 5, organizations.md section 8, the head of security.md)."""
+    """Lifetimes and limits. The defaults apply unless a setting changes them."""
 
     access_token_ttl: timedelta = timedelta(seconds=900)
     refresh_token_ttl: timedelta = timedelta(days=30)
@@ -19,17 +19,17 @@ class Policy:
     account_guess_limit: int = 10
     mfa_guess_limit: int = 10
     guess_window: timedelta = timedelta(minutes=15)
-    mails_per_recipient: int = 5  # an hour
+    mails_per_recipient: int = 5  # per hour
     unverified_purge: timedelta = timedelta(days=7)
     invitation_ttl: timedelta = timedelta(days=7)
-    invitations_per_day: int = 1000  # of one organization, and beside them as many mails of its directory
+    invitations_per_day: int = 1000  # per organization; its directory may send the same number of emails in addition
     auto_approve_organizations: bool = False
-    key_environment: Literal["live", "test"] | None = None  # what API keys begin with, besides `sk` (decisions, point 104)
-    export_login_events: int = 1000  # the newest, in an export of what is kept about a person (decisions, point 146)
-    # Before each of the attempts to deliver to a webhook, and how long one may take (decisions, point 218).
+    key_environment: Literal["live", "test"] | None = None  # part of the prefix of API keys, as in sk_live_ (decision 104)
+    export_login_events: int = 1000  # the newest ones are included in a data export (decision 146)
+    # The pause before each delivery attempt of a webhook, and the duration limit of one attempt (decision 218).
     webhook_retry_delays: tuple[timedelta, ...] = tuple(timedelta(seconds=delay) for delay in (0, 5, 300, 1800, 7200))
     webhook_timeout: timedelta = timedelta(seconds=10)
-    webhooks_per_organization: int = 50  # security.md W-6
-    frontend_url: str | None = None  # of the platform's own application, if people sign in to the platform through one
-    common_passwords: frozenset[str] = frozenset()  # none but the length rule is promised by the interface
-    billing_livemode: bool | None = None  # whether the payment provider's live events count, or those of tests; None is both
+    webhooks_per_organization: int = 50  # security W-6
+    frontend_url: str | None = None  # the platform's own frontend, if users sign in to the platform through one
+    common_passwords: frozenset[str] = frozenset()  # empty by default: the API promises only the length rule
+    billing_livemode: bool | None = None  # accept only live or only test events of the payment provider; None accepts both

@@ -1,7 +1,8 @@
-"""Who calls, and what they may: callers, roles and their capabilities, API keys and their permissions, and the functions that decide.
+"""Callers, roles with their capabilities, API key permissions, and the authorization decisions.
 
-`person` turns a token and a row into a person; `require` decides what a person may do in an organization, and `require_permission` what an
-API key may do to its service, at the edge and again inside the transaction that writes (security.md Z-5).
+`person` combines the claims of a token with the session's row. `require` decides whether a role allows
+an action in an organization, `require_permission` whether an API key may act on its service. Both run
+at the edge, and again inside the transaction that writes (security Z-5).
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from core.kernel.values import Email
 
 
 class Role(StrEnum):
-    """Membership roles, in descending order of power (identity.md section 5, rule 1)."""
+    """Membership roles, from the most to the least powerful."""
 
     OWNER = "owner"
     ADMIN = "admin"
@@ -25,11 +26,11 @@ class Role(StrEnum):
 
 
 class Capability(StrEnum):
-    """What a role lets its holder do; every endpoint of an organization asks for exactly one (decisions, point 189)."""
+    """A right of a role. Every endpoint of an organization requires exactly one capability (decision 189)."""
 
-    ORGANIZATION_VIEW = "organization.view"  # every member's, whatever else a role lacks
+    ORGANIZATION_VIEW = "organization.view"  # every role has it
     ORGANIZATION_MANAGE = "organization.manage"
-    ORGANIZATION_OWN = "organization.own"  # to give it away or to delete it: the owner's alone, and no role can be given it
+    ORGANIZATION_OWN = "organization.own"  # transfer or delete the organization; only the owner has it
     MEMBERS_VIEW = "members.view"
     MEMBERS_MANAGE = "members.manage"
     ROLES_MANAGE = "roles.manage"
@@ -67,7 +68,7 @@ CAPABILITIES: Final[Mapping[Role, frozenset[Capability]]] = MappingProxyType(
 
 
 class Permission(StrEnum):
-    """What an API key lets its holder do to its service; none implies another one (identity.md section 2.3; security.md K-2)."""
+    """A right of an API key on its service. No permission implies another one (security K-2)."""
 
     READ_USERS = "read:users"
     WRITE_USERS = "write:users"
@@ -81,7 +82,7 @@ class Permission(StrEnum):
 
 
 class OrganizationStatus(StrEnum):
-    """organizations.md section 2.3."""
+    """The lifecycle states of an organization."""
 
     PENDING = "pending"
     ACTIVE = "active"
@@ -91,7 +92,7 @@ class OrganizationStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Whoever caused something: what `transaction(by=...)` writes into audit entries."""
+    """The cause of a change. `transaction(by=...)` writes it into audit entries."""
 
     address: str | None = None
     agent: str | None = None
@@ -99,12 +100,12 @@ class Caller:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anonymous(Caller):
-    """Nobody in particular, over HTTP."""
+    """An HTTP client without credentials."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System(Caller):
-    """The service itself: an actor, or a command of the operator."""
+    """The service itself: an actor, or a command that the operator runs."""
 
 
 SYSTEM = System()
@@ -112,7 +113,7 @@ SYSTEM = System()
 
 @dataclass(frozen=True, slots=True)
 class OrganizationContext:
-    """The organization that a token was issued for, as it stands now."""
+    """The current state of the organization that a token was issued for."""
 
     id: UUID
     slug: str
@@ -122,12 +123,12 @@ class OrganizationContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceContext:
-    """A service that somebody is signed in to, or that a key is for, and its organization, as they stand now."""
+    """The current state of the service of a session or an API key, and of its organization."""
 
     id: UUID
     slug: str
     client_id: UUID
-    is_public: bool  # a mobile or desktop application, which can keep no secret (organizations.md section 2.1)
+    is_public: bool  # a mobile or desktop application, which cannot keep a secret
     org_id: UUID
     org_slug: str
     status: OrganizationStatus  # of the organization
@@ -135,7 +136,7 @@ class ServiceContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceKey(Caller):
-    """A program that holds an API key of a service (identity.md section 4.5)."""
+    """A program with an API key of a service."""
 
     key_id: UUID
     permissions: frozenset[Permission]
@@ -144,7 +145,7 @@ class ServiceKey(Caller):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScimClient(Caller):
-    """A directory that holds a SCIM token of an organization (identity.md section 4.6)."""
+    """A directory with a SCIM token of an organization."""
 
     token_id: UUID
     org_id: UUID
@@ -153,10 +154,11 @@ class ScimClient(Caller):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person(Caller):
-    """A person with a live session; every right is read from the database for this request (security.md J-5).
+    """A user with a live session. Every right is read from the database for this request (security J-5).
 
-    With `service` it is an application that holds the token, which it got by signing the person in to this service: it may do little with
-    it (security.md J-9). `mfa_missing` is a session from before the person switched the second factor on, in another one.
+    With `service`, an application holds the token because it signed the user in to that service. Such a
+    token allows little (security J-9). `mfa_missing` is true if the user enabled the second factor in
+    another session, after this one had started.
     """
 
     user_id: UUID
@@ -172,9 +174,10 @@ class Person(Caller):
 
 @dataclass(frozen=True, slots=True)
 class BrowserSession:
-    """The session of a browser on our own pages: how and when, in UTC, the person signed in there, and on what device.
+    """A browser session on our own pages: provider, device and time (UTC) of the sign-in.
 
-    All factors were shown, and nobody is behind it but the person. `provider` is None for one that an earlier release began.
+    All factors were verified, and no impersonator uses it. `provider` is None if an earlier release
+    started the session.
     """
 
     id: UUID
@@ -185,25 +188,26 @@ class BrowserSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visitor(Person):
-    """A person who is signed in in a browser, on our own pages. This session is what makes single sign-on."""
+    """A user who is signed in on our own pages in a browser. This session is the basis of single sign-on."""
 
     browser: BrowserSession
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member(Person):
-    """A person who acts in the organization that a path names; the token's own organization is only context (decisions, point 54)."""
+    """A user who acts in the organization of the path. The organization of the token is only context (decision 54)."""
 
     acts_in: OrganizationContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """What an access token of ours says (identity.md section 5, rule 4; decisions, point 36).
+    """The claims of an access token (decision 36). Times are UTC.
 
-    `org_id` goes beside `org` so that a token of a deleted organization is worth nothing in a later one of the same name
-    (security.md J-6). A token of a service names it, and has its `client_id` for audience; `plan`, `subscription_status` and `features`
-    are the person's there when the token was made (decisions, point 37), and nothing of ours goes by them. Times are UTC.
+    `org_id` accompanies the slug `org`, so that a token of a deleted organization is not valid for a
+    later organization with the same slug (security J-6). The token of a service names the service, and
+    its audience is the service's `client_id`. `plan`, `subscription_status` and `features` describe the
+    subscription when the token was issued (decision 37). Gatehouse itself never decides by them.
     """
 
     user_id: UUID
@@ -220,36 +224,39 @@ class Claims:
     plan: str | None = None
     subscription_status: str | None = None
     features: tuple[str, ...] | None = None
-    impersonator_id: UUID | None = None  # who acts as the person; the session is then the impersonation's (identity.md section 4.8)
+    impersonator_id: UUID | None = None  # set if the session is an impersonation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreAuthClaims:
-    """What a pre-auth token of ours says: a first factor was right (identity.md section 5). Times are UTC."""
+    """The claims of a pre-auth token: the first factor was verified. Times are UTC."""
 
-    id: UUID  # of what waits for the second factor
+    id: UUID  # of the pending sign-in
     user_id: UUID
     issued_at: datetime
     expires_at: datetime
-    saml_state: str | None = field(default=None, repr=False)  # of the sign-on that it is for
+    saml_state: str | None = field(default=None, repr=False)  # of the SAML sign-on that started this sign-in
 
 
 @dataclass(frozen=True, slots=True)
 class OrganizationStanding:
-    """An organization as it stands now, and what somebody is in it; `role` is None for whoever is not a member."""
+    """The current state of an organization, and the role of a user in it. `role` is None if the user is not a member."""
 
     id: UUID
     slug: str
     status: OrganizationStatus
     role: Role | None
-    confirmed: bool = False  # the membership, by its member's taking part (the terms of security.md)
+    confirmed: bool = False  # whether the member has confirmed the membership (security, Terms)
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """What one statement knows of a live session: the person, the organization of the token, if the person is a member of it, the
-    organization of the path, if that was asked about and exists; or of a session of an application, its service and whether the person
-    still uses that."""
+class SessionContext:
+    """A live session, loaded by one statement: its user, and the organizations or the service around it.
+
+    `organization` is the one of the token, if the user is a member. `acts_in` is the one of the path, if
+    the path names one that exists. The session of an application has a `service` instead, and
+    `uses_service` tells whether the user still uses it.
+    """
 
     user_id: UUID
     email: Email
@@ -276,22 +283,22 @@ class RoleInsufficient(Forbidden):
 
 
 class NotAnEndUser(Forbidden):
-    """You do not use the service that this token was issued for any more. Sign in to it again."""
+    """You are no longer a user of the service that this token was issued for. Sign in to it again."""
 
 
 class NotForApplications(Forbidden):
-    """A token of an application cannot do this. Do it yourself, signed in to your account."""
+    """An application's token cannot do this. Sign in to your account and do it there."""
 
 
 class PermissionMissing(Forbidden):
-    """This API key does not have the permission for this."""
+    """This API key does not have the required permission."""
 
     def __init__(self, permission: Permission) -> None:
         super().__init__(f"This API key does not have the permission {permission.value}.")
 
 
-class DirectoryForbids(Forbidden):
-    """The organization has deactivated you, so that you cannot use its services. Ask those who look after its directory."""
+class BlockedByDirectory(Forbidden):
+    """The organization's directory has deactivated you, so you cannot use its services. Ask the organization's administrators."""
 
 
 class NotAPlatformOwner(Forbidden):
@@ -299,31 +306,33 @@ class NotAPlatformOwner(Forbidden):
 
 
 class NotWhileImpersonating(Forbidden):
-    """This cannot be done while impersonating somebody."""
+    """This cannot be done while impersonating a user. End the impersonation first."""
 
 
 class MfaMissing(Forbidden):
-    """You have switched on two-factor authentication since you signed in here. Sign in again to do this."""
+    """You have enabled two-factor authentication since you signed in here. Sign in again to do this."""
 
 
 class AddressNotVerified(Forbidden):
-    """Verify your e-mail address first: follow the link in the mail that we sent you, or ask for another one."""
+    """Verify your email address first. Open the link in the email that we sent you, or request a new one."""
 
 
 class AccountGone(NotFound):
-    """The account does not exist any more."""
+    """The account no longer exists."""
 
 
 class OrganizationNotFound(NotFound):
-    """There is no such organization."""
+    """This organization does not exist."""
 
 
-def person(claims: Claims, standing: Standing | None, *, address: str | None, agent: str | None, anywhere: bool = False) -> Person:
-    """The person that `claims` and the database together describe.
+def person(claims: Claims, standing: SessionContext | None, *, address: str | None, agent: str | None, anywhere: bool = False) -> Person:
+    """Return the user of a token, from its claims and the current state of its session.
 
-    Raises SessionEnded when the session, the account or the service of the token is no longer live; and unless `anywhere` is true, where
-    the token's organization or service is only context (decisions, point 54): NotAMember when the person does not belong to that
-    organization any more, NotAnEndUser when the person does not use that service any more (decisions, point 52).
+    `anywhere` accepts users who have left the organization or the service of the token, which is only
+    context then (decision 54).
+
+    Raises: SessionEnded if the session, the account or the service is no longer live; NotAMember if the
+    user has left the organization; NotAnEndUser if the user no longer uses the service (decision 52).
     """
     if standing is None:
         raise SessionEnded
@@ -349,17 +358,21 @@ def person(claims: Claims, standing: Standing | None, *, address: str | None, ag
 
 
 def require_mfa(person: Person) -> None:
-    """Whoever has a second factor has shown it, or comes with a device that is trusted, before they are signed in anywhere else
-    (security.md A-10, V-3, X-8). Raises MfaMissing."""
+    """Require that a user with a second factor verified it in this session, or used a trusted device.
+
+    This precedes every sign-in to an application (security A-10, V-3, X-8).
+
+    Raises: MfaMissing.
+    """
     if person.mfa_missing:
         raise MfaMissing
 
 
 def require(standing: OrganizationStanding | None, capability: Capability, *, inactive: bool = False) -> OrganizationContext:
-    """The organization to act in, if whoever stands there so may do what `capability` names.
+    """Return the organization to act in, if the role has `capability`. With `inactive`, it need not be active.
 
-    `inactive` lets that be while the organization is not active.
-    Raises OrganizationNotFound, NotOfThisOrganization, RoleInsufficient, OrganizationNotActive, in this order (decisions, points 16, 17).
+    Raises: OrganizationNotFound, NotOfThisOrganization, RoleInsufficient, OrganizationNotActive, checked
+    in this order (decisions 16, 17).
     """
     if standing is None:
         raise OrganizationNotFound
@@ -373,7 +386,10 @@ def require(standing: OrganizationStanding | None, capability: Capability, *, in
 
 
 def require_permission(key: ServiceKey, permission: Permission) -> None:
-    """Raises PermissionMissing, OrganizationNotActive, in this order (decisions, point 16)."""
+    """Check that an API key has `permission` and that its organization is active.
+
+    Raises: PermissionMissing, OrganizationNotActive, checked in this order (decision 16).
+    """
     if permission not in key.permissions:
         raise PermissionMissing(permission)
     if key.service.status is not OrganizationStatus.ACTIVE:
@@ -381,10 +397,10 @@ def require_permission(key: ServiceKey, permission: Permission) -> None:
 
 
 def may(role: Role, capability: Capability) -> bool:
-    """Whether a role has a capability."""
+    """Return whether a role has a capability."""
     return capability in CAPABILITIES[role]
 
 
-def member(found: Person, organization: OrganizationContext) -> Member:
-    """The person, acting in this organization."""
-    return Member(**{field.name: getattr(found, field.name) for field in fields(Person)}, acts_in=organization)
+def member(user: Person, organization: OrganizationContext) -> Member:
+    """Return the user as a member who acts in this organization."""
+    return Member(**{field.name: getattr(user, field.name) for field in fields(Person)}, acts_in=organization)

@@ -1,6 +1,6 @@
-"""The external identity providers, in the specification's neutral words, and what they say about people.
+"""The external identity providers under neutral names, and the data that they return.
 
-Two of them speak OpenID Connect; `codehost` speaks plain OAuth, and is asked for the address in a call of its own.
+`websuite` and `officesuite` speak OpenID Connect. `codehost` speaks plain OAuth, so the email address takes a separate call.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 
 class Provider(StrEnum):
-    """Who vouches for people beside us (the conventions of both documents)."""
+    """An external identity provider."""
 
     CODEHOST = "codehost"
     WEBSUITE = "websuite"
     OFFICESUITE = "officesuite"
 
 
-# Those that can be asked to have people show who they are again (OpenID Connect Core section 3.1.2.1); plain OAuth has no words for it.
-ASKS_AGAIN: Final = frozenset({Provider.WEBSUITE, Provider.OFFICESUITE})
+# Providers that can be told to authenticate the user again (OpenID Connect Core section 3.1.2.1). Plain OAuth has no parameter for it.
+SUPPORTS_REAUTHENTICATION: Final = frozenset({Provider.WEBSUITE, Provider.OFFICESUITE})
 
 
-class NotAfresh(Invalid):
-    """The application wants you to sign in afresh, which the identity provider did not ask of you. Sign in in another way."""
+class ReauthenticationNotConfirmed(Invalid):
+    """The application requires you to sign in again, and the identity provider did not confirm that you did. Sign in another way."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderClient:
-    """By what a provider knows us: the platform, or a service with credentials of its own (decisions, point 211)."""
+    """The OAuth client that a provider knows: the platform, or a service with separate credentials (decision 211)."""
 
     client_id: str
     client_secret: str = field(repr=False)
@@ -44,9 +44,11 @@ class ProviderClient:
 
 @dataclass(frozen=True, slots=True)
 class AuthenticationRequest:
-    """What a browser is sent to a provider with, and what it must come back with (RFC 6749 section 4.1.1, RFC 7636, OpenID Connect Core
-    section 3.1.2.1). `scopes` are those beyond what identifies the person, None for the platform's default ones (decisions, point 102).
-    With `fresh_since` the person has to show there who they are, and not before that time, in UTC.
+    """The parameters of a redirect to a provider, which its callback is checked against.
+
+    `scopes` are requested in addition to the identifying ones; None means the platform's defaults
+    (decision 102). With `fresh_since`, the user must authenticate at the provider after that time, in UTC.
+    Sources: RFC 6749 section 4.1.1, RFC 7636, OpenID Connect Core section 3.1.2.1.
     """
 
     client: ProviderClient
@@ -60,7 +62,7 @@ class AuthenticationRequest:
 
 @dataclass(frozen=True, slots=True)
 class ProviderTokens:
-    """What a provider gives to use its own interface in somebody's name. `expires_at`, in UTC, is None if it has not said."""
+    """The tokens of a provider's API for one user. `expires_at` is in UTC, or None if the provider did not say."""
 
     access_token: str = field(repr=False)
     refresh_token: str | None = field(repr=False)
@@ -70,10 +72,11 @@ class ProviderTokens:
 
 @dataclass(frozen=True, slots=True)
 class FederatedIdentity:
-    """Whom a provider vouches for: the key of an identity is provider, issuer and subject, never an address (security.md O-5).
+    """The user that a provider authenticated. Provider, issuer and subject identify them, never the email address (security O-5).
 
-    `email` is None if it says none that can be one; `email_verified` only if it asserts that, which `officesuite` never does (decisions,
-    point 101). `is_fresh` if the person was to show again who they are, which is never said of `codehost`.
+    `email` is None if the provider returned no valid one. `email_verified` is true only if the provider
+    asserts it, which `officesuite` never does (decision 101). `is_fresh` is true if the provider
+    authenticated the user again on request, which `codehost` cannot do.
     """
 
     issuer: str

@@ -1,5 +1,6 @@
-"""URIs that organizations register with us: absolute, of the characters that RFC 3986 has for them, and nothing in them that two readers
-could take differently. Asterisks are refused although URIs may have them: people mean a wildcard by them, and there is none.
+"""Rules for the URIs that organizations register: absolute, only characters of RFC 3986, and never ambiguous between two parsers.
+
+Asterisks are refused although RFC 3986 allows them: admins would mean a wildcard, and there are no wildcards.
 """
 
 import ipaddress
@@ -12,18 +13,18 @@ from core.kernel.values import is_host_name
 _PARTS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<authority>[^/?]*))?(?P<rest>[A-Za-z0-9._~!$&'()+,;=:@/?%-]*)")
 _AUTHORITY = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::(?P<port>[1-9][0-9]{0,4}))?")
 _OF_AN_APPLICATION = re.compile(r"[A-Za-z][A-Za-z0-9+-]*(?:\.[A-Za-z0-9+-]+)+")
-# A percent sign that begins nothing (RFC 3986 section 2.1), and a control character in disguise (security.md O-2).
+# A percent sign without two hex digits (RFC 3986 section 2.1), and an escaped control character (security O-2).
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _ESCAPED_CONTROL = re.compile(r"%[01]|%7[Ff]")
-# Names of the machine that a program runs on (RFC 8252 sections 7.3 and 8.3).
+# Hosts that mean the machine on which a program runs (RFC 8252 sections 7.3 and 8.3).
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
-# The other ports below 1024 are those of other protocols, which nobody shall make us speak to.
+# The other ports below 1024 belong to other protocols. No tenant may make us connect to them.
 WEB_PORTS: Final = frozenset({80, 443})
 FIRST_FREE_PORT: Final = 1024
 
 
-def is_web(uri: str) -> bool:
-    """Whether it is an absolute address of https, or of http on the loopback interface, without user name and fragment."""
+def is_web_url(uri: str) -> bool:
+    """Return whether this is an absolute https URL, or an http URL on the loopback interface, without user name and fragment."""
     match _parts(uri):
         case ("https", str(), _, _):
             return True
@@ -32,35 +33,37 @@ def is_web(uri: str) -> bool:
     return False
 
 
-def is_target(uri: str) -> bool:
-    """Whether we may be asked to send something there, as far as that can be told without looking up the host (security.md W-3)."""
-    # Escaped control characters stay escaped on their way there: only that receiver could make something of them.
+def is_outbound_target(uri: str) -> bool:
+    """Return whether we may send requests to this URL. The host is not looked up here (security W-3)."""
+    # Escaped control characters stay escaped in the request, so only the receiver could interpret them.
     match _parts(uri, controls=True):
         case ("http" | "https", str(), port, _):
             return port is None or port in WEB_PORTS or port >= FIRST_FREE_PORT
     return False
 
 
-def is_of_an_application(uri: str) -> bool:
-    """Whether it is absolute and has a scheme of an application's own, such as com.example.app (RFC 8252 section 7.1)."""
+def has_private_scheme(uri: str) -> bool:
+    """Return whether this is absolute with a private-use scheme, such as com.example.app (RFC 8252 section 7.1)."""
     match _parts(uri):
         case (scheme, host, _, rest):
             return _OF_AN_APPLICATION.fullmatch(scheme) is not None and bool(host or rest)
     return False
 
 
-def is_same_but_for_port(registered: str, asked: str) -> bool:
-    """Whether these differ in nothing but the port, on the same host of the loopback interface: a program there is given another one each
-    time (RFC 8252 section 7.3)."""
+def equals_except_loopback_port(registered: str, asked: str) -> bool:
+    """Return whether two URIs on the same loopback host differ at most in the port.
+
+    A native application gets another port each time it runs (RFC 8252 section 7.3).
+    """
     without_port = _without_loopback_port(registered)
     return without_port is not None and without_port == _without_loopback_port(asked)
 
 
-def form_target(uri: str) -> str:
-    """What a content security policy names so that a form may lead to this address: its origin.
+def csp_source(uri: str) -> str:
+    """Return the source expression that lets a form redirect to this URI under a content security policy.
 
-    Of applications' own schemes there is nothing more to name than the scheme, nor of IPv6 addresses and of hosts with underscores, which a
-    policy cannot name.
+    It is the origin. For private-use schemes, IPv6 addresses and hosts with underscores it is the scheme
+    alone, because a policy cannot express more.
     """
     parts = urlsplit(uri)
     named = parts.scheme in ("http", "https") and is_host_name(parts.hostname or "")
@@ -75,7 +78,7 @@ def _without_loopback_port(uri: str) -> tuple[str, str] | None:
 
 
 def _parts(uri: str, *, controls: bool = False) -> tuple[str, str | None, int | None, str] | None:
-    """Scheme, host, port and the rest; None if it is not sound."""
+    """Return scheme, host, port and the rest, or None if the URI is not valid."""
     found = _PARTS.fullmatch(uri)
     if found is None or _BROKEN_ESCAPE.search(uri) or (not controls and _ESCAPED_CONTROL.search(uri)):
         return None
@@ -94,7 +97,7 @@ def _parts(uri: str, *, controls: bool = False) -> tuple[str, str | None, int | 
 
 def _is_host(host: str) -> bool:
     if not host.startswith("["):
-        # Underscores are nothing that hosts may have, but addresses with them are looked up, and browsers go there.
+        # Host names have no underscores, but resolvers look such names up and browsers open them.
         return is_host_name(host.lower().replace("_", "x"))
     try:
         ipaddress.IPv6Address(host[1:-1])

@@ -30,7 +30,7 @@ LOGIN_TOTALS_APART = timedelta(days=1)
 # Among what a sweep was at, how much of it others failed at; and how often they failed at so much in a row that they are taken to be away.
 # Then the next one is further away.
 FAILED: Final = "failed"
-HELD_UP: Final = "held_up"
+BACKED_OFF: Final = "held_up"
 # Longer than one batch can take, and than the pause between two sweeps, so that one process goes on doing it while it lives.
 LEASE = timedelta(minutes=5)
 

@@ -11,168 +11,168 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from core.kernel.values import Email
-from core.provisioning.grammar import All, Compare, FilterInvalid, Literal, Not, Operator, Present, Some, Within, Written, parse
+from core.provisioning.grammar import And, ParsedComparison, FilterInvalid, LiteralValue, Not, FilterOperator, ParsedPresence, Or, ParsedValuePath, ParsedFilter, parse
 from core.provisioning.schemas import GROUP_URN, USER_URN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 
-class Kind(Enum):
+class FieldType(Enum):
     """How the values of a field compare."""
 
     EXACT = "text"
     TEXT = "text without case"
-    ADDRESS = "an e-mail address"
+    ADDRESS = "an email address"
     FLAG = "true or false"
     TIME = "a time"
 
 
-class Field(Enum):
+class ScimField(Enum):
     """What can be asked about."""
 
-    ID = ("id", Kind.EXACT)
-    EXTERNAL_ID = ("externalId", Kind.EXACT)
-    ADDRESS = ("userName", Kind.ADDRESS)
-    ADDRESS_TYPE = ("emails.type", Kind.TEXT)
-    ADDRESS_PRIMARY = ("emails.primary", Kind.FLAG)
-    FORMATTED = ("name.formatted", Kind.TEXT)
-    GIVEN_NAME = ("name.givenName", Kind.TEXT)
-    FAMILY_NAME = ("name.familyName", Kind.TEXT)
-    DISPLAY_NAME = ("displayName", Kind.EXACT)
-    ACTIVE = ("active", Kind.FLAG)
-    RESOURCE_TYPE = ("meta.resourceType", Kind.EXACT)
-    CREATED = ("meta.created", Kind.TIME)
-    LAST_MODIFIED = ("meta.lastModified", Kind.TIME)
-    MEMBER = ("members.value", Kind.EXACT)
+    ID = ("id", FieldType.EXACT)
+    EXTERNAL_ID = ("externalId", FieldType.EXACT)
+    ADDRESS = ("userName", FieldType.ADDRESS)
+    ADDRESS_TYPE = ("emails.type", FieldType.TEXT)
+    ADDRESS_PRIMARY = ("emails.primary", FieldType.FLAG)
+    FORMATTED = ("name.formatted", FieldType.TEXT)
+    GIVEN_NAME = ("name.givenName", FieldType.TEXT)
+    FAMILY_NAME = ("name.familyName", FieldType.TEXT)
+    DISPLAY_NAME = ("displayName", FieldType.EXACT)
+    ACTIVE = ("active", FieldType.FLAG)
+    RESOURCE_TYPE = ("meta.resourceType", FieldType.EXACT)
+    CREATED = ("meta.created", FieldType.TIME)
+    LAST_MODIFIED = ("meta.lastModified", FieldType.TIME)
+    MEMBER = ("members.value", FieldType.EXACT)
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> FieldType:
         return self.value[1]
 
 
-_COMMON: Final = (Field.ID, Field.DISPLAY_NAME, Field.RESOURCE_TYPE, Field.CREATED, Field.LAST_MODIFIED)
+_COMMON: Final = (ScimField.ID, ScimField.DISPLAY_NAME, ScimField.RESOURCE_TYPE, ScimField.CREATED, ScimField.LAST_MODIFIED)
 
 
-def _names(*fields: Field, **others: Field) -> Mapping[str, Field]:
+def _names(*fields: ScimField, **others: ScimField) -> Mapping[str, ScimField]:
     return MappingProxyType({**{field.value[0].lower(): field for field in fields}, **others})
 
 
-_OF_USERS_ALONE: Final = (Field.EXTERNAL_ID, Field.ADDRESS, Field.ADDRESS_TYPE, Field.ADDRESS_PRIMARY, Field.ACTIVE)
-OF_USERS: Final = _names(
-    *_COMMON, *_OF_USERS_ALONE, Field.FORMATTED, Field.GIVEN_NAME, Field.FAMILY_NAME,
-    **{"emails": Field.ADDRESS, "emails.value": Field.ADDRESS},
+_OF_USERS_ALONE: Final = (ScimField.EXTERNAL_ID, ScimField.ADDRESS, ScimField.ADDRESS_TYPE, ScimField.ADDRESS_PRIMARY, ScimField.ACTIVE)
+USER_FIELDS: Final = _names(
+    *_COMMON, *_OF_USERS_ALONE, ScimField.FORMATTED, ScimField.GIVEN_NAME, ScimField.FAMILY_NAME,
+    **{"emails": ScimField.ADDRESS, "emails.value": ScimField.ADDRESS},
 )  # fmt: skip
-OF_GROUPS: Final = _names(*_COMMON, Field.MEMBER, members=Field.MEMBER)
+GROUP_FIELDS: Final = _names(*_COMMON, ScimField.MEMBER, members=ScimField.MEMBER)
 
-Operand: TypeAlias = str | bool | datetime
+ComparisonValue: TypeAlias = str | bool | datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class FieldComparison:
     """That a field compares so with a value, which is of the field's kind; in lower case where the field has none."""
 
-    field: Field
-    operator: Operator
-    operand: Operand
+    field: ScimField
+    operator: FilterOperator
+    operand: ComparisonValue
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class FieldPresent:
     """That a field has a value."""
 
-    field: Field
+    field: ScimField
 
 
-Filter: TypeAlias = Comparison | Known | All["Filter"] | Some["Filter"] | Not["Filter"]
+ScimFilter: TypeAlias = FieldComparison | FieldPresent | And["ScimFilter"] | Or["ScimFilter"] | Not["ScimFilter"]
 
-_OPERATORS: Final[Mapping[Kind, frozenset[Operator]]] = MappingProxyType(
+_OPERATORS: Final[Mapping[FieldType, frozenset[FilterOperator]]] = MappingProxyType(
     {
-        Kind.EXACT: frozenset(Operator),
-        Kind.TEXT: frozenset(Operator),
-        Kind.ADDRESS: frozenset(Operator),
-        Kind.FLAG: frozenset({Operator.EQ, Operator.NE}),
-        Kind.TIME: frozenset(Operator) - {Operator.CO, Operator.SW, Operator.EW},
+        FieldType.EXACT: frozenset(FilterOperator),
+        FieldType.TEXT: frozenset(FilterOperator),
+        FieldType.ADDRESS: frozenset(FilterOperator),
+        FieldType.FLAG: frozenset({FilterOperator.EQ, FilterOperator.NE}),
+        FieldType.TIME: frozenset(FilterOperator) - {FilterOperator.CO, FilterOperator.SW, FilterOperator.EW},
     }
 )
 
 
-def about_users(text: str) -> Filter:
+def parse_user_filter(text: str) -> ScimFilter:
     """The filter of users that `text` is. Raises FilterInvalid."""
-    return _meant(parse(text), OF_USERS, "", f"{USER_URN.lower()}:")
+    return _meant(parse(text), USER_FIELDS, "", f"{USER_URN.lower()}:")
 
 
-def about_groups(text: str) -> Filter:
+def parse_group_filter(text: str) -> ScimFilter:
     """The filter of groups that `text` is. Whether somebody is a member can only be asked with `eq`. Raises FilterInvalid."""
-    found = _meant(parse(text), OF_GROUPS, "", f"{GROUP_URN.lower()}:")
-    if any(each.operator is not Operator.EQ for each in comparisons(found) if each.field is Field.MEMBER):
+    found = _meant(parse(text), GROUP_FIELDS, "", f"{GROUP_URN.lower()}:")
+    if any(each.operator is not FilterOperator.EQ for each in comparisons(found) if each.field is ScimField.MEMBER):
         raise FilterInvalid("members can only be compared with eq")
     return found
 
 
-def comparisons(found: Filter) -> Iterator[Comparison]:
-    """All comparisons in it."""
+def comparisons(found: ScimFilter) -> Iterator[FieldComparison]:
+    """And comparisons in it."""
     match found:
-        case Comparison():
+        case FieldComparison():
             yield found
-        case All(of) | Some(of):
+        case And(of) | Or(of):
             for each in of:
                 yield from comparisons(each)
         case Not(each):
             yield from comparisons(each)
 
 
-def _meant(written: Written, names: Mapping[str, Field], outer: str, urn: str) -> Filter:
+def _meant(written: ParsedFilter, names: Mapping[str, ScimField], outer: str, urn: str) -> ScimFilter:
     match written:
-        case Compare(name, operator, literal):
+        case ParsedComparison(name, operator, literal):
             return _test(_field(name, names, outer, urn), operator, literal)
-        case Present(name):
+        case ParsedPresence(name):
             # What has parts is there if one of them is (RFC 7644 section 3.4.2.2).
             whole = outer + name.removeprefix(urn)
-            parts = tuple(Known(field) for part, field in names.items() if part.startswith(f"{whole}."))
-            return Some(parts) if parts and whole not in names else Known(_field(name, names, outer, urn))
-        case Within(name, inside):
+            parts = tuple(FieldPresent(field) for part, field in names.items() if part.startswith(f"{whole}."))
+            return Or(parts) if parts and whole not in names else FieldPresent(_field(name, names, outer, urn))
+        case ParsedValuePath(name, inside):
             # There is one address, and members are asked about by their id alone: that some value is all of this means that it is.
             name = name.removeprefix(urn)
             if outer or name not in ("emails", "members") or name not in names:
                 raise FilterInvalid("brackets stand behind emails, or members, alone")
             return _meant(inside, names, f"{name}.", urn)
-        case All(of):
-            return All(tuple(_meant(each, names, outer, urn) for each in of))
-        case Some(of):
-            return Some(tuple(_meant(each, names, outer, urn) for each in of))
+        case And(of):
+            return And(tuple(_meant(each, names, outer, urn) for each in of))
+        case Or(of):
+            return Or(tuple(_meant(each, names, outer, urn) for each in of))
         case Not(of):
             return Not(_meant(of, names, outer, urn))
 
 
-def _field(name: str, names: Mapping[str, Field], outer: str, urn: str) -> Field:
+def _field(name: str, names: Mapping[str, ScimField], outer: str, urn: str) -> ScimField:
     found = names.get(outer + name.removeprefix(urn))
     if found is None:
         raise FilterInvalid("it names an attribute that cannot be asked about")
     return found
 
 
-def _test(field: Field, operator: Operator, literal: Literal) -> Filter:
-    if literal is None and operator in (Operator.EQ, Operator.NE):  # null is no value (RFC 7643 section 2.5)
-        return Not(Known(field)) if operator is Operator.EQ else Known(field)
+def _test(field: ScimField, operator: FilterOperator, literal: LiteralValue) -> ScimFilter:
+    if literal is None and operator in (FilterOperator.EQ, FilterOperator.NE):  # null is no value (RFC 7643 section 2.5)
+        return Not(FieldPresent(field)) if operator is FilterOperator.EQ else FieldPresent(field)
     if operator not in _OPERATORS[field.kind]:
         raise FilterInvalid(f"{field.value[0]} cannot be compared with {operator}")
-    return Comparison(field, operator, _operand(field, literal))
+    return FieldComparison(field, operator, _operand(field, literal))
 
 
-def _operand(field: Field, literal: Literal) -> Operand:
+def _operand(field: ScimField, literal: LiteralValue) -> ComparisonValue:
     match field.kind, literal:
-        case Kind.EXACT, str():
+        case FieldType.EXACT, str():
             return literal
-        case Kind.TEXT, str():
+        case FieldType.TEXT, str():
             return literal  # whoever compares takes the case away, from both in one way
-        case Kind.ADDRESS, str():
+        case FieldType.ADDRESS, str():
             return Email.parse_part(literal)
-        case Kind.FLAG, bool():
+        case FieldType.FLAG, bool():
             return literal
-        case Kind.FLAG, str() if literal.lower() in ("true", "false"):  # as Microsoft's clients write it
+        case FieldType.FLAG, str() if literal.lower() in ("true", "false"):  # as Microsoft's clients write it
             return literal.lower() == "true"
-        case Kind.TIME, str():
+        case FieldType.TIME, str():
             return _time(literal)
     raise FilterInvalid(f"{field.value[0]} is compared with {field.kind.value}")
 
@@ -190,18 +190,18 @@ def _time(text: str) -> datetime:
 Value: TypeAlias = str | bool | datetime | frozenset[str] | None  # the last one of what has many values, for `eq` alone
 
 
-def holds(found: Filter, value: Callable[[Field], Value]) -> bool:
+def holds(found: ScimFilter, value: Callable[[ScimField], Value]) -> bool:
     """Whether the filter holds of what has these values."""
     match found:
-        case Comparison(field, operator, operand) if field.kind is Kind.TEXT:
+        case FieldComparison(field, operator, operand) if field.kind is FieldType.TEXT:
             return _compares(_lower(value(field)), operator, _lower(operand))
-        case Comparison(field, operator, operand):
+        case FieldComparison(field, operator, operand):
             return _compares(value(field), operator, operand)
-        case Known(field):
+        case FieldPresent(field):
             return value(field) is not None
-        case All(of):
+        case And(of):
             return all(holds(each, value) for each in of)
-        case Some(of):
+        case Or(of):
             return any(holds(each, value) for each in of)
         case Not(of):
             return not holds(of, value)
@@ -211,11 +211,11 @@ def _lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
-def _compares(value: Value, operator: Operator, operand: Operand) -> bool:
+def _compares(value: Value, operator: FilterOperator, operand: ComparisonValue) -> bool:
     match operator:
-        case Operator.EQ:
+        case FilterOperator.EQ:
             return operand in value if isinstance(value, frozenset) else value == operand
-        case Operator.NE:  # which is that it is not equal, also where there is no value
+        case FilterOperator.NE:  # which is that it is not equal, also where there is no value
             return value != operand
     match value, operand:
         case str(), str():
@@ -225,18 +225,18 @@ def _compares(value: Value, operator: Operator, operand: Operand) -> bool:
     return False
 
 
-TEXTS: Final[Mapping[Operator, Callable[[str, str], bool]]] = {
-    Operator.CO: lambda value, part: part in value,
-    Operator.SW: str.startswith,
-    Operator.EW: str.endswith,
-    Operator.GT: str.__gt__,
-    Operator.GE: str.__ge__,
-    Operator.LT: str.__lt__,
-    Operator.LE: str.__le__,
+TEXTS: Final[Mapping[FilterOperator, Callable[[str, str], bool]]] = {
+    FilterOperator.CO: lambda value, part: part in value,
+    FilterOperator.SW: str.startswith,
+    FilterOperator.EW: str.endswith,
+    FilterOperator.GT: str.__gt__,
+    FilterOperator.GE: str.__ge__,
+    FilterOperator.LT: str.__lt__,
+    FilterOperator.LE: str.__le__,
 }
-_TIMES: Final[Mapping[Operator, Callable[[datetime, datetime], bool]]] = {
-    Operator.GT: datetime.__gt__,
-    Operator.GE: datetime.__ge__,
-    Operator.LT: datetime.__lt__,
-    Operator.LE: datetime.__le__,
+_TIMES: Final[Mapping[FilterOperator, Callable[[datetime, datetime], bool]]] = {
+    FilterOperator.GT: datetime.__gt__,
+    FilterOperator.GE: datetime.__ge__,
+    FilterOperator.LT: datetime.__lt__,
+    FilterOperator.LE: datetime.__le__,
 }

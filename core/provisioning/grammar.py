@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from core.kernel.errors import Invalid
-from core.kernel.values import is_plain, parse_id
+from core.kernel.values import is_printable, parse_id
 
 LONGEST_VALUE: Final = 256  # characters (security.md C-7)
 LONGEST: Final = 8192
@@ -35,7 +35,7 @@ class PathInvalid(Invalid):
     scim_type = "invalidPath"
 
 
-class Operator(StrEnum):
+class FilterOperator(StrEnum):
     """How a filter compares."""
 
     EQ = "eq"
@@ -49,7 +49,7 @@ class Operator(StrEnum):
     LE = "le"
 
 
-Literal: TypeAlias = str | int | float | bool | None
+LiteralValue: TypeAlias = str | int | float | bool | None
 
 # What filters are put together with, whether as they are written or as they are meant.
 
@@ -57,14 +57,14 @@ Part = TypeVar("Part", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class All(Generic[Part]):
+class And(Generic[Part]):
     """Filters with `and` between them."""
 
     of: tuple[Part, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Some(Generic[Part]):
+class Or(Generic[Part]):
     """Filters with `or` between them."""
 
     of: tuple[Part, ...]
@@ -81,42 +81,42 @@ class Not(Generic[Part]):
 
 
 @dataclass(frozen=True, slots=True)
-class Compare:
+class ParsedComparison:
     """`name op literal`."""
 
     name: str
-    operator: Operator
-    literal: Literal
+    operator: FilterOperator
+    literal: LiteralValue
 
 
 @dataclass(frozen=True, slots=True)
-class Present:
+class ParsedPresence:
     """`name pr`."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Within:
+class ParsedValuePath:
     """`name[filter]`: that some value of the attribute is so."""
 
     name: str
-    filter: Written
+    filter: ParsedFilter
 
 
-Written: TypeAlias = Compare | Present | Within | All["Written"] | Some["Written"] | Not["Written"]
+ParsedFilter: TypeAlias = ParsedComparison | ParsedPresence | ParsedValuePath | And["ParsedFilter"] | Or["ParsedFilter"] | Not["ParsedFilter"]
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class PatchPath:
     """What a patch changes: an attribute; those of its values for which a filter holds; one of its sub-attributes. As it was written."""
 
     attribute: str
-    filter: Written | None = None
+    filter: ParsedFilter | None = None
     sub: str | None = None
 
 
-def parse(text: str) -> Written:
+def parse(text: str) -> ParsedFilter:
     """The filter that `text` is. Raises FilterInvalid."""
     reader = _Reader(text)
     found = reader.alternatives(0)
@@ -124,7 +124,7 @@ def parse(text: str) -> Written:
     return found
 
 
-def parse_path(text: str) -> Path:
+def parse_path(text: str) -> PatchPath:
     """The path that `text` is. Raises PathInvalid, and FilterInvalid for what is in its brackets."""
     if not text or len(text) > LONGEST:
         raise PathInvalid
@@ -136,16 +136,16 @@ def parse_path(text: str) -> Path:
     sub = reader.rest_behind_bracket()
     if not _is_name(attribute) or (sub and not (sub[0] == "." and _is_name(sub[1:]) and "." not in sub[1:])):
         raise PathInvalid
-    return Path(attribute, found, sub[1:] or None)
+    return PatchPath(attribute, found, sub[1:] or None)
 
 
-def _dotted(text: str) -> Path:
+def _dotted(text: str) -> PatchPath:
     # The version in the name of a schema has a dot, too, so the name of the attribute begins behind the last colon.
     urn, colon, name = text.rpartition(":")
     attribute, dot, sub = name.partition(".")
     if not _is_name(urn + colon + attribute) or (dot and not (_is_name(sub) and "." not in sub)):
         raise PathInvalid
-    return Path(urn + colon + attribute, None, sub or None)
+    return PatchPath(urn + colon + attribute, None, sub or None)
 
 
 _MARKS: Final = frozenset("()[]")
@@ -166,21 +166,21 @@ class _Reader:
         self._at = 0
         self._comparisons = 0
 
-    def alternatives(self, depth: int) -> Written:
+    def alternatives(self, depth: int) -> ParsedFilter:
         if depth > DEEPEST:
             raise FilterInvalid("it has too many parentheses in parentheses")
         found = [self._conjunction(depth)]
         while self._takes("or"):
             found.append(self._conjunction(depth))
-        return found[0] if len(found) == 1 else Some(tuple(found))
+        return found[0] if len(found) == 1 else Or(tuple(found))
 
-    def _conjunction(self, depth: int) -> Written:
+    def _conjunction(self, depth: int) -> ParsedFilter:
         found = [self._term(depth)]
         while self._takes("and"):
             found.append(self._term(depth))
-        return found[0] if len(found) == 1 else All(tuple(found))
+        return found[0] if len(found) == 1 else And(tuple(found))
 
-    def _term(self, depth: int) -> Written:
+    def _term(self, depth: int) -> ParsedFilter:
         if self._takes_mark("("):
             return self._until(")", depth)
         name = self._word()
@@ -193,22 +193,22 @@ class _Reader:
             raise FilterInvalid(f"it has more than {MOST} comparisons")
         name = name.lower()
         if self._takes_mark("["):
-            within = Within(name, self._until("]", depth))
+            within = ParsedValuePath(name, self._until("]", depth))
             if self._text[self._at : self._at + 1] != ".":
                 return within
             # `emails[type eq "work"].value eq "..."`, which no grammar has and Entra ID sends.
-            return All((within, self._compared(name + self._word().lower())))
+            return And((within, self._compared(name + self._word().lower())))
         return self._compared(name)
 
-    def _compared(self, name: str) -> Written:
+    def _compared(self, name: str) -> ParsedFilter:
         operator = self._word().lower()
         if operator == "pr":
-            return Present(name)
-        if operator not in list(Operator):
+            return ParsedPresence(name)
+        if operator not in list(FilterOperator):
             raise FilterInvalid("it has an operator that there is not")
-        return Compare(name, Operator(operator), self._literal())
+        return ParsedComparison(name, FilterOperator(operator), self._literal())
 
-    def _until(self, mark: str, depth: int) -> Written:
+    def _until(self, mark: str, depth: int) -> ParsedFilter:
         found = self.alternatives(depth + 1)
         if not self._takes_mark(mark):
             raise FilterInvalid(f'a "{mark}" is missing')
@@ -249,7 +249,7 @@ class _Reader:
             self._at += 1
         return self._text[began : self._at]
 
-    def _literal(self) -> Literal:
+    def _literal(self) -> LiteralValue:
         self._skip()
         if self._text[self._at : self._at + 1] == '"':
             raw = self._quoted()
@@ -262,7 +262,7 @@ class _Reader:
             found = _JSON.decode(raw)
         except ValueError:
             raise FilterInvalid("a value is neither a text in quotation marks nor a number, true, false or null") from None
-        if isinstance(found, str) and (len(found) > LONGEST_VALUE or not is_plain(found)):
+        if isinstance(found, str) and (len(found) > LONGEST_VALUE or not is_printable(found)):
             raise FilterInvalid(f"a value is longer than {LONGEST_VALUE} characters, or has some that are not allowed")
         if not (found is None or isinstance(found, str | int | float | bool)):
             raise FilterInvalid("a value is neither a text in quotation marks nor a number, true, false or null")

@@ -22,12 +22,12 @@ class GroupNotFound(NotFound):
     """There is no such group. There is one, which is the organization of the token."""
 
 
-class GroupsNotMade(Unsupported):
+class GroupCreationUnsupported(Unsupported):
     """Groups are not made here: an organization is one, and is made through the organizations interface."""
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ScimGroup:
     """The organization as a group. Times are UTC."""
 
     id: UUID
@@ -37,7 +37,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class GroupMember:
     """Of somebody whom the directory knows: whether they are in the group, and may be moved."""
 
     user_id: UUID
@@ -46,9 +46,9 @@ class Standing:
     is_platform_owner: bool
 
 
-def to_group(organization: Organization) -> Group:
+def to_group(organization: Organization) -> ScimGroup:
     updated_at = max(organization.updated_at, organization.members_changed_at or organization.updated_at)
-    return Group(organization.id, organization.name, organization.created_at, updated_at)
+    return ScimGroup(organization.id, organization.name, organization.created_at, updated_at)
 
 
 def check(caller: ScimClient, group_id: UUID) -> None:

@@ -17,25 +17,25 @@ from core.kernel.errors import Invalid, refuse
 from core.kernel.values import KEEP, parse_id
 from core.provisioning.filters import TEXTS
 from core.provisioning.grammar import (
-    All,
-    Compare,
+    And,
+    ParsedComparison,
     FilterInvalid,
     Not,
-    Operator,
-    Path,
+    FilterOperator,
+    PatchPath,
     PathInvalid,
-    Present,
-    Some,
-    Within,
-    Written,
+    ParsedPresence,
+    Or,
+    ParsedValuePath,
+    ParsedFilter,
     parse_path,
 )
-from core.provisioning.schemas import Mutability, Type
+from core.provisioning.schemas import Mutability, AttributeType
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.provisioning.schemas import Attribute, Schema
+    from core.provisioning.schemas import ScimAttribute, ScimSchema
 
 Resource = dict[str, Any]
 
@@ -45,14 +45,14 @@ MOST_VALUES: Final = 10
 LONGEST_TEXT: Final = 256  # characters
 
 
-class ValueInvalid(Invalid):
+class AttributeValueInvalid(Invalid):
     """A value is not what the attribute has."""
 
     def __init__(self, name: str, wanted: str) -> None:
         super().__init__(f"The value of {name} is not valid: it must be {wanted}.")
 
 
-class NotWritable(Invalid):
+class AttributeNotWritable(Invalid):
     """An attribute cannot be changed."""
 
     scim_type = "mutability"
@@ -67,11 +67,11 @@ class NoTarget(Invalid):
     scim_type = "noTarget"
 
 
-class ValueMissing(Invalid):
+class PatchValueMissing(Invalid):
     """An operation that adds or replaces needs a value."""
 
 
-class Op(StrEnum):
+class PatchOp(StrEnum):
     """What an operation does."""
 
     ADD = "add"
@@ -80,84 +80,84 @@ class Op(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class PatchOperation:
     """One operation; `value` is KEEP where there is none. Null is one: it takes away what there is (RFC 7643 section 2.5). Without a
     path, the value says what it is about."""
 
-    op: Op
+    op: PatchOp
     path: str | None
     value: Any = KEEP
 
     @property
     def beside(self) -> Any:
-        """The value beside a path, None where there is none. Raises ValueMissing where one is needed."""
+        """The value beside a path, None where there is none. Raises PatchValueMissing where one is needed."""
         if self.value is not KEEP:
             return self.value
-        if self.op is not Op.REMOVE:
-            raise ValueMissing
+        if self.op is not PatchOp.REMOVE:
+            raise PatchValueMissing
         return None
 
 
 # Values
 
 
-def read(attribute: Attribute, value: Any) -> Any:
+def read(attribute: ScimAttribute, value: Any) -> Any:
     """What `value` is as a value of the attribute, or of each value of one that has several: with the names of the schema, and nothing that
-    it does not name. None where it is nothing. Raises ValueInvalid."""
+    it does not name. None where it is nothing. Raises AttributeValueInvalid."""
     if attribute.multi_valued:
         given = [] if value is None else value if isinstance(value, list) else [value]
         _check_count(attribute, given)
         return [one for each in given if (one := _one(attribute, each)) is not None] or None
     if isinstance(value, list) and len(value) == 1:  # as Microsoft's clients send it, and with the value in an object of its own
         value = value[0]
-        if attribute.type is not Type.COMPLEX and isinstance(value, Mapping):
+        if attribute.type is not AttributeType.COMPLEX and isinstance(value, Mapping):
             value = value.get("value")
     return _one(attribute, value)
 
 
-def _check_count(attribute: Attribute, values: Sequence[Any]) -> None:
+def _check_count(attribute: ScimAttribute, values: Sequence[Any]) -> None:
     # Each value is compared with each other one, and whoever sends a million has all others wait.
     if len(values) > MOST_VALUES:
-        raise ValueInvalid(attribute.name, f"a list of at most {MOST_VALUES}")
+        raise AttributeValueInvalid(attribute.name, f"a list of at most {MOST_VALUES}")
 
 
-def _check_names(what: str, value: Mapping[str, Any], schema: Schema | None = None) -> None:
+def _check_names(what: str, value: Mapping[str, Any], schema: ScimSchema | None = None) -> None:
     # Names have no case (RFC 7643 section 2.1), and which of two spellings of one counts would be anybody's guess.
     names = {(name if schema is None else schema.without_urn(name)).lower() for name in value}
     if len(names) < len(value):
-        raise ValueInvalid(what, "an object that names nothing twice, in whatever case")
+        raise AttributeValueInvalid(what, "an object that names nothing twice, in whatever case")
 
 
-def _one(attribute: Attribute, value: Any) -> Any:
+def _one(attribute: ScimAttribute, value: Any) -> Any:
     if value is None:
         return None
     match attribute.type:
-        case Type.COMPLEX:
+        case AttributeType.COMPLEX:
             if isinstance(value, str) and attribute.multi_valued:
                 value = {"value": value}
             if not isinstance(value, Mapping):
-                raise ValueInvalid(attribute.name, "an object")
+                raise AttributeValueInvalid(attribute.name, "an object")
             _check_names(attribute.name, value)
             found = {}
             for name, each in value.items():
                 if (sub := attribute.sub(name)) is not None and (one := read(sub, each)) is not None:
                     found[sub.name] = one
             return found or None
-        case Type.BOOLEAN:
+        case AttributeType.BOOLEAN:
             if isinstance(value, str) and value.lower() in ("true", "false"):
                 return value.lower() == "true"
             if not isinstance(value, bool):
-                raise ValueInvalid(attribute.name, "true or false")
+                raise AttributeValueInvalid(attribute.name, "true or false")
             return value
     if not isinstance(value, str):
-        raise ValueInvalid(attribute.name, "a text")
-    if len(value) > LONGEST_TEXT and attribute.type is Type.STRING:
-        raise ValueInvalid(attribute.name, f"a text of at most {LONGEST_TEXT} characters")
+        raise AttributeValueInvalid(attribute.name, "a text")
+    if len(value) > LONGEST_TEXT and attribute.type is AttributeType.STRING:
+        raise AttributeValueInvalid(attribute.name, f"a text of at most {LONGEST_TEXT} characters")
     return value or None
 
 
-def read_resource(schema: Schema, given: Mapping[str, Any]) -> Resource:
-    """The attributes of a resource that a client may set, as it gave them. Raises ValueInvalid."""
+def read_resource(schema: ScimSchema, given: Mapping[str, Any]) -> Resource:
+    """The attributes of a resource that a client may set, as it gave them. Raises AttributeValueInvalid."""
     _check_names("the body", given, schema)
     found = {}
     for name, value in given.items():
@@ -165,7 +165,7 @@ def read_resource(schema: Schema, given: Mapping[str, Any]) -> Resource:
         if attribute is None or attribute.mutability is Mutability.READ_ONLY:
             continue
         if attribute.multi_valued and any(isinstance(each, str) for each in (value if isinstance(value, list) else [value])):
-            raise ValueInvalid(attribute.name, "a list of objects")  # a text is a value only where a path says of what
+            raise AttributeValueInvalid(attribute.name, "a list of objects")  # a text is a value only where a path says of what
         if (one := read(attribute, value)) is not None:
             found[attribute.name] = one
     return found
@@ -174,8 +174,8 @@ def read_resource(schema: Schema, given: Mapping[str, Any]) -> Resource:
 # Users
 
 
-def patched(schema: Schema, resource: Mapping[str, Any], operations: Iterable[Operation]) -> Resource:
-    """The resource after all operations. Raises ValueInvalid, ValueMissing, NotWritable, NoTarget, PathInvalid, FilterInvalid."""
+def apply_operations(schema: ScimSchema, resource: Mapping[str, Any], operations: Iterable[PatchOperation]) -> Resource:
+    """The resource after all operations. Raises AttributeValueInvalid, PatchValueMissing, AttributeNotWritable, NoTarget, PathInvalid, FilterInvalid."""
     changed = copy.deepcopy(dict(resource))
     for operation in operations:
         if _is_about_all(schema, operation):
@@ -193,12 +193,12 @@ def patched(schema: Schema, resource: Mapping[str, Any], operations: Iterable[Op
 class _Place:
     """Where in a resource something changes."""
 
-    attribute: Attribute
-    filter: Written | None = None
-    sub: Attribute | None = None
+    attribute: ScimAttribute
+    filter: ParsedFilter | None = None
+    sub: ScimAttribute | None = None
 
 
-def _located(schema: Schema, path: Path) -> _Place | None:
+def _located(schema: ScimSchema, path: PatchPath) -> _Place | None:
     """What the path leads to; None where the schema has no such thing."""
     attribute = schema.attribute(schema.without_urn(path.attribute))
     if attribute is None:
@@ -206,22 +206,22 @@ def _located(schema: Schema, path: Path) -> _Place | None:
     sub = None if path.sub is None else attribute.sub(path.sub)
     if path.sub is not None and sub is None:
         return None
-    if path.filter is not None and not (attribute.multi_valued and attribute.type is Type.COMPLEX):
+    if path.filter is not None and not (attribute.multi_valued and attribute.type is AttributeType.COMPLEX):
         return None
     return _Place(attribute, path.filter, sub)
 
 
-def _is_about_all(schema: Schema, operation: Operation) -> bool:
+def _is_about_all(schema: ScimSchema, operation: PatchOperation) -> bool:
     """Whether the value says what it is about: there is no path, or it is the URN of the schema alone."""
     return operation.path is None or operation.path.lower() == schema.id.lower()
 
 
-def _named(schema: Schema, operation: Operation) -> list[tuple[_Place, Any]]:
+def _named(schema: ScimSchema, operation: PatchOperation) -> list[tuple[_Place, Any]]:
     """What an operation without a path is about, value by value; what we do not have is passed over, as in whole resources."""
-    if operation.op is Op.REMOVE:
+    if operation.op is PatchOp.REMOVE:
         raise NoTarget("Say with a path what to remove.")
     if not isinstance(operation.value, Mapping):
-        raise ValueInvalid("value", "an object where there is no path")
+        raise AttributeValueInvalid("value", "an object where there is no path")
     given = _without_container(operation.value, schema)
     _check_names("value", given, schema)
     found = []
@@ -235,21 +235,21 @@ def _named(schema: Schema, operation: Operation) -> list[tuple[_Place, Any]]:
     return found
 
 
-def _without_container(value: Mapping[str, Any], schema: Schema) -> Mapping[str, Any]:
+def _without_container(value: Mapping[str, Any], schema: ScimSchema) -> Mapping[str, Any]:
     """What stands within the URN of the schema stands beside it as well: clients put all of a schema there, as is usual for extensions."""
     found = dict[str, Any]()
     for name, each in value.items():
         named = each if name.lower() == schema.id.lower() and isinstance(each, Mapping) else {name: each}
         if found.keys() & named.keys():
-            raise ValueInvalid("value", "an object that names nothing twice")
+            raise AttributeValueInvalid("value", "an object that names nothing twice")
         found |= named
     return found
 
 
-def _apply(resource: Resource, schema: Schema, op: Op, place: _Place, value: Any) -> None:
+def _apply(resource: Resource, schema: ScimSchema, op: PatchOp, place: _Place, value: Any) -> None:
     attribute, sub = place.attribute, place.sub
     if attribute.mutability is Mutability.READ_ONLY:
-        raise NotWritable(attribute.name)
+        raise AttributeNotWritable(attribute.name)
     if not attribute.multi_valued:
         _apply_to_one(resource, op, attribute, sub, value)
     elif place.filter is not None or sub is not None:
@@ -259,7 +259,7 @@ def _apply(resource: Resource, schema: Schema, op: Op, place: _Place, value: Any
     if attribute.multi_valued:
         _check_count(attribute, resource.get(attribute.name) or [])
     if attribute.required and not resource.get(attribute.name):
-        raise NotWritable(attribute.name) if op is Op.REMOVE else ValueInvalid(attribute.name, "there")
+        raise AttributeNotWritable(attribute.name) if op is PatchOp.REMOVE else AttributeValueInvalid(attribute.name, "there")
 
 
 def _put(resource: Resource, name: str, value: Any) -> None:
@@ -269,14 +269,14 @@ def _put(resource: Resource, name: str, value: Any) -> None:
         resource[name] = value
 
 
-def _apply_to_one(resource: Resource, op: Op, attribute: Attribute, sub: Attribute | None, value: Any) -> None:
+def _apply_to_one(resource: Resource, op: PatchOp, attribute: ScimAttribute, sub: ScimAttribute | None, value: Any) -> None:
     if sub is not None:
         whole = resource.get(attribute.name) or {}
-        _put(whole, sub.name, None if op is Op.REMOVE else read(sub, value))
+        _put(whole, sub.name, None if op is PatchOp.REMOVE else read(sub, value))
         _put(resource, attribute.name, whole)
-    elif op is Op.REMOVE or value is None:
+    elif op is PatchOp.REMOVE or value is None:
         resource.pop(attribute.name, None)
-    elif attribute.type is Type.COMPLEX:
+    elif attribute.type is AttributeType.COMPLEX:
         # What is named is set, and the rest stays, whether it is added or replaced (RFC 7644 section 3.5.2.3); null takes away.
         whole = {**(resource.get(attribute.name) or {}), **(read(attribute, value) or {})}
         if isinstance(value, Mapping):
@@ -287,15 +287,15 @@ def _apply_to_one(resource: Resource, op: Op, attribute: Attribute, sub: Attribu
         _put(resource, attribute.name, read(attribute, value))
 
 
-def _apply_to_all(resource: Resource, op: Op, attribute: Attribute, value: Any) -> None:
+def _apply_to_all(resource: Resource, op: PatchOp, attribute: ScimAttribute, value: Any) -> None:
     there: list[Any] = resource.get(attribute.name) or []
     given = read(attribute, value) or []
     match op:
-        case Op.ADD:
+        case PatchOp.ADD:
             there = [*there, *(each for each in given if each not in there)]
-        case Op.REPLACE:
+        case PatchOp.REPLACE:
             there = given
-        case Op.REMOVE:  # with values beside the path, these alone
+        case PatchOp.REMOVE:  # with values beside the path, these alone
             there = [] if value is None else [each for each in there if not any(_contains(each, one) for one in given)]
     _put(resource, attribute.name, _one_primary(there, given))
 
@@ -306,20 +306,20 @@ def _contains(value: Any, part: Any) -> bool:
     return all(value.get(name) == each for name, each in part.items())
 
 
-def _apply_to_some(resource: Resource, op: Op, place: _Place, value: Any) -> None:
+def _apply_to_some(resource: Resource, op: PatchOp, place: _Place, value: Any) -> None:
     attribute, sub = place.attribute, place.sub
     there: list[Any] = resource.get(attribute.name) or []
     chosen = [place.filter is None or _holds(place.filter, attribute, each) for each in there]
-    given = None if op is Op.REMOVE else read(sub, value) if sub is not None else _whole(attribute, value)
+    given = None if op is PatchOp.REMOVE else read(sub, value) if sub is not None else _whole(attribute, value)
     if not any(chosen):
-        if op is Op.REMOVE:
+        if op is PatchOp.REMOVE:
             return
-        if op is Op.REPLACE and place.filter is not None:
+        if op is PatchOp.REPLACE and place.filter is not None:
             raise NoTarget("There is no value that the path leads to.")
         # What the brackets say, the new value is: so clients add an address of a type that there is none of yet.
         there = [*there, _described(place.filter, attribute)]
         chosen = [*chosen[: len(there) - 1], True]
-    if op is Op.REMOVE and sub is None:
+    if op is PatchOp.REMOVE and sub is None:
         _put(resource, attribute.name, [each for each, is_chosen in zip(there, chosen, strict=True) if not is_chosen])
         return
     changed = [_with(each, sub, given) if is_chosen else each for each, is_chosen in zip(there, chosen, strict=True)]
@@ -327,14 +327,14 @@ def _apply_to_some(resource: Resource, op: Op, place: _Place, value: Any) -> Non
     _put(resource, attribute.name, _one_primary([each for each in changed if each], new))
 
 
-def _whole(attribute: Attribute, value: Any) -> dict[str, Any]:
+def _whole(attribute: ScimAttribute, value: Any) -> dict[str, Any]:
     given = read(attribute, value) or []
     if len(given) > 1:
-        raise ValueInvalid(attribute.name, "one value, for what the brackets choose")
+        raise AttributeValueInvalid(attribute.name, "one value, for what the brackets choose")
     return given[0] if given else {}
 
 
-def _with(value: Mapping[str, Any], sub: Attribute | None, given: Any) -> Resource:
+def _with(value: Mapping[str, Any], sub: ScimAttribute | None, given: Any) -> Resource:
     changed = dict(value)
     if sub is None:
         return {**changed, **given}
@@ -352,15 +352,15 @@ def _one_primary(values: Sequence[Any], new: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _described(written: Written | None, attribute: Attribute) -> Resource:
+def _described(written: ParsedFilter | None, attribute: ScimAttribute) -> Resource:
     """A value of which the filter says all there is to say: that its sub-attributes equal something. Raises NoTarget."""
     match written:
         case None:
             return {}
-        case Compare(name, Operator.EQ, literal) if (sub := attribute.sub(name)) is not None:
+        case ParsedComparison(name, FilterOperator.EQ, literal) if (sub := attribute.sub(name)) is not None:
             found = read(sub, literal)
             return {} if found is None else {sub.name: found}
-        case All(of):
+        case And(of):
             whole: Resource = {}
             for each in of:
                 whole |= _described(each, attribute)
@@ -368,39 +368,39 @@ def _described(written: Written | None, attribute: Attribute) -> Resource:
     raise NoTarget("There is no value that the path leads to.")
 
 
-def _holds(written: Written, attribute: Attribute, value: Mapping[str, Any]) -> bool:
+def _holds(written: ParsedFilter, attribute: ScimAttribute, value: Mapping[str, Any]) -> bool:
     """Whether the filter in the brackets of a path holds of this value. Raises FilterInvalid."""
     match written:
-        case Present(name):
+        case ParsedPresence(name):
             return value.get(_sub(attribute, name).name) is not None
-        case Compare(name, operator, literal):
+        case ParsedComparison(name, operator, literal):
             sub = _sub(attribute, name)
             return _compares(sub, operator, value.get(sub.name), literal)
-        case All(of):
+        case And(of):
             return False not in [_holds(each, attribute, value) for each in of]  # each of them is looked at, for mistakes
-        case Some(of):
+        case Or(of):
             return True in [_holds(each, attribute, value) for each in of]
         case Not(each):
             return not _holds(each, attribute, value)
-        case Within():
+        case ParsedValuePath():
             raise FilterInvalid("brackets stand in brackets")
 
 
-def _sub(attribute: Attribute, name: str) -> Attribute:
+def _sub(attribute: ScimAttribute, name: str) -> ScimAttribute:
     found = attribute.sub(name)
     if found is None:
         raise FilterInvalid("it names an attribute that there is not")
     return found
 
 
-def _compares(sub: Attribute, operator: Operator, value: Any, literal: Any) -> bool:
-    if sub.type is Type.BOOLEAN and isinstance(literal, str) and literal.lower() in ("true", "false"):
+def _compares(sub: ScimAttribute, operator: FilterOperator, value: Any, literal: Any) -> bool:
+    if sub.type is AttributeType.BOOLEAN and isinstance(literal, str) and literal.lower() in ("true", "false"):
         literal = literal.lower() == "true"
-    if sub.type is not Type.BOOLEAN and not sub.case_exact:
+    if sub.type is not AttributeType.BOOLEAN and not sub.case_exact:
         value, literal = (each.lower() if isinstance(each, str) else each for each in (value, literal))
-    if operator in (Operator.EQ, Operator.NE):
-        return bool(value == literal) is (operator is Operator.EQ)
-    if not isinstance(literal, str) or sub.type is Type.BOOLEAN:
+    if operator in (FilterOperator.EQ, FilterOperator.NE):
+        return bool(value == literal) is (operator is FilterOperator.EQ)
+    if not isinstance(literal, str) or sub.type is AttributeType.BOOLEAN:
         raise FilterInvalid(f"{sub.name} cannot be compared so")
     return isinstance(value, str) and TEXTS[operator](value, literal)
 
@@ -408,7 +408,7 @@ def _compares(sub: Attribute, operator: Operator, value: Any, literal: Any) -> b
 # Groups, whose members are too many to be put together first and changed then
 
 
-class MembersUnknown(Invalid):
+class GroupMemberUnknown(Invalid):
     """A member can be whom your directory has provisioned, or who is a member already. Nothing was changed."""
 
 
@@ -422,14 +422,14 @@ class MemberChanges:
 
     @classmethod
     def of(cls, added: Collection[str], removed: Collection[str] = (), *, afresh: bool = False) -> MemberChanges:
-        """Those with these ids. What is no id is nobody's, so that it can only be removed. Raises MembersUnknown."""
-        ids = frozenset(parse_id(each) or refuse(MembersUnknown) for each in added)
+        """Those with these ids. What is no id is nobody's, so that it can only be removed. Raises GroupMemberUnknown."""
+        ids = frozenset(parse_id(each) or refuse(GroupMemberUnknown) for each in added)
         return cls(afresh, ids, frozenset(found for each in removed if (found := parse_id(each)) is not None))
 
 
-def member_replacement(schema: Schema, given: Mapping[str, Any]) -> MemberChanges:
+def parse_member_replacement(schema: ScimSchema, given: Mapping[str, Any]) -> MemberChanges:
     """What a whole group comes to. Where nothing is said of members, they stay: whoever renames a group does not mean to empty the
-    organization. The name is accepted, and not applied (decisions, points 135 and 136). Raises ValueInvalid, MembersUnknown."""
+    organization. The name is accepted, and not applied (decisions, points 135 and 136). Raises AttributeValueInvalid, GroupMemberUnknown."""
     _check_names("the body", given, schema)
     found = {attribute: value for name, value in given.items() if (attribute := schema.attribute(schema.without_urn(name))) is not None}
     for attribute, value in found.items():
@@ -439,22 +439,22 @@ def member_replacement(schema: Schema, given: Mapping[str, Any]) -> MemberChange
     return MemberChanges.of(set(member_ids(*named[0])), afresh=True) if named else MemberChanges()
 
 
-def member_changes(schema: Schema, operations: Iterable[Operation]) -> MemberChanges:
+def parse_member_changes(schema: ScimSchema, operations: Iterable[PatchOperation]) -> MemberChanges:
     """What the operations change of the members of a group; other attributes are left as they are (decisions, point 136).
 
-    Raises ValueInvalid, ValueMissing, NotWritable, NoTarget, PathInvalid, FilterInvalid, MembersUnknown.
+    Raises AttributeValueInvalid, PatchValueMissing, AttributeNotWritable, NoTarget, PathInvalid, FilterInvalid, GroupMemberUnknown.
     """
     afresh, added, removed = False, set[str](), set[str]()
     for operation in operations:
         for place, value in _members(schema, operation):
             ids = _ids(place, value, operation)
-            if operation.op is Op.REPLACE and value is None:  # says nothing of them, as in a whole group: it would empty the organization
+            if operation.op is PatchOp.REPLACE and value is None:  # says nothing of them, as in a whole group: it would empty the organization
                 continue
             match operation.op:
-                case Op.ADD:
+                case PatchOp.ADD:
                     added |= ids or set()
                     removed -= ids or set()
-                case Op.REMOVE if ids is not None:
+                case PatchOp.REMOVE if ids is not None:
                     added -= ids
                     removed |= ids
                 case _:
@@ -462,7 +462,7 @@ def member_changes(schema: Schema, operations: Iterable[Operation]) -> MemberCha
     return MemberChanges.of(added, removed, afresh=afresh)
 
 
-def _members(schema: Schema, operation: Operation) -> list[tuple[_Place, Any]]:
+def _members(schema: ScimSchema, operation: PatchOperation) -> list[tuple[_Place, Any]]:
     if _is_about_all(schema, operation):
         named = _named(schema, operation)
         return [(place, value) for place, value in named if place.attribute.name == "members"]
@@ -470,20 +470,20 @@ def _members(schema: Schema, operation: Operation) -> list[tuple[_Place, Any]]:
     if place is None:
         raise PathInvalid
     value = operation.beside
-    if place.attribute.name == "displayName" and operation.op is not Op.REMOVE:
+    if place.attribute.name == "displayName" and operation.op is not PatchOp.REMOVE:
         read(place.attribute, value)
         return []
     if place.attribute.mutability is Mutability.READ_ONLY:
-        raise NotWritable(place.attribute.name)
+        raise AttributeNotWritable(place.attribute.name)
     return [(place, value)]
 
 
-def _ids(place: _Place, value: Any, operation: Operation) -> set[str] | None:
+def _ids(place: _Place, value: Any, operation: PatchOperation) -> set[str] | None:
     """Whom an operation is about; None is everybody, which an operation without a value is. Null is nobody, as an empty list is."""
     if place.sub is not None:
-        raise NotWritable(f"members.{place.sub.name}")
+        raise AttributeNotWritable(f"members.{place.sub.name}")
     if place.filter is not None:
-        if operation.op is not Op.REMOVE:
+        if operation.op is not PatchOp.REMOVE:
             raise NoTarget("Name those to add in the value, not in the path.")
         return _chosen(place.filter)
     if operation.value is KEEP:
@@ -491,22 +491,22 @@ def _ids(place: _Place, value: Any, operation: Operation) -> set[str] | None:
     return set(member_ids(place.attribute, value))
 
 
-def member_ids(attribute: Attribute, value: Any) -> list[str]:
-    """The ids in a value of the attribute `members`. Raises ValueInvalid."""
+def member_ids(attribute: ScimAttribute, value: Any) -> list[str]:
+    """The ids in a value of the attribute `members`. Raises AttributeValueInvalid."""
     given = [] if value is None else value if isinstance(value, list) else [value]
     found: list[str] = []
     for each in given:
         found_id = (_one(attribute, each) or {}).get("value")
         if found_id is None:
-            raise ValueInvalid("members", "a list of objects with a value each")
+            raise AttributeValueInvalid("members", "a list of objects with a value each")
         found.append(found_id)
     return found
 
 
-def _chosen(written: Written) -> set[str]:
+def _chosen(written: ParsedFilter) -> set[str]:
     match written:
-        case Compare("value", Operator.EQ, str() as literal):
+        case ParsedComparison("value", FilterOperator.EQ, str() as literal):
             return {literal}
-        case Some(of):
+        case Or(of):
             return set[str]().union(*(_chosen(each) for each in of))
     raise FilterInvalid("members are chosen with value eq, and or between several")

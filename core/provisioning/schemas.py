@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Type(StrEnum):
+class AttributeType(StrEnum):
     """The types of attributes that we have (RFC 7643 section 2.3)."""
 
     STRING = "string"
@@ -49,13 +49,13 @@ class Uniqueness(StrEnum):
 
 
 @dataclass(frozen=True)
-class Attribute:
+class ScimAttribute:
     """One attribute. Its name has no case where clients say it; `common` ones belong to every resource, and to no schema."""
 
     name: str
     description: str
-    type: Type = Type.STRING
-    sub_attributes: tuple[Attribute, ...] = ()
+    type: AttributeType = AttributeType.STRING
+    sub_attributes: tuple[ScimAttribute, ...] = ()
     multi_valued: bool = False
     required: bool = False
     case_exact: bool = False
@@ -67,31 +67,31 @@ class Attribute:
     common: bool = False
 
     @cached_property
-    def named(self) -> Mapping[str, Attribute]:
+    def named(self) -> Mapping[str, ScimAttribute]:
         """Its sub-attributes by their names in lower case."""
         return MappingProxyType({each.name.lower(): each for each in self.sub_attributes})
 
-    def sub(self, name: str) -> Attribute | None:
+    def sub(self, name: str) -> ScimAttribute | None:
         """The sub-attribute that a client calls so."""
         return self.named.get(name.lower())
 
 
 @dataclass(frozen=True)
-class Schema:
+class ScimSchema:
     """A kind of resource: what its schema is called, where it is, and what it has."""
 
     id: str
     name: str
     endpoint: str
     description: str
-    attributes: tuple[Attribute, ...]
+    attributes: tuple[ScimAttribute, ...]
 
     @cached_property
-    def named(self) -> Mapping[str, Attribute]:
+    def named(self) -> Mapping[str, ScimAttribute]:
         """Its attributes by their names in lower case."""
         return MappingProxyType({each.name.lower(): each for each in self.attributes})
 
-    def attribute(self, name: str) -> Attribute | None:
+    def attribute(self, name: str) -> ScimAttribute | None:
         """The attribute that a client calls so."""
         return self.named.get(name.lower())
 
@@ -104,31 +104,31 @@ class Schema:
 USER_URN: Final = "urn:ietf:params:scim:schemas:core:2.0:User"
 GROUP_URN: Final = "urn:ietf:params:scim:schemas:core:2.0:Group"
 
-_META: Final = Attribute(
+_META: Final = ScimAttribute(
     "meta",
     "What is known of the resource itself.",
-    Type.COMPLEX,
+    AttributeType.COMPLEX,
     (
-        Attribute("resourceType", "What it is.", case_exact=True, mutability=Mutability.READ_ONLY),
-        Attribute("created", "Since when it is here.", Type.DATE_TIME, mutability=Mutability.READ_ONLY),
-        Attribute("lastModified", "When it was last changed.", Type.DATE_TIME, mutability=Mutability.READ_ONLY),
-        Attribute("location", "Where it is.", Type.REFERENCE, case_exact=True, mutability=Mutability.READ_ONLY, reference_types=("uri",)),
+        ScimAttribute("resourceType", "What it is.", case_exact=True, mutability=Mutability.READ_ONLY),
+        ScimAttribute("created", "Since when it is here.", AttributeType.DATE_TIME, mutability=Mutability.READ_ONLY),
+        ScimAttribute("lastModified", "When it was last changed.", AttributeType.DATE_TIME, mutability=Mutability.READ_ONLY),
+        ScimAttribute("location", "Where it is.", AttributeType.REFERENCE, case_exact=True, mutability=Mutability.READ_ONLY, reference_types=("uri",)),
     ),
     mutability=Mutability.READ_ONLY,
     common=True,
 )
 _COMMON: Final = (
-    Attribute(
+    ScimAttribute(
         "schemas",
         "Which schemas it follows.",
-        Type.REFERENCE,
+        AttributeType.REFERENCE,
         multi_valued=True,
         case_exact=True,
         mutability=Mutability.READ_ONLY,
         returned=Returned.ALWAYS,
         common=True,
     ),
-    Attribute(
+    ScimAttribute(
         "id",
         "What we know it by.",
         case_exact=True,
@@ -140,63 +140,63 @@ _COMMON: Final = (
     _META,
 )
 
-USER: Final = Schema(
+USER: Final = ScimSchema(
     id=USER_URN,
     name="User",
     endpoint="/Users",
     description="A person of the organization.",
     attributes=(
         *_COMMON,
-        Attribute("externalId", "What your directory knows the person by.", case_exact=True, common=True),
-        Attribute("userName", "The e-mail address, with which the person signs in.", required=True, uniqueness=Uniqueness.SERVER),
-        Attribute(
+        ScimAttribute("externalId", "What your directory knows the person by.", case_exact=True, common=True),
+        ScimAttribute("userName", "The email address, with which the person signs in.", required=True, uniqueness=Uniqueness.SERVER),
+        ScimAttribute(
             "name",
             "What the person is called, in parts.",
-            Type.COMPLEX,
+            AttributeType.COMPLEX,
             (
-                Attribute("formatted", "The whole name."),
-                Attribute("familyName", "The family name."),
-                Attribute("givenName", "The given name."),
+                ScimAttribute("formatted", "The whole name."),
+                ScimAttribute("familyName", "The family name."),
+                ScimAttribute("givenName", "The given name."),
             ),
         ),
-        Attribute("displayName", "What the person is called.", case_exact=True),
-        Attribute(
+        ScimAttribute("displayName", "What the person is called.", case_exact=True),
+        ScimAttribute(
             "emails",
             "The one address of the person, which is the userName. Another one that is primary replaces both.",
-            Type.COMPLEX,
+            AttributeType.COMPLEX,
             (
-                Attribute("value", "The address."),
-                Attribute("type", "What it is for, which is always work.", canonical_values=("work",)),
-                Attribute("primary", "Whether it is the one to use, which it always is.", Type.BOOLEAN),
+                ScimAttribute("value", "The address."),
+                ScimAttribute("type", "What it is for, which is always work.", canonical_values=("work",)),
+                ScimAttribute("primary", "Whether it is the one to use, which it always is.", AttributeType.BOOLEAN),
             ),
             multi_valued=True,
         ),
-        Attribute("active", "Whether the person may sign in.", Type.BOOLEAN),
+        ScimAttribute("active", "Whether the person may sign in.", AttributeType.BOOLEAN),
     ),
 )
-GROUP: Final = Schema(
+GROUP: Final = ScimSchema(
     id=GROUP_URN,
     name="Group",
     endpoint="/Groups",
     description="The organization, and who its members are.",
     attributes=(
         *_COMMON,
-        Attribute("displayName", "The name of the organization.", case_exact=True, mutability=Mutability.READ_ONLY),
-        Attribute(
+        ScimAttribute("displayName", "The name of the organization.", case_exact=True, mutability=Mutability.READ_ONLY),
+        ScimAttribute(
             "members",
             "The members of the organization.",
-            Type.COMPLEX,
+            AttributeType.COMPLEX,
             (
-                Attribute("value", "The id of the user.", case_exact=True, mutability=Mutability.IMMUTABLE),
-                Attribute(
+                ScimAttribute("value", "The id of the user.", case_exact=True, mutability=Mutability.IMMUTABLE),
+                ScimAttribute(
                     "$ref",
                     "Where the user is.",
-                    Type.REFERENCE,
+                    AttributeType.REFERENCE,
                     case_exact=True,
                     mutability=Mutability.IMMUTABLE,
                     reference_types=("User",),
                 ),
-                Attribute("type", "What it is.", case_exact=True, mutability=Mutability.IMMUTABLE, canonical_values=("User",)),
+                ScimAttribute("type", "What it is.", case_exact=True, mutability=Mutability.IMMUTABLE, canonical_values=("User",)),
             ),
             multi_valued=True,
         ),

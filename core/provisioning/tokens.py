@@ -25,11 +25,11 @@ from core.provisioning.tokens_rules import (
     LONGEST,
     MOST,
     START,
-    ExpiryPast,
+    ScimTokenExpiryPast,
     ScimToken,
     ScimTokenInvalid,
     ScimTokenNotFound,
-    TooManyTokens,
+    TooManyScimTokens,
     new_token,
 )
 
@@ -39,16 +39,16 @@ from core.provisioning.tokens_rules import (
 async def create(ports: Ports, caller: Member, name: str, expires_at: datetime | None) -> tuple[ScimToken, str]:
     """A token of the organization, and its text, which nobody gets to see again.
 
-    Raises ExpiryPast, TooManyTokens, and what organizations.enter raises.
+    Raises ScimTokenExpiryPast, TooManyScimTokens, and what organizations.lock_organization_for raises.
     """
     now = ports.clock.now()
     if expires_at is not None and expires_at <= now:
-        raise ExpiryPast
+        raise ScimTokenExpiryPast
     text, prefix = new_token()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.enter(tx, caller, Capability.INTEGRATIONS_MANAGE)
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         if len(await tx.scim_tokens.of_org(organization.id)) >= MOST:
-            raise TooManyTokens
+            raise TooManyScimTokens
         token = ScimToken(
             id=new_id(),
             org_id=organization.id,
@@ -64,15 +64,15 @@ async def create(ports: Ports, caller: Member, name: str, expires_at: datetime |
 
 
 async def listed(ports: Ports, caller: Member) -> list[ScimToken]:
-    """All tokens of the organization, expired ones too, the oldest first."""
+    """And tokens of the organization, expired ones too, the oldest first."""
     async with ports.storage.reading() as read:
         return await read.scim_tokens.of_org(caller.acts_in.id)
 
 
 async def revoke(ports: Ports, caller: Member, token_id: UUID) -> None:
-    """Remove a token, whose next request is refused. Raises ScimTokenNotFound, and what organizations.enter raises."""
+    """Remove a token, whose next request is refused. Raises ScimTokenNotFound, and what organizations.lock_organization_for raises."""
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.enter(tx, caller, Capability.INTEGRATIONS_MANAGE)
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         token = await tx.scim_tokens.by_id(organization.id, token_id) or refuse(ScimTokenNotFound)
         await tx.scim_tokens.remove(organization.id, token.id)
         tx.record(events.scim_token_revoked(token))
@@ -98,12 +98,12 @@ async def authenticate(ports: Ports, token: str, *, address: str | None, agent: 
     return ScimClient(token_id=standing.token_id, org_id=standing.org_id, org_slug=standing.org_slug, address=address, agent=agent)
 
 
-def enter_soon(tx: Transaction, caller: ScimClient, now: datetime) -> Callable[[], Organization]:
+def lock_organization_deferred(tx: Transaction, caller: ScimClient, now: datetime) -> Callable[[], Organization]:
     """With this begins every change that a directory makes: with the next statement the organization is locked, and it is known whether the
     token still opens it (security.md Z-5). What this gives is to be called after that one, which may refuse by itself before: it returns
     the organization, or raises ScimTokenInvalid, OrganizationNotActive.
 
-    Whoever revokes the token holds the organization, too. All who provision wait for it, so it is held for as few exchanges as can be.
+    Whoever revokes the token holds the organization, too. And who provision wait for it, so it is held for as few exchanges as can be.
     """
     locked = tx.organizations.lock_deferred(caller.org_id)
     is_live = tx.scim_tokens.is_live_deferred(caller.org_id, caller.token_id, now)

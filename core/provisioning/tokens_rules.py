@@ -32,11 +32,11 @@ class ScimTokenNotFound(NotFound):
     """There is no such SCIM token."""
 
 
-class ExpiryPast(Invalid):
+class ScimTokenExpiryPast(Invalid):
     """A token expires at a time that is still to come."""
 
 
-class TooManyTokens(Invalid):
+class TooManyScimTokens(Invalid):
     """The organization has as many SCIM tokens as it can have, which is 100. Revoke one that is not needed any more."""
 
 
@@ -54,7 +54,7 @@ class ScimToken:
 
 
 @dataclass(frozen=True, slots=True)
-class ScimStanding:
+class ScimTokenRecord:
     """What one statement knows of a token that has not expired, and of its organization."""
 
     token_id: UUID

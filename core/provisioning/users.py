@@ -31,25 +31,25 @@ if TYPE_CHECKING:
 
     from core.accounts.accounts_rules import Account
     from core.kernel.principals import ScimClient
-    from core.kernel.values import Listed
-    from core.provisioning.filters import Filter
+    from core.kernel.values import PageResult
+    from core.provisioning.filters import ScimFilter
     from core.provisioning.patches import Resource
     from core.tenancy.organizations_rules import Organization
     from ports import Ports
     from ports.storage import Transaction
 from core.provisioning.users_rules import (
     OUTSIDE_PER_MEMBER,
-    AddressNotManaged,
-    Description,
-    NameKept,
-    NameTaken,
-    OutsideFull,
+    EmailNotManaged,
+    ScimProfile,
+    UserNameReserved,
+    UserNameTaken,
+    TooManyInactiveUsers,
     ScimUser,
     ScimUserNotFound,
-    Unknowable,
-    Untouchable,
-    Wanted,
-    make_room,
+    AnonymizedUser,
+    ProtectedUser,
+    ScimUserData,
+    require_member_capacity,
     to_resource,
     wanted,
 )
@@ -70,7 +70,7 @@ def _readdressed(before: Mapping[str, Any], after: Resource) -> Resource:
 # What directories do
 
 
-async def listed(ports: Ports, caller: ScimClient, found: Filter | None, start: int, count: int) -> Listed[ScimUser]:
+async def listed(ports: Ports, caller: ScimClient, found: ScimFilter | None, start: int, count: int) -> PageResult[ScimUser]:
     """Whom the directory knows, if the filter holds of them, in the order in which they came: `count` of them, from the one with the number
     `start`, which begins at 1."""
     async with ports.storage.reading() as read:
@@ -83,32 +83,32 @@ async def find(ports: Ports, caller: ScimClient, user_id: UUID) -> ScimUser:
         return await read.scim_users.by_id(caller.org_id, user_id) or refuse(ScimUserNotFound)
 
 
-async def create(ports: Ports, caller: ScimClient, new: Wanted) -> ScimUser:
+async def create(ports: Ports, caller: ScimClient, new: ScimUserData) -> ScimUser:
     """A new account with this address, verified and without a password, which is a member of the organization; unless it is not active yet.
     A mail welcomes its holder.
 
     An account that there is stays as it is, whosesoever it is (security.md C-2). Whom the directory has put away counts against no limit of
     members, but nobody new is made while there are ten times as many of them as there may be members: each has an address that its
-    holder, who need not know of any of this, could have an account of their own with. Raises NameTaken, NameKept, MembersFull,
-    OutsideFull, and what scim_tokens.enter_soon tells.
+    holder, who need not know of any of this, could have an account of their own with. Raises UserNameTaken, UserNameReserved, MembersFull,
+    TooManyInactiveUsers, and what scim_tokens.lock_organization_deferred tells.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        entered = scim_tokens.enter_soon(tx, caller, now)
+        entered = scim_tokens.lock_organization_deferred(tx, caller, now)
         account = new_account(new.email, None, now, verified=True, origin=Origin.SCIM, org_id=caller.org_id)
-        outside = tx.scim_users.outside_deferred(caller.org_id)
-        kept = tx.scim_users.claim_deferred(caller.org_id, account.id, account.email)
+        outside = tx.scim_users.count_non_members_deferred(caller.org_id)
+        kept = tx.scim_users.claim_email_deferred(caller.org_id, account.id, account.email)
         # Born here, so the membership counts (the terms of security.md).
         membership = Membership(id=new_id(), org_id=caller.org_id, user_id=account.id, role=Role.MEMBER, created_at=now, confirmed_at=now)
         await tx.scim_users.provision(account, membership, new.description)
         organization = entered()
         if kept.value:
-            raise NameKept
+            raise UserNameReserved
         most = OUTSIDE_PER_MEMBER * organization.user_limit.value
         if (outside.value or 0) >= most:
-            raise OutsideFull(most)
+            raise TooManyInactiveUsers(most)
         if new.active is not False:  # last, as a directory that hears of the name finds whose it is
-            make_room(organization, 1)
+            require_member_capacity(organization, 1)
         for event in events.provisioned(organization.id, account.id):
             tx.record(event)
         tx.record(tenancy_events.joined(organization.id, account.id, Role.MEMBER))
@@ -120,7 +120,7 @@ async def create(ports: Ports, caller: ScimClient, new: Wanted) -> ScimUser:
     return user
 
 
-def _provisioned(account: Account, description: Description) -> ScimUser:
+def _provisioned(account: Account, description: ScimProfile) -> ScimUser:
     return ScimUser(
         id=account.id,
         email=account.email,
@@ -142,7 +142,7 @@ async def _tell(ports: Ports, tx: Transaction, kind: MailKind, email: Email, org
     await tx.mails.queue_within(new_mail(kind, email, now, org_id=org_id), ports.policy.invitations_per_day)
 
 
-async def replace(ports: Ports, caller: ScimClient, user_id: UUID, new: Wanted) -> ScimUser:
+async def replace(ports: Ports, caller: ScimClient, user_id: UUID, new: ScimUserData) -> ScimUser:
     """The person as a whole resource says; of what it does not say nothing is kept, but whether they are active (decisions, point 129).
 
     Raises ScimUserNotFound, and what `_change` raises.
@@ -150,24 +150,24 @@ async def replace(ports: Ports, caller: ScimClient, user_id: UUID, new: Wanted) 
     return await _settle(ports, caller, user_id, new) or refuse(ScimUserNotFound)
 
 
-async def patch(ports: Ports, caller: ScimClient, user_id: UUID, patched: Callable[[Resource], Awaitable[Resource]]) -> ScimUser:
-    """The person as `patched` has them be, which is told what they are, but not whether they are active: a patch that says nothing of
+async def patch(ports: Ports, caller: ScimClient, user_id: UUID, apply_operations: Callable[[Resource], Awaitable[Resource]]) -> ScimUser:
+    """The person as `apply_operations` has them be, which is told what they are, but not whether they are active: a patch that says nothing of
     that leaves it at that, also where deactivating once more would close more by now, or others have closed the account. Nor is it told
     their userName: one that is named wins over the emails, also where it is what it was.
 
     It may take its time, over very many operations: nobody is locked meanwhile. If somebody else changes the person before it is done, it
-    is asked once more. Raises ScimUserNotFound, what `patched` raises, ValueInvalid, EmailInvalid, and what `_change` raises.
+    is asked once more. Raises ScimUserNotFound, what `apply_operations` raises, AttributeValueInvalid, EmailInvalid, and what `_change` raises.
     """
     while True:
         before = to_resource(await find(ports, caller, user_id))
         told = {name: value for name, value in before.items() if name not in ("active", "userName")}
-        new = wanted(_readdressed(before, await patched(told)))
+        new = wanted(_readdressed(before, await apply_operations(told)))
         settled = await _settle(ports, caller, user_id, new, before)
         if settled is not None:
             return settled
 
 
-async def _settle(ports: Ports, caller: ScimClient, user_id: UUID, new: Wanted, before: Resource | None = None) -> ScimUser | None:
+async def _settle(ports: Ports, caller: ScimClient, user_id: UUID, new: ScimUserData, before: Resource | None = None) -> ScimUser | None:
     """The person as `new` says; None if they are not any more what they were `before`, and nothing happened.
 
     Who is deactivated by it keeps the address where it cannot be the one that is wanted: else somebody could see to it that they are never
@@ -175,14 +175,14 @@ async def _settle(ports: Ports, caller: ScimClient, user_id: UUID, new: Wanted, 
     """
     try:
         return await _try(ports, caller, user_id, new, before)
-    except (AddressNotManaged, NameTaken, NameKept):
+    except (EmailNotManaged, UserNameTaken, UserNameReserved):
         if new.active is not False:
             raise
         return await _try(ports, caller, user_id, new, before, keeps_name=True)
 
 
 async def _try(
-    ports: Ports, caller: ScimClient, user_id: UUID, new: Wanted, before: Resource | None, *, keeps_name: bool = False
+    ports: Ports, caller: ScimClient, user_id: UUID, new: ScimUserData, before: Resource | None, *, keeps_name: bool = False
 ) -> ScimUser | None:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -197,36 +197,36 @@ async def delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
     """Remove the person: the account for good where it is nobody's but the organization's, and else the membership (decisions, point 132),
     after which the organization's services stay closed to them until somebody there invites them.
 
-    Raises ScimUserNotFound, Untouchable, and what scim_tokens.enter_soon tells.
+    Raises ScimUserNotFound, ProtectedUser, and what scim_tokens.lock_organization_deferred tells.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         user, account, organization = await _enter(tx, caller, user_id, now)
         if user.is_untouchable:
-            raise Untouchable
-        ties = await tx.accounts.ties(account.id, organization.id)
-        permanently = ties.directory_rules and not user.is_anonymized
+            raise ProtectedUser
+        control = await tx.accounts.account_control(account.id, organization.id)
+        permanently = control.directory_controls_account and not user.is_anonymized
         tx.record(events.deprovisioned(organization.id, account.id, user.role, permanently=permanently))
         if permanently:
-            await members.erase(tx, organization.id, account.id, now)
+            await members.delete_account(tx, organization.id, account.id, now)
             return
-        await members.end(tx, organization.id, account.id, now)
+        await members.end_membership(tx, organization.id, account.id, now)
         if user.whole_account:  # it may be others' by now, who shall not find it closed
             await tx.accounts.reactivate(account.id, now)
         if user.is_anonymized:
             await tx.scim_users.forget(organization.id, account.id)
         else:
             # Who could not come in any more while they were deactivated can do so even less by being deleted.
-            await tx.scim_users.keep_out(organization.id, account.id, now)
+            await tx.scim_users.block(organization.id, account.id, now)
 
 
 async def _enter(tx: Transaction, caller: ScimClient, user_id: UUID, now: datetime) -> tuple[ScimUser, Account, Organization]:
     """The person and their account, both locked, and before them the organization.
 
     Who is known is asked first, so that a directory locks no account that it has no say about; and again, as the account is locked by now.
-    Raises ScimUserNotFound, and what scim_tokens.enter_soon tells.
+    Raises ScimUserNotFound, and what scim_tokens.lock_organization_deferred tells.
     """
-    entered = scim_tokens.enter_soon(tx, caller, now)
+    entered = scim_tokens.lock_organization_deferred(tx, caller, now)
     found = await tx.scim_users.by_id(caller.org_id, user_id)
     organization = entered()
     if found is None:
@@ -238,20 +238,20 @@ async def _enter(tx: Transaction, caller: ScimClient, user_id: UUID, now: dateti
 
 
 async def _change(
-    ports: Ports, tx: Transaction, user: ScimUser, account: Account, organization: Organization, new: Wanted, now: datetime
+    ports: Ports, tx: Transaction, user: ScimUser, account: Account, organization: Organization, new: ScimUserData, now: datetime
 ) -> ScimUser:
     """The person as `new` says. Nothing happens where it says nothing new.
 
-    Raises Untouchable, Unknowable, AddressNotManaged, NameTaken, NameKept, MembersFull.
+    Raises ProtectedUser, AnonymizedUser, EmailNotManaged, UserNameTaken, UserNameReserved, MembersFull.
     """
     email_changes, describes = new.email != user.email, new.description != user.description
     turns = new.active is not None and await _turns(tx, user, organization, active=new.active)
     if not (email_changes or describes or turns):
         return user
     if user.is_untouchable:
-        raise Untouchable
+        raise ProtectedUser
     if user.is_anonymized:
-        raise Unknowable
+        raise AnonymizedUser
     if email_changes:
         await _readdress(ports, tx, user, account, organization.id, new.email, now)
     if describes:
@@ -278,7 +278,7 @@ async def _turns(tx: Transaction, user: ScimUser, organization: Organization, *,
         return False
     if not user.deactivated_here:
         return True
-    return (await tx.accounts.ties(user.id, organization.id)).directory_rules is not user.whole_account
+    return (await tx.accounts.account_control(user.id, organization.id)).directory_controls_account is not user.whole_account
 
 
 _CALLED: Final = {
@@ -290,8 +290,8 @@ _CALLED: Final = {
 }
 
 
-def _changed(old: Description, new: Description) -> list[str]:
-    return [_CALLED[field.name] for field in fields(Description) if getattr(old, field.name) != getattr(new, field.name)]
+def _changed(old: ScimProfile, new: ScimProfile) -> list[str]:
+    return [_CALLED[field.name] for field in fields(ScimProfile) if getattr(old, field.name) != getattr(new, field.name)]
 
 
 async def _readdress(ports: Ports, tx: Transaction, user: ScimUser, account: Account, org_id: UUID, email: Email, now: datetime) -> None:
@@ -299,27 +299,27 @@ async def _readdress(ports: Ports, tx: Transaction, user: ScimUser, account: Acc
 
     It counts as verified, as that of a new account does, where nobody can sign in with what they have from before, or the organization has
     proved that the domain is its own; else somebody would come to have, by their directory's word, an address that is another person's.
-    Raises AddressNotManaged, NameTaken, NameKept.
+    Raises EmailNotManaged, UserNameTaken, UserNameReserved.
     """
-    ties = await tx.accounts.ties(account.id, org_id)
-    if not ties.is_managed or ties.manages_here:
-        raise AddressNotManaged
-    kept = tx.scim_users.claim_deferred(org_id, account.id, email)
+    control = await tx.accounts.account_control(account.id, org_id)
+    if not control.may_change_email or control.is_manager:
+        raise EmailNotManaged
+    kept = tx.scim_users.claim_email_deferred(org_id, account.id, email)
     try:
-        await accounts.readdress(tx, account, email, now)
+        await accounts.change_account_email(tx, account, email, now)
     except EmailNotFree:
-        raise NameTaken from None
+        raise UserNameTaken from None
     if kept.value:
-        raise NameKept
+        raise UserNameReserved
     await tx.sessions.end_all(account.id, now)
-    can_sign_in = ties.has_password or ties.has_identity
+    can_sign_in = control.has_password or control.has_identity
     if user.active and not can_sign_in:
         # The link of the welcome died with the address, whether it has gone out by now or not; and they have nothing else to begin with.
         await tx.mails.withdraw(MailKind.WELCOME, account.email, org_id, now)
         await _tell(ports, tx, MailKind.WELCOME, email, org_id, now)
     if account.email_verified_at is not None:
         await _tell(ports, tx, MailKind.EMAIL_CHANGED, account.email, org_id, now)
-    vouched = not can_sign_in or (await tx.accounts.ties(account.id, org_id)).at_verified_domain
+    vouched = not can_sign_in or (await tx.accounts.account_control(account.id, org_id)).at_verified_domain
     if vouched:
         await tx.accounts.mark_verified(account.id, now)
     else:
@@ -332,10 +332,10 @@ async def _deactivate(tx: Transaction, user: ScimUser, organization: Organizatio
 
     The membership is put away: nothing counts it, and nothing lets the person in by it.
     """
-    ties = await tx.accounts.ties(user.id, organization.id)
-    whole = ties.directory_rules
+    control = await tx.accounts.account_control(user.id, organization.id)
+    whole = control.directory_controls_account
     await tx.scim_users.deactivate(organization.id, user.id, now, whole_account=whole)
-    await members.leave(tx, organization.id, user.id, now)
+    await members.end_access(tx, organization.id, user.id, now)
     if whole:
         await tx.accounts.deactivate(user.id, now)
         await tx.sessions.end_all(user.id, now)
@@ -347,21 +347,21 @@ async def _deactivate(tx: Transaction, user: ScimUser, organization: Organizatio
 
 async def _activate(ports: Ports, tx: Transaction, user: ScimUser, email: Email, organization: Organization, now: datetime) -> None:
     """Undo what this organization's SCIM did, and nothing else (decisions, point 132). A member is called `email` from now on, whatever
-    they were called when they left. Raises MembersFull, NameKept."""
+    they were called when they left. Raises MembersFull, UserNameReserved."""
     if not user.deactivated_here:
         return
     if user.role is not None:
-        make_room(organization, 1)
-        kept = tx.scim_users.claim_deferred(organization.id, user.id, email)
+        require_member_capacity(organization, 1)
+        kept = tx.scim_users.claim_email_deferred(organization.id, user.id, email)
         await tx.scim_users.reactivate(organization.id, user.id, now)
         if kept.value:
-            raise NameKept
+            raise UserNameReserved
     else:
         await tx.scim_users.reactivate(organization.id, user.id, now)
     if user.whole_account:
         await tx.accounts.reactivate(user.id, now)
-        ties = await tx.accounts.ties(user.id, organization.id)
-        can_sign_in = ties.has_password or ties.has_identity
+        control = await tx.accounts.account_control(user.id, organization.id)
+        can_sign_in = control.has_password or control.has_identity
         # Whoever was not active from the beginning has had no mail yet, and that of others may be too old by now.
         if not can_sign_in and not await tx.mails.is_waiting(MailKind.WELCOME, email, organization.id):
             await _tell(ports, tx, MailKind.WELCOME, email, organization.id, now)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from core.kernel.errors import Conflict, Forbidden, NotFound
 from core.kernel.principals import Role
-from core.kernel.values import Email, is_plain
-from core.provisioning.patches import Resource, ValueInvalid, read_resource
+from core.kernel.values import Email, is_printable
+from core.provisioning.patches import Resource, AttributeValueInvalid, read_resource
 from core.provisioning.schemas import USER
 from core.tenancy.invitations_rules import TeamFull
 
@@ -30,23 +30,23 @@ class ScimUserNotFound(NotFound):
     """The organization's directory knows nobody of this id."""
 
 
-class Untouchable(Forbidden):
+class ProtectedUser(Forbidden):
     """The owner of the organization, and platform owners, cannot be changed, deactivated or removed by SCIM."""
 
 
-class Unknowable(Forbidden):
+class AnonymizedUser(Forbidden):
     """This person was anonymized. They can be removed, and nothing else."""
 
 
-class AddressNotManaged(Forbidden):
+class EmailNotManaged(Forbidden):
     """Only its holder can change the address of an account that others use, too, that manages here, or whose domain is not verified."""
 
 
-class NameTaken(Conflict):
+class UserNameTaken(Conflict):
     """This userName is taken: change that user, if your directory knows them; anybody else is invited to the organization."""
 
 
-class NameKept(Conflict):
+class UserNameReserved(Conflict):
     """A former user of this name, who is deactivated, has to be deleted first."""
 
 
@@ -59,7 +59,7 @@ class MembersFull(TeamFull):
         super().__init__(f"The organization may have {limit} members, and there is no room for more.")
 
 
-class OutsideFull(TeamFull):
+class TooManyInactiveUsers(TeamFull):
     """The directory has put away too many people."""
 
     scim_type = None
@@ -72,7 +72,7 @@ class OutsideFull(TeamFull):
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class ScimProfile:
     """What a directory says of a person, and nobody else."""
 
     external_id: str | None = None
@@ -89,7 +89,7 @@ class ScimUser:
 
     id: UUID
     email: Email
-    description: Description
+    description: ScimProfile
     active: bool
     created_at: datetime
     updated_at: datetime
@@ -106,11 +106,11 @@ class ScimUser:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ScimUserData:
     """What a resource says somebody should be; `active` None says nothing of that."""
 
     email: Email
-    description: Description
+    description: ScimProfile
     active: bool | None
 
 
@@ -131,19 +131,19 @@ def to_resource(user: ScimUser) -> Resource:
     }
 
 
-def read_wanted(given: Mapping[str, Any]) -> Wanted:
-    """What a whole resource wants, as a client gave it. Raises ValueInvalid, EmailInvalid."""
+def parse_user(given: Mapping[str, Any]) -> ScimUserData:
+    """What a whole resource wants, as a client gave it. Raises AttributeValueInvalid, EmailInvalid."""
     return wanted(read_resource(USER, given))
 
 
-def wanted(resource: Mapping[str, Any]) -> Wanted:
+def wanted(resource: Mapping[str, Any]) -> ScimUserData:
     """The same of one with the names of the schema."""
     if "userName" not in resource:
-        raise ValueInvalid("userName", "there: an e-mail address")
+        raise AttributeValueInvalid("userName", "there: an email address")
     name = resource.get("name") or {}
-    return Wanted(
+    return ScimUserData(
         email=Email.parse(resource["userName"]),
-        description=Description(
+        description=ScimProfile(
             external_id=_text(resource, "externalId", LONGEST_ID),
             formatted=_text(name, "formatted", LONGEST_NAME),
             given_name=_text(name, "givenName", LONGEST_NAME),
@@ -159,12 +159,12 @@ def _text(resource: Mapping[str, Any], name: str, longest: int) -> str | None:
     if found is None:
         return None
     trimmed = found.strip()
-    if len(trimmed) > longest or not is_plain(trimmed):
-        raise ValueInvalid(name, f"a text of at most {longest} characters, all of which can be seen")
+    if len(trimmed) > longest or not is_printable(trimmed):
+        raise AttributeValueInvalid(name, f"a text of at most {longest} characters, all of which can be seen")
     return trimmed or None
 
 
-def make_room(organization: Organization, count: int) -> None:
+def require_member_capacity(organization: Organization, count: int) -> None:
     """Raises MembersFull unless so many more may be members of the locked organization."""
     limit = organization.user_limit.value
     if count > 0 and organization.member_count + count > limit:

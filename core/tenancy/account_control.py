@@ -1,6 +1,6 @@
-"""Where accounts were born, and what that lets an organization do with them (the terms of security.md; decisions, points 110, 111 and 132).
+"""The control that an organization has over an account (decisions 110, 111, 132; docs/specification/security.md, Terms).
 
-Pure rules over one value, which one statement reads. An API key and SCIM go by the very same.
+API keys and SCIM use the same rules. They are pure rules on one value, which one SQL statement reads.
 """
 
 from __future__ import annotations
@@ -16,54 +16,56 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ties:
-    """What ties an account to one organization, "here", and what it is tied to besides. It stands as long as the account is locked."""
+class AccountControl:
+    """The facts that decide what an organization may do with an account. They hold while the account is locked."""
 
     org_id: UUID
     origin: Origin
-    origin_org_id: UUID | None
+    origin_org_id: UUID | None  # the organization that created the account, None if the user did
     is_platform_owner: bool
     has_password: bool
-    has_identity: bool  # of a provider, linked anywhere
-    at_verified_domain: bool  # the address is at a domain that has been verified for the organization
-    role: Role | None  # in the organization, also of somebody whom its directory has deactivated
-    confirmed: bool  # that membership
-    member_elsewhere: bool  # or known to the directory of another organization
-    end_user_elsewhere: bool  # of another organization that there is
+    has_identity: bool  # an identity at any identity provider
+    at_verified_domain: bool  # the account's address is at a domain that the organization has verified
+    role: Role | None  # in this organization; a member whom the directory deactivated still has one
+    confirmed: bool  # whether that membership is confirmed
+    member_elsewhere: bool  # a member of another organization, or known to its directory
+    end_user_elsewhere: bool  # an end user of another existing organization
 
     @property
-    def born_here(self) -> bool:
-        """Whether the organization made the account: by an API key, by SCIM, or by a sign-up at one of its services."""
+    def created_by_org(self) -> bool:
+        """Return whether the organization created the account: by an API key, SCIM or a sign-up at one of its services."""
         return self.origin is not Origin.PLATFORM and self.origin_org_id == self.org_id
 
     @property
     def used_elsewhere(self) -> bool:
-        """Whether anybody but the organization would miss the account."""
+        """Return whether the account is used outside this organization."""
         return self.member_elsewhere or self.end_user_elsewhere or self.is_platform_owner
 
     @property
-    def is_managed(self) -> bool:
-        """Whether the organization speaks for the person, so that it may change the address (security.md K-4, C-4).
+    def may_change_email(self) -> bool:
+        """Return whether the organization may change the account's address (security K-4, C-4).
 
-        Who has a password or a linked identity has made the account their own, unless the address is one that the organization gave them.
+        A password or an identity means that the user controls the account. The organization may then change the
+        address only if it is at a domain of the organization.
         """
-        made_here = self.born_here and self.origin in (Origin.API_KEY, Origin.SCIM)
-        made_their_own = self.has_password or self.has_identity
-        return made_here and not self.used_elsewhere and (not made_their_own or self.at_verified_domain)
+        provisioned = self.created_by_org and self.origin in (Origin.API_KEY, Origin.SCIM)
+        can_sign_in = self.has_password or self.has_identity
+        return provisioned and not self.used_elsewhere and (not can_sign_in or self.at_verified_domain)
 
     @property
-    def manages_here(self) -> bool:
-        """Whether the person manages the organization. Who has the address has the account, and through it what its holder may do, which is
-        more than any API key may."""
+    def is_manager(self) -> bool:
+        """Return whether the user is an owner or admin of the organization.
+
+        A new address takes over the account and its permissions. A manager has more permissions than any API key.
+        """
         return self.role in (Role.OWNER, Role.ADMIN)
 
     @property
-    def directory_rules(self) -> bool:
-        """Whether the organization's directory deactivates and deletes the whole account, and not the membership alone (security.md
-        C-5)."""
-        return ((self.born_here and self.origin is Origin.SCIM) or self.confirmed) and not self.used_elsewhere
+    def directory_controls_account(self) -> bool:
+        """Return whether the directory deactivates and deletes the account, and not only the membership (security C-5)."""
+        return ((self.created_by_org and self.origin is Origin.SCIM) or self.confirmed) and not self.used_elsewhere
 
     @property
-    def ends_with_its_use_here(self) -> bool:
-        """Whether an API key that deletes the person deletes the account for good (security.md K-4)."""
-        return self.born_here and not self.used_elsewhere and self.role is not Role.OWNER
+    def api_key_deletes_account(self) -> bool:
+        """Return whether deleting the service user with an API key deletes the account permanently (security K-4)."""
+        return self.created_by_org and not self.used_elsewhere and self.role is not Role.OWNER

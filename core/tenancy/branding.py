@@ -1,7 +1,7 @@
-"""Name, logo and colour of an organization, and where they are seen: in its mails and on the pages that their links lead to (decisions,
-points 66 and 209; security.md E-1).
+"""Branding: an organization's name, logo and color in its emails and on the pages that they link to (decisions 66, 209; security E-1).
 
-Anybody may ask for the design of any active organization by its slug, so it changes nothing but how a mail and a page look.
+Everyone can ask for the design of an active organization by its slug. So branding changes nothing except how an email
+or a page looks.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.kernel.principals import Capability
-from core.kernel.values import KEEP, Keep, digest, given
+from core.kernel.values import KEEP, Keep, digest, provided
 from core.tenancy import events, organizations
+from core.tenancy.branding_rules import NO_BRANDING, BrandingSettings, Design, EmptyBrandingUpdate, check_logo
 from core.tenancy.colors import Color
 
 if TYPE_CHECKING:
@@ -20,13 +21,12 @@ if TYPE_CHECKING:
     from core.accounts.one_time_tokens import Purpose
     from core.kernel.principals import Member
     from ports import Ports
-from core.tenancy.branding_rules import NOTHING_CHOSEN, Branding, Design, NothingToChange, check_logo
 
 
-async def current(ports: Ports, caller: Member) -> Branding:
-    """What the organization that the caller acts in has chosen."""
+async def get_settings(ports: Ports, caller: Member) -> BrandingSettings:
+    """Return the branding settings of the caller's organization."""
     async with ports.storage.reading() as read:
-        return await read.branding.of(caller.acts_in.id) or NOTHING_CHOSEN
+        return await read.branding.settings(caller.acts_in.id) or NO_BRANDING
 
 
 async def update(
@@ -36,32 +36,38 @@ async def update(
     logo_url: str | Keep | None = KEEP,
     primary_color: str | Keep | None = KEEP,
     product_name: str | Keep | None = KEEP,
-) -> Branding:
-    """What is chosen from now on; None removes. Raises NothingToChange, LogoInvalid, ColorInvalid, and what organizations.enter raises."""
-    wanted = given(logo_url=logo_url, primary_color=primary_color, product_name=product_name)
-    if not wanted:
-        raise NothingToChange
-    if wanted.get("logo_url") is not None:
-        check_logo(wanted["logo_url"])
-    if wanted.get("primary_color") is not None:
-        wanted["primary_color"] = str(Color.parse(wanted["primary_color"]))
+) -> BrandingSettings:
+    """Change the branding settings, and return them. None removes a value.
+
+    Raises: EmptyBrandingUpdate, LogoInvalid, ColorInvalid; the errors of `organizations.lock_organization_for`.
+    """
+    changes = provided(logo_url=logo_url, primary_color=primary_color, product_name=product_name)
+    if not changes:
+        raise EmptyBrandingUpdate
+    if changes.get("logo_url") is not None:
+        check_logo(changes["logo_url"])
+    if changes.get("primary_color") is not None:
+        changes["primary_color"] = str(Color.parse(changes["primary_color"]))
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.enter(tx, caller, Capability.ORGANIZATION_MANAGE)
-        old = await tx.branding.of(organization.id) or NOTHING_CHOSEN
-        new = replace(old, **wanted)
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ORGANIZATION_MANAGE)
+        old = await tx.branding.settings(organization.id) or NO_BRANDING
+        new = replace(old, **changes)
         if new != old:
             await tx.branding.put(organization.id, new, ports.clock.now())
             tx.record(events.branding_updated(organization.id, old, new))
     return new
 
 
-async def of_organization(ports: Ports, org_id: UUID) -> Design | None:
-    """How pages of this organization look; None where they look like the platform's own, as they do while it is not active."""
+async def get_design(ports: Ports, org_id: UUID) -> Design | None:
+    """Return the design of this organization's pages, or None for the platform's design.
+
+    An organization that is not active has the platform's design.
+    """
     async with ports.storage.reading() as read:
         return await read.branding.design(org_id)
 
 
-async def of_link(ports: Ports, purpose: Purpose, token: str) -> Design | None:
-    """How the page looks that the link of a mail leads to, be the link still good or not; None where it looks like the platform's own."""
+async def get_design_of_link(ports: Ports, purpose: Purpose, token: str) -> Design | None:
+    """Return the design of the page behind an emailed link, valid or not, or None for the platform's design."""
     async with ports.storage.reading() as read:
         return await read.branding.design_of_link(digest(token), purpose)

@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.tenancy.branding`."""
+"""Branding settings, and the design of emails and pages that follows from them: entities, errors and rules."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from core.kernel.errors import Invalid
 from core.kernel.values import is_host_name
 from core.tenancy.colors import Color
 
-LONGEST_URL = 2048
+MAX_LOGO_URL = 2048
 
 
-class NothingToChange(Invalid):
-    """Say what to change: logo_url, primary_color or product_name; null removes it."""
+class EmptyBrandingUpdate(Invalid):
+    """The request changes nothing. Send logo_url, primary_color or product_name. null removes a value."""
 
 
 class LogoInvalid(Invalid):
-    """The address of a logo must be absolute, in ASCII, https (or http on localhost), without user name and fragment."""
+    """The logo URL must be an absolute ASCII https URL (http only for localhost) without user name and fragment."""
 
 
 @dataclass(frozen=True, slots=True)
-class Branding:
-    """What an organization has chosen; None where it has chosen nothing. `primary_color` is written `#rrggbb`, in lower case."""
+class BrandingSettings:
+    """The branding that an organization has chosen. None means no choice. `primary_color` is `#rrggbb` in lower case."""
 
     logo_url: str | None = None
     primary_color: str | None = None
     product_name: str | None = None
 
 
-NOTHING_CHOSEN = Branding()
+NO_BRANDING = BrandingSettings()
 
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """How mails and pages of an active organization look."""
+    """The design of emails and pages of an active organization."""
 
-    organization: str  # its name
-    branding: Branding = NOTHING_CHOSEN
+    organization_name: str
+    branding: BrandingSettings = NO_BRANDING
 
     @property
     def name(self) -> str:
-        """Whose mail or page it is."""
-        return self.branding.product_name or self.organization
+        """Return the sender's name as emails and pages show it."""
+        return self.branding.product_name or self.organization_name
 
     @property
     def color(self) -> Color | None:
@@ -51,20 +51,23 @@ class Design:
 
     @property
     def logo_origin(self) -> str | None:
-        """From where the logo is loaded, as a content security policy says it. What cannot be chosen widens none."""
+        """Return the origin of the logo for a Content-Security-Policy, or None.
+
+        A stored URL that would be refused today returns None, so that it never widens a policy.
+        """
         url = self.branding.logo_url
-        if url is None or not _can_be_logo(url):
+        if url is None or not _is_valid_logo(url):
             return None
         parts = urlsplit(url)
         return f"{parts.scheme}://{parts.netloc.lower()}"
 
 
 def check_logo(url: str) -> None:
-    """Raises LogoInvalid."""
-    if not _can_be_logo(url):
+    """Raises: LogoInvalid."""
+    if not _is_valid_logo(url):
         raise LogoInvalid
 
 
-def _can_be_logo(url: str) -> bool:
-    # A content security policy can name neither IPv6 addresses nor hosts with underscores.
-    return len(url) <= LONGEST_URL and uris.is_web(url) and is_host_name(urlsplit(url).hostname or "")
+def _is_valid_logo(url: str) -> bool:
+    # A Content-Security-Policy can name neither IPv6 addresses nor hosts with underscores.
+    return len(url) <= MAX_LOGO_URL and uris.is_web_url(url) and is_host_name(urlsplit(url).hostname or "")

@@ -1,5 +1,7 @@
-"""Colours that can be read, whatever colour somebody wants: by the contrast of WCAG 2, which asks for 4.5:1 in text and for 3:1 in the
-outline of a control (1.4.3 and 1.4.11)."""
+"""Readable colors for pages and emails, derived from any color that an organization chooses.
+
+Contrast is that of WCAG 2: at least 4.5:1 for text, and 3:1 for the outline of a control (success criteria 1.4.3, 1.4.11).
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,17 @@ from core.kernel.errors import Invalid
 TEXT: Final = 4.5
 OUTLINE: Final = 3.0
 _HEX = re.compile("#[0-9a-f]{6}")
-_STEPS: Final = 40  # from a colour to black or to white
-_HOVER: Final = 6  # as many of them, for what is below a pointer
+_STEPS: Final = 40  # from a color to black or to white
+_HOVER: Final = 6  # the steps between a color and its hover color
 
 
 class ColorInvalid(Invalid):
-    """A colour is written as "#" and six hexadecimal digits, such as "#0b5d66"."""
+    """The color is not valid. Write "#" and six hexadecimal digits, such as "#0b5d66"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Color:
-    """Red, green and blue of sRGB, each from 0 to 255."""
+    """The red, green and blue components of an sRGB color, each from 0 to 255."""
 
     red: int
     green: int
@@ -31,7 +33,7 @@ class Color:
 
     @classmethod
     def parse(cls, text: str) -> Color:
-        """Raises ColorInvalid."""
+        """Return the color written as "#rrggbb", in upper or lower case. Raises: ColorInvalid."""
         lowered = text.lower()
         if not text.isascii() or not _HEX.fullmatch(lowered):
             raise ColorInvalid
@@ -42,17 +44,17 @@ class Color:
 
     @property
     def luminance(self) -> float:
-        """How bright it is to the eye, from 0 for black to 1 for white."""
+        """Return the relative luminance, from 0 for black to 1 for white."""
         red, green, blue = (
             share / 12.92 if (share := part / 255) <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4
             for part in (self.red, self.green, self.blue)
         )
         return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
-    def towards(self, other: Color, steps: int) -> Color:
-        """The colour so many of the steps on the way to another one."""
+    def mix(self, other: Color, steps: int) -> Color:
+        """Return the color that is `steps` of _STEPS on the way to `other`."""
         pairs = ((self.red, other.red), (self.green, other.green), (self.blue, other.blue))
-        return Color(*(round(ours + (theirs - ours) * steps / _STEPS) for ours, theirs in pairs))
+        return Color(*(round(start + (end - start) * steps / _STEPS) for start, end in pairs))
 
 
 BLACK: Final = Color(0, 0, 0)
@@ -60,53 +62,54 @@ WHITE: Final = Color(255, 255, 255)
 
 
 def contrast(one: Color, other: Color) -> float:
-    """From 1 for two colours of one brightness to 21 for black and white."""
+    """Return the contrast ratio, from 1 for equal luminance to 21 for black and white."""
     darker, brighter = sorted((one.luminance, other.luminance))
     return (brighter + 0.05) / (darker + 0.05)
 
 
 @dataclass(frozen=True, slots=True)
-class Scheme:
-    """What a colour becomes in one colour scheme."""
+class ColorScheme:
+    """The colors derived from one color for light or dark mode."""
 
-    accent: Color  # of links and of what is in focus
+    accent: Color  # of links and of focused controls
     accent_hover: Color
-    button: Color  # the colour itself, with a label in black or white
+    button: Color  # the chosen color itself
     button_hover: Color
-    label: Color
-    edge: Color  # of the button, so that it stands out where its own colour does not
+    label: Color  # black or white, on the button
+    edge: Color  # the button's outline, so that it stands out from the background
 
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """What a colour becomes on pages and in mails."""
+    """The colors derived from one color for both modes."""
 
-    light: Scheme
-    dark: Scheme
+    light: ColorScheme
+    dark: ColorScheme
 
 
-# What pages and mails are written on (`pages.css`, `layout.html`): of the two grounds of a scheme the one that text stands out from less.
-LIGHT_GROUND: Final = Color.parse("#f2f5f6")
-DARK_GROUND: Final = Color.parse("#172024")
+# Each mode has two backgrounds (`pages.css`, `layout.html`). These are the ones on which text has less contrast.
+LIGHT_BACKGROUND: Final = Color.parse("#f2f5f6")
+DARK_BACKGROUND: Final = Color.parse("#172024")
 
 
 @lru_cache(maxsize=256)
-def palette(color: Color) -> Palette:
-    return Palette(light=_scheme(color, LIGHT_GROUND, BLACK), dark=_scheme(color, DARK_GROUND, WHITE))
+def derive_palette(color: Color) -> Palette:
+    """Return the readable colors for pages and emails that use this color."""
+    return Palette(light=_derive_scheme(color, LIGHT_BACKGROUND, BLACK), dark=_derive_scheme(color, DARK_BACKGROUND, WHITE))
 
 
-def _scheme(color: Color, ground: Color, pole: Color) -> Scheme:
-    """`pole` is the end that every colour stands out at from this ground."""
+def _derive_scheme(color: Color, background: Color, pole: Color) -> ColorScheme:
+    """Return the colors for one mode. `pole` is black or white, the one with the most contrast to the background."""
     accent = next(
-        nearer for steps in range(_STEPS + 1) if contrast(nearer := color.towards(pole, steps), ground) >= TEXT or steps == _STEPS
+        mixed for steps in range(_STEPS + 1) if contrast(mixed := color.mix(pole, steps), background) >= TEXT or steps == _STEPS
     )
-    # Where white does not stand out enough, black does: the product of the two contrasts is always 21.
+    # If white has too little contrast, black has enough: the product of the two contrasts is always 21.
     label = WHITE if contrast(WHITE, color) >= TEXT else BLACK
-    return Scheme(
+    return ColorScheme(
         accent=accent,
-        accent_hover=accent.towards(pole, _HOVER),
+        accent_hover=accent.mix(pole, _HOVER),
         button=color,
-        button_hover=color.towards(BLACK if label is WHITE else WHITE, _HOVER),  # away from its label
+        button_hover=color.mix(BLACK if label is WHITE else WHITE, _HOVER),  # away from the color of the label
         label=label,
-        edge=color if contrast(color, ground) >= OUTLINE else accent,
+        edge=color if contrast(color, background) >= OUTLINE else accent,
     )

@@ -1,84 +1,78 @@
-"""The domain of an organization: claimed by saying so, proved by a record in the DNS (decisions, point 210; security.md T-6).
+"""The domain of an organization: claimed without proof, then verified by a DNS record (decision 210, security T-6).
 
-Why there is one, why its subdomains count with it, and what is a claim and what a proof: ops/decisions/0007.
+docs/adr/0007 explains why claim and verification are separate, and why a verified domain includes its subdomains.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.kernel.errors import Invalid, refuse
+from core.kernel.errors import refuse
 from core.kernel.principals import Capability
 from core.kernel.values import Domain, new_secret
 from core.tenancy import events, organizations
+from core.tenancy.domains_rules import MAX_RECORD_NAME, DomainClaim, DomainNotSet, DomainReplaced, DomainTooLong, RecordNotFound
 
 if TYPE_CHECKING:
     from core.kernel.principals import Member
     from ports import Ports
-from core.tenancy.domains_rules import LONGEST_NAME, Claim, DomainNotSet, DomainReplaced, DomainTooLong
 
 
-class RecordNotFound(Invalid):
-    """The record was not found in the DNS."""
-
-    def __init__(self, claim: Claim) -> None:
-        super().__init__(
-            f"There is no TXT record {claim.record_name} with the value that was asked for. It may take a while until a new one is seen."
-        )
-
-
-async def current(ports: Ports, caller: Member) -> Claim:
-    """The domain of the organization that the caller acts in. Raises DomainNotSet."""
+async def get(ports: Ports, caller: Member) -> DomainClaim:
+    """Return the domain of the caller's organization. Raises: DomainNotSet."""
     async with ports.storage.reading() as read:
-        return await read.domains.of(caller.acts_in.id) or refuse(DomainNotSet)
+        return await read.domains.by_org(caller.acts_in.id) or refuse(DomainNotSet)
 
 
-async def claim(ports: Ports, caller: Member, domain: Domain) -> Claim:
-    """Set the domain. The one that is set already stays as it is, proof and challenge too; another one takes its place, unproved.
+async def claim(ports: Ports, caller: Member, domain: Domain) -> DomainClaim:
+    """Set the organization's domain, and return it.
 
-    Raises DomainTooLong, and what organizations.enter raises.
+    Without effect if it is already set: verification and challenge stay. Another domain replaces it, unverified.
+
+    Raises: DomainTooLong; the errors of `organizations.lock_organization_for`.
     """
-    made = Claim(org_id=caller.acts_in.id, domain=domain, challenge=new_secret(), verified_at=None, created_at=ports.clock.now())
-    if len(made.record_name) > LONGEST_NAME:
+    new = DomainClaim(org_id=caller.acts_in.id, domain=domain, challenge=new_secret(), verified_at=None, created_at=ports.clock.now())
+    if len(new.record_name) > MAX_RECORD_NAME:
         raise DomainTooLong
     async with ports.storage.transaction(by=caller) as tx:
-        await organizations.enter(tx, caller, Capability.INTEGRATIONS_MANAGE)
-        old = await tx.domains.of(made.org_id)
+        await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
+        old = await tx.domains.by_org(new.org_id)
         if old is not None and old.domain == domain:
             return old
-        await tx.domains.put(made)
-        tx.record(events.domain_set(made, old.domain if old else None))
-    return made
+        await tx.domains.put(new)
+        tx.record(events.domain_set(new, old.domain if old else None))
+    return new
 
 
-async def verify(ports: Ports, caller: Member) -> Claim:
-    """Look for the record of the domain, unless it has been found before.
+async def verify(ports: Ports, caller: Member) -> DomainClaim:
+    """Look up the domain's DNS record and mark the domain as verified. Without effect if it is verified already.
 
-    Raises DomainNotSet, RecordNotFound, DnsFailed, DomainTaken, DomainReplaced, and what organizations.enter raises.
+    Raises: DomainNotSet, RecordNotFound, DnsFailed, DomainTaken, DomainReplaced; the errors of
+        `organizations.lock_organization_for`.
     """
-    asked = await current(ports, caller)
-    if asked.verified_at is not None:
-        return asked
-    # With nothing of the database held: it may take seconds.
-    if asked.record_value not in await ports.dns.texts(asked.record_name):
-        raise RecordNotFound(asked)
+    pending = await get(ports, caller)
+    if pending.verified_at is not None:
+        return pending
+    # Outside of any transaction, because the look-up may take seconds.
+    if pending.record_value not in await ports.dns.texts(pending.record_name):
+        raise RecordNotFound(pending)
     async with ports.storage.transaction(by=caller) as tx:
-        await organizations.enter(tx, caller, Capability.INTEGRATIONS_MANAGE)
-        found = await tx.domains.of(asked.org_id) or refuse(DomainNotSet)
-        if found.challenge != asked.challenge:
+        await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
+        current = await tx.domains.by_org(pending.org_id) or refuse(DomainNotSet)
+        if current.challenge != pending.challenge:
             raise DomainReplaced
-        if found.verified_at is not None:
-            return found
-        # Only now, with the proof there, does anybody learn that another organization has it.
-        proved = await tx.domains.prove(found.org_id, ports.clock.now())
-        tx.record(events.domain_verified(proved))
-    return proved
+        if current.verified_at is not None:
+            return current
+        # DomainTaken is raised only here, after the proof. Otherwise everyone could ask which domains others have verified.
+        verified = await tx.domains.mark_verified(current.org_id, ports.clock.now())
+        tx.record(events.domain_verified(verified))
+    return verified
 
 
 async def remove(ports: Ports, caller: Member) -> None:
-    """Have no domain any more. Raises DomainNotSet, and what organizations.enter raises."""
+    """Remove the organization's domain. Raises: DomainNotSet; the errors of `organizations.lock_organization_for`."""
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.enter(tx, caller, Capability.INTEGRATIONS_MANAGE)
-        old = await tx.domains.of(organization.id) or refuse(DomainNotSet)
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
+        old = await tx.domains.by_org(organization.id) or refuse(DomainNotSet)
         await tx.domains.remove(organization.id)
         tx.record(events.domain_deleted(old))

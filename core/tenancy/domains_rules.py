@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.tenancy.domains`."""
+"""The domain of an organization and the DNS record that verifies it: entities and errors."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    pass
-
-# A name with an underscore is no host's, so whoever is let have hosts in somebody's domain does not have this one (RFC 8552).
+# A name with an underscore cannot be a host name. So a user who may add hosts to a domain cannot add this one (RFC 8552).
 RECORD_PREFIX: Final = "_gatehouse-challenge"
 VALUE_PREFIX: Final = "gatehouse-verification="
-LONGEST_NAME: Final = 253
+MAX_RECORD_NAME: Final = 253
 
 
 class DomainNotSet(NotFound):
@@ -25,26 +23,26 @@ class DomainNotSet(NotFound):
 
 
 class DomainTooLong(DomainInvalid):
-    """This domain is too long: the record that would prove it could not be made. Set a domain that it is a subdomain of."""
+    """This domain is too long for the name of its DNS record. Set a parent domain instead."""
 
 
 class DomainTaken(Conflict):
-    """Another organization has proved that it owns this domain. Whoever runs this platform can help you find out which one should."""
+    """Another organization has already verified this domain. If it should be yours, ask the operator of this platform."""
 
 
 class DomainReplaced(Invalid):
-    """Another domain was set while this one was being verified. Verify again."""
+    """The domain was changed during the verification. Verify it again."""
 
 
 class DnsFailed(Invalid):
-    """The DNS did not answer, so it is not known whether the record is there. Try again later."""
+    """The DNS did not answer, so the record could not be checked. Try again later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """What an organization says is its domain, and since when that is proved. Times are UTC.
+class DomainClaim:
+    """A domain that an organization claims, verified or not. Times are UTC.
 
-    The challenge is of 256 bits, and of this claim alone. It is no secret: it is to be published.
+    The challenge has 256 random bits and belongs to this claim only. It is not secret, because it is published in the DNS.
     """
 
     org_id: UUID
@@ -55,10 +53,20 @@ class Claim:
 
     @property
     def record_name(self) -> str:
-        """The name of the TXT record that proves it."""
+        """Return the name of the TXT record that verifies the domain."""
         return f"{RECORD_PREFIX}.{self.domain}"
 
     @property
     def record_value(self) -> str:
-        """The text of that record."""
+        """Return the value of that record."""
         return f"{VALUE_PREFIX}{self.challenge}"
+
+
+class RecordNotFound(Invalid):
+    """The TXT record was not found in the DNS."""
+
+    def __init__(self, claim: DomainClaim) -> None:
+        super().__init__(
+            f"There is no TXT record {claim.record_name} with the expected value. A new record can take a while to become visible. "
+            "Try again later."
+        )

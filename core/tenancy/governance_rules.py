@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.tenancy.governance`."""
+"""Governance by platform owners: entities and errors."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 
 class TierNotFound(NotFound):
-    """There is no such tier. GET /api/platform/tiers lists those there are."""
+    """There is no tier with this id. GET /api/platform/tiers lists the tiers."""
 
 
-class NotInThisStatus(Invalid):
-    """The organization is not in a status that allows this."""
+class WrongOrganizationStatus(Invalid):
+    """The organization's status does not allow this."""
 
-    def __init__(self, status: OrganizationStatus, wanted: str) -> None:
-        super().__init__(f"The organization is {status}. Only {wanted} organizations allow this.")
+    def __init__(self, status: OrganizationStatus, allowed: str) -> None:
+        super().__init__(f"The organization is {status}. This is possible only if an organization is {allowed}.")
 
 
 @dataclass(frozen=True, slots=True)
 class ListedOrganization:
-    """An organization and who owns it."""
+    """An organization with the account that owns it."""
 
     organization: Organization
     owner: AccountSummary

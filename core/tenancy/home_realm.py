@@ -1,4 +1,4 @@
-"""Home realm discovery: which provider signs in the people of a domain (decisions, points 103 and 212)."""
+"""Home realm discovery: the identity provider for users of an email domain (decisions 103, 212)."""
 
 from __future__ import annotations
 
@@ -6,30 +6,33 @@ from typing import TYPE_CHECKING
 
 from core.kernel.principals import Capability
 from core.tenancy import events, organizations
+from core.tenancy.home_realm_rules import DuplicateDomain, HomeRealmMatch, HomeRealmRoute
 
 if TYPE_CHECKING:
     from core.kernel.principals import Member
     from core.kernel.providers import Provider
     from core.kernel.values import Domain, Email
     from ports import Ports
-from core.tenancy.home_realm_rules import DomainTwice, Realm, Route
 
 
-async def listed(ports: Ports, caller: Member) -> list[Route]:
-    """The routes of the organization that the caller acts in, by domain."""
+async def list_routes(ports: Ports, caller: Member) -> list[HomeRealmRoute]:
+    """Return the routes of the caller's organization, ordered by domain."""
     async with ports.storage.reading() as read:
         return await read.home_realm.routes(caller.acts_in.id)
 
 
-async def replace(ports: Ports, caller: Member, wanted: list[tuple[Domain, Provider]]) -> list[Route]:
-    """Have these routes, and no others. Raises DomainTwice, and what organizations.enter raises."""
+async def replace_routes(ports: Ports, caller: Member, routes: list[tuple[Domain, Provider]]) -> list[HomeRealmRoute]:
+    """Replace all routes of the organization, and return the new ones.
+
+    Raises: DuplicateDomain; the errors of `organizations.lock_organization_for`.
+    """
     new: dict[Domain, Provider] = {}
-    for domain, provider in wanted:
+    for domain, provider in routes:
         if domain in new:
-            raise DomainTwice(domain)
+            raise DuplicateDomain(domain)
         new[domain] = provider
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.enter(tx, caller, Capability.INTEGRATIONS_MANAGE)
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         old = {route.domain: route.provider for route in await tx.home_realm.routes(organization.id)}
         if new != old:
             await tx.home_realm.replace(organization.id, new)
@@ -37,7 +40,10 @@ async def replace(ports: Ports, caller: Member, wanted: list[tuple[Domain, Provi
         return await tx.home_realm.routes(organization.id)
 
 
-async def find(ports: Ports, email: Email) -> Realm | None:
-    """Where whoever has this address is to sign in, if an organization says so. It depends on the domain alone (security.md B-4)."""
+async def find_match(ports: Ports, email: Email) -> HomeRealmMatch | None:
+    """Return where the user with this address signs in, or None if no route applies.
+
+    The result depends on the domain alone, so it does not reveal accounts (security B-4).
+    """
     async with ports.storage.reading() as read:
-        return await read.home_realm.of(email.domain)
+        return await read.home_realm.match(email.domain)

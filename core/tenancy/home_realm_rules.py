@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.tenancy.home_realm`."""
+"""Home realm routes: entities and errors."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ if TYPE_CHECKING:
     from core.kernel.values import Domain
 
 
-class DomainTwice(Invalid):
-    """A domain is there twice."""
+class DuplicateDomain(Invalid):
+    """A domain appears twice."""
 
     def __init__(self, domain: Domain) -> None:
-        super().__init__(f"The domain {domain} is there twice. Give it once, with one provider.")
+        super().__init__(f"The domain {domain} appears twice. Send each domain once, with one provider.")
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
-    """Where those sign in whose addresses are in this very domain.
+class HomeRealmRoute:
+    """The identity provider for email addresses at exactly this domain.
 
-    Nothing follows from it unless `verified`: the organization has proved the domain or one above it, and nobody else a nearer one.
+    The route is used only if `verified`: the organization has verified the domain or a parent domain, and no other
+    organization has verified a closer one.
     """
 
     domain: Domain
@@ -32,8 +33,8 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class Realm:
-    """Where somebody is to sign in."""
+class HomeRealmMatch:
+    """The organization and the identity provider through which a user signs in."""
 
     org_slug: str
     provider: Provider

@@ -1,9 +1,8 @@
-"""Invitations: their states, their one-time tokens, and what is done with them (organizations.md sections 2.5, 3 and 4.7; security.md
-section 9; decisions, points 188 to 198).
+"""Invitations: sending, listing, canceling, accepting, declining, expiry (decisions 188 and 190 to 198; security R-3, R-4, R-5).
 
-Everything that changes an invitation locks its organization first, so whatever it reads of the organization's invitations stands; only
-the sweeper goes by without that lock, and only to end what is past its time. So `end`, which ends what is still pending and says whether
-it was, decides who answers an invitation.
+Every change locks the invitation's organization first, so the organization's invitations do not change during the
+transaction. The sweeper is the exception: it takes no such lock, and only expires invitations. Therefore
+`tx.invitations.end` decides which answer counts. It changes a pending invitation only, and returns whether it did.
 """
 
 from __future__ import annotations
@@ -15,23 +14,10 @@ from core.accounts import accounts
 from core.accounts.accounts_rules import AccountSummary
 from core.accounts.email_queue_rules import MailKind, new_mail
 from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.principals import Capability, DirectoryForbids, OrganizationStatus, Person, Role, RoleInsufficient
+from core.kernel.principals import BlockedByDirectory, Capability, OrganizationStatus, Person, Role, RoleInsufficient
 from core.kernel.values import digest, new_id
 from core.maintenance import housekeeping
 from core.tenancy import events, members_rules, organizations
-from core.tenancy.members_rules import AlreadyAMember
-from core.tenancy.organizations_rules import Membership
-
-if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.kernel.principals import Caller, Member
-    from core.kernel.values import Email, Listed, Page
-    from core.tenancy.branding_rules import Design
-    from core.tenancy.organizations_rules import Organization
-    from ports import Ports
-    from ports.storage import Transaction
 from core.tenancy.invitations_rules import (
     BATCH,
     DAY,
@@ -40,49 +26,65 @@ from core.tenancy.invitations_rules import (
     Invitation,
     InvitationAlreadySent,
     InvitationExpired,
+    InvitationNotFound,
+    InvitationNotPending,
     InvitationStatus,
-    InvitedCannotJoin,
-    InvitedIsAnother,
-    InvitedIsDeactivated,
-    InvitedIsUnknown,
+    InviteeCannotJoin,
+    InviteeDeactivated,
+    InviteeHasNoAccount,
+    InviteeMismatch,
     ListedInvitation,
-    NoSuchInvitation,
-    NotOpen,
-    Offer,
+    ReceivedInvitation,
     TeamFull,
     TooManyInvitations,
-    invitable,
+    parse_invitable_role,
 )
+from core.tenancy.members_rules import AlreadyMember
+from core.tenancy.organizations_rules import Membership
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.kernel.principals import Caller, Member
+    from core.kernel.values import Email, Page, PageResult
+    from core.tenancy.branding_rules import Design
+    from core.tenancy.organizations_rules import Organization
+    from ports import Ports
+    from ports.storage import Transaction
 
 _HASH = re.compile("[0-9a-f]{64}")
 
 
-# What an organization does
+# ------------------------------------------------------------------------------------------------------------ members
 
 
 async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple[ListedInvitation, str]:
-    """An invitation, and its token, which nobody gets to see again: it goes to the invited address (organizations.md section 4.7).
+    """Invite an email address to the organization, and return the invitation with its token.
 
-    One that is past its time and still pending makes room for the new one (decisions, point 198). Raises OwnerNotInvited, RoleUnknown,
-    RoleInsufficient, TooManyInvitations, AlreadyAMember, InvitedIsDeactivated, InvitationAlreadySent, and what organizations.enter raises.
+    The token is returned once and is also in the email. A pending invitation for the address that has passed its
+    expiry is expired here, to make room for the new one (decision 198).
+
+    Raises: OwnerNotInvitable, RoleUnknown, RoleInsufficient, TooManyInvitations, AlreadyMember, InviteeDeactivated,
+        InvitationAlreadySent; the errors of `organizations.lock_organization_for`.
     """
-    invited_to = invitable(role)
+    invited_role = parse_invitable_role(role)
     now = ports.clock.now()
-    token = str(new_id())  # the contract wants the form of a UUID: 122 bits from the operating system
+    token = str(new_id())  # clients expect the form of a UUID; it has 122 random bits
     async with ports.storage.transaction(by=caller) as tx:
-        organization, membership = await organizations.enter(tx, caller, Capability.MEMBERS_MANAGE)
-        _require_grantable(invited_to, membership)
-        limit = await tx.invitations.nth_newest(organization.id, ports.policy.invitations_per_day)
-        if limit is not None and limit + DAY > now:
-            raise TooManyInvitations((limit + DAY - now).total_seconds())
+        organization, membership = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        _require_grantable(invited_role, membership)
+        limiting = await tx.invitations.nth_newest(organization.id, ports.policy.invitations_per_day)
+        if limiting is not None and limiting + DAY > now:
+            raise TooManyInvitations((limiting + DAY - now).total_seconds())
         account = await tx.accounts.by_email(email)
         if account is not None and await tx.members.lock(organization.id, account.id) is not None:
-            raise AlreadyAMember
+            raise AlreadyMember
         provisioned = None if account is None else await tx.scim_users.by_id(organization.id, account.id)
         if provisioned is not None and provisioned.deactivated_here and provisioned.email == email:
-            raise InvitedIsDeactivated
+            raise InviteeDeactivated
         earlier = await tx.invitations.pending(organization.id, email)
-        if earlier is not None and not await _expire(tx, earlier, now):
+        if earlier is not None and not await _expire_if_due(tx, earlier, now):
             raise InvitationAlreadySent
         inviter = await tx.accounts.by_id(caller.user_id)
         assert inviter is not None, "a member has an account"
@@ -90,7 +92,7 @@ async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple
             id=new_id(),
             org_id=organization.id,
             email=email,
-            role=invited_to,
+            role=invited_role,
             invited_by=inviter.id,
             status=InvitationStatus.PENDING,
             token_hash=digest(token),
@@ -100,158 +102,178 @@ async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple
         await tx.invitations.add(invitation)
         await tx.mails.queue(new_mail(MailKind.INVITATION, email, now, token=token, org_id=organization.id))
         tx.record(events.invited(invitation))
-    made_by = AccountSummary(str(inviter.id), inviter.email, inviter.is_platform_owner, inviter.created_at)
-    return ListedInvitation(invitation, made_by), token
+    summary = AccountSummary(str(inviter.id), inviter.email, inviter.is_platform_owner, inviter.created_at)
+    return ListedInvitation(invitation, summary), token
 
 
-async def listed(ports: Ports, caller: Member, status: InvitationStatus | None, page: Page) -> Listed[ListedInvitation]:
-    """The organization's invitations with this status, the newest first. One that is past its time is shown as expired."""
+async def list_page(ports: Ports, caller: Member, status: InvitationStatus | None, page: Page) -> PageResult[ListedInvitation]:
+    """Return one page of the organization's invitations with this status, newest first.
+
+    A pending invitation that has passed its expiry has the status expired.
+    """
     async with ports.storage.reading() as read:
         return await read.invitations.page(caller.acts_in.id, status, page, ports.clock.now())
 
 
 async def cancel(ports: Ports, caller: Member, invitation_id: UUID) -> None:
-    """Take a pending invitation back. Raises NoSuchInvitation, and what organizations.enter raises."""
+    """Cancel a pending invitation. Raises: InvitationNotFound; the errors of `organizations.lock_organization_for`."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.enter(tx, caller, Capability.MEMBERS_MANAGE)
-        invitation = await _pending(tx, organization, invitation_id, now)
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        invitation = await _load_pending(tx, organization, invitation_id, now)
         if invitation is not None:
             if not await tx.invitations.end(organization.id, invitation.id, InvitationStatus.CANCELLED, now):
-                raise NoSuchInvitation
+                raise InvitationNotFound
             tx.record(events.invitation_revoked(invitation))
     if invitation is None:
-        raise NoSuchInvitation
+        raise InvitationNotFound
 
 
-async def accept_for(ports: Ports, caller: Member, invitation_id: UUID) -> None:
-    """Accept on behalf of somebody who has an account (decisions, point 195). The membership is unconfirmed: its member took no part.
+async def accept_on_behalf(ports: Ports, caller: Member, invitation_id: UUID) -> None:
+    """Accept an invitation for its recipient, who must have an account (decision 195).
 
-    Raises NoSuchInvitation, RoleInsufficient, what _admit raises, and what organizations.enter raises.
+    The membership is unconfirmed, because the recipient took no part.
+
+    Raises: InvitationNotFound, RoleInsufficient; the errors of `add_invited_member` and
+        `organizations.lock_organization_for`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, membership = await organizations.enter(tx, caller, Capability.MEMBERS_MANAGE)
-        invitation = await _pending(tx, organization, invitation_id, now)
+        organization, membership = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        invitation = await _load_pending(tx, organization, invitation_id, now)
         if invitation is not None:
             _require_grantable(invitation.role, membership)
-            await _admit(tx, organization, invitation, now, on_behalf=True)
+            await add_invited_member(tx, organization, invitation, now, on_behalf=True)
     if invitation is None:
-        raise NoSuchInvitation
+        raise InvitationNotFound
 
 
-async def _pending(tx: Transaction, organization: Organization, invitation_id: UUID, now: datetime) -> Invitation | None:
-    """The organization's pending invitation with this id. Where it is past its time it is marked, which has to be committed, and None."""
+async def _load_pending(tx: Transaction, organization: Organization, invitation_id: UUID, now: datetime) -> Invitation | None:
+    """Return the organization's pending invitation with this id, or None.
+
+    An invitation that has passed its expiry is marked as expired. The caller must commit that before it raises.
+    """
     invitation = await tx.invitations.by_id(organization.id, invitation_id)
-    if invitation is None or not invitation.is_pending or await _expire(tx, invitation, now):
+    if invitation is None or not invitation.is_pending or await _expire_if_due(tx, invitation, now):
         return None
     return invitation
 
 
 def _require_grantable(role: Role, membership: Membership) -> None:
-    """Raises RoleInsufficient where this member may not give the role (decisions, point 190)."""
-    if role not in members_rules.grantable(membership.role):
+    """Check that this member may give the role (decision 190). Raises: RoleInsufficient."""
+    if role not in members_rules.grantable_roles(membership.role):
         raise RoleInsufficient
 
 
-# What the invited person does
+# --------------------------------------------------------------------------------------------------------- recipients
 
 
-async def offers(ports: Ports, caller: Person) -> list[Offer]:
-    """What the caller is invited to and can still answer, even if accepting has to wait until the organization is active; nothing while the
-    address is not proved to be theirs (security.md R-4)."""
+async def list_received(ports: Ports, caller: Person) -> list[ReceivedInvitation]:
+    """Return the invitations that the caller can still answer.
+
+    The list is empty until the caller's address is verified (security R-4). It includes invitations of organizations
+    that are not active, which can be accepted later.
+    """
     if not caller.email_verified:
         return []
     async with ports.storage.reading() as read:
-        return await read.invitations.offers_to(caller.email, ports.clock.now())
+        return await read.invitations.received_by(caller.email, ports.clock.now())
 
 
-async def look(ports: Ports, token: str) -> Offer:
-    """The invitation that this token answers; looking changes nothing. Raises NotOpen, InvitationExpired."""
+async def get_by_token(ports: Ports, token: str) -> ReceivedInvitation:
+    """Return the pending invitation with this token, without changing it. Raises: InvitationNotPending, InvitationExpired."""
     async with ports.storage.reading() as read:
-        offer = await read.invitations.offer(digest(token), ports.clock.now()) or refuse(NotOpen)
-    if not offer.invitation.is_pending:
-        raise InvitationExpired if offer.invitation.status is InvitationStatus.EXPIRED else NotOpen
-    return offer
+        received = await read.invitations.received_by_token(digest(token), ports.clock.now()) or refuse(InvitationNotPending)
+    _require_pending(received.invitation)
+    return received
 
 
-async def design(ports: Ports, token: str) -> Design | None:
-    """How pages about this invitation look, be it still open or not; None where they look like the platform's own."""
+async def get_design(ports: Ports, token: str) -> Design | None:
+    """Return the design of the pages about the invitation with this token, in any state, or None for the platform's design."""
     async with ports.storage.reading() as read:
-        offer = await read.invitations.offer(digest(token), ports.clock.now())
-        return None if offer is None else await read.branding.design(offer.invitation.org_id)
+        received = await read.invitations.received_by_token(digest(token), ports.clock.now())
+        return None if received is None else await read.branding.design(received.invitation.org_id)
 
 
 async def accept(ports: Ports, caller: Caller, token: str) -> Organization:
-    """Become a member of the organization, which is returned; the account is found by the invited address, or born.
+    """Accept an invitation, and return the organization that the recipient joined.
 
-    An invitation that is found past its time is marked before it is refused. Raises NotOpen, OrganizationNotActive, InvitedIsAnother,
-    InvitationExpired, and what _admit raises.
+    The account is the one with the invited address. If there is none, it is created. An invitation that has passed
+    its expiry is marked as expired before the error is raised.
+
+    Raises: InvitationNotPending, OrganizationNotActive, InviteeMismatch, InvitationExpired; the errors of
+        `add_invited_member`.
     """
     now = ports.clock.now()
     person = caller if isinstance(caller, Person) else None
     async with ports.storage.transaction(by=caller) as tx:
-        organization, invitation = await _find(tx, caller, token)
+        organization, invitation = await _lock_by_token(tx, caller, token)
         if organization.status is not OrganizationStatus.ACTIVE:
             raise OrganizationNotActive
         if person is not None and person.email != invitation.email:
-            raise InvitedIsAnother
-        _require_open(invitation)
-        expired = await _expire(tx, invitation, now)
+            raise InviteeMismatch
+        _require_pending(invitation)
+        expired = await _expire_if_due(tx, invitation, now)
         if not expired:
-            await _admit(tx, organization, invitation, now, person=person)
+            await add_invited_member(tx, organization, invitation, now, person=person)
     if expired:
         raise InvitationExpired
     return organization
 
 
 async def decline(ports: Ports, caller: Caller, token: str) -> Organization:
-    """Turn the invitation down, also one that is past its time, as long as nobody has marked it (decisions, point 191).
+    """Decline an invitation, and return its organization.
 
-    Raises NotOpen, InvitationExpired.
+    An invitation that has passed its expiry can be declined until it is marked as expired (decision 191).
+
+    Raises: InvitationNotPending, InvitationExpired.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        organization, invitation = await _find(tx, caller, token)
-        _require_open(invitation)
-        ended = await tx.invitations.end(organization.id, invitation.id, InvitationStatus.REJECTED, ports.clock.now())
-        if not ended:  # the sweeper was faster
+        organization, invitation = await _lock_by_token(tx, caller, token)
+        _require_pending(invitation)
+        declined = await tx.invitations.end(organization.id, invitation.id, InvitationStatus.REJECTED, ports.clock.now())
+        if not declined:  # the sweeper expired it first
             raise InvitationExpired
         tx.record(events.invitation_declined(invitation))
     return organization
 
 
-async def _find(tx: Transaction, caller: Caller, token: str) -> tuple[Organization, Invitation]:
-    """The invitation that this token answers, and its organization, locked. Raises NotOpen.
+async def _lock_by_token(tx: Transaction, caller: Caller, token: str) -> tuple[Organization, Invitation]:
+    """Lock the organization of the invitation with this token, and return both. Raises: InvitationNotPending.
 
-    In the token's place stands its hash in the list of the invited person, and only for that person it answers (decisions, point 192).
+    The recipient's list shows the hash of the token. The hash works like the token, but only for the signed-in
+    recipient (decision 192).
     """
-    by_hash = _HASH.fullmatch(token) is not None
-    token_hash = bytes.fromhex(token) if by_hash else digest(token)
-    organization = await tx.organizations.lock_of_invitation(token_hash) or refuse(NotOpen)
-    invitation = await tx.invitations.by_token(organization.id, token_hash) or refuse(NotOpen)
-    if by_hash and not (isinstance(caller, Person) and caller.email_verified and caller.email == invitation.email):
-        raise NotOpen
+    is_hash = _HASH.fullmatch(token) is not None
+    token_hash = bytes.fromhex(token) if is_hash else digest(token)
+    organization = await tx.organizations.lock_by_invitation_token(token_hash) or refuse(InvitationNotPending)
+    invitation = await tx.invitations.by_token(organization.id, token_hash) or refuse(InvitationNotPending)
+    if is_hash and not (isinstance(caller, Person) and caller.email_verified and caller.email == invitation.email):
+        raise InvitationNotPending
     return organization, invitation
 
 
-def _require_open(invitation: Invitation) -> None:
-    """Raises NotOpen, InvitationExpired."""
+def _require_pending(invitation: Invitation) -> None:
+    """Raises: InvitationNotPending, InvitationExpired."""
     if invitation.status is InvitationStatus.EXPIRED:
         raise InvitationExpired
     if not invitation.is_pending:
-        raise NotOpen
+        raise InvitationNotPending
 
 
-async def _expire(tx: Transaction, invitation: Invitation, now: datetime) -> bool:
-    """Whether a pending invitation is past its time. It is then marked, which has to be committed whatever is refused because of it."""
+async def _expire_if_due(tx: Transaction, invitation: Invitation, now: datetime) -> bool:
+    """Mark a pending invitation as expired if it has passed its expiry, and return whether it has.
+
+    The caller must commit this before it raises an error.
+    """
     if invitation.expires_at > now:
         return False
-    if await tx.invitations.end(invitation.org_id, invitation.id, InvitationStatus.EXPIRED, now):  # else the sweeper was faster
+    if await tx.invitations.end(invitation.org_id, invitation.id, InvitationStatus.EXPIRED, now):  # False: the sweeper was first
         tx.record(events.invitation_expired(invitation))
     return True
 
 
-async def _admit(
+async def add_invited_member(
     tx: Transaction,
     organization: Organization,
     invitation: Invitation,
@@ -260,36 +282,40 @@ async def _admit(
     person: Person | None = None,
     on_behalf: bool = False,
 ) -> None:
-    """Make whoever has the invited address a member of the locked organization: `person`, if they are signed in, or whoever it is.
+    """Make the invited address's account a member of the locked organization, and mark the invitation as accepted.
 
-    What accepts may be anybody who knows the token, the inviter for one. So it proves nothing about the mailbox, verifies nothing and
-    deletes nothing (security.md A-7, R-3), and only a person who signed in, or whose account has no other life or was born here, takes part
-    by it (R-5).
+    `person` is the signed-in recipient, if there is one. With `on_behalf` a member accepts for the recipient; then the
+    account must exist. Otherwise a missing account is created.
 
-    Raises AlreadyAMember, TeamFull, InvitedIsUnknown, InvitedIsAnother, InvitedCannotJoin, DirectoryForbids, InvitationExpired.
+    Everyone who knows the token can accept, the inviter for example. So accepting proves nothing about the mailbox: it
+    verifies no address and deletes nothing (security A-7, R-3). The membership is confirmed only if the recipient is
+    signed in, or if the account was created here or by this organization (security R-5).
+
+    Raises: AlreadyMember, TeamFull, InviteeHasNoAccount, InviteeMismatch, InviteeCannotJoin, BlockedByDirectory,
+        InvitationExpired.
     """
-    known = await tx.accounts.by_email(invitation.email)
-    if known is not None and await tx.members.lock(organization.id, known.id) is not None:
-        raise AlreadyAMember
+    existing = await tx.accounts.by_email(invitation.email)
+    if existing is not None and await tx.members.lock(organization.id, existing.id) is not None:
+        raise AlreadyMember
     if organization.member_count >= organization.user_limit.value:
         raise TeamFull
     if on_behalf:
-        account, born = await tx.accounts.lock_by_email(invitation.email) or refuse(InvitedIsUnknown), False
+        account, is_new = await tx.accounts.lock_by_email(invitation.email) or refuse(InviteeHasNoAccount), False
     else:
-        account, born = await accounts.find_or_add(tx, invitation.email, now)
-    if person is not None and account.id != person.user_id:  # the address has changed hands since the token was read
-        raise InvitedIsAnother
-    # Somebody may have given a living account, with its sessions, this address and never shown that it is theirs: until they do, it gives
-    # no invitations (A-9), or whoever squats on an address would be let in by the person who really has it.
-    unproved = account.email_verified_at is None and account.first_verified_at is not None
-    provisioned = None if known is None else await tx.scim_users.by_id(organization.id, account.id)
+        account, is_new = await accounts.find_or_add(tx, invitation.email, now)
+    if person is not None and account.id != person.user_id:  # another account has got the address since the request began
+        raise InviteeMismatch
+    # A verified account can change to an address without proving that it owns it. Until it does, it must not accept
+    # invitations, or the address's real owner would let a squatter in (security A-9).
+    is_unproven = account.email_verified_at is None and account.first_verified_at is not None
+    provisioned = None if existing is None else await tx.scim_users.by_id(organization.id, account.id)
     if provisioned is not None and provisioned.deactivated_here:
-        raise InvitedCannotJoin if person is None else DirectoryForbids
-    if unproved or not account.is_usable:  # which of them is nothing that whoever knows the token should learn
-        raise InvitedCannotJoin
+        raise InviteeCannotJoin if person is None else BlockedByDirectory
+    if is_unproven or not account.is_usable:  # one error for both: the token's holder must not learn which
+        raise InviteeCannotJoin
     if not await tx.invitations.end(organization.id, invitation.id, InvitationStatus.ACCEPTED, now):
         raise InvitationExpired
-    confirmed = born or person is not None or account.origin_org_id == organization.id
+    is_confirmed = is_new or person is not None or account.origin_org_id == organization.id
     await tx.members.add(
         Membership(
             id=new_id(),
@@ -297,20 +323,20 @@ async def _admit(
             user_id=account.id,
             role=invitation.role,
             created_at=now,
-            confirmed_at=now if confirmed else None,
+            confirmed_at=now if is_confirmed else None,
         )
     )
     tx.record(events.invitation_accepted(invitation, account.id))
     tx.record(events.joined(organization.id, account.id, invitation.role, invitation_id=invitation.id))
 
 
-# What time does
+# ------------------------------------------------------------------------------------------------------------- expiry
 
 
 async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
-    """Mark in bounded batches what is past its time: how many it were, if any. None while another holder is at it.
+    """Expire invitations in batches, and return the number if there were any, or None if another holder has the lease.
 
-    Nothing relies on it: time is looked at whenever an invitation is.
+    Nothing depends on the sweep: every use case checks the expiry itself.
     """
 
     async def batch(tx: Transaction, now: datetime) -> int:

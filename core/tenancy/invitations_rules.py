@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.tenancy.invitations`."""
+"""Invitations: entities, states and errors."""
 
 from __future__ import annotations
 
@@ -18,65 +18,65 @@ if TYPE_CHECKING:
     from core.kernel.values import Email
 
 DAY = timedelta(days=1)
-SWEEPER = "invitation_sweeper"  # its lease
+SWEEPER = "invitation_sweeper"  # the name of its lease
 BATCH = 500
-# Longer than one batch can take, and than the pause between two sweeps, so that one process goes on doing it while it lives.
+# Longer than one batch takes, and longer than the pause between two sweeps, so that a running process keeps its lease.
 LEASE = timedelta(minutes=3)
 
 
-class OwnerNotInvited(Invalid):
-    """Nobody is invited to be the owner. Invite the person as a member, and transfer the ownership then."""
+class OwnerNotInvitable(Invalid):
+    """You cannot invite an owner. Invite the person as a member, then transfer the ownership."""
 
 
 class InvitationAlreadySent(Invalid):
-    """There is a pending invitation for this address already. Cancel it to send another one."""
+    """There is already a pending invitation for this address. Cancel it before you send another one."""
 
 
 class TooManyInvitations(Limited):
-    """The organization has sent as many invitations as it may in a day. Retry-After says when there may be another one."""
+    """The organization has reached its daily limit of invitations. Retry-After says when you can send the next one."""
 
     def __init__(self, retry_after: float) -> None:
         super().__init__(retry_after, type(self).__doc__)
 
 
-class NoSuchInvitation(NotFound):
+class InvitationNotFound(NotFound):
     """There is no pending invitation with this id."""
 
 
-class NotOpen(Invalid):
-    """There is no such invitation, or it was answered or cancelled already. Unless you have accepted it, ask for a new one."""
+class InvitationNotPending(Invalid):
+    """This invitation does not exist, or it has already been answered or canceled. If you have not accepted it, ask for a new one."""
 
 
 class InvitationExpired(Invalid):
-    """The invitation has expired. Ask for a new one."""
+    """This invitation has expired. Ask the person who invited you to send a new one."""
 
     code = "INVITATION_EXPIRED"
 
 
-class InvitedIsAnother(Invalid):
-    """This invitation is for somebody else. Sign in with the address that was invited, or send no token."""
+class InviteeMismatch(Invalid):
+    """This invitation is for another email address. Sign in with the invited address, or send no access token."""
 
 
 class TeamFull(Invalid):
-    """The organization has as many members as it may have. Ask those who invited you to make room, then accept again."""
+    """The organization has reached its member limit. Ask the person who invited you to make room, then accept again."""
 
     code = "TEAM_LIMIT_EXCEEDED"
 
 
-class InvitedIsUnknown(Invalid):
-    """There is no account with this address yet, so that nobody can accept for it. The link in the mail makes one."""
+class InviteeHasNoAccount(Invalid):
+    """There is no account with this email address yet. Ask the invitee to open the link in the invitation email, which creates one."""
 
 
-class InvitedIsDeactivated(Invalid):
-    """Your organization's directory has deactivated this person. Have it activate or delete them before you invite them."""
+class InviteeDeactivated(Invalid):
+    """Your organization's directory has deactivated this user. Activate or delete the user there before you send an invitation."""
 
 
-class InvitedCannotJoin(Invalid):
-    """The account with this address cannot join as it is. Verify the address or reset the password; if neither helps, ask the operator."""
+class InviteeCannotJoin(Invalid):
+    """The account with this address cannot join now. Verify the address or reset the password. If neither helps, ask the operator."""
 
 
 class InvitationStatus(StrEnum):
-    """organizations.md section 3; all but the first are final."""
+    """The state of an invitation. All states except PENDING are final (docs/specification/lifecycles.md)."""
 
     PENDING = "pending"
     ACCEPTED = "accepted"
@@ -87,7 +87,7 @@ class InvitationStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invitation:
-    """An invitation to become a member. Times are UTC; of the token only the SHA-256 is kept, 32 bytes."""
+    """An invitation to join an organization. Times are UTC."""
 
     id: UUID
     org_id: UUID
@@ -95,7 +95,7 @@ class Invitation:
     role: Role
     invited_by: UUID
     status: InvitationStatus
-    token_hash: bytes = field(repr=False)
+    token_hash: bytes = field(repr=False)  # SHA-256 of the token, 32 bytes; the token itself is not stored
     expires_at: datetime
     created_at: datetime
 
@@ -106,24 +106,24 @@ class Invitation:
 
 @dataclass(frozen=True, slots=True)
 class ListedInvitation:
-    """An invitation and who made it."""
+    """An invitation with the account that sent it."""
 
     invitation: Invitation
     inviter: AccountSummary
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """An invitation as the invited person sees it: in the own list, in the mail, on the page."""
+class ReceivedInvitation:
+    """An invitation as shown to its recipient: in their list, in the email and on the page."""
 
     invitation: Invitation
     organization_slug: str
     organization_name: str
-    inviter_email: Email | None
+    inviter_email: Email | None  # None if the inviter's account no longer exists
 
 
-def invitable(role: str) -> Role:
-    """The role of this name, if somebody can be invited to it. Raises OwnerNotInvited, RoleUnknown."""
-    if role == Role.OWNER:
-        raise OwnerNotInvited
-    return members_rules.assignable(role)
+def parse_invitable_role(name: str) -> Role:
+    """Return the role with this name, if an invitation can offer it. Raises: OwnerNotInvitable, RoleUnknown."""
+    if name == Role.OWNER:
+        raise OwnerNotInvitable
+    return members_rules.parse_assignable_role(name)

@@ -15,33 +15,33 @@ from core.tenancy import events, organizations
 if TYPE_CHECKING:
     from core.kernel.principals import Member
     from ports import Ports
-from core.tenancy.mail_server_rules import MailServer, NoMailServer, SmtpSettings, Trial
+from core.tenancy.mail_server_rules import MailServer, MailServerNotSet, SmtpSettings, MailServerCheck
 
 
 async def configure(ports: Ports, caller: Member, server: MailServer) -> None:
-    """Send the organization's mails through this server from now on, those that wait included. Raises what organizations.enter raises."""
+    """Send the organization's mails through this server from now on, those that wait included. Raises what organizations.lock_organization_for raises."""
     async with ports.storage.transaction(by=caller) as tx:
-        await organizations.enter(tx, caller, Capability.INTEGRATIONS_MANAGE)
+        await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         await tx.smtp.put(server, ports.clock.now())
         tx.record(events.smtp_configured(server))
 
 
 async def current(ports: Ports, caller: Member) -> SmtpSettings:
-    """The organization's settings. Raises NoMailServer."""
+    """The organization's settings. Raises MailServerNotSet."""
     async with ports.storage.reading() as read:
-        return await read.smtp.settings(caller.acts_in.id) or refuse(NoMailServer)
+        return await read.smtp.settings(caller.acts_in.id) or refuse(MailServerNotSet)
 
 
 async def remove(ports: Ports, caller: Member) -> None:
-    """Send the organization's mails through the platform's server again. Raises NoMailServer, and what organizations.enter raises."""
+    """Send the organization's mails through the platform's server again. Raises MailServerNotSet, and what organizations.lock_organization_for raises."""
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.enter(tx, caller, Capability.INTEGRATIONS_MANAGE)
-        removed = await tx.smtp.remove(organization.id) or refuse(NoMailServer)
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
+        removed = await tx.smtp.remove(organization.id) or refuse(MailServerNotSet)
         tx.record(events.smtp_removed(removed))
 
 
-async def try_out(ports: Ports, caller: Member) -> Trial:
-    """Connect to the organization's server and sign in, but send nothing. Raises NoMailServer."""
+async def try_out(ports: Ports, caller: Member) -> MailServerCheck:
+    """Connect to the organization's server and sign in, but send nothing. Raises MailServerNotSet."""
     async with ports.storage.reading() as read:
-        server = await read.smtp.server(caller.acts_in.id) or refuse(NoMailServer)
+        server = await read.smtp.server(caller.acts_in.id) or refuse(MailServerNotSet)
     return await ports.mail.try_out(server)

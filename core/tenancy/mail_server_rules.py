@@ -24,23 +24,23 @@ _LOW_PORTS: Final = frozenset({25, IMPLICIT_TLS, DEFAULT_PORT})
 _PRINTABLE: Final = re.compile(r"[\x20-\x7e]+")
 
 
-class NoMailServer(NotFound):
+class MailServerNotSet(NotFound):
     """The organization has no mail server of its own."""
 
 
-class HostInvalid(Invalid):
+class MailHostInvalid(Invalid):
     """The host must be a name, such as mail.example.com, or an IP address."""
 
 
-class PortInvalid(Invalid):
+class MailPortInvalid(Invalid):
     """The port must be 25, 465, 587 or one from 1024 to 65535."""
 
 
-class CredentialsIncomplete(Invalid):
+class MailCredentialsIncomplete(Invalid):
     """Give both a user name and a password, or neither. A password that was given before is not kept."""
 
 
-class CredentialsInvalid(Invalid):
+class MailCredentialsInvalid(Invalid):
     """The user name and the password must be of printable ASCII characters: others cannot be sent to mail servers."""
 
 
@@ -69,7 +69,7 @@ class MailServer(SmtpSettings):
     password: str | None = field(repr=False)
 
 
-class Trial(StrEnum):
+class MailServerCheck(StrEnum):
     """How trying a server out ended: all that is told about it, so nothing of what is behind an address (security.md W-7)."""
 
     GOOD = "The mail server can be used."
@@ -81,16 +81,16 @@ class Trial(StrEnum):
 
 
 def parse_host(text: str) -> str:
-    """The host in the form that it is stored in; where it is, is judged whenever it is connected to. Raises HostInvalid."""
+    """The host in the form that it is stored in; where it is, is judged whenever it is connected to. Raises MailHostInvalid."""
     host = text.strip(" ").lower()
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
         if not is_host_name(host):
-            raise HostInvalid from None
+            raise MailHostInvalid from None
         return host
     if "%" in host:  # which names an interface of this machine
-        raise HostInvalid
+        raise MailHostInvalid
     return str(address)
 
 
@@ -105,13 +105,13 @@ def new_server(
     from_name: str | None,
     tls: bool,
 ) -> MailServer:
-    """The server, if it can be one. Raises HostInvalid, PortInvalid, CredentialsIncomplete, CredentialsInvalid."""
+    """The server, if it can be one. Raises MailHostInvalid, MailPortInvalid, MailCredentialsIncomplete, MailCredentialsInvalid."""
     if port not in _LOW_PORTS and not 1024 <= port <= 65535:
-        raise PortInvalid
+        raise MailPortInvalid
     if (username is None) != (password is None):
-        raise CredentialsIncomplete
+        raise MailCredentialsIncomplete
     if not all(text is None or _PRINTABLE.fullmatch(text) for text in (username, password)):
-        raise CredentialsInvalid
+        raise MailCredentialsInvalid
     return MailServer(
         org_id=org_id,
         host=parse_host(host),

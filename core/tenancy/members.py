@@ -1,5 +1,4 @@
-"""Members of an organization: who they are, their roles, their removal, and the transfer of ownership (organizations.md sections 2.4, 3
-and 4.4; decisions, points 199 to 201; security.md section 9)."""
+"""Members: their roles, their removal, and the transfer of ownership (decisions 199, 200, 201; security R-1, R-2, R-6)."""
 
 from __future__ import annotations
 
@@ -9,8 +8,21 @@ from typing import TYPE_CHECKING
 from core.accounts import accounts
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability, OrganizationNotFound, Role
-from core.kernel.values import Listed
+from core.kernel.values import PageResult
 from core.tenancy import events, organizations
+from core.tenancy.members_rules import (
+    AlreadyOwner,
+    CannotChangeOwnerRole,
+    CannotChangeOwnRole,
+    CannotRemoveOwner,
+    CannotRemoveSelf,
+    ListedMember,
+    MemberNotFound,
+    NewOwnerNotActive,
+    NewOwnerNotMember,
+    grantable_roles,
+    parse_assignable_role,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,143 +34,151 @@ if TYPE_CHECKING:
     from core.tenancy.organizations_rules import Limit, Membership
     from ports import Ports
     from ports.storage import Transaction
-from core.tenancy.members_rules import (
-    ListedMember,
-    MemberNotFound,
-    NewOwnerNotActive,
-    NewOwnerNotAMember,
-    OwnerAlready,
-    OwnersRemoval,
-    OwnersRole,
-    OwnRemoval,
-    OwnRole,
-    assignable,
-    grantable,
-)
 
 
-async def listed(ports: Ports, caller: Member, role: Role | None, page: Page) -> tuple[Listed[ListedMember], Limit]:
-    """The members with this role, the oldest first, and how many members there may be. Raises OrganizationNotFound."""
+async def list_page(ports: Ports, caller: Member, role: Role | None, page: Page) -> tuple[PageResult[ListedMember], Limit]:
+    """Return one page of the members with this role, oldest first, and the limit on the number of members.
+
+    Raises: OrganizationNotFound.
+    """
     async with ports.storage.reading() as read:
         organization = await read.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)
         total = organization.member_count if role is None else await read.members.count(organization.id, role)
-        return Listed(await read.members.page(organization.id, role, page), total), organization.user_limit
+        return PageResult(await read.members.page(organization.id, role, page), total), organization.user_limit
 
 
-async def find(ports: Ports, caller: Member, user_id: UUID) -> None:
-    """Raises MemberNotFound unless this person is a member of the organization that the caller acts in, or would be, had its directory not
-    deactivated them."""
+async def require_member(ports: Ports, caller: Member, user_id: UUID) -> None:
+    """Check that this user is a member of the caller's organization, or a member whom its directory suspended_membership.
+
+    Raises: MemberNotFound.
+    """
     async with ports.storage.reading() as read:
         if not await read.members.exists(caller.acts_in.id, user_id):
             raise MemberNotFound
 
 
-async def _enter(tx: Transaction, org_id: UUID, user_id: UUID) -> Membership:
-    """The membership of somebody in a locked organization, locked; or the one that the directory has put away, which gives them back what
-    they were if nobody changes it. Raises MemberNotFound."""
-    return await tx.members.lock(org_id, user_id) or await tx.members.put_away(org_id, user_id) or refuse(MemberNotFound)
+async def _lock_membership(tx: Transaction, org_id: UUID, user_id: UUID) -> Membership:
+    """Lock a membership of a locked organization. Raises: MemberNotFound.
+
+    A membership that the directory suspended_membership is returned, too. The member gets it back with the role it has here.
+    """
+    return await tx.members.lock(org_id, user_id) or await tx.members.suspended_membership(org_id, user_id) or refuse(MemberNotFound)
 
 
 async def change_role(ports: Ports, caller: Member, user_id: UUID, role: str) -> ListedMember:
-    """The member with the new role; nothing happens where it is the one they have (decisions, point 201; security.md R-1).
+    """Change a member's role and return the member. Without effect if the member has this role (decision 201, security R-1).
 
-    Raises MemberNotFound, OwnRole, OwnersRole, OwnershipNotAssigned, RoleUnknown, and what organizations.enter raises.
+    Raises: MemberNotFound, CannotChangeOwnRole, CannotChangeOwnerRole, OwnershipNotAssignable, RoleUnknown; the errors of
+        `organizations.lock_organization_for`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.enter(tx, caller, Capability.ROLES_MANAGE)
-        target = await _enter(tx, organization.id, user_id)
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ROLES_MANAGE)
+        membership = await _lock_membership(tx, organization.id, user_id)
         if user_id == caller.user_id:
-            raise OwnRole
-        if target.role is Role.OWNER:
-            raise OwnersRole
-        new_role = assignable(role)
+            raise CannotChangeOwnRole
+        if membership.role is Role.OWNER:
+            raise CannotChangeOwnerRole
+        new_role = parse_assignable_role(role)
         account = await tx.accounts.by_id(user_id) or refuse(MemberNotFound)
-        if new_role is not target.role:
+        if new_role is not membership.role:
             await tx.members.set_role(organization.id, user_id, new_role)
-            tx.record(events.role_updated(organization.id, user_id, target.role, new_role))
-            await void_invitations(tx, organization.id, user_id, new_role, now)
-    return ListedMember(user_id, account.email, account.is_platform_owner, replace(target, role=new_role))
+            tx.record(events.role_updated(organization.id, user_id, membership.role, new_role))
+            await revoke_invitations_from(tx, organization.id, user_id, new_role, now)
+    return ListedMember(user_id, account.email, account.is_platform_owner, replace(membership, role=new_role))
 
 
 async def remove(ports: Ports, caller: Member, user_id: UUID) -> None:
-    """End a membership, and with it the person's sessions in this organization (decisions, point 199; security.md R-6).
+    """Remove a member, and end the member's sessions in this organization (decision 199, security R-6).
 
-    Raises MemberNotFound, OwnRemoval, OwnersRemoval, and what organizations.enter raises.
+    Raises: MemberNotFound, CannotRemoveSelf, CannotRemoveOwner; the errors of `organizations.lock_organization_for`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.enter(tx, caller, Capability.MEMBERS_MANAGE)
-        target = await _enter(tx, organization.id, user_id)
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        membership = await _lock_membership(tx, organization.id, user_id)
         if user_id == caller.user_id:
-            raise OwnRemoval
-        if target.role is Role.OWNER:
-            raise OwnersRemoval
-        # Whoever ends several sessions of a person holds the person's account, so that no two of them wait for each other's rows.
+            raise CannotRemoveSelf
+        if membership.role is Role.OWNER:
+            raise CannotRemoveOwner
+        # Lock order: the account before its sessions. Otherwise two transactions that each end several sessions of one user
+        # could wait for each other.
         await tx.accounts.lock(user_id)
-        tx.record(events.removed(organization.id, user_id, target.role))
-        await end(tx, organization.id, user_id, now)
+        tx.record(events.removed(organization.id, user_id, membership.role))
+        await end_membership(tx, organization.id, user_id, now)
 
 
-async def end(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
-    """End a locked membership, or the one that the organization's directory has put away, of somebody whose account is locked; and what
-    they had by it: the use of services that they have signed in to with SAML alone, sessions in the organization, invitations. The
-    directory knows the person no more, and cannot take them back; they are invited if they shall come again.
+async def end_membership(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
+    """End a membership, active or suspended_membership, and everything that the user had because of it.
 
-    Whoever ends it says so, before this.
+    That is: the use of services that the user signed in to with SAML only, the sessions in the organization, and
+    invitations. The directory loses the user and cannot restore them; they can only come back by an invitation.
+
+    The account and an active membership are locked. The caller records the event before.
     """
     await tx.members.remove(org_id, user_id, now)
     await tx.service_users.remove_former_members(org_id, [user_id])
-    await leave(tx, org_id, user_id, now)
+    await end_access(tx, org_id, user_id, now)
 
 
-async def erase(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
-    """Remove a locked account, a member of nothing else, for good, and with it what it may be in this organization: a member, or one whose
-    membership the directory has put away. Whoever does it says so, before this."""
-    # Whoever renews a token holds that and wants its session next: so all of them go before a membership that ends holds the sessions.
+async def delete_account(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
+    """Delete a locked account permanently, with its active or suspended_membership membership in this organization.
+
+    The account has no other membership. The caller records the event before.
+    """
+    # Lock order: a token refresh locks the token, then its session. So the sessions with their tokens are removed
+    # before `end_membership` locks sessions.
     await tx.sessions.remove(user_id)
-    await end(tx, org_id, user_id, now)
+    await end_membership(tx, org_id, user_id, now)
     await accounts.erase(tx, user_id)
 
 
-async def leave(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
-    """End what somebody has by a membership that is none any more: sessions in the organization with all that would begin another one,
-    invitations, those to them included."""
-    await tx.sessions.end_in(org_id, [user_id], now)
-    await void_invitations(tx, org_id, user_id, None, now)
-    await withdraw_invitations(tx, org_id, [user_id], now)
+async def end_access(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
+    """End the access of a former member: sessions in the organization, pending sign-ins to it, and invitations.
+
+    The invitations are those that the user sent and those that the user received.
+    """
+    await tx.sessions.end_in_organization(org_id, [user_id], now)
+    await revoke_invitations_from(tx, org_id, user_id, None, now)
+    await revoke_invitations_to(tx, org_id, [user_id], now)
 
 
 async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID) -> None:
-    """Make another member the owner, and the caller, who is it, an admin (organizations.md section 3; security.md R-2).
+    """Make another member the owner, and the caller, who is the owner, an admin (security R-2).
 
-    Raises OwnerAlready, NewOwnerNotAMember, NewOwnerNotActive, and what organizations.enter raises.
+    Raises: AlreadyOwner, NewOwnerNotMember, NewOwnerNotActive; the errors of `organizations.lock_organization_for`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, old = await organizations.enter(tx, caller, Capability.ORGANIZATION_OWN)
+        organization, old = await organizations.lock_organization_for(tx, caller, Capability.ORGANIZATION_OWN)
         if new_owner_id == caller.user_id:
-            raise OwnerAlready
-        new = await tx.members.lock(organization.id, new_owner_id) or refuse(NewOwnerNotAMember)
-        account = await tx.accounts.lock(new_owner_id) or refuse(NewOwnerNotAMember)
+            raise AlreadyOwner
+        new = await tx.members.lock(organization.id, new_owner_id) or refuse(NewOwnerNotMember)
+        account = await tx.accounts.lock(new_owner_id) or refuse(NewOwnerNotMember)
         if not account.is_usable:
             raise NewOwnerNotActive
-        # In this order, because an index allows one owner and looks after each statement.
+        # The old owner first: a unique index allows one owner, and is checked after each statement.
         for membership, role in ((old, Role.ADMIN), (new, Role.OWNER)):
             await tx.members.set_role(organization.id, membership.user_id, role)
             tx.record(events.role_updated(organization.id, membership.user_id, membership.role, role))
         tx.record(events.owner_changed(organization.id, caller.user_id, new_owner_id))
-        await void_invitations(tx, organization.id, caller.user_id, Role.ADMIN, now)
+        await revoke_invitations_from(tx, organization.id, caller.user_id, Role.ADMIN, now)
 
 
-async def void_invitations(tx: Transaction, org_id: UUID, user_id: UUID, role: Role | None, now: datetime) -> None:
-    """Revoke what the person has invited to and could not any more, being of this role now, or of none (security.md R-4)."""
-    for invitation in await tx.invitations.void(org_id, user_id, frozenset(Role) - grantable(role), now):
+async def revoke_invitations_from(tx: Transaction, org_id: UUID, user_id: UUID, role: Role | None, now: datetime) -> None:
+    """Revoke the user's pending invitations to roles that the user may not give with this role (security R-4).
+
+    `role` is the user's new role, or None if the user is no longer a member.
+    """
+    for invitation in await tx.invitations.cancel_from(org_id, user_id, frozenset(Role) - grantable_roles(role), now):
         tx.record(events.invitation_revoked(invitation))
 
 
-async def withdraw_invitations(tx: Transaction, org_id: UUID, user_ids: Sequence[UUID], now: datetime) -> None:
-    """Revoke what these people are invited to. Whom a directory makes or takes back may have been invited before, and would come back by
-    that when they are to leave."""
-    for invitation in await tx.invitations.withdraw(org_id, user_ids, now):
+async def revoke_invitations_to(tx: Transaction, org_id: UUID, user_ids: Sequence[UUID], now: datetime) -> None:
+    """Revoke the pending invitations that these users received.
+
+    A user whom the directory provisioned or restored may have an older invitation. It must not bring them back after
+    they were removed.
+    """
+    for invitation in await tx.invitations.cancel_to(org_id, user_ids, now):
         tx.record(events.invitation_revoked(invitation))

@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.tenancy.members`."""
+"""Members: entities, errors, and the rules that say which roles a member may give."""
 
 from __future__ import annotations
 
@@ -16,53 +16,53 @@ if TYPE_CHECKING:
     from core.tenancy.organizations_rules import Membership
 
 
-class AlreadyAMember(Invalid):
-    """This person is a member of the organization already."""
+class AlreadyMember(Invalid):
+    """This user is already a member of the organization."""
 
 
 class MemberNotFound(NotFound):
-    """This person is not a member of the organization."""
+    """This user is not a member of the organization."""
 
 
 class RoleUnknown(Invalid):
-    """There is no such role. A member's role is admin or member."""
+    """This role does not exist. Use admin or member."""
 
 
-class OwnRole(Invalid):
-    """You cannot change your own role. To step down, transfer the ownership to another member."""
+class CannotChangeOwnRole(Invalid):
+    """You cannot change your own role. To step down as the owner, transfer the ownership to another member."""
 
 
-class OwnershipNotAssigned(Invalid):
-    """Nobody becomes the owner by a change of role. Transfer the ownership instead."""
+class OwnershipNotAssignable(Invalid):
+    """The role owner cannot be assigned. Transfer the ownership instead."""
 
 
-class OwnersRole(Invalid):
-    """The role of the owner cannot be changed. Transfer the ownership instead."""
+class CannotChangeOwnerRole(Invalid):
+    """The owner's role cannot be changed. Transfer the ownership to another member first."""
 
 
-class OwnRemoval(Invalid):
-    """You cannot remove yourself. Ask somebody else who manages the members."""
+class CannotRemoveSelf(Invalid):
+    """You cannot remove yourself. Ask another admin or the owner to remove you."""
 
 
-class OwnersRemoval(Invalid):
-    """The owner cannot be removed. The ownership must be transferred first."""
+class CannotRemoveOwner(Invalid):
+    """The owner cannot be removed. Transfer the ownership to another member first."""
 
 
-class OwnerAlready(Invalid):
-    """You own the organization already. Name another member as the new owner."""
+class AlreadyOwner(Invalid):
+    """You already own this organization. Choose another member as the new owner."""
 
 
-class NewOwnerNotAMember(Invalid):
-    """The new owner must be a member of the organization. Invite the person first."""
+class NewOwnerNotMember(Invalid):
+    """The new owner must be a member of the organization. Invite this user first."""
 
 
 class NewOwnerNotActive(Invalid):
-    """The account of the new owner is not active. Name another member."""
+    """The new owner's account is not active. Choose another member."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedMember:
-    """A membership and whose it is."""
+    """A membership with the user it belongs to."""
 
     user_id: UUID
     email: Email
@@ -70,18 +70,18 @@ class ListedMember:
     membership: Membership
 
 
-def assignable(role: str) -> Role:
-    """The role of this name, if a member can be given it. Raises OwnershipNotAssigned, RoleUnknown."""
-    match role:
+def parse_assignable_role(name: str) -> Role:
+    """Return the role with this name, if a member can be given it. Raises: OwnershipNotAssignable, RoleUnknown."""
+    match name:
         case Role.OWNER:
-            raise OwnershipNotAssigned
+            raise OwnershipNotAssignable
         case Role.ADMIN | Role.MEMBER:
-            return Role(role)
+            return Role(name)
     raise RoleUnknown
 
 
-def grantable(role: Role | None) -> frozenset[Role]:
-    """The roles that somebody of this role, or without any, may make others have (security.md R-4; decisions, point 190)."""
+def grantable_roles(role: Role | None) -> frozenset[Role]:
+    """Return the roles that a user with `role` may give to others (security R-4, decision 190). None is no member."""
     if role is None or not principals.may(role, Capability.MEMBERS_MANAGE):
         return frozenset()
     return frozenset({Role.ADMIN, Role.MEMBER}) if principals.may(role, Capability.ROLES_MANAGE) else frozenset({Role.MEMBER})

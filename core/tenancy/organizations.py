@@ -1,5 +1,6 @@
-"""Organizations: tiers, limits, memberships, and what members do with the organization itself (organizations.md sections 2.3 and 2.4;
-decisions, points 204 to 207). What platform owners do with it is in `core/governance.py`.
+"""Organizations: creation, and the changes that their members make (decisions 204, 205, 206, 207).
+
+The changes that platform owners make are in `core.tenancy.governance`.
 """
 
 from __future__ import annotations
@@ -11,8 +12,17 @@ from core.accounts import own_account
 from core.kernel import principals
 from core.kernel.errors import refuse
 from core.kernel.principals import AddressNotVerified, Capability, OrganizationNotFound, OrganizationStatus, Role
-from core.kernel.values import KEEP, Keep, Slug, given, new_id
+from core.kernel.values import KEEP, Keep, Slug, new_id, provided
 from core.tenancy import events
+from core.tenancy.organizations_rules import (
+    DEVICE_TRUST_DAYS,
+    IMMEDIATE_PURGE_LIMIT,
+    INITIAL_TIER,
+    EmptyOrganizationUpdate,
+    Membership,
+    Organization,
+    standing,
+)
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -21,54 +31,52 @@ if TYPE_CHECKING:
     from core.kernel.principals import Member, Person
     from ports import Ports
     from ports.storage import Transaction
-from core.tenancy.organizations_rules import (
-    DEVICE_TRUST_DAYS,
-    FIRST_TIER,
-    PURGED_AT_ONCE,
-    Membership,
-    NothingToChange,
-    Organization,
-    standing,
-)
 
 
-async def enter(tx: Transaction, caller: Member, capability: Capability, *, inactive: bool = False) -> tuple[Organization, Membership]:
-    """The organization that `caller` acts in and the caller's membership, both locked, if the caller may still do this (security.md Z-5).
+async def lock_organization_for(
+    tx: Transaction, caller: Member, capability: Capability, *, inactive: bool = False
+) -> tuple[Organization, Membership]:
+    """Lock the caller's organization and membership, and check that the caller still has `capability` (security Z-5).
 
-    With this begins every change that a member makes: the row of the organization comes first in the order of locks.
-    Raises what access.require raises.
+    Every change by a member starts here, because the organization comes first in the lock order.
+    With `inactive`, the organization may have any status.
+
+    Raises: OrganizationNotFound, NotOfThisOrganization, RoleInsufficient, OrganizationNotActive.
     """
     organization = await tx.organizations.lock(caller.acts_in.id) or refuse(OrganizationNotFound)
     membership = await tx.members.lock(organization.id, caller.user_id)
     principals.require(standing(organization, membership), capability, inactive=inactive)
-    assert membership is not None, "who is no member is refused"
+    assert membership is not None, "principals.require refuses callers who are not members"
     return organization, membership
 
 
 async def create(ports: Ports, caller: Person, slug: str, name: str) -> tuple[Organization, Membership]:
-    """A new tenant, which the caller owns; it waits for approval, unless the operator chose otherwise (decisions, points 50 and 204).
+    """Create an organization that the caller owns.
 
-    Raises SlugInvalid, SlugReserved, SlugTaken, AddressNotVerified, AccountGone, SessionEnded.
+    It is pending until a platform owner approves it, unless the operator turned approval off (decisions 50, 204).
+
+    Raises: SlugInvalid, SlugReserved, SlugTaken, AddressNotVerified, AccountGone, SessionEnded.
     """
-    wanted, now = Slug.parse(slug), ports.clock.now()
+    valid_slug, now = Slug.parse(slug), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization = await add(tx, ports, wanted, name, now)
+        organization = await add_organization(tx, ports, valid_slug, name, now)
         account = await own_account.lock_own_account(tx, caller, now)
-        if account.email_verified_at is None:  # the address may have been changed since the request came in
+        if account.email_verified_at is None:  # the address may have changed since the request arrived
             raise AddressNotVerified
-        membership = await begin(tx, organization, account.id, now if caller.impersonator_id is None else None, now)
+        confirmed_at = now if caller.impersonator_id is None else None
+        membership = await add_first_owner(tx, organization, account.id, confirmed_at, now)
     return replace(organization, member_count=1, members_changed_at=now), membership
 
 
-async def add(tx: Transaction, ports: Ports, slug: Slug, name: str, now: datetime) -> Organization:
-    """A new tenant without an owner, for `begin`. Raises SlugTaken."""
+async def add_organization(tx: Transaction, ports: Ports, slug: Slug, name: str, now: datetime) -> Organization:
+    """Add an organization without an owner. The caller then calls `add_first_owner`. Raises: SlugTaken."""
     approved = ports.policy.auto_approve_organizations
     organization = Organization(
         id=new_id(),
         slug=slug,
         name=name,
         status=OrganizationStatus.ACTIVE if approved else OrganizationStatus.PENDING,
-        tier=await tx.tiers.by_name(FIRST_TIER),
+        tier=await tx.tiers.by_name(INITIAL_TIER),
         max_services=None,
         max_users=None,
         device_trust_days=DEVICE_TRUST_DAYS,
@@ -83,8 +91,10 @@ async def add(tx: Transaction, ports: Ports, slug: Slug, name: str, now: datetim
     return organization
 
 
-async def begin(tx: Transaction, organization: Organization, owner_id: UUID, confirmed_at: datetime | None, now: datetime) -> Membership:
-    """The first owner of a new tenant."""
+async def add_first_owner(
+    tx: Transaction, organization: Organization, owner_id: UUID, confirmed_at: datetime | None, now: datetime
+) -> Membership:
+    """Add the owner of a new organization, and record the organization's creation."""
     membership = Membership(
         id=new_id(), org_id=organization.id, user_id=owner_id, role=Role.OWNER, created_at=now, confirmed_at=confirmed_at
     )
@@ -93,26 +103,29 @@ async def begin(tx: Transaction, organization: Organization, owner_id: UUID, con
     return membership
 
 
-async def of_person(ports: Ports, caller: Person) -> list[tuple[Organization, Membership]]:
-    """The organizations that the caller is a member of, whatever their status, by slug."""
+async def list_own(ports: Ports, caller: Person) -> list[tuple[Organization, Membership]]:
+    """Return the organizations that the caller is a member of, in any status, ordered by slug."""
     async with ports.storage.reading() as read:
-        return await read.organizations.of_person(caller.user_id)
+        return await read.organizations.by_member(caller.user_id)
 
 
-async def current(ports: Ports, caller: Member) -> Organization:
-    """The organization that the caller acts in. Raises OrganizationNotFound."""
+async def get(ports: Ports, caller: Member) -> Organization:
+    """Return the organization that the caller acts in. Raises: OrganizationNotFound."""
     async with ports.storage.reading() as read:
         return await read.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)
 
 
 async def update(ports: Ports, caller: Member, *, name: str | Keep = KEEP, device_trust_days: int | Keep = KEEP) -> Organization:
-    """The organization with what its managers may change of it. Raises NothingToChange, and what `enter` raises."""
-    wanted = given(name=name, device_trust_days=device_trust_days)
-    if not wanted:
-        raise NothingToChange
+    """Change the organization's settings, and return it.
+
+    Raises: EmptyOrganizationUpdate; the errors of `lock_organization_for`.
+    """
+    changes = provided(name=name, device_trust_days=device_trust_days)
+    if not changes:
+        raise EmptyOrganizationUpdate
     async with ports.storage.transaction(by=caller) as tx:
-        old, _ = await enter(tx, caller, Capability.ORGANIZATION_MANAGE)
-        new = replace(old, **wanted)
+        old, _ = await lock_organization_for(tx, caller, Capability.ORGANIZATION_MANAGE)
+        new = replace(old, **changes)
         if new != old:
             new = replace(new, updated_at=ports.clock.now())
             await tx.organizations.save(new)
@@ -121,19 +134,20 @@ async def update(ports: Ports, caller: Member, *, name: str | Keep = KEEP, devic
 
 
 async def delete(ports: Ports, caller: Member) -> None:
-    """Delete the organization that the caller acts in and owns. Raises what `enter` raises."""
+    """Delete the organization that the caller acts in and owns. Raises: the errors of `lock_organization_for`."""
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await enter(tx, caller, Capability.ORGANIZATION_OWN)
-        await remove(tx, organization, ports.clock.now())
+        organization, _ = await lock_organization_for(tx, caller, Capability.ORGANIZATION_OWN)
+        await delete_locked(tx, organization, ports.clock.now())
 
 
-async def remove(tx: Transaction, organization: Organization, now: datetime) -> None:
-    """Delete a locked organization for good, with all that belongs to it (decisions, point 240).
+async def delete_locked(tx: Transaction, organization: Organization, now: datetime) -> None:
+    """Delete a locked organization permanently, with everything that belongs to it (decision 240).
 
-    The accounts of its members stay, and those that its directory has closed are open again: nobody else could open them (decisions, point
-    132). Of a large one, the housekeeper removes the rest of the records, which nobody can reach any more.
+    The accounts of its members remain. Accounts that its directory closed are opened again, because nothing else
+    could ever open them (decision 132). If the organization has very many records, the housekeeper removes the rest
+    later. No request can reach them any longer.
     """
     await tx.scim_users.release(organization.id, now)
     await tx.organizations.delete(organization.id, now)
-    await tx.organizations.purge(organization.id, PURGED_AT_ONCE)
+    await tx.organizations.purge(organization.id, IMMEDIATE_PURGE_LIMIT)
     tx.record(events.organization_deleted(organization))

@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.tenancy.organizations`."""
+"""Organizations, their tiers and limits, and memberships: entities and errors."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 
     from core.kernel.values import Slug
 
-# What holds where neither the organization nor its tier says anything (decisions, points 154 and 155).
+# The limit if neither the organization nor its tier sets one (decisions 154, 155).
 DEFAULT_LIMIT = 5
-FIRST_TIER = "free"  # until a platform owner gives it another one (organizations.md section 3)
-DEVICE_TRUST_DAYS = 30  # of a new organization
-# How much of the records of an organization goes in the transaction that deletes it: all of them, unless it is a large one.
-PURGED_AT_ONCE = 10_000
+INITIAL_TIER = "free"  # the tier of a new organization; a platform owner can change it later
+DEVICE_TRUST_DAYS = 30  # for a new organization
+# The number of records that the transaction which deletes an organization removes itself. Only large organizations have more.
+IMMEDIATE_PURGE_LIMIT = 10_000
 
 
 class SlugTaken(Invalid):
-    """An organization with this slug exists already. Choose another one."""
+    """An organization with this slug already exists. Choose another slug."""
 
 
-class NothingToChange(Invalid):
-    """Say what to change: name, device_trust_days, or both."""
+class EmptyOrganizationUpdate(Invalid):
+    """The request changes nothing. Send name, device_trust_days, or both."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """What an organization may have unless it has limits of its own (organizations.md section 2.3). The price is per month."""
+    """The default limits of organizations, and their price per month."""
 
     id: UUID
     name: str
@@ -44,7 +44,7 @@ class Tier:
 
 
 class LimitSource(StrEnum):
-    """Where an effective limit comes from."""
+    """The origin of a limit that is in effect."""
 
     ORGANIZATION = "organization"
     TIER = "tier"
@@ -53,7 +53,7 @@ class LimitSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How many there may be, and who says so."""
+    """A limit that is in effect, and its origin."""
 
     value: int
     source: LimitSource
@@ -61,9 +61,10 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Organization:
-    """A tenant. Times are UTC; `max_services` and `max_users` are its own limits, None for those of its tier.
+    """A tenant. Times are UTC.
 
-    `member_count` is kept by the transactions that add and remove members.
+    `max_services` and `max_users` are limits of this organization alone; None means that the tier's limit applies.
+    Transactions that add or remove members also update `member_count`.
     """
 
     id: UUID
@@ -80,32 +81,33 @@ class Organization:
     approved_at: datetime | None
     rejected_reason: str | None
     suspended_reason: str | None
-    members_changed_at: datetime | None = None  # when somebody last came or went
+    members_changed_at: datetime | None = None  # when a member was last added or removed
 
     @property
     def user_limit(self) -> Limit:
-        """How many members it may have."""
-        return _limit(self.max_users, self.tier.default_max_users if self.tier else None)
+        """Return the maximum number of members."""
+        return _effective_limit(self.max_users, self.tier.default_max_users if self.tier else None)
 
     @property
     def service_limit(self) -> Limit:
-        """How many services it may have."""
-        return _limit(self.max_services, self.tier.default_max_services if self.tier else None)
+        """Return the maximum number of services."""
+        return _effective_limit(self.max_services, self.tier.default_max_services if self.tier else None)
 
 
-def _limit(own: int | None, of_tier: int | None) -> Limit:
-    if own is not None:
-        return Limit(own, LimitSource.ORGANIZATION)
-    if of_tier is not None:
-        return Limit(of_tier, LimitSource.TIER)
+def _effective_limit(organization_limit: int | None, tier_limit: int | None) -> Limit:
+    if organization_limit is not None:
+        return Limit(organization_limit, LimitSource.ORGANIZATION)
+    if tier_limit is not None:
+        return Limit(tier_limit, LimitSource.TIER)
     return Limit(DEFAULT_LIMIT, LimitSource.DEFAULT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """A person in an organization (organizations.md section 2.4). Times are UTC.
+    """The membership of a user in an organization. Times are UTC.
 
-    `confirmed_at` is None until the member took part in it: before that the organization has no say about the account (R-5).
+    `confirmed_at` is None until the member has used the organization. Until then the organization has no control over
+    the account (security R-5).
     """
 
     id: UUID
@@ -117,7 +119,7 @@ class Membership:
 
 
 def standing(organization: Organization, membership: Membership | None) -> OrganizationStanding:
-    """What access.require judges by."""
+    """Return the facts that `principals.require` checks."""
     return OrganizationStanding(
         id=organization.id,
         slug=organization.slug,

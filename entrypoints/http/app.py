@@ -15,7 +15,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.exceptions import NotFound as NoSuchRoute
 from werkzeug.routing import MapAdapter
 
-from core.kernel.values import is_plain
+from core.kernel.values import is_printable
 from entrypoints.http.api import operations, privacy
 from entrypoints.http.api.accounts import accounts, devices, mfa, platform_users
 from entrypoints.http.api.applications import analytics, api_keys, end_users, plans, service_info, service_users, services
@@ -221,7 +221,7 @@ def _render_error(
 async def _look_at_address() -> None:
     """Tell the outer layer the route's template, and refuse what no address of ours can hold (security.md N-5)."""
     # The framework would take away slashes in front, and find a route.
-    if request.scope["path"].startswith("//") or not is_plain(request.path):
+    if request.scope["path"].startswith("//") or not is_printable(request.path):
         raise NoSuchRoute
     if request.url_rule is not None:
         exchange().route = request.url_rule.rule

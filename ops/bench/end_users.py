@@ -13,7 +13,7 @@ from typing import Any, Final
 import psycopg
 
 from adapters.postgres.authentication.logins import SHARDS
-from core.applications.api_keys_rules import new_key
+from core.applications.api_keys_rules import generate_key
 from core.kernel.principals import Permission
 from core.kernel.values import digest
 from core.maintenance.housekeeping_rules import LOGIN_TOTALS_APART
@@ -172,7 +172,7 @@ class _Plot:
         self.scale = scale
         self.organizations = [new_uuid(draw) for _ in range(scale.organizations)]
         self.services = [new_uuid(draw) for _ in range(2 + scale.others)]
-        self.keys = [new_key(), new_key()]
+        self.keys = [generate_key(), generate_key()]
         self.end = datetime.now(UTC)
         self.parameters: dict[str, Any] = {
             "owners": list(owners),

@@ -12,7 +12,7 @@ from typing import Final
 
 import psycopg
 
-from core.kernel.event_catalogue import CATALOGUE
+from core.kernel.event_catalog import EVENT_KINDS
 from ops.bench.filling import FREE_TIER, Say, copy, new_uuid, telling, without_indexes
 from ops.bench.service import Service, add_accounts, tidy
 
@@ -217,7 +217,7 @@ class _Log:
                 action = _OF_OTHERS[other % 4]
                 target = org_id if other % 4 == 2 else f"{org_id[:-4]}{other // 4 % _SERVICES:04}" if other % 4 == 0 else entry_id
             yield (
-                f"{entry_id}\t{org_id}\t{action}\t{CATALOGUE[action].target}\t{target}\t{people[first + number % _ADMINS]}\t"
+                f"{entry_id}\t{org_id}\t{action}\t{EVENT_KINDS[action].target}\t{target}\t{people[first + number % _ADMINS]}\t"
                 f"203.0.113.{number % 250}\t{_AGENTS[number % 8]}\t{_DETAILS.get(action, '{}')}\t{at}\n"
             )
 

@@ -13,11 +13,11 @@ from core.accounts.mfa_rules import Enrolment, MfaEvent, Redeemed, Status
 from core.accounts.one_time_tokens import Purpose
 from core.accounts.platform_rules import Figures
 from core.accounts.platform_users_rules import Alert, FoundPerson, MfaFigures, MfaStanding
-from core.authentication.login_rules import Guess
+from core.authentication.login_rules import LoginAttempt
 from core.kernel.deferred import Deferred
 from core.kernel.principals import Caller
 from core.kernel.values import Email
-from core.tenancy.account_control import Ties
+from core.tenancy.account_control import AccountControl
 
 # accounts: What is asked of storage about accounts.
 
@@ -107,8 +107,8 @@ class Accounts(AccountsRead, Protocol):
         """Whether the account is a platform owner in good standing, which it then stays until the transaction ends."""
         ...
 
-    async def ties(self, user_id: UUID, org_id: UUID) -> Ties:
-        """What ties a locked account to this organization, and what it is tied to besides."""
+    async def account_control(self, user_id: UUID, org_id: UUID) -> AccountControl:
+        """What account_control a locked account to this organization, and what it is tied to besides."""
         ...
 
     async def remove(self, user_id: UUID) -> None:
@@ -292,7 +292,7 @@ class Guesses(RightAnswers, Protocol):
         """Count one guess; or, when it must wait, count nothing and return until when. Atomic."""
         ...
 
-    async def charge_password(self, email: Email, trust_hash: bytes | None, allowance: Allowance, now: datetime) -> Guess:
+    async def charge_password(self, email: Email, trust_hash: bytes | None, allowance: Allowance, now: datetime) -> LoginAttempt:
         """The same of a guess at the password of whoever has this address, which nobody need have.
 
         Where the account trusts the device with the trust token of this SHA-256, and the token is live, it is counted at the device.
@@ -371,3 +371,49 @@ class PlatformUsersRead(Protocol):
     async def alerts(self, since: datetime, limit: int) -> list[Alert]:
         """What is suspicious in the log of the second factor since then, the newest first."""
         ...
+
+
+# The repositories of this area, by the kind of access
+
+
+class AccountsReading(Protocol):
+    """Read access to the repositories of accounts."""
+
+    @property
+    def accounts(self) -> AccountsRead: ...
+    @property
+    def devices(self) -> DevicesRead: ...
+    @property
+    def mfa(self) -> MfaRead: ...
+    @property
+    def one_time_tokens(self) -> OneTimeTokensRead: ...
+    @property
+    def platform(self) -> PlatformRead: ...
+    @property
+    def platform_users(self) -> PlatformUsersRead: ...
+
+
+class AccountsTransaction(Protocol):
+    """The repositories of accounts in a transaction."""
+
+    @property
+    def accounts(self) -> Accounts: ...
+    @property
+    def devices(self) -> Devices: ...
+    @property
+    def guesses(self) -> RightAnswers: ...
+    @property
+    def mails(self) -> Mails: ...
+    @property
+    def mfa(self) -> Mfa: ...
+    @property
+    def one_time_tokens(self) -> OneTimeTokens: ...
+
+
+class AccountsAutocommit(Protocol):
+    """The statements of accounts that commit by themselves."""
+
+    @property
+    def guesses(self) -> Guesses: ...
+    @property
+    def mfa(self) -> MfaLog: ...

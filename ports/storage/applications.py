@@ -5,15 +5,16 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.applications.analytics_rules import Days, LoginsOfDay, LoginsOfProvider, LoginsOfService, RecentLogin, Use
-from core.applications.api_keys_rules import ApiKey, KeyStanding
-from core.applications.end_users_rules import EndUser, LinkedIdentity, ListedEndUser, UsedService
+from core.applications.analytics_rules import DateRange, DailyLogins, ProviderLogins, ServiceLogins, RecentLogin, ServiceUsage
+from core.applications.api_keys_rules import ApiKey, ApiKeyRecord
+from core.applications.end_users_rules import EndUser, LinkedIdentity, EndUserSummary, UsedService
 from core.applications.service_users_rules import ServiceUser
-from core.applications.services_rules import ListedService, Plan, Service, ServiceType
+from core.applications.plans_rules import Plan
+from core.applications.services_rules import Service, ServiceSummary, ServiceType
 from core.billing.subscriptions_rules import Entitlement
 from core.kernel.deferred import Deferred
 from core.kernel.principals import ServiceContext
-from core.kernel.values import Listed, Page
+from core.kernel.values import PageResult, Page
 
 # services: What is asked of storage about services.
 
@@ -30,7 +31,7 @@ class ServicesRead(Protocol):
         """The service with its organization, whatever the status of that."""
         ...
 
-    async def taken_in(self, service_id: UUID, user_id: UUID, now: datetime) -> tuple[ServiceContext, Entitlement] | None:
+    async def context_and_entitlement(self, service_id: UUID, user_id: UUID, now: datetime) -> tuple[ServiceContext, Entitlement] | None:
         """The service with its organization, whatever the status of that, and what the person has of it."""
         ...
 
@@ -44,7 +45,7 @@ class ServicesRead(Protocol):
 
     async def listed(
         self, org_id: UUID, service_type: ServiceType | None, after: Service | None, limit: int, offset: int
-    ) -> list[ListedService]:
+    ) -> list[ServiceSummary]:
         """Those of this type that come after this one, the oldest first."""
         ...
 
@@ -126,7 +127,7 @@ class Plans(PlansRead, Protocol):
 class ApiKeysRead(Protocol):
     """API keys, looked at; they are kept as SHA-256."""
 
-    async def standing(self, key_hash: bytes, now: datetime) -> KeyStanding | None:
+    async def standing(self, key_hash: bytes, now: datetime) -> ApiKeyRecord | None:
         """Everything a request with this key is judged by, or None unless there is such a key and it has not expired."""
         ...
 
@@ -134,7 +135,7 @@ class ApiKeysRead(Protocol):
         """Whether the service has this key and it has not expired."""
         ...
 
-    async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> Listed[ApiKey]:
+    async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> PageResult[ApiKey]:
         """Those of the service, expired ones too, the oldest first."""
         ...
 
@@ -148,7 +149,7 @@ class ApiKeys(ApiKeysRead, Protocol):
     async def remove(self, org_id: UUID, service_id: UUID, key_id: UUID) -> None: ...
 
 
-class KeyUse(Protocol):
+class ApiKeyUse(Protocol):
     async def used(self, key_id: UUID, now: datetime, before: datetime) -> None:
         """The key was used now, unless it is known to have been used since `before`."""
         ...
@@ -160,7 +161,7 @@ class KeyUse(Protocol):
 class ServiceUsersRead(Protocol):
     """Who uses a service, as its API keys see them, looked at."""
 
-    async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> Listed[ServiceUser]:
+    async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> PageResult[ServiceUser]:
         """Those who use the service, for the longest time first."""
         ...
 
@@ -190,7 +191,7 @@ class ServiceUsers(ServiceUsersRead, Protocol):
 class EndUsersRead(Protocol):
     """Who uses the services of an organization, looked at. Of a person, this is what belongs to that organization (security.md T-3)."""
 
-    async def page(self, org_id: UUID, page: Page, *, search: str | None = None, service_id: UUID | None = None) -> Listed[ListedEndUser]:
+    async def page(self, org_id: UUID, page: Page, *, search: str | None = None, service_id: UUID | None = None) -> PageResult[EndUserSummary]:
         """Those whose account is not deactivated, nor they by the organization's directory; who use this service, if one is given; whose
         address has `search` in it, which is in lower case. The newest relation, to the service or else to the organization, comes first."""
         ...
@@ -214,11 +215,11 @@ class EndUsers(EndUsersRead, Protocol):
         """
         ...
 
-    def enrol(self, service_id: UUID, user_id: UUID, now: datetime) -> Deferred[bool]:
+    def enroll_deferred(self, service_id: UUID, user_id: UUID, now: datetime) -> Deferred[bool]:
         """The same for a sign-in, before the next statement; None where the service is not there."""
         ...
 
-    def enrol_member(self, org_id: UUID, service_slug: str, user_id: UUID, now: datetime) -> Deferred[bool]:
+    def enroll_member_deferred(self, org_id: UUID, service_slug: str, user_id: UUID, now: datetime) -> Deferred[bool]:
         """The same for the service of this slug, but whoever did not use it before does so by being a member, and no longer than that."""
         ...
 
@@ -229,15 +230,15 @@ class EndUsers(EndUsersRead, Protocol):
 class AnalyticsRead(Protocol):
     """Successful logins to the services that an organization has, counted by day in UTC; of one of them, where `service_id` is given."""
 
-    async def by_day(self, org_id: UUID, service_id: UUID | None, days: Days) -> list[LoginsOfDay]:
+    async def by_day(self, org_id: UUID, service_id: UUID | None, days: DateRange) -> list[DailyLogins]:
         """Of each day that had any, the earliest first."""
         ...
 
-    async def by_service(self, org_id: UUID, days: Days) -> list[LoginsOfService]:
+    async def by_service(self, org_id: UUID, days: DateRange) -> list[ServiceLogins]:
         """To each service that had any, most first."""
         ...
 
-    async def by_provider(self, org_id: UUID, service_id: UUID | None, days: Days) -> list[LoginsOfProvider]:
+    async def by_provider(self, org_id: UUID, service_id: UUID | None, days: DateRange) -> list[ProviderLogins]:
         """Through each external identity provider that had any, most first."""
         ...
 
@@ -245,6 +246,48 @@ class AnalyticsRead(Protocol):
         """The latest, or those right before that one, the newest first."""
         ...
 
-    async def use(self, org_id: UUID, service_id: UUID, since: datetime) -> Use:
+    async def use(self, org_id: UUID, service_id: UUID, since: datetime) -> ServiceUsage:
         """Users and logins of a service; new and active are the users who began to use it, or signed in to it, since then."""
         ...
+
+
+# The repositories of this area, by the kind of access
+
+
+class ApplicationsReading(Protocol):
+    """Read access to the repositories of applications."""
+
+    @property
+    def analytics(self) -> AnalyticsRead: ...
+    @property
+    def api_keys(self) -> ApiKeysRead: ...
+    @property
+    def end_users(self) -> EndUsersRead: ...
+    @property
+    def plans(self) -> PlansRead: ...
+    @property
+    def service_users(self) -> ServiceUsersRead: ...
+    @property
+    def services(self) -> ServicesRead: ...
+
+
+class ApplicationsTransaction(Protocol):
+    """The repositories of applications in a transaction."""
+
+    @property
+    def api_keys(self) -> ApiKeys: ...
+    @property
+    def end_users(self) -> EndUsers: ...
+    @property
+    def plans(self) -> Plans: ...
+    @property
+    def service_users(self) -> ServiceUsers: ...
+    @property
+    def services(self) -> Services: ...
+
+
+class ApplicationsAutocommit(Protocol):
+    """The statements of applications that commit by themselves."""
+
+    @property
+    def api_keys(self) -> ApiKeyUse: ...

@@ -8,20 +8,20 @@ from uuid import UUID
 from core.accounts.attempt_limits_rules import Allowance
 from core.accounts.devices_rules import Device, Place
 from core.applications.end_users_rules import LinkedIdentity
-from core.authentication.identities_rules import Identity, Known, LinkTicket, ProviderToken, Renewal
-from core.authentication.login_rules import Pending, Try
+from core.authentication.identities_rules import Identity, IdentityMatch, LinkTicket, ProviderToken, TokenRenewal
+from core.authentication.login_rules import PendingSignIn, MfaAttempt
 from core.authentication.oauth_credentials_rules import Credentials
-from core.authentication.sessions_rules import SOMEBODY, LiveSession, LiveSessions, Presented, Presenter, Refreshed, Session
+from core.authentication.sessions_rules import UNNAMED_PRESENTER, LiveSession, LiveSessions, RefreshTokenState, Presenter, RotatedSession, Session
 from core.authentication.signing_keys_rules import SigningKey
-from core.kernel.principals import BrowserSession, Standing
+from core.kernel.principals import BrowserSession, SessionContext
 from core.kernel.providers import Provider, ProviderClient, ProviderTokens
-from core.kernel.values import Email, Listed
+from core.kernel.values import Email, PageResult
 
 # sessions: What is asked of storage about sessions.
 
 
 class SessionsRead(Protocol):
-    async def standing(self, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> Standing | None:
+    async def load_session_context(self, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> SessionContext | None:
         """Everything an authenticated request is judged by, or None unless session and account are live.
 
         A session of an impersonator lives only while that person is a platform owner whose own session, in which it was begun, lives,
@@ -29,27 +29,27 @@ class SessionsRead(Protocol):
         """
         ...
 
-    async def standing_in(self, slug: str, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> Standing | None:
+    async def load_session_context_in(self, slug: str, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> SessionContext | None:
         """The same, with the organization of that slug, and what the person is in it, as `acts_in`."""
         ...
 
-    async def standing_with(self, client_id: UUID, session_id: UUID, user_id: UUID, now: datetime) -> Standing | None:
+    async def load_application_session_context(self, client_id: UUID, session_id: UUID, user_id: UUID, now: datetime) -> SessionContext | None:
         """The same for a session of an application: its service, which has this client id and is there, and whether the person uses it."""
         ...
 
-    async def standing_of_browser(self, browser_hash: bytes, now: datetime) -> tuple[BrowserSession, Standing] | None:
+    async def load_browser_session(self, browser_hash: bytes, now: datetime) -> tuple[BrowserSession, SessionContext] | None:
         """The live session that a cookie with this hash stands for, and what `standing` would say of it without an organization."""
         ...
 
-    async def beginning(self, session_id: UUID, user_id: UUID) -> tuple[datetime, UUID | None] | None:
+    async def load_start(self, session_id: UUID, user_id: UUID) -> tuple[datetime, UUID | None] | None:
         """When this session of the person began, and on which device, if that is known."""
         ...
 
-    async def live_of(self, user_id: UUID, limit: int, now: datetime) -> Listed[LiveSession]:
+    async def list_live(self, user_id: UUID, limit: int, now: datetime) -> PageResult[LiveSession]:
         """The person's live sessions, with those of applications and of impersonators, the newest first."""
         ...
 
-    async def live_in(self, org_id: UUID, user_id: UUID, now: datetime) -> LiveSessions:
+    async def count_live_in(self, org_id: UUID, user_id: UUID, now: datetime) -> LiveSessions:
         """What `Sessions.end_in` would end."""
         ...
 
@@ -67,7 +67,7 @@ class Sessions(SessionsRead, Protocol):
         """When this session of the person ends in any case; None if it is not live."""
         ...
 
-    async def presented(self, token_hash: bytes, now: datetime, by: Presenter = SOMEBODY) -> Presented | None:
+    async def presented(self, token_hash: bytes, now: datetime, by: Presenter = UNNAMED_PRESENTER) -> RefreshTokenState | None:
         """What is known of a refresh token that was not rotated."""
         ...
 
@@ -92,7 +92,7 @@ class Sessions(SessionsRead, Protocol):
 
     async def end_others(self, user_id: UUID, kept: UUID, now: datetime) -> None: ...
 
-    async def miss_mfa(self, user_id: UUID, but: UUID) -> None:
+    async def require_mfa_again(self, user_id: UUID, but: UUID) -> None:
         """The locked account's second factor was switched on in the session `but`: the person's own others miss it from now on."""
         ...
 
@@ -100,11 +100,11 @@ class Sessions(SessionsRead, Protocol):
         """End the sessions in which the person acts as somebody else, or somebody else as the person."""
         ...
 
-    async def end_of_device(self, user_id: UUID, device_id: UUID, now: datetime) -> None:
+    async def end_on_device(self, user_id: UUID, device_id: UUID, now: datetime) -> None:
         """End the person's live sessions on this device."""
         ...
 
-    async def end_in(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> int:
+    async def end_in_organization(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> int:
         """End the live sessions of these people in this organization, those of its services too; how many they were (security.md S-4).
 
         Codes that its applications have not exchanged yet, and devices that wait to be let in, get none any more; who has signed in for a
@@ -120,7 +120,7 @@ class Sessions(SessionsRead, Protocol):
         """
         ...
 
-    async def select(self, session_id: UUID, org_id: UUID, new_hash: bytes, now: datetime, expires_at: datetime) -> datetime | None:
+    async def select_organization(self, session_id: UUID, org_id: UUID, new_hash: bytes, now: datetime, expires_at: datetime) -> datetime | None:
         """Give the live session this organization as its context and another refresh token, and rotate the current one out.
 
         It then lives until `expires_at`, but never past its absolute end, which is returned; None if it is not live any more, or if its
@@ -131,8 +131,8 @@ class Sessions(SessionsRead, Protocol):
 
 class Rotation(Protocol):
     async def rotate(
-        self, old_hash: bytes, new_hash: bytes, now: datetime, expires_at: datetime, by: Presenter = SOMEBODY
-    ) -> Refreshed | None:
+        self, old_hash: bytes, new_hash: bytes, now: datetime, expires_at: datetime, by: Presenter = UNNAMED_PRESENTER
+    ) -> RotatedSession | None:
         """Replace a refresh token, if it is the current one of a live session whose person and organization are in good standing, and the
         presenter's to use.
 
@@ -174,7 +174,7 @@ class PreAuths(Protocol):
     """Sign-ins that wait for the second factor; what ends them well is `Mfa.accept_step` or `accept_code`. The account is locked before any
     of these."""
 
-    async def add(self, pending: Pending) -> None:
+    async def add(self, pending: PendingSignIn) -> None:
         """The tokens of what is to be linked are sealed."""
         ...
 
@@ -186,9 +186,9 @@ class PreAuths(Protocol):
 class Tries(Protocol):
     """Tries at the second factor of one sign-in (security.md J-8)."""
 
-    async def take_try(
+    async def count_attempt(
         self, pre_auth_id: UUID, user_id: UUID, tries: int, subject: bytes, allowance: Allowance, now: datetime
-    ) -> Try | None:
+    ) -> MfaAttempt | None:
         """Count one more try at a sign-in of this person that waits, and one more guess at their second factor, as `Guesses.charge` does at
         `subject`; and find what the code is compared with. Atomic.
 
@@ -226,15 +226,15 @@ class SigningKeys(SigningKeysRead, Protocol):
 class IdentitiesRead(Protocol):
     """Accounts at external providers that people have linked, looked at: in the account itself, or in the service `service_id`."""
 
-    async def of_person(self, user_id: UUID, service_id: UUID | None) -> list[LinkedIdentity]:
+    async def list_of_user(self, user_id: UUID, service_id: UUID | None) -> list[LinkedIdentity]:
         """The longest linked first."""
         ...
 
-    async def providers(self, user_id: UUID) -> list[Provider]:
+    async def list_providers(self, user_id: UUID) -> list[Provider]:
         """Those at which the person has linked an account anywhere, in the account itself or in whatever service."""
         ...
 
-    async def token(self, user_id: UUID, service_id: UUID | None, provider: Provider) -> ProviderToken | None:
+    async def load_provider_token(self, user_id: UUID, service_id: UUID | None, provider: Provider) -> ProviderToken | None:
         """What the provider gave, expired or not. Raises SealBroken."""
         ...
 
@@ -246,7 +246,7 @@ class Identities(IdentitiesRead, Protocol):
         """Make others wait who come from the provider as the same person. It comes before every other lock."""
         ...
 
-    async def known(self, provider: Provider, issuer: str, subject: str, service_id: UUID | None) -> Known | None:
+    async def match(self, provider: Provider, issuer: str, subject: str, service_id: UUID | None) -> IdentityMatch | None:
         """Whom this is known as in this context, or else in any. `lock_subject` comes before; the account need not be locked."""
         ...
 
@@ -255,24 +255,24 @@ class Identities(IdentitiesRead, Protocol):
         service is gone."""
         ...
 
-    async def renew(self, identity_id: UUID, email: Email | None, tokens: ProviderTokens) -> None:
+    async def update_tokens(self, identity_id: UUID, email: Email | None, tokens: ProviderTokens) -> None:
         """Keep these tokens in the place of those that are there; an address or a refresh token that is not given stays."""
         ...
 
-    async def claim(self, user_id: UUID, service_id: UUID | None, provider: Provider, now: datetime, until: datetime) -> Renewal | None:
+    async def claim_renewal(self, user_id: UUID, service_id: UUID | None, provider: Provider, now: datetime, until: datetime) -> TokenRenewal | None:
         """Leave to renew what has expired, and has a refresh token; None where somebody else has that leave. The account need not be
         locked, nor for the next two. Raises SealBroken."""
         ...
 
-    async def fulfil(self, claim: Renewal, tokens: ProviderTokens) -> bool:
+    async def complete_renewal(self, claim: TokenRenewal, tokens: ProviderTokens) -> bool:
         """Keep these, unless others have come in their place meanwhile; whether they were kept."""
         ...
 
-    async def give_up(self, claim: Renewal) -> None:
+    async def release_renewal(self, claim: TokenRenewal) -> None:
         """Others may try."""
         ...
 
-    async def take_ticket(self, token_hash: bytes, provider: Provider, now: datetime) -> LinkTicket | None:
+    async def consume_ticket(self, token_hash: bytes, provider: Provider, now: datetime) -> LinkTicket | None:
         """Use the ticket up. Exactly one caller wins. The account need not be locked."""
         ...
 
@@ -299,13 +299,13 @@ class Identities(IdentitiesRead, Protocol):
 class OAuthCredentialsRead(Protocol):
     """What services are known by at identity providers, looked at. The secrets are sealed."""
 
-    async def of(self, org_id: UUID, service_id: UUID, provider: Provider) -> Credentials | None: ...
+    async def find(self, org_id: UUID, service_id: UUID, provider: Provider) -> Credentials | None: ...
 
-    async def client(self, org_id: UUID, service_id: UUID, provider: Provider) -> ProviderClient | None:
+    async def load_client(self, org_id: UUID, service_id: UUID, provider: Provider) -> ProviderClient | None:
         """The same with the secret. Raises SealBroken."""
         ...
 
-    async def providers(self, org_id: UUID, service_id: UUID) -> list[Provider]:
+    async def list_providers(self, org_id: UUID, service_id: UUID) -> list[Provider]:
         """At which this service has any."""
         ...
 
@@ -320,3 +320,47 @@ class OAuthCredentials(OAuthCredentialsRead, Protocol):
     async def remove(self, org_id: UUID, service_id: UUID, provider: Provider) -> bool:
         """Whether there were any."""
         ...
+
+
+# The repositories of this area, by the kind of access
+
+
+class AuthenticationReading(Protocol):
+    """Read access to the repositories of authentication."""
+
+    @property
+    def identities(self) -> IdentitiesRead: ...
+    @property
+    def oauth_credentials(self) -> OAuthCredentialsRead: ...
+    @property
+    def sessions(self) -> SessionsRead: ...
+    @property
+    def signing_keys(self) -> SigningKeysRead: ...
+
+
+class AuthenticationTransaction(Protocol):
+    """The repositories of authentication in a transaction."""
+
+    @property
+    def identities(self) -> Identities: ...
+    @property
+    def logins(self) -> Logins: ...
+    @property
+    def oauth_credentials(self) -> OAuthCredentials: ...
+    @property
+    def pre_auths(self) -> PreAuths: ...
+    @property
+    def sessions(self) -> Sessions: ...
+    @property
+    def signing_keys(self) -> SigningKeys: ...
+
+
+class AuthenticationAutocommit(Protocol):
+    """The statements of authentication that commit by themselves."""
+
+    @property
+    def logins(self) -> FailedLogins: ...
+    @property
+    def pre_auths(self) -> Tries: ...
+    @property
+    def sessions(self) -> Rotation: ...

@@ -7,10 +7,10 @@ from uuid import UUID
 
 from core.applications.cancellations_rules import Cancellation
 from core.billing.checkout_rules import Checkout, Customer
-from core.billing.payments import Bought, Facts, Meant
+from core.billing.payments import CheckoutMatch, SubscriptionFacts, CheckoutMetadata
 from core.billing.reconciliation_rules import OpenCheckouts
 from core.billing.subscriptions_rules import Entitlement, Purchase, SubscribedPlan, Subscription, SubscriptionStatus
-from core.kernel.values import Keep, Listed
+from core.kernel.values import Keep, PageResult
 
 # billing: What is asked of storage about what the payment provider has said.
 
@@ -22,15 +22,15 @@ class Billing(Protocol):
         """Whether this event was not processed before; it is, from now on. Waits for whoever is processing it at the moment."""
         ...
 
-    async def lock_facts(self, id_: str, now: datetime) -> Facts:
+    async def lock_facts(self, id_: str, now: datetime) -> SubscriptionFacts:
         """What is known of the subscription of this name at the provider, locked, before anything else is. It need not be known yet."""
         ...
 
-    async def facts(self, id_: str) -> Facts | None:
+    async def facts(self, id_: str) -> SubscriptionFacts | None:
         """What is known of it, without waiting for whoever is learning more; None where nothing is."""
         ...
 
-    async def keep_facts(self, facts: Facts, now: datetime, *, check_at: datetime | Keep | None) -> None:
+    async def save_facts(self, facts: SubscriptionFacts, now: datetime, *, check_at: datetime | Keep | None) -> None:
         """Write what is locked; and when to ask the provider about it, None for not at all. One that waits for another is asked about as
         soon as that has ended."""
         ...
@@ -103,15 +103,15 @@ class Billing(Protocol):
     async def add_checkout(self, checkout: Checkout, check_at: datetime) -> None: ...
     async def checkout_begun(self, org_id: UUID, checkout_id: UUID, session_id: str, customer_id: str) -> None: ...
 
-    async def complete_checkout(self, checkout_id: UUID, session_id: str, id_: str, meant: Meant | None, customer_id: str | None) -> bool:
+    async def complete_checkout(self, checkout_id: UUID, session_id: str, id_: str, meant: CheckoutMetadata | None, customer_id: str | None) -> bool:
         """What came of a checkout; false if there is no such checkout, or what is given does not agree with it."""
         ...
 
-    async def checkout_of(self, id_: str, meant: Meant, price_id: str | None) -> Bought | None:
+    async def checkout_of(self, id_: str, meant: CheckoutMetadata, price_id: str | None) -> CheckoutMatch | None:
         """The checkout that this subscription came of, or might have, at that price if there is a choice; None where no checkout tells."""
         ...
 
-    async def bought(self, id_: str) -> Meant | None:
+    async def bought(self, id_: str) -> CheckoutMetadata | None:
         """What the checkout was for that this subscription came of, if one is known."""
         ...
 
@@ -142,7 +142,7 @@ class Cancellations(Protocol):
         """One that stays here, or never came to be here."""
         ...
 
-    async def is_asked_for(self, org_id: UUID, id_: str) -> bool:
+    async def is_requested(self, org_id: UUID, id_: str) -> bool:
         """Whether this subscription at the provider is to be cancelled there, and is not yet."""
         ...
 
@@ -181,7 +181,7 @@ class SubscriptionsRead(Protocol):
 
     async def page(
         self, org_id: UUID, service_id: UUID, status: SubscriptionStatus | None, limit: int, offset: int, now: datetime
-    ) -> Listed[Subscription]:
+    ) -> PageResult[Subscription]:
         """Those to the service that have this status now, the oldest first."""
         ...
 
@@ -215,7 +215,7 @@ class Subscriptions(SubscriptionsRead, Protocol):
         """Write plan, status and period of a locked one. Raises AlreadySubscribed."""
         ...
 
-    async def let_go(self, org_id: UUID, subscription_id: UUID, now: datetime) -> None:
+    async def detach_from_provider(self, org_id: UUID, subscription_id: UUID, now: datetime) -> None:
         """No payment provider looks after it from now on."""
         ...
 
@@ -230,3 +230,24 @@ class Subscriptions(SubscriptionsRead, Protocol):
     async def expire(self, now: datetime, limit: int) -> list[Subscription]:
         """Mark at most `limit` that have run out, of whatever organization; those in use are left for later."""
         ...
+
+
+# The repositories of this area, by the kind of access
+
+
+class BillingReading(Protocol):
+    """Read access to the repositories of billing."""
+
+    @property
+    def subscriptions(self) -> SubscriptionsRead: ...
+
+
+class BillingTransaction(Protocol):
+    """The repositories of billing in a transaction."""
+
+    @property
+    def billing(self) -> Billing: ...
+    @property
+    def cancellations(self) -> Cancellations: ...
+    @property
+    def subscriptions(self) -> Subscriptions: ...

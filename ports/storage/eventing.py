@@ -5,18 +5,18 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.eventing.audit_rules import Entry, Filter
-from core.eventing.deliveries_rules import ClaimedDelivery, Delivery, Outcome, Room
-from core.eventing.siem_rules import ClaimedBatch, Configuration, Queued, Result, Sink, Standing
+from core.eventing.audit_rules import AuditEntry, AuditFilter
+from core.eventing.deliveries_rules import ClaimedDelivery, Delivery, DeliveryOutcome, DispatchCapacity
+from core.eventing.siem_rules import ClaimedSiemQueue, SiemConfiguration, QueuedEntry, SiemResult, SiemSink, SiemStatus
 from core.eventing.webhooks_rules import Webhook
 from core.kernel.deferred import Deferred
-from core.kernel.values import Listed, Page
+from core.kernel.values import PageResult, Page
 
 # audit: What is asked of storage about audit logs.
 
 
 class AuditRead(Protocol):
-    async def page(self, org_id: UUID, wanted: Filter, page: Page) -> Listed[Entry]:
+    async def page(self, org_id: UUID, wanted: AuditFilter, page: Page) -> PageResult[AuditEntry]:
         """The organization's entries, the newest first. Two statements: how many there are, and those of the page."""
         ...
 
@@ -44,11 +44,11 @@ class Webhooks(WebhooksRead, Protocol):
     """The same, changed; their secrets are sealed. The organization is locked before any of these."""
 
     async def add(self, webhook: Webhook, secret: str) -> None:
-        """Raises core.webhooks.NameTaken."""
+        """Raises core.webhooks.WebhookNameTaken."""
         ...
 
     async def save(self, webhook: Webhook) -> None:
-        """Write what may change of it. Also wakes the dispatchers of all processes. Raises core.webhooks.NameTaken."""
+        """Write what may change of it. Also wakes the dispatchers of all processes. Raises core.webhooks.WebhookNameTaken."""
         ...
 
     async def rotate(self, webhook: Webhook, secret: str, former_until: datetime) -> None:
@@ -67,7 +67,7 @@ class Webhooks(WebhooksRead, Protocol):
 class DeliveriesRead(Protocol):
     """What webhooks were told, looked at."""
 
-    async def page(self, org_id: UUID, webhook_id: UUID, page: Page, *, event_type: str | None, delivered: bool | None) -> Listed[Delivery]:
+    async def page(self, org_id: UUID, webhook_id: UUID, page: Page, *, event_type: str | None, delivered: bool | None) -> PageResult[Delivery]:
         """The newest first. Two statements, one for the total."""
         ...
 
@@ -89,7 +89,7 @@ class Deliveries(DeliveriesRead, Protocol):
         """Remove at most `limit` deliveries to a webhook that was deleted."""
         ...
 
-    async def record(self, outcomes: Sequence[Outcome]) -> None:
+    async def record(self, outcomes: Sequence[DeliveryOutcome]) -> None:
         """What became of attempts. A failure is without effect where the delivery has been claimed again since: it is another's now."""
         ...
 
@@ -101,7 +101,7 @@ class Deliveries(DeliveriesRead, Protocol):
         """When the next one falls due that waits; or fell, if there were more than could be woken at once."""
         ...
 
-    async def claim(self, now: datetime, lease_until: datetime, room: Room) -> list[ClaimedDelivery]:
+    async def claim(self, now: datetime, lease_until: datetime, room: DispatchCapacity) -> list[ClaimedDelivery]:
         """Due deliveries to active webhooks of active organizations, as many as there is room for, that nobody else holds; they fall due
         again at `lease_until`. The lowest share is one, and organizations and webhooks take turns."""
         ...
@@ -113,15 +113,15 @@ class Deliveries(DeliveriesRead, Protocol):
 class SiemRead(Protocol):
     """Where the audit logs of organizations are forwarded to, looked at."""
 
-    async def standing(self, org_id: UUID) -> Standing | None:
+    async def standing(self, org_id: UUID) -> SiemStatus | None:
         """With what waits, of which core.siem.COUNTED are counted."""
         ...
 
-    async def sink(self, org_id: UUID) -> Sink | None:
+    async def sink(self, org_id: UUID) -> SiemSink | None:
         """With its token. Raises SealBroken."""
         ...
 
-    async def waiting(self, org_id: UUID, siem_id: UUID, limit: int, most_bytes: int) -> list[Queued]:
+    async def waiting(self, org_id: UUID, siem_id: UUID, limit: int, most_bytes: int) -> list[QueuedEntry]:
         """The beginning of the queue, with the entries as they are now: at most `limit`, and no more of them after that many bytes."""
         ...
 
@@ -132,11 +132,11 @@ class Siem(SiemRead, Protocol):
     The organization is locked before `put` and `remove`.
     """
 
-    async def put(self, siem_id: UUID, sink: Sink, now: datetime) -> None:
+    async def put(self, siem_id: UUID, sink: SiemSink, now: datetime) -> None:
         """In place of what was there, if anything was, which then keeps its id and its queue."""
         ...
 
-    async def remove(self, org_id: UUID, now: datetime) -> Configuration | None:
+    async def remove(self, org_id: UUID, now: datetime) -> SiemConfiguration | None:
         """What was there. Nobody can reach the queue any more; the housekeeper removes it."""
         ...
 
@@ -148,15 +148,44 @@ class Siem(SiemRead, Protocol):
         """That of the one that began with this `until`."""
         ...
 
-    async def claim(self, now: datetime, leased_until: datetime, *, struggling: bool) -> ClaimedBatch | None:
+    async def claim(self, now: datetime, leased_until: datetime, *, struggling: bool) -> ClaimedSiemQueue | None:
         """The one that has been due for the longest, of those that are enabled, whose organizations are active, and for which something
         waits; of those that were slow or failed the last time only with `struggling`. Nobody else claims it before `leased_until`."""
         ...
 
-    async def taken(self, claimed: ClaimedBatch, positions: Sequence[int], now: datetime, *, posted: bool, slow: bool) -> None:
+    async def taken(self, claimed: ClaimedSiemQueue, positions: Sequence[int], now: datetime, *, posted: bool, slow: bool) -> None:
         """Remove these from the queue, and have the rest be due now. What was posted went well; else nothing is known of that."""
         ...
 
-    async def failed(self, claimed: ClaimedBatch, failure: Result, now: datetime, due_at: datetime) -> None:
+    async def failed(self, claimed: ClaimedSiemQueue, failure: SiemResult, now: datetime, due_at: datetime) -> None:
         """Keep the queue until then. Nothing happens if the lease has ended and somebody else has it."""
         ...
+
+
+# The repositories of this area, by the kind of access
+
+
+class EventingReading(Protocol):
+    """Read access to the repositories of eventing."""
+
+    @property
+    def audit(self) -> AuditRead: ...
+    @property
+    def deliveries(self) -> DeliveriesRead: ...
+    @property
+    def siem(self) -> SiemRead: ...
+    @property
+    def webhooks(self) -> WebhooksRead: ...
+
+
+class EventingTransaction(Protocol):
+    """The repositories of eventing in a transaction."""
+
+    @property
+    def audit(self) -> Audit: ...
+    @property
+    def deliveries(self) -> Deliveries: ...
+    @property
+    def siem(self) -> Siem: ...
+    @property
+    def webhooks(self) -> Webhooks: ...

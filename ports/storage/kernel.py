@@ -15,3 +15,13 @@ class Rates(Protocol):
         Otherwise take none and return the number of seconds until all have one.
         """
         ...
+
+
+# The repositories of this area, by the kind of access
+
+
+class KernelAutocommit(Protocol):
+    """The statements of rate limits that commit by themselves."""
+
+    @property
+    def rates(self) -> Rates: ...

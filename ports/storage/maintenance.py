@@ -41,3 +41,17 @@ class Sealed(Protocol):
         How many it were, and the name of the last row, or None if there are no more. One statement for each of them.
         """
         ...
+
+
+# The repositories of this area, by the kind of access
+
+
+class MaintenanceTransaction(Protocol):
+    """The repositories of maintenance in a transaction."""
+
+    @property
+    def housekeeping(self) -> Housekeeping: ...
+    @property
+    def leases(self) -> Leases: ...
+    @property
+    def sealed(self) -> Sealed: ...

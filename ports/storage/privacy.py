@@ -130,3 +130,20 @@ class Privacy(PrivacyRead, Protocol):
     async def log(self, user_id: UUID, caller: Person, now: datetime) -> None:
         """Write in the log of privacy that the caller has anonymized this person."""
         ...
+
+
+# The repositories of this area, by the kind of access
+
+
+class PrivacyReading(Protocol):
+    """Read access to the repositories of privacy."""
+
+    @property
+    def privacy(self) -> PrivacyRead: ...
+
+
+class PrivacyTransaction(Protocol):
+    """The repositories of privacy in a transaction."""
+
+    @property
+    def privacy(self) -> Privacy: ...

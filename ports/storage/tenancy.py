@@ -9,13 +9,13 @@ from core.accounts.one_time_tokens import Purpose
 from core.kernel.deferred import Deferred
 from core.kernel.principals import OrganizationStatus, Role
 from core.kernel.providers import Provider
-from core.kernel.values import Domain, Email, Listed, Page
+from core.kernel.values import Domain, Email, PageResult, Page
 from core.tenancy.branding_rules import Branding as Chosen
 from core.tenancy.branding_rules import Design
-from core.tenancy.domains_rules import Claim
+from core.tenancy.domains_rules import DomainClaim
 from core.tenancy.governance_rules import ListedOrganization
-from core.tenancy.home_realm_rules import Realm, Route
-from core.tenancy.invitations_rules import Invitation, InvitationStatus, ListedInvitation, Offer
+from core.tenancy.home_realm_rules import HomeRealmMatch, HomeRealmRoute
+from core.tenancy.invitations_rules import Invitation, InvitationStatus, ListedInvitation, ReceivedInvitation
 from core.tenancy.mail_server_rules import MailServer, SmtpSettings
 from core.tenancy.members_rules import ListedMember
 from core.tenancy.organizations_rules import Membership, Organization, Tier
@@ -28,15 +28,15 @@ class OrganizationsRead(Protocol):
 
     async def by_id(self, org_id: UUID) -> Organization | None: ...
     async def status(self, slug: str) -> OrganizationStatus | None: ...
-    async def id_of(self, slug: str) -> UUID | None: ...
+    async def id_by_slug(self, slug: str) -> UUID | None: ...
 
-    async def of_person(self, user_id: UUID) -> list[tuple[Organization, Membership]]:
+    async def by_member(self, user_id: UUID) -> list[tuple[Organization, Membership]]:
         """Those that the person is a member of, whatever their status, by slug."""
         ...
 
     async def governed(
         self, status: OrganizationStatus | None, tier_id: UUID | None, limit: int, offset: int
-    ) -> Listed[ListedOrganization]:
+    ) -> PageResult[ListedOrganization]:
         """Those with this status and tier, the newest first, with their owners."""
         ...
 
@@ -52,7 +52,7 @@ class Organizations(OrganizationsRead, Protocol):
         """The same, before the next statement."""
         ...
 
-    async def lock_of_invitation(self, token_hash: bytes) -> Organization | None:
+    async def lock_by_invitation_token(self, token_hash: bytes) -> Organization | None:
         """The organization that a token invites to, locked; whether the invitation is still good is another question."""
         ...
 
@@ -117,14 +117,14 @@ class Members(MembersRead, Protocol):
         """The membership, locked until the transaction ends."""
         ...
 
-    async def put_away(self, org_id: UUID, user_id: UUID) -> Membership | None:
+    async def suspended_membership(self, org_id: UUID, user_id: UUID) -> Membership | None:
         """The membership that the organization's directory has put away, and would give back. Nobody changes it but who holds the
         organization."""
         ...
 
     async def add(self, membership: Membership) -> None:
         """Also counts it; the directory forgets whoever left with this person's address, unless it has deactivated them. Raises
-        AlreadyAMember."""
+        AlreadyMember."""
         ...
 
     async def set_role(self, org_id: UUID, user_id: UUID, role: Role) -> None:
@@ -149,15 +149,15 @@ class Confirmations(Protocol):
 class InvitationsRead(Protocol):
     """Invitations, looked at. In the first three, one that is pending past its time is shown as expired."""
 
-    async def page(self, org_id: UUID, status: InvitationStatus | None, page: Page, now: datetime) -> Listed[ListedInvitation]:
+    async def page(self, org_id: UUID, status: InvitationStatus | None, page: Page, now: datetime) -> PageResult[ListedInvitation]:
         """Those of the organization with this status, the newest first."""
         ...
 
-    async def offers_to(self, email: Email, now: datetime) -> list[Offer]:
+    async def received_by(self, email: Email, now: datetime) -> list[ReceivedInvitation]:
         """Pending, unexpired invitations for this address, the newest first."""
         ...
 
-    async def offer(self, token_hash: bytes, now: datetime) -> Offer | None:
+    async def received_by_token(self, token_hash: bytes, now: datetime) -> ReceivedInvitation | None:
         """The invitation that this token belongs to, whatever its status."""
         ...
 
@@ -185,11 +185,11 @@ class Invitations(InvitationsRead, Protocol):
         """Give a pending invitation a final status; false where it has one. Exactly one caller wins."""
         ...
 
-    async def void(self, org_id: UUID, invited_by: UUID, roles: Collection[Role], now: datetime) -> list[Invitation]:
+    async def cancel_from(self, org_id: UUID, invited_by: UUID, roles: Collection[Role], now: datetime) -> list[Invitation]:
         """Cancel what this person has invited to these roles and could still be accepted (R-4); returns what it were."""
         ...
 
-    async def withdraw(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> list[Invitation]:
+    async def cancel_to(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> list[Invitation]:
         """Cancel what these people are invited to, by the addresses that they have, and could still accept; returns what it were."""
         ...
 
@@ -208,17 +208,17 @@ class Invitations(InvitationsRead, Protocol):
 class DomainsRead(Protocol):
     """The domains of organizations, looked at."""
 
-    async def of(self, org_id: UUID) -> Claim | None: ...
+    async def of(self, org_id: UUID) -> DomainClaim | None: ...
 
 
 class Domains(DomainsRead, Protocol):
     """The same, changed. The organization is locked before any of these."""
 
-    async def put(self, claim: Claim) -> None:
+    async def put(self, claim: DomainClaim) -> None:
         """In the place of what the organization has claimed before."""
         ...
 
-    async def prove(self, org_id: UUID, now: datetime) -> Claim:
+    async def prove(self, org_id: UUID, now: datetime) -> DomainClaim:
         """The claim, proved. Raises DomainTaken where another organization has proved the same."""
         ...
 
@@ -231,11 +231,11 @@ class Domains(DomainsRead, Protocol):
 class HomeRealmRead(Protocol):
     """Where the people of domains sign in, looked at."""
 
-    async def routes(self, org_id: UUID) -> list[Route]:
+    async def routes(self, org_id: UUID) -> list[HomeRealmRoute]:
         """By domain. One is verified if it is the organization that `of` would ask for its domain."""
         ...
 
-    async def of(self, domain: Domain) -> Realm | None:
+    async def of(self, domain: Domain) -> HomeRealmMatch | None:
         """By the route that an active organization has for it, if what it has proved is this domain, or the nearest one above it that
         anybody has proved."""
         ...
@@ -299,3 +299,55 @@ class Smtp(SmtpRead, Protocol):
     async def remove(self, org_id: UUID) -> SmtpSettings | None:
         """What was there."""
         ...
+
+
+# The repositories of this area, by the kind of access
+
+
+class TenancyReading(Protocol):
+    """Read access to the repositories of tenancy."""
+
+    @property
+    def branding(self) -> BrandingRead: ...
+    @property
+    def domains(self) -> DomainsRead: ...
+    @property
+    def home_realm(self) -> HomeRealmRead: ...
+    @property
+    def invitations(self) -> InvitationsRead: ...
+    @property
+    def members(self) -> MembersRead: ...
+    @property
+    def organizations(self) -> OrganizationsRead: ...
+    @property
+    def smtp(self) -> SmtpRead: ...
+    @property
+    def tiers(self) -> TiersRead: ...
+
+
+class TenancyTransaction(Protocol):
+    """The repositories of tenancy in a transaction."""
+
+    @property
+    def branding(self) -> Branding: ...
+    @property
+    def domains(self) -> Domains: ...
+    @property
+    def home_realm(self) -> HomeRealm: ...
+    @property
+    def invitations(self) -> Invitations: ...
+    @property
+    def members(self) -> Members: ...
+    @property
+    def organizations(self) -> Organizations: ...
+    @property
+    def smtp(self) -> Smtp: ...
+    @property
+    def tiers(self) -> Tiers: ...
+
+
+class TenancyAutocommit(Protocol):
+    """The statements of tenancy that commit by themselves."""
+
+    @property
+    def members(self) -> Confirmations: ...

@@ -85,7 +85,7 @@ async def test_to_be_kept_out_of_services_keeps_no_address_occupied(ports: Ports
     async with ports.storage.transaction(by=SYSTEM) as tx:
         account = await tx.accounts.by_email(Email(EMAIL))
         assert account is not None
-        await tx.scim_users.keep_out(org_id, account.id, clock.now())
+        await tx.scim_users.block(org_id, account.id, clock.now())
     clock.advance(ports.policy.unverified_purge + timedelta(seconds=1))
     removed = await housekeeping.sweep(ports, new_id())
     assert removed is not None

@@ -119,8 +119,8 @@ class ShakyStorage:
     def reading(self) -> AbstractAsyncContextManager[Reading]:
         return self._storage.reading()
 
-    def counting(self) -> Any:
-        return self._storage.counting()
+    def autocommit(self) -> Any:
+        return self._storage.autocommit()
 
     async def ping(self) -> None:
         await self._storage.ping()

@@ -17,7 +17,7 @@ from actors.siem_forwarder import siem_forwarder
 from adapters.clock import SystemClock
 from adapters.postgres.engine.pool import Pool
 from core.eventing import siem, siem_rules
-from core.eventing.siem_rules import ClaimedBatch
+from core.eventing.siem_rules import ClaimedSiemQueue
 from ports import Ports
 from tests.actors.test_mailer import ShakyStorage
 from tests.fakes.outside import FakeClock, FakeMetrics
@@ -193,8 +193,8 @@ async def test_an_entry_that_a_sink_does_not_like_holds_back_only_what_comes_aft
     await record(reaching, acme, "1", "2", "bad", "4")
     judge = siem.post
 
-    async def picky(ports: Ports, to: siem_rules.Sink, content: bytes) -> siem_rules.Result:
-        return siem_rules.Result.REFUSED if b'"bad"' in content else await judge(ports, to, content)
+    async def picky(ports: Ports, to: siem_rules.SiemSink, content: bytes) -> siem_rules.SiemResult:
+        return siem_rules.SiemResult.REFUSED if b'"bad"' in content else await judge(ports, to, content)
 
     monkeypatch.setattr(siem, "post", picky)
     for _ in range(6):
@@ -246,7 +246,7 @@ async def test_a_defect_is_a_failure_and_stops_nobody_else(
 ) -> None:
     headers = siem_rules.headers
 
-    def defective(to: siem_rules.Sink) -> dict[str, str]:
+    def defective(to: siem_rules.SiemSink) -> dict[str, str]:
         assert to.org_id == twin, "a defect"
         return headers(to)
 
@@ -313,7 +313,7 @@ async def test_what_a_process_left_that_was_killed_is_sent_again_after_its_lease
 ) -> None:
     await configure(reaching, make_sink(acme, sink.url()))
     await record(reaching, acme, "x", "y")
-    claimed = await siem.claim_next(reaching, struggling=True)
+    claimed = await siem.claim_queue(reaching, struggling=True)
     assert claimed is not None
     await siem.attempt(reaching, claimed)  # and nobody hears of it any more
     async with forwarding(reaching) as [inbox]:
@@ -330,8 +330,8 @@ async def test_whoever_has_no_time_left_to_post_leaves_it_to_the_next_one(
 ) -> None:
     await configure(reaching, make_sink(acme, sink.url()))
     await record(reaching, acme, "x")
-    claimed = await siem.claim_next(reaching, struggling=True)
-    assert isinstance(claimed, ClaimedBatch)
+    claimed = await siem.claim_queue(reaching, struggling=True)
+    assert isinstance(claimed, ClaimedSiemQueue)
     clock.advance(siem_rules.LEASE - timedelta(seconds=siem_rules.WITHIN - 1))
     assert await siem.attempt(reaching, claimed) is None
     assert sink.posts == []

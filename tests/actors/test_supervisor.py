@@ -8,10 +8,10 @@ import structlog
 import trio
 import trio.testing
 
-from actors.supervisor import ActorEnded, Patience, said, supervise
+from actors.supervisor import ActorEnded, RestartPolicy, said, supervise
 from core.kernel.errors import PaymentsFailed, StorageDown
 
-PATIENCE = Patience(first_delay=1, longest_delay=8, longest_outage_delay=4, healthy_after=60, restarts=5)
+PATIENCE = RestartPolicy(first_delay=1, longest_delay=8, longest_outage_delay=4, healthy_after=60, restarts=5)
 
 
 class Broken(Exception):
@@ -59,7 +59,7 @@ def fails_in_a_nursery(*errors: Exception) -> Callable[[], Awaitable[object]]:
     return run
 
 
-async def until_it_works(actor: Scripted, patience: Patience = PATIENCE) -> list[Any]:
+async def until_it_works(actor: Scripted, patience: RestartPolicy = PATIENCE) -> list[Any]:
     """Supervise until the actor works; the log."""
     with structlog.testing.capture_logs() as entries:
         async with trio.open_nursery() as nursery:

@@ -20,9 +20,9 @@ from actors.webhook_dispatcher import webhook_dispatcher
 from adapters.clock import SystemClock
 from adapters.postgres.engine.pool import Pool
 from core.eventing import deliveries, deliveries_rules
-from core.eventing.deliveries_rules import LEASE_MARGIN, MAX_LOST_CLAIMS, Failure, Room
+from core.eventing.deliveries_rules import LEASE_MARGIN, MAX_LOST_CLAIMS, DeliveryFailure, DispatchCapacity
 from core.eventing.webhooks_rules import OVERLAP, new_signing_secret
-from core.kernel.outbound import Reply, Trouble
+from core.kernel.outbound import Reply, SendFailure
 from core.kernel.principals import SYSTEM
 from ports import Ports
 from tests.actors.test_mailer import ShakyStorage
@@ -189,7 +189,7 @@ async def test_a_failure_is_tried_again_after_the_documented_times(
             for attempt, delay in enumerate((5, 300, 1800, 7200), 1):
                 row = await attempts_of(pool, inbox, attempt)
                 assert (row["response_status_code"], row["response_body"], row["delivered"]) == (500, "no", False)
-                assert row["delivery_error"] == Failure.NOT_TAKEN
+                assert row["delivery_error"] == DeliveryFailure.NOT_TAKEN
                 wait = row["next_retry_at"] - clock.now()
                 assert 1 <= wait.total_seconds() / delay <= 1.2
                 clock.advance(wait - timedelta(milliseconds=1))
@@ -220,12 +220,12 @@ async def test_a_retry_wakes_the_dispatcher_itself(ports: Ports, pool: Pool, rec
 
 
 FAILURES: dict[str, tuple[Any, int | None, str | None, str]] = {
-    "a redirect": (answer(302, b"", "Location: /elsewhere"), 302, "", Failure.NOT_TAKEN),
-    "a body of strange bytes": (answer(400, b"\xff\x00 no"), 400, "\ufffd\ufffd no", Failure.NOT_TAKEN),
-    "a long body": (answer(400, b"x" * 5000), 400, "x" * 4096, Failure.NOT_TAKEN),
-    "no HTTP": (b"hello\r\n\r\n", None, None, Trouble.BROKEN),
-    "no answer": (hang, None, None, Trouble.TIMED_OUT),
-    "an answer without end": (drip, None, None, Trouble.TIMED_OUT),
+    "a redirect": (answer(302, b"", "Location: /elsewhere"), 302, "", DeliveryFailure.NOT_TAKEN),
+    "a body of strange bytes": (answer(400, b"\xff\x00 no"), 400, "\ufffd\ufffd no", DeliveryFailure.NOT_TAKEN),
+    "a long body": (answer(400, b"x" * 5000), 400, "x" * 4096, DeliveryFailure.NOT_TAKEN),
+    "no HTTP": (b"hello\r\n\r\n", None, None, SendFailure.BROKEN),
+    "no answer": (hang, None, None, SendFailure.TIMED_OUT),
+    "an answer without end": (drip, None, None, SendFailure.TIMED_OUT),
 }
 
 
@@ -235,7 +235,7 @@ async def test_what_was_answered_is_kept_and_nothing_else_is_told(
 ) -> None:
     given, status, body, error = FAILURES[case]
     # Only what does not end has to be cut short: everything else has all the time that a busy machine takes.
-    timeout = timedelta(seconds=0.1) if error is Trouble.TIMED_OUT else ports.policy.webhook_timeout
+    timeout = timedelta(seconds=0.1) if error is SendFailure.TIMED_OUT else ports.policy.webhook_timeout
     running = replace(ports, policy=replace(ports.policy, webhook_timeout=timeout))
     await add_webhook(running, acme, receiver.url())
     receiver.answers["/"] = given
@@ -249,15 +249,15 @@ async def test_what_was_answered_is_kept_and_nothing_else_is_told(
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("http://127.0.0.2:{port}/", Trouble.NOT_ALLOWED),
-        ("http://10.1.2.3/", Trouble.NOT_ALLOWED),
-        ("http://[::1]:{port}/", Trouble.NOT_ALLOWED),
-        ("http://[::ffff:10.0.0.1]/", Trouble.NOT_ALLOWED),
-        ("http://nothing.invalid/", Trouble.NOT_RESOLVED),
+        ("http://127.0.0.2:{port}/", SendFailure.NOT_ALLOWED),
+        ("http://10.1.2.3/", SendFailure.NOT_ALLOWED),
+        ("http://[::1]:{port}/", SendFailure.NOT_ALLOWED),
+        ("http://[::ffff:10.0.0.1]/", SendFailure.NOT_ALLOWED),
+        ("http://nothing.invalid/", SendFailure.NOT_RESOLVED),
     ],
 )
 async def test_nothing_is_sent_where_it_must_not_go(
-    ports: Ports, pool: Pool, receiver: Receiver, acme: UUID, url: str, why: Trouble
+    ports: Ports, pool: Pool, receiver: Receiver, acme: UUID, url: str, why: SendFailure
 ) -> None:
     await add_webhook(ports, acme, url.format(port=receiver.port))
     await happen(ports, acme)
@@ -289,7 +289,7 @@ async def test_one_whose_secret_cannot_be_opened_is_sent_nothing(ports: Ports, p
     await happen(ports, acme)
     async with dispatching(ports):
         rows = await all_attempted(pool)
-    assert sorted((row["delivered"], row["delivery_error"]) for row in rows) == [(False, Failure.NOT_SIGNED), (True, None)]
+    assert sorted((row["delivered"], row["delivery_error"]) for row in rows) == [(False, DeliveryFailure.NOT_SIGNED), (True, None)]
     assert receiver.begun == {"/good": 1}
 
 
@@ -306,7 +306,7 @@ async def test_a_defect_stops_no_other(ports: Ports, pool: Pool, receiver: Recei
     with logged() as log:
         async with dispatching(replace(ports, sender=Sender())):
             rows = await all_attempted(pool)
-    assert sorted((row["delivered"], row["delivery_error"]) for row in rows) == [(False, Failure.NOT_MADE), (True, None)]
+    assert sorted((row["delivered"], row["delivery_error"]) for row in rows) == [(False, DeliveryFailure.NOT_MADE), (True, None)]
     assert [entry["event"] for entry in log if entry["log_level"] == "error"] == ["delivery_not_made"]
 
 
@@ -405,7 +405,7 @@ async def test_what_a_process_had_when_it_died_is_sent_when_its_lease_has_ended(
 ) -> None:
     await add_webhook(ports, acme, receiver.url())
     await happen(ports, acme)
-    turn = await deliveries.take_turn(ports, [], Room.beside(10, []))
+    turn = await deliveries.record_and_claim(ports, [], DispatchCapacity.remaining(10, []))
     assert len(turn.claimed) == 1
     lease = ports.policy.webhook_timeout + LEASE_MARGIN
     async with dispatching(ports) as [inbox]:
@@ -427,7 +427,7 @@ async def test_a_delivery_that_takes_the_process_down_with_it_does_not_do_so_for
     await run_sql(pool, "update webhook_deliveries set claims = %s", MAX_LOST_CLAIMS)
     async with dispatching(ports):
         [row] = await all_attempted(pool)
-    assert (row["status"], row["delivery_error"]) == ("done", Failure.LOST)
+    assert (row["status"], row["delivery_error"]) == ("done", DeliveryFailure.LOST)
     assert not receiver.begun
 
 
@@ -460,10 +460,10 @@ async def test_an_outcome_that_is_recorded_twice_counts_once(ports: Ports, pool:
     """As it is where the database went away in the moment of the commit."""
     await add_webhook(ports, acme, receiver.url())
     await happen(ports, acme)
-    [delivery] = (await deliveries.take_turn(ports, [], Room.beside(10, []))).claimed
-    failed = deliveries_rules.failed(ports.policy, delivery, Trouble.BROKEN, ports.clock.now(), 0)
+    [delivery] = (await deliveries.record_and_claim(ports, [], DispatchCapacity.remaining(10, []))).claimed
+    failed = deliveries_rules.failed_outcome(ports.policy, delivery, SendFailure.BROKEN, ports.clock.now(), 0)
     for _ in range(2):
-        await deliveries.record(ports, [failed])
+        await deliveries.record_outcomes(ports, [failed])
     [row] = await queue(pool)
     assert (row["attempt_count"], row["status"]) == (1, "waiting")
     assert row["next_retry_at"] == ports.clock.now() + timedelta(seconds=5)
@@ -474,13 +474,13 @@ async def test_what_failed_after_its_lease_has_ended_is_anothers_to_tell(
 ) -> None:
     await add_webhook(ports, acme, receiver.url())
     await happen(ports, acme)
-    [first] = (await deliveries.take_turn(ports, [], Room.beside(10, []))).claimed
+    [first] = (await deliveries.record_and_claim(ports, [], DispatchCapacity.remaining(10, []))).claimed
     clock.advance(timedelta(minutes=1))
-    [second] = (await deliveries.take_turn(ports, [], Room.beside(10, []))).claimed
+    [second] = (await deliveries.record_and_claim(ports, [], DispatchCapacity.remaining(10, []))).claimed
     assert (first.id, second.claims) == (second.id, 2)
-    await deliveries.record(ports, [deliveries_rules.failed(ports.policy, first, Trouble.BROKEN, clock.now(), 0)])
+    await deliveries.record_outcomes(ports, [deliveries_rules.failed_outcome(ports.policy, first, SendFailure.BROKEN, clock.now(), 0)])
     assert [row["attempt_count"] for row in await queue(pool)] == [0]
-    await deliveries.record(ports, [deliveries_rules.answered(ports.policy, first, Reply(200, b""), clock.now(), 0)])
+    await deliveries.record_outcomes(ports, [deliveries_rules.answered_outcome(ports.policy, first, Reply(200, b""), clock.now(), 0)])
     assert [row["delivered"] for row in await queue(pool)] == [True]
 
 

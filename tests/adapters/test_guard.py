@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from adapters.http.guard import TRIED, Guard, Opening, TargetRefused, impatient, is_public, parse_openings
-from core.kernel.outbound import Trouble
+from core.kernel.outbound import SendFailure
 
 PUBLIC = ("1.1.1.1", "9.9.9.9", "198.20.0.1", "223.255.255.254", "2606:4700::1111", "2a00:1450:4001:82a::200e")
 # By the range that refuses it; beside each network of W-1 stand its ends where another one does not begin there.
@@ -54,13 +54,13 @@ def names(addresses: dict[str, list[str]]) -> Any:
     return look_up
 
 
-async def refusal(guard: Guard, host: str, port: int = 443) -> Trouble:
+async def refusal(guard: Guard, host: str, port: int = 443) -> SendFailure:
     """Why the target is refused; what is told of it is of the fixed set, and nothing else is in it."""
     with pytest.raises(TargetRefused) as caught:
         await guard.addresses(host, port)
-    assert str(caught.value) == caught.value.trouble.value
+    assert str(caught.value) == caught.value.reason.value
     assert caught.value.__cause__ is None
-    return caught.value.trouble
+    return caught.value.reason
 
 
 @pytest.mark.parametrize("address", PUBLIC)
@@ -71,12 +71,12 @@ async def test_a_public_address_is_let_through(address: str) -> None:
 @pytest.mark.parametrize(("why", "address"), [(why, address) for why, addresses in REFUSED.items() for address in addresses])
 async def test_an_address_that_is_not_public_is_refused(why: str, address: str) -> None:
     assert not is_public(ip_address(address)), why
-    assert await refusal(Guard(lookup=names({"target.example": [address]})), "target.example") is Trouble.NOT_ALLOWED
+    assert await refusal(Guard(lookup=names({"target.example": [address]})), "target.example") is SendFailure.NOT_ALLOWED
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.1", "169.254.169.254", "0.0.0.0", "255.255.255.255"])  # noqa: S104
 async def test_an_ipv4_address_in_the_form_of_ipv6_is_judged_as_what_it_is(address: str) -> None:
-    assert await refusal(Guard(), f"::ffff:{address}") is Trouble.NOT_ALLOWED
+    assert await refusal(Guard(), f"::ffff:{address}") is SendFailure.NOT_ALLOWED
     openings = parse_openings(address)
     assert await Guard(openings).addresses(f"::ffff:{address}", 443) == (address,)
     assert await Guard().addresses("::ffff:1.1.1.1", 443) == ("1.1.1.1",)
@@ -84,24 +84,24 @@ async def test_an_ipv4_address_in_the_form_of_ipv6_is_judged_as_what_it_is(addre
 
 @pytest.mark.parametrize("host", ["2130706433", "0x7f.1", "0x7f000001", "127.1", "127.0.1", "0177.0.0.1", "017700000001", "0", "localhost"])
 async def test_what_the_resolver_takes_for_loopback_is_refused_however_it_is_written(host: str) -> None:
-    assert await refusal(Guard(), host) is Trouble.NOT_ALLOWED
+    assert await refusal(Guard(), host) is SendFailure.NOT_ALLOWED
 
 
 @pytest.mark.parametrize("address", ["fe80::1%1", "2606:4700::1111%2", "::1%1"])
 async def test_an_address_of_an_interface_is_refused_even_where_its_network_is_open(address: str) -> None:
     everything = parse_openings("::/0,0.0.0.0/0")
-    assert await refusal(Guard(everything, lookup=names({"target.example": [address]})), "target.example") is Trouble.NOT_ALLOWED
+    assert await refusal(Guard(everything, lookup=names({"target.example": [address]})), "target.example") is SendFailure.NOT_ALLOWED
 
 
 @pytest.mark.parametrize("host", ["", "a" * 64, "a" * 300, "x..y", "a\0b", "\udc80.example"])
 async def test_what_can_be_no_name_is_not_resolved(host: str) -> None:
-    assert await refusal(Guard(), host) is Trouble.NOT_RESOLVED
+    assert await refusal(Guard(), host) is SendFailure.NOT_RESOLVED
 
 
 async def test_a_name_that_nobody_has_is_not_resolved() -> None:
     guard = Guard(lookup=names({"empty.example": []}))
-    assert await refusal(guard, "nobody.example") is Trouble.NOT_RESOLVED
-    assert await refusal(guard, "empty.example") is Trouble.NOT_RESOLVED
+    assert await refusal(guard, "nobody.example") is SendFailure.NOT_RESOLVED
+    assert await refusal(guard, "empty.example") is SendFailure.NOT_RESOLVED
 
 
 # Names of several addresses, and names that change
@@ -112,7 +112,7 @@ async def test_a_name_that_nobody_has_is_not_resolved() -> None:
 async def test_a_name_with_a_good_and_a_bad_address_is_refused(bad: str, place: int) -> None:
     addresses = [f"198.20.0.{number}" for number in range(9)]
     addresses.insert(place, bad)
-    assert await refusal(Guard(lookup=names({"both.example": addresses})), "both.example") is Trouble.NOT_ALLOWED
+    assert await refusal(Guard(lookup=names({"both.example": addresses})), "both.example") is SendFailure.NOT_ALLOWED
 
 
 async def test_the_addresses_come_back_in_their_order_each_once_and_not_too_many() -> None:
@@ -133,7 +133,7 @@ async def test_a_name_is_looked_up_once_at_each_attempt_and_judged_anew() -> Non
 
     guard = Guard(lookup=look_up)
     assert await guard.addresses("rebinds.example", 443) == ("1.1.1.1",)
-    assert await refusal(guard, "rebinds.example") is Trouble.NOT_ALLOWED
+    assert await refusal(guard, "rebinds.example") is SendFailure.NOT_ALLOWED
     assert await guard.addresses("rebinds.example", 443) == ("9.9.9.9",)
     assert asked == 3
 
@@ -148,7 +148,7 @@ async def test_a_name_server_that_does_not_answer_costs_no_more_than_the_deadlin
     guard = Guard(lookup=look_up, deadline=0.01)
     try:
         for _ in range(3):
-            assert await refusal(guard, "slow.example") is Trouble.NOT_RESOLVED
+            assert await refusal(guard, "slow.example") is SendFailure.NOT_RESOLVED
         # Nor does it take threads from others than those who look up names.
         assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
     finally:
@@ -197,7 +197,7 @@ async def test_an_opening_lets_its_network_through_and_nothing_else() -> None:
     assert await guard.addresses("127.0.0.1", 25) == ("127.0.0.1",)
     assert await guard.addresses("fd00::25", 25) == ("fd00::25",)
     for host in ("10.0.0.1", "fe80::1", "fc00::1", "::ffff:10.0.0.1"):
-        assert await refusal(guard, host) is Trouble.NOT_ALLOWED
+        assert await refusal(guard, host) is SendFailure.NOT_ALLOWED
     assert await guard.addresses("1.1.1.1", 25) == ("1.1.1.1",)
 
 
@@ -206,12 +206,12 @@ async def test_an_opening_with_a_port_lets_that_port_through_only() -> None:
     assert await guard.addresses("127.0.0.1", 2525) == ("127.0.0.1",)
     assert await guard.addresses("fd00::1", 2526) == ("fd00::1",)
     for host, port in (("127.0.0.1", 2526), ("127.0.0.1", 25), ("fd00::1", 2525)):
-        assert await refusal(guard, host, port) is Trouble.NOT_ALLOWED
+        assert await refusal(guard, host, port) is SendFailure.NOT_ALLOWED
 
 
 async def test_a_name_with_one_open_and_one_closed_address_is_refused() -> None:
     guard = Guard(parse_openings("10.0.0.0/24"), lookup=names({"target.example": ["10.0.0.1", "10.0.1.1"]}))
-    assert await refusal(guard, "target.example") is Trouble.NOT_ALLOWED
+    assert await refusal(guard, "target.example") is SendFailure.NOT_ALLOWED
 
 
 async def test_a_hundred_names_whose_servers_are_silent_leave_threads_to_others() -> None:

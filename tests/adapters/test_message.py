@@ -19,14 +19,14 @@ from core.billing.subscriptions_rules import Purchase
 from core.kernel.policy import Policy
 from core.kernel.principals import Role
 from core.kernel.values import Email
-from core.tenancy.branding_rules import Branding, Design
+from core.tenancy.branding_rules import BrandingSettings, Design
 from core.tenancy.colors import TEXT, Color, contrast
-from core.tenancy.invitations_rules import Invitation, InvitationStatus, Offer
+from core.tenancy.invitations_rules import Invitation, InvitationStatus, ReceivedInvitation
 from ports.outside import Letter
 
 TOKEN = "0d9f9d4e-7f07-4c39-a9a4-0b1f6b8c1a52"
 BASE_URL = "https://id.example.com/sso"
-OFFER = Offer(
+OFFER = ReceivedInvitation(
     Invitation(
         id=UUID("4e7b1c52-90b1-4a6e-8e0b-6a0f1f7d2a33"),
         org_id=UUID("c1f4b8a0-2f6e-4f0e-9d0a-3f1c9a7b5e44"),
@@ -291,7 +291,7 @@ def test_a_letter_does_not_show_its_link() -> None:
 
 LINKED = list(PATHS)
 LOGO = "https://cdn.acme.example/logo.svg?size=2&v=7"
-PORTAL = Design("Acme & <Sons>", Branding(LOGO, "#7a1fa2", "Acme Portal"))
+PORTAL = Design("Acme & <Sons>", BrandingSettings(LOGO, "#7a1fa2", "Acme Portal"))
 HOSTILE = [
     "<script>alert(1)</script>",
     '"onload="alert(1)',
@@ -358,7 +358,7 @@ def colors_of(html: str) -> dict[str, dict[str, Color]]:
 @pytest.mark.parametrize("color", [None, "#ffffff", "#fff6d5", "#ffcc00", "#7a1fa2", "#767676", "#00112a", "#000000"])
 @pytest.mark.parametrize("kind", LINKED)
 def test_what_is_coloured_can_be_read_in_both_schemes(kind: MailKind, color: str | None) -> None:
-    design = None if color is None else Design("Acme", Branding(primary_color=color))
+    design = None if color is None else Design("Acme", BrandingSettings(primary_color=color))
     for scheme, found in colors_of(LETTERS.compose(replace(MAIL, kind=kind, design=design)).html).items():
         assert contrast(found["label"], found["button"]) >= TEXT
         assert contrast(found["link"], Color.parse("#ffffff" if scheme == "light" else "#172024")) >= TEXT

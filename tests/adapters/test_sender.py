@@ -13,7 +13,7 @@ import trio
 
 from adapters.http.guard import Guard, Opening
 from adapters.http.sender import LONGEST_ANSWER, GuardedSender
-from core.kernel.outbound import Reply, SendFailed, TargetInvalid, Trouble, target
+from core.kernel.outbound import Reply, SendFailed, TargetInvalid, SendFailure, target
 from tests.fakes.certificates import client_context, make_certificate, server_context
 from tests.fakes.requests import Request
 
@@ -82,11 +82,11 @@ def sender(*openings: Opening, lookup: Callable[..., Any] = socket.getaddrinfo, 
     return GuardedSender(guard, None if certificate is None else client_context(certificate))
 
 
-async def trouble(post: Awaitable[Reply]) -> Trouble:
+async def trouble(post: Awaitable[Reply]) -> SendFailure:
     with pytest.raises(SendFailed) as caught:
         await post
-    assert str(caught.value) == caught.value.trouble.value
-    return caught.value.trouble
+    assert str(caught.value) == caught.value.reason.value
+    return caught.value.reason
 
 
 async def test_what_is_posted_arrives_and_the_answer_comes_back() -> None:
@@ -150,7 +150,7 @@ async def _silent(_: Stream) -> None:
 @pytest.mark.parametrize("answer", [_dripping, _silent])
 async def test_who_takes_too_long_is_left(answer: Callable[[Stream], Awaitable[None]]) -> None:
     async with serving(answer) as (_, port):
-        assert await trouble(sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 0.1)) is Trouble.TIMED_OUT
+        assert await trouble(sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 0.1)) is SendFailure.TIMED_OUT
 
 
 @pytest.mark.parametrize(
@@ -164,26 +164,26 @@ async def test_who_takes_too_long_is_left(answer: Callable[[Stream], Awaitable[N
 )
 async def test_what_is_no_answer_is_told_as_that(answer: bytes) -> None:
     async with serving(answer) as (_, port):
-        assert await trouble(sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 5)) is Trouble.BROKEN
+        assert await trouble(sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 5)) is SendFailure.BROKEN
 
 
 async def test_nobody_listens() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
-    assert await trouble(sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 5)) is Trouble.NOT_CONNECTED
+    assert await trouble(sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 5)) is SendFailure.NOT_CONNECTED
 
 
 async def test_a_private_address_is_not_even_connected_to() -> None:
     async with serving() as (server, port):
         for host in ("127.0.0.1", "localhost", "127.1", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]"):
             post = GuardedSender(Guard()).post(f"http://{host}:{port}/", b"x", {}, 5)
-            assert await trouble(post) is Trouble.NOT_ALLOWED, host
+            assert await trouble(post) is SendFailure.NOT_ALLOWED, host
     assert server.connections == 0
 
 
 async def test_a_name_that_nobody_has() -> None:
-    assert await trouble(sender(lookup=looking_up()).post("http://nobody.example/", b"x", {}, 5)) is Trouble.NOT_RESOLVED
+    assert await trouble(sender(lookup=looking_up()).post("http://nobody.example/", b"x", {}, 5)) is SendFailure.NOT_RESOLVED
 
 
 async def test_the_name_is_asked_for_where_the_address_is_connected_to(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ async def test_a_certificate_of_another_name_is_not_accepted(tmp_path: Path) -> 
     certificate = make_certificate(tmp_path / "receiver.pem", "other.example")
     async with serving(certificate=certificate) as (server, port):
         one = sender(lookup=looking_up("127.0.0.1"), certificate=certificate)
-        assert await trouble(one.post(f"https://receiver.example:{port}/", b"x", {}, 5)) is Trouble.TLS_FAILED
+        assert await trouble(one.post(f"https://receiver.example:{port}/", b"x", {}, 5)) is SendFailure.TLS_FAILED
     assert server.got is None
 
 
@@ -211,7 +211,7 @@ async def test_plain_text_where_encryption_is_expected() -> None:
 
     async with trio.open_nursery() as nursery:
         port = await _listen(nursery, chatty)
-        assert await trouble(sender().post(f"https://127.0.0.1:{port}/", b"x", {}, 5)) is Trouble.TLS_FAILED
+        assert await trouble(sender().post(f"https://127.0.0.1:{port}/", b"x", {}, 5)) is SendFailure.TLS_FAILED
         nursery.cancel_scope.cancel()
 
 
@@ -231,7 +231,7 @@ async def test_the_host_is_looked_up_anew_each_time() -> None:
         one = sender(Opening.parse("127.0.0.1/32"), lookup=look_up)
         await one.post(f"http://moving.example:{port}/", b"x", {}, 5)
         addresses[0] = "127.0.0.2"
-        assert await trouble(one.post(f"http://moving.example:{port}/", b"x", {}, 5)) is Trouble.NOT_ALLOWED
+        assert await trouble(one.post(f"http://moving.example:{port}/", b"x", {}, 5)) is SendFailure.NOT_ALLOWED
     assert server.connections == 1
 
 

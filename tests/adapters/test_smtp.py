@@ -27,7 +27,7 @@ LETTER = Letter(
     message_id="<6f1c1f2e-64a5-4a2a-9a42-5a8f3f9b7c11@id.example.com>",
     date=datetime(2026, 3, 4, 5, 6, 7, 890, tzinfo=UTC),
     to=Email("ada@example.com"),
-    subject="Confirm your e-mail address - Gatehouse",
+    subject="Confirm your email address - Gatehouse",
     text="Open this:\n\nhttps://id.example.com/auth/verify-email?token=0d9f9d4e-7f07-4c39-a9a4-0b1f6b8c1a52\n",
     html="<p>Open <a href='https://id.example.com/'>this</a>.</p>\n",
 )
@@ -146,7 +146,7 @@ def test_a_message_has_every_header_and_both_parts() -> None:
     assert dict(message.items()) | {"Content-Type": ""} == {
         "From": "Gatehouse <gatehouse@example.com>",
         "To": "ada@example.com",
-        "Subject": "Confirm your e-mail address - Gatehouse",
+        "Subject": "Confirm your email address - Gatehouse",
         "Date": "Wed, 04 Mar 2026 05:06:07 +0000",
         "Message-ID": "<6f1c1f2e-64a5-4a2a-9a42-5a8f3f9b7c11@id.example.com>",
         "Auto-Submitted": "auto-generated",

@@ -17,7 +17,7 @@ from joserfc import jws
 
 from adapters.http.providers import HttpProviders, ProviderSettings
 from core.kernel.errors import ProviderFailed
-from core.kernel.providers import AuthenticationRequest, FederatedIdentity, NotAfresh, Provider, ProviderClient, ProviderTokens
+from core.kernel.providers import AuthenticationRequest, FederatedIdentity, ReauthenticationNotConfirmed, Provider, ProviderClient, ProviderTokens
 from core.kernel.values import new_secret
 from tests.fakes.http_server import TRAP, Answer, in_form, in_json
 from tests.fakes.outside import FakeClock
@@ -269,7 +269,7 @@ async def test_who_has_shown_again_who_they_are_is_vouched_for_as_such(openid: C
 async def test_who_was_signed_in_there_before_is_not_vouched_for_as_one_who_has_shown_it_again(openid: Case, at: Any) -> None:
     now = openid.clock.now()
     openid.server.claims = {"auth_time": int(now.timestamp()) + at if at in (-61, 61) else at}
-    with pytest.raises(NotAfresh):
+    with pytest.raises(ReauthenticationNotConfirmed):
         await openid.vouched(fresh_since=now)
     assert (await openid.vouched()).subject == "4711", "which nobody asks otherwise"
 

@@ -9,7 +9,7 @@ import structlog
 
 from adapters.http.payments import PAGE, PAGES, HttpPayments, PaymentSettings
 from core.billing.checkout_rules import Checkout
-from core.billing.payments import Begun, CustomerGone, Meant, ProviderSubscription, Seen
+from core.billing.payments import CheckoutSession, CustomerNotFound, CheckoutMetadata, ProviderSubscription, ProviderSnapshot
 from core.kernel.errors import PaymentsFailed
 from core.kernel.values import new_id
 from tests.fakes.http_server import TRAP, Answer, in_json
@@ -32,7 +32,7 @@ def payments(provider: FakePayments, clock: FakeClock) -> HttpPayments:
 def checkout(clock: FakeClock) -> Checkout:
     return Checkout(
         id=new_id(),
-        meant=Meant(new_id(), new_id(), new_id(), new_id()),
+        meant=CheckoutMetadata(new_id(), new_id(), new_id(), new_id()),
         price_id="price_gold",
         success_url="https://shop.example.com/?a=b&c={CHECKOUT_SESSION_ID}",
         cancel_url="https://shop.example.com/",
@@ -59,21 +59,21 @@ async def test_with_one_key_one_customer_is_made(payments: HttpPayments, provide
 async def test_a_checkout_is_begun_once(payments: HttpPayments, provider: FakePayments, clock: FakeClock) -> None:
     wanted, customer = checkout(clock), await payments.create_customer(new_id(), "acme", new_id())
     begun = await payments.begin_checkout(wanted, customer)
-    assert begun == Begun(next(iter(provider.sessions)), f"{provider.address}/pay/{begun.session_id}")
+    assert begun == CheckoutSession(next(iter(provider.sessions)), f"{provider.address}/pay/{begun.session_id}")
     assert await payments.begin_checkout(wanted, customer) == begun
     assert len(provider.sessions) == 1
     assert begun.url not in repr(begun)
 
 
 async def test_a_customer_that_is_gone_is_told_as_such(payments: HttpPayments, clock: FakeClock) -> None:
-    with pytest.raises(CustomerGone):
+    with pytest.raises(CustomerNotFound):
         await payments.begin_checkout(checkout(clock), "cus_gone")
 
 
 async def test_a_subscription_is_read_with_every_field_and_the_providers_time(
     payments: HttpPayments, provider: FakePayments, clock: FakeClock
 ) -> None:
-    whose, ends = Meant(new_id(), new_id(), new_id(), new_id()), int(clock.now().timestamp()) + 5
+    whose, ends = CheckoutMetadata(new_id(), new_id(), new_id(), new_id()), int(clock.now().timestamp()) + 5
     provider.subscriptions["sub_1"] = subscription(
         "sub_1", status="trialing", customer={"id": "cus_2"}, metadata=whose.metadata, current_period_end=ends
     )
@@ -86,7 +86,7 @@ async def test_a_subscription_is_read_with_every_field_and_the_providers_time(
         period_end=datetime.fromtimestamp(ends, UTC),
         meant=whose,
     )
-    assert await payments.subscription("sub_1") == Seen(found, clock.now().replace(microsecond=0) - timedelta(hours=1))
+    assert await payments.subscription("sub_1") == ProviderSnapshot(found, clock.now().replace(microsecond=0) - timedelta(hours=1))
     assert await payments.subscription("sub_2") is None
 
 

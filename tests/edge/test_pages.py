@@ -9,7 +9,7 @@ import pytest
 from jinja2 import UndefinedError
 from markupsafe import escape
 
-from core.tenancy.branding_rules import Branding, Design
+from core.tenancy.branding_rules import BrandingSettings, Design
 from entrypoints.http import pages
 
 HOSTILE = "\"'><script>alert(1)</script><form action=https://elsewhere.example>{{ 7 * 7 }}"
@@ -246,7 +246,7 @@ def test_an_invitation_of_somebody_who_is_gone_names_nobody() -> None:
 # In the design of an organization (decisions, point 66)
 
 LOGO = "https://cdn.acme.example:8443/logo.svg?size=2&v=7"
-PORTAL = Design("Acme & Sons", Branding(LOGO, "#7a1fa2", "Acme Portal"))
+PORTAL = Design("Acme & Sons", BrandingSettings(LOGO, "#7a1fa2", "Acme Portal"))
 # What the links of mails lead to.
 LINKED = [name for name in PAGES if name not in ("home.html", "error.html", *SCRIPTED)]
 
@@ -291,12 +291,12 @@ def test_such_a_page_lets_in_what_is_at_the_origin_of_its_logo_and_nothing_else(
     ],
 )
 def test_the_origin_of_a_logo_is_written_as_policies_write_it(logo: str, origin: str) -> None:
-    assert policy(render_for(Design("Acme", Branding(logo_url=logo))).headers)["img-src"] == f"'self' data: {origin}"
+    assert policy(render_for(Design("Acme", BrandingSettings(logo_url=logo))).headers)["img-src"] == f"'self' data: {origin}"
 
 
 @pytest.mark.parametrize("logo", ["https://a; script-src *", "https://*", "javascript:alert(1)", "http://acme.example/", '"><script>'])
 def test_a_logo_that_could_never_be_chosen_widens_no_policy(logo: str) -> None:
-    page = render_for(Design("Acme", Branding(logo_url=logo)))
+    page = render_for(Design("Acme", BrandingSettings(logo_url=logo)))
     assert policy(page.headers)["img-src"] == "'self' data:"
     assert "<script" not in page.body
 
@@ -320,7 +320,7 @@ NAMES = [HOSTILE, '"onload="alert(1)', "</title></style><b>", "=?utf-8?q?x?=", "
 @pytest.mark.parametrize("name", NAMES)
 def test_no_name_of_a_product_does_harm(name: str) -> None:
     def skeleton(name: str) -> str:
-        body = render_for(Design("Acme", Branding(LOGO, "#7a1fa2", name))).body
+        body = render_for(Design("Acme", BrandingSettings(LOGO, "#7a1fa2", name))).body
         return re.sub(r'nonce="[^"]+"', "", body).replace(str(escape(name)), "")
 
     assert skeleton(name) == skeleton("Acme Portal")

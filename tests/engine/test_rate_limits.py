@@ -16,7 +16,7 @@ LOGIN, AUTH = Bucket("login", 6.0, 10), Bucket("auth", 1.0, 20)
 
 
 async def charge(storage: Postgres, client: str, *buckets: Bucket, at: float = 0.0) -> float:
-    async with storage.counting() as count:
+    async with storage.autocommit() as count:
         return await count.rates.charge(client, buckets, NOW + timedelta(seconds=at))
 
 

@@ -57,7 +57,7 @@ async def test_a_transaction_that_failed_in_the_database_can_be_left(storage: Po
 
 async def test_what_counts_survives_the_refusal_it_leads_to(storage: Postgres, pool: Pool) -> None:
     with pytest.raises(ZeroDivisionError):  # noqa: PT012 (what comes before the error is the point)
-        async with storage.counting() as count:
+        async with storage.autocommit() as count:
             await count.guesses.charge(Secret.PASSWORD, b"x", Allowance(10, HOUR), NOW)
             raise ZeroDivisionError
     assert await run_sql(pool, "select failures from guesses") == [(1,)]

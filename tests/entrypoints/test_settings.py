@@ -357,7 +357,7 @@ def test_a_tier_is_known_by_its_name_and_has_an_id_of_its_own(given: Given) -> N
 
 
 def test_the_owners_address_is_an_address(given: Given) -> None:
-    with pytest.raises(SettingsInvalid, match=r"^SSO_PLATFORM_OWNER_EMAIL is not usable: the e-mail address is not valid\.+$"):
+    with pytest.raises(SettingsInvalid, match=r"^SSO_PLATFORM_OWNER_EMAIL is not usable: the email address is not valid\. Check it for typos\.+$"):
         given(PLATFORM_OWNER_EMAIL="nobody", PLATFORM_OWNER_PASSWORD="hunter2hunter2")
 
 

@@ -7,9 +7,9 @@ import trio
 
 from core.accounts.devices_rules import Place
 from core.authentication.login_failures import LoginFailure
-from core.kernel.values import is_plain
+from core.kernel.values import is_printable
 from core.tenancy.domains_rules import DnsFailed
-from core.tenancy.mail_server_rules import MailServer, Trial
+from core.tenancy.mail_server_rules import MailServer, MailServerCheck
 from ports.outside import Letter, MailRefused
 
 
@@ -37,21 +37,21 @@ class FakeMailTransport:
         self.letters: list[Letter] = []
         self.servers: dict[str, MailServer | None] = {}  # which one, by message id
         self.tried: list[MailServer] = []
-        self.trial = Trial.GOOD
+        self.trial = MailServerCheck.GOOD
         self.begun: Counter[str] = Counter()
         self.refusal: str | None = None
         self.gates: dict[str, trio.Event] = {}
         self.stuck_after: set[str] = set()
         self._changed = trio.Event()
 
-    async def try_out(self, server: MailServer) -> Trial:
+    async def try_out(self, server: MailServer) -> MailServerCheck:
         await trio.lowlevel.checkpoint()
         self.tried.append(server)
         return self.trial
 
     async def send(self, letter: Letter, server: MailServer | None = None) -> None:
         await trio.lowlevel.checkpoint()
-        if not all(is_plain(header) for header in (letter.message_id, letter.to, letter.subject)):
+        if not all(is_printable(header) for header in (letter.message_id, letter.to, letter.subject)):
             raise MailRefused("a header of the letter holds a control character")
         self.begun[letter.to] += 1
         self._tell()

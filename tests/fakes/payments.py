@@ -19,7 +19,7 @@ import stripe
 
 from adapters.http.payments import PaymentSettings
 from core.billing.checkout_rules import Checkout
-from core.billing.payments import Begun, Seen
+from core.billing.payments import CheckoutSession, ProviderSnapshot
 from tests.fakes.http_server import TRAP, Answer, Asked, FakeServer, in_json
 
 API_KEY: Final = "sk_test_of_the_provider"
@@ -228,13 +228,13 @@ class PaymentsAtHand:
     async def create_customer(self, org_id: UUID, name: str, key: UUID) -> str:
         return f"cus_{key}"
 
-    async def begin_checkout(self, checkout: Checkout, customer_id: str) -> Begun:
-        return Begun(f"cs_{checkout.id}", f"https://provider.example/pay/{checkout.id}")
+    async def begin_checkout(self, checkout: Checkout, customer_id: str) -> CheckoutSession:
+        return CheckoutSession(f"cs_{checkout.id}", f"https://provider.example/pay/{checkout.id}")
 
-    async def subscription(self, id_: str) -> Seen | None:
+    async def subscription(self, id_: str) -> ProviderSnapshot | None:
         return None
 
-    async def subscriptions_of(self, customer_id: str, since: datetime) -> list[Seen]:
+    async def subscriptions_of(self, customer_id: str, since: datetime) -> list[ProviderSnapshot]:
         return []
 
     async def cancel(self, id_: str) -> bool:

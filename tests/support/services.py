@@ -52,7 +52,7 @@ async def add_api_key(
 async def add_service_user(ports: Ports, service: UUID, user: UUID, *, signed_in: bool = True) -> None:
     """Have this account use the service, as a login to it or, without one, its API key would leave it."""
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        assert await tx.end_users.add(service, user, ports.clock.now(), signed_in=signed_in)
+        assert await tx.end_users.enroll(service, user, ports.clock.now(), signed_in=signed_in)
 
 
 async def add_subscription(
@@ -113,7 +113,7 @@ async def sign_in_to(ports: Ports, pool: Pool, service: UUID, account: Account) 
         service=context,
     )
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        assert await tx.end_users.add(service, account.id, now, signed_in=True)
+        assert await tx.end_users.enroll(service, account.id, now, signed_in=True)
         await tx.sessions.begin(session, digest(refresh_token))
     claims = Claims(
         user_id=account.id,

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
 from core.eventing.webhooks_rules import Webhook, new_signing_secret
-from core.kernel import event_catalogue
-from core.kernel.event_catalogue import CATALOGUE
+from core.kernel import event_catalog
+from core.kernel.event_catalog import EVENT_KINDS
 from core.kernel.principals import SYSTEM
 from core.kernel.values import new_id
 from ports import Ports
@@ -40,7 +40,7 @@ async def happen(ports: Ports, org: UUID, count: int = 1, name: str = EVENT) -> 
     """So many events in one transaction of nobody's."""
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for number in range(count):
-            tx.record(event_catalogue.Event(CATALOGUE[name], f"target {number}", org_id=org, details={"number": number}))
+            tx.record(event_catalog.Event(EVENT_KINDS[name], f"target {number}", org_id=org, details={"number": number}))
 
 
 async def queue(pool: Pool) -> list[dict[str, Any]]:

@@ -6,12 +6,12 @@ from uuid import UUID
 
 from adapters.postgres.engine.locks import NAMESPACE, PLATFORM_OWNERS
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
-from adapters.postgres.tenancy.domains import proved_by
+from adapters.postgres.tenancy.domains import verified_owner
 from core.accounts.accounts_rules import Account, EmailTaken, Origin
 from core.accounts.one_time_tokens import Purpose
 from core.kernel.principals import Role
 from core.kernel.values import Email
-from core.tenancy.account_control import Ties
+from core.tenancy.account_control import AccountControl
 
 # In the order in which `to_account` reads them.
 COLUMNS: Final = """
@@ -46,8 +46,8 @@ def to_account(row: Row) -> Account:
     )
 
 
-def to_ties(row: Row) -> Ties:
-    return Ties(
+def to_account_control(row: Row) -> AccountControl:
+    return AccountControl(
         org_id=row[0],
         origin=Origin(row[1]),
         origin_org_id=row[2],
@@ -237,13 +237,13 @@ class Accounts(Repository):
             user_id=user_id,
         )
 
-    async def ties(self, user_id: UUID, org_id: UUID) -> Ties:
+    async def account_control(self, user_id: UUID, org_id: UUID) -> AccountControl:
         found = await self._one(
-            to_ties,
+            to_account_control,
             f"""
             select %(org_id)s::uuid, u.origin, u.origin_org_id, u.is_platform_owner, u.password_hash is not null,
                    exists (select 1 from identities i where i.user_id = u.id),
-                   coalesce({proved_by("split_part(u.email, '@', 2)")} = %(org_id)s, false),
+                   coalesce({verified_owner("split_part(u.email, '@', 2)")} = %(org_id)s, false),
                    coalesce(m.role, s.role), coalesce(m.confirmed_at, s.confirmed_at) is not null,
                    exists (select 1 from memberships o where o.user_id = u.id and o.org_id <> %(org_id)s)
                    or exists (select 1 from scim_users o

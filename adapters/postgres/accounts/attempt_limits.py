@@ -7,7 +7,7 @@ from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
 from adapters.postgres.accounts.accounts import to_account
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.attempt_limits_rules import Allowance, Secret
-from core.authentication.login_rules import Guess
+from core.authentication.login_rules import LoginAttempt
 from core.kernel.values import Email, digest
 
 
@@ -60,8 +60,8 @@ def terms(secret: Secret, allowance: Allowance, now: datetime) -> dict[str, obje
     }
 
 
-def to_guess(row: Row) -> Guess:
-    return Guess(
+def to_guess(row: Row) -> LoginAttempt:
+    return LoginAttempt(
         account=None if row[3] is None else to_account(row[3:]),
         secret=Secret(row[0]),
         subject=row[1],
@@ -84,7 +84,7 @@ class Guesses(Repository):
             **terms(secret, allowance, now),
         )
 
-    async def charge_password(self, email: Email, trust_hash: bytes | None, allowance: Allowance, now: datetime) -> Guess:
+    async def charge_password(self, email: Email, trust_hash: bytes | None, allowance: Allowance, now: datetime) -> LoginAttempt:
         guess = await self._one(
             to_guess,
             CHARGE_PASSWORD,

@@ -5,7 +5,7 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.applications.analytics_rules import Days, LoginsOfDay, LoginsOfProvider, LoginsOfService, RecentLogin, Use
+from core.applications.analytics_rules import DateRange, DailyLogins, ProviderLogins, ServiceLogins, RecentLogin, ServiceUsage
 from core.kernel.providers import Provider
 
 # The totals of services that exist. They are looked up for each service, so that an index gives the days alone.
@@ -35,9 +35,9 @@ def to_recent(row: Row) -> RecentLogin:
 class Analytics(Repository):
     """ports.storage.AnalyticsRead."""
 
-    async def by_day(self, org_id: UUID, service_id: UUID | None, days: Days) -> list[LoginsOfDay]:
+    async def by_day(self, org_id: UUID, service_id: UUID | None, days: DateRange) -> list[DailyLogins]:
         return await self._all(
-            lambda row: LoginsOfDay(row[0], row[1]),
+            lambda row: DailyLogins(row[0], row[1]),
             f"select t.day, {COUNT} from {TOTALS} {_of(service_id)} group by t.day {ANY} order by t.day",
             org_id=org_id,
             service_id=service_id,
@@ -45,18 +45,18 @@ class Analytics(Repository):
             last=days.last,
         )
 
-    async def by_service(self, org_id: UUID, days: Days) -> list[LoginsOfService]:
+    async def by_service(self, org_id: UUID, days: DateRange) -> list[ServiceLogins]:
         return await self._all(
-            lambda row: LoginsOfService(row[0], row[1], row[2]),
+            lambda row: ServiceLogins(row[0], row[1], row[2]),
             f"select v.id, v.name, {COUNT} from {TOTALS} group by v.id {ANY} order by {COUNT} desc, v.name, v.id",
             org_id=org_id,
             first=days.first,
             last=days.last,
         )
 
-    async def by_provider(self, org_id: UUID, service_id: UUID | None, days: Days) -> list[LoginsOfProvider]:
+    async def by_provider(self, org_id: UUID, service_id: UUID | None, days: DateRange) -> list[ProviderLogins]:
         return await self._all(
-            lambda row: LoginsOfProvider(Provider(row[0]), row[1]),
+            lambda row: ProviderLogins(Provider(row[0]), row[1]),
             f"""
             select t.provider, {COUNT} from {TOTALS} {_of(service_id)} and t.provider = any(%(providers)s)
             group by t.provider {ANY} order by {COUNT} desc, t.provider""",
@@ -77,11 +77,11 @@ class Analytics(Repository):
             id=before.id if before else None,
         )
 
-    async def use(self, org_id: UUID, service_id: UUID, since: datetime) -> Use:
+    async def use(self, org_id: UUID, service_id: UUID, since: datetime) -> ServiceUsage:
         # Who was active is counted among all users of the service: 300,000 in some 0.25 seconds. By an index of their last logins that
         # would be quick, but every login would write to each index of the relation, and there are many more logins than such questions.
         use = await self._one(
-            lambda row: Use(*row),
+            lambda row: ServiceUsage(*row),
             """
             select v.user_count,
                    (select count(*) from service_users u where u.service_id = v.id and u.created_at >= %(since)s),
@@ -92,7 +92,7 @@ class Analytics(Repository):
             service_id=service_id,
             since=since,
         )
-        return use or Use(0, 0, 0, 0)  # it is gone since the key was looked at
+        return use or ServiceUsage(0, 0, 0, 0)  # it is gone since the key was looked at
 
 
 def _of(service_id: UUID | None) -> LiteralString:

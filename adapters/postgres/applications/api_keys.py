@@ -6,9 +6,9 @@ from uuid import UUID
 
 from adapters.postgres.applications.services import CONTEXT, to_context
 from adapters.postgres.engine.statements import Repository, Row
-from core.applications.api_keys_rules import ApiKey, KeyStanding
+from core.applications.api_keys_rules import ApiKey, ApiKeyRecord
 from core.kernel.principals import Permission
-from core.kernel.values import Listed
+from core.kernel.values import PageResult
 
 # In the order in which `to_api_key` reads them.
 COLUMNS: Final = "k.id, k.org_id, k.service_id, k.name, k.prefix, k.permissions, k.last_used_at, k.expires_at, k.created_by, k.created_at"
@@ -30,14 +30,14 @@ def to_api_key(row: Row) -> ApiKey:
     )
 
 
-def to_standing(row: Row) -> KeyStanding:
-    return KeyStanding(row[0], row[1], frozenset(Permission(name) for name in row[2]), row[3], to_context(row[4:]))
+def to_standing(row: Row) -> ApiKeyRecord:
+    return ApiKeyRecord(row[0], row[1], frozenset(Permission(name) for name in row[2]), row[3], to_context(row[4:]))
 
 
 class ApiKeys(Repository):
-    """ports.storage.ApiKeys and KeyUse."""
+    """ports.storage.ApiKeys and ApiKeyUse."""
 
-    async def standing(self, key_hash: bytes, now: datetime) -> KeyStanding | None:
+    async def standing(self, key_hash: bytes, now: datetime) -> ApiKeyRecord | None:
         return await self._one(
             to_standing,
             f"""
@@ -58,7 +58,7 @@ class ApiKeys(Repository):
             now=now,
         )
 
-    async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> Listed[ApiKey]:
+    async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> PageResult[ApiKey]:
         # The outer join gives one row where the page is empty.
         rows = await self._all(
             lambda row: row,
@@ -73,7 +73,7 @@ class ApiKeys(Repository):
             limit=limit,
             offset=offset,
         )
-        return Listed([to_api_key(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+        return PageResult([to_api_key(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
     async def by_id(self, org_id: UUID, service_id: UUID, key_id: UUID) -> ApiKey | None:
         return await self._one(

@@ -5,9 +5,9 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
-from core.applications.end_users_rules import EndUser, LinkedIdentity, ListedEndUser, UsedService
+from core.applications.end_users_rules import EndUser, LinkedIdentity, EndUserSummary, UsedService
 from core.kernel.providers import Provider
-from core.kernel.values import Email, Listed, Page
+from core.kernel.values import Email, PageResult, Page
 
 # The service that is asked about, if it is one of the organization.
 OF_SERVICE: Final = "service_id = (select id from services where org_id = %(org_id)s and id = %(service_id)s)"
@@ -57,8 +57,8 @@ FOUND: Final = _page("end_users", OF_ORGANIZATION, None)
 FOUND_OF_SERVICE: Final = _page("service_users", OF_SERVICE, None)
 
 
-def to_listed(row: Row) -> ListedEndUser:
-    return ListedEndUser(row[0], Email(row[1]), row[2], row[3], row[4], tuple(row[5] or ()))
+def to_listed(row: Row) -> EndUserSummary:
+    return EndUserSummary(row[0], Email(row[1]), row[2], row[3], row[4], tuple(row[5] or ()))
 
 
 def to_end_user(row: Row) -> EndUser:
@@ -123,7 +123,7 @@ def _addition(user_id: UUID, now: datetime, *, signed_in: bool) -> dict[str, obj
 class EndUsers(Repository):
     """ports.storage.EndUsers."""
 
-    async def page(self, org_id: UUID, page: Page, *, search: str | None = None, service_id: UUID | None = None) -> Listed[ListedEndUser]:
+    async def page(self, org_id: UUID, page: Page, *, search: str | None = None, service_id: UUID | None = None) -> PageResult[EndUserSummary]:
         if service_id is None:
             statement = EVERYBODY if search is None else FOUND
         else:
@@ -131,7 +131,7 @@ class EndUsers(Repository):
         rows = await self._all(
             lambda row: row, statement, org_id=org_id, service_id=service_id, search=search, limit=page.limit, offset=page.offset
         )
-        return Listed([to_listed(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+        return PageResult([to_listed(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
     async def by_id(self, org_id: UUID, user_id: UUID) -> EndUser | None:
         return await self._one(
@@ -178,8 +178,8 @@ class EndUsers(Repository):
     async def add(self, service_id: UUID, user_id: UUID, now: datetime, *, signed_in: bool) -> bool:
         return await self._exists(ADD, service_id=service_id, **_addition(user_id, now, signed_in=signed_in))
 
-    def enrol(self, service_id: UUID, user_id: UUID, now: datetime) -> DeferredRow[bool]:
+    def enroll_deferred(self, service_id: UUID, user_id: UUID, now: datetime) -> DeferredRow[bool]:
         return self._one_deferred(lambda _: True, ADD, service_id=service_id, **_addition(user_id, now, signed_in=True))
 
-    def enrol_member(self, org_id: UUID, service_slug: str, user_id: UUID, now: datetime) -> DeferredRow[bool]:
+    def enroll_member_deferred(self, org_id: UUID, service_slug: str, user_id: UUID, now: datetime) -> DeferredRow[bool]:
         return self._one_deferred(lambda _: True, ADD_MEMBER, org_id=org_id, slug=service_slug, **_addition(user_id, now, signed_in=True))

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
 from core.applications.service_users_rules import ServiceUser
-from core.kernel.values import Email, Listed
+from core.kernel.values import Email, PageResult
 
 
 def to_service_user(row: Row) -> ServiceUser:
@@ -16,7 +16,7 @@ def to_service_user(row: Row) -> ServiceUser:
 class ServiceUsers(Repository):
     """ports.storage.ServiceUsers."""
 
-    async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> Listed[ServiceUser]:
+    async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> PageResult[ServiceUser]:
         # The page comes before the join, so that only its own users are looked up. One row has the total where the page is empty.
         rows = await self._all(
             lambda row: row,
@@ -33,7 +33,7 @@ class ServiceUsers(Repository):
             limit=limit,
             offset=offset,
         )
-        return Listed([to_service_user(row[1:]) for row in rows if row[1] is not None], rows[0][0] if rows else 0)
+        return PageResult([to_service_user(row[1:]) for row in rows if row[1] is not None], rows[0][0] if rows else 0)
 
     async def by_id(self, org_id: UUID, service_id: UUID, user_id: UUID) -> ServiceUser | None:
         return await self._one(

@@ -7,8 +7,8 @@ from uuid import UUID
 from adapters.postgres.billing.subscriptions import entitlement, to_entitlement
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.maintenance.deferred_deletion import removing_logins
-from core.applications.services_rules import ListedService, Service, ServiceSlugTaken, ServiceType
-from core.authentication.sessions_rules import NOTHING
+from core.applications.services_rules import ServiceSummary, Service, ServiceSlugTaken, ServiceType
+from core.authentication.sessions_rules import NO_ENTITLEMENT
 from core.billing.subscriptions_rules import Entitlement
 from core.kernel.principals import OrganizationStatus, ServiceContext
 from core.kernel.values import Slug
@@ -70,8 +70,8 @@ def _scopes(value: list[str] | None) -> tuple[str, ...] | None:
     return None if value is None else tuple(value)
 
 
-def to_listed(row: Row) -> ListedService:
-    return ListedService(to_service(row), row[WIDTH])
+def to_listed(row: Row) -> ServiceSummary:
+    return ServiceSummary(to_service(row), row[WIDTH])
 
 
 def to_client(row: Row) -> tuple[Service, ServiceContext]:
@@ -113,9 +113,9 @@ class Services(Repository):
             service_id=service_id,
         )
 
-    async def taken_in(self, service_id: UUID, user_id: UUID, now: datetime) -> tuple[ServiceContext, Entitlement] | None:
+    async def context_and_entitlement(self, service_id: UUID, user_id: UUID, now: datetime) -> tuple[ServiceContext, Entitlement] | None:
         return await self._one(
-            lambda row: (to_context(row), NOTHING if row[CONTEXT_WIDTH] is None else to_entitlement(row[CONTEXT_WIDTH:])),
+            lambda row: (to_context(row), NO_ENTITLEMENT if row[CONTEXT_WIDTH] is None else to_entitlement(row[CONTEXT_WIDTH:])),
             f"""
             select {CONTEXT}, n.name, n.status, n.features from services v join organizations vo on vo.id = v.org_id
             left join lateral ({entitlement("v.id", "%(user_id)s")}) n on true where v.id = %(service_id)s""",
@@ -132,7 +132,7 @@ class Services(Repository):
 
     async def listed(
         self, org_id: UUID, service_type: ServiceType | None, after: Service | None, limit: int, offset: int
-    ) -> list[ListedService]:
+    ) -> list[ServiceSummary]:
         of_type = "and v.service_type = %(service_type)s" if service_type is not None else ""
         newer = "and (v.created_at, v.id) > (%(created_at)s, %(id)s)" if after is not None else ""
         return await self._all(

@@ -8,7 +8,7 @@ from adapters.postgres.applications.end_users import to_identity
 from adapters.postgres.engine.locks import SUBJECTS
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.applications.end_users_rules import LinkedIdentity
-from core.authentication.identities_rules import Identity, Known, LinkTicket, ProviderToken, Renewal
+from core.authentication.identities_rules import Identity, IdentityMatch, LinkTicket, ProviderToken, TokenRenewal
 from core.kernel.providers import Provider, ProviderTokens
 from core.kernel.values import Email
 from ports.crypto import Place, Vault
@@ -43,7 +43,7 @@ class Identities(SealingRepository):
         access_token = self._vault.open(sealed, access_place(str(name))).decode()
         return ProviderToken(access_token, expires_at, tuple(scopes or ()), can_be_renewed=can_be_renewed)
 
-    async def of_person(self, user_id: UUID, service_id: UUID | None) -> list[LinkedIdentity]:
+    async def list_of_user(self, user_id: UUID, service_id: UUID | None) -> list[LinkedIdentity]:
         return await self._all(
             to_identity,
             f"select provider, provider_user_id, email, linked_at from identities where {OF_CONTEXT} order by linked_at, id",
@@ -51,14 +51,14 @@ class Identities(SealingRepository):
             service_id=service_id,
         )
 
-    async def providers(self, user_id: UUID) -> list[Provider]:
+    async def list_providers(self, user_id: UUID) -> list[Provider]:
         return await self._all(
             lambda row: Provider(row[0]),
             "select distinct provider from identities where user_id = %(user_id)s order by provider",
             user_id=user_id,
         )
 
-    async def token(self, user_id: UUID, service_id: UUID | None, provider: Provider) -> ProviderToken | None:
+    async def load_provider_token(self, user_id: UUID, service_id: UUID | None, provider: Provider) -> ProviderToken | None:
         return await self._one(
             self._to_token,
             f"""
@@ -73,9 +73,9 @@ class Identities(SealingRepository):
         # Two of one number only wait for each other.
         await self._run(f"select pg_advisory_xact_lock({SUBJECTS}, hashtext(%(name)s))", name=f"{provider.value} {issuer} {subject}")
 
-    async def known(self, provider: Provider, issuer: str, subject: str, service_id: UUID | None) -> Known | None:
+    async def match(self, provider: Provider, issuer: str, subject: str, service_id: UUID | None) -> IdentityMatch | None:
         return await self._one(
-            lambda row: Known(*row),
+            lambda row: IdentityMatch(*row),
             """
             select id, user_id, service_id is not distinct from %(service_id)s as here from identities
             where provider = %(provider)s and issuer = %(issuer)s and provider_user_id = %(subject)s
@@ -107,7 +107,7 @@ class Identities(SealingRepository):
             **self._sealed(identity.id, identity.tokens),
         )
 
-    async def renew(self, identity_id: UUID, email: Email | None, tokens: ProviderTokens) -> None:
+    async def update_tokens(self, identity_id: UUID, email: Email | None, tokens: ProviderTokens) -> None:
         await self._run(
             """
             update identities set email = coalesce(%(email)s, email), access_token = %(access_token)s,
@@ -119,9 +119,9 @@ class Identities(SealingRepository):
             **self._sealed(identity_id, tokens),
         )
 
-    async def claim(self, user_id: UUID, service_id: UUID | None, provider: Provider, now: datetime, until: datetime) -> Renewal | None:
+    async def claim_renewal(self, user_id: UUID, service_id: UUID | None, provider: Provider, now: datetime, until: datetime) -> TokenRenewal | None:
         return await self._one(
-            lambda row: Renewal(row[0], self._vault.open(row[1], refresh_place(str(row[0]))).decode(), until),
+            lambda row: TokenRenewal(row[0], self._vault.open(row[1], refresh_place(str(row[0]))).decode(), until),
             f"""
             update identities set renewing_until = %(until)s
             where {OF_CONTEXT} and provider = %(provider)s and token_expires_at <= %(now)s and refresh_token is not null
@@ -134,7 +134,7 @@ class Identities(SealingRepository):
             until=until,
         )
 
-    async def fulfil(self, claim: Renewal, tokens: ProviderTokens) -> bool:
+    async def complete_renewal(self, claim: TokenRenewal, tokens: ProviderTokens) -> bool:
         return await self._exists(
             """
             update identities set access_token = %(access_token)s, refresh_token = %(refresh_token)s,
@@ -146,7 +146,7 @@ class Identities(SealingRepository):
             **self._sealed(claim.identity_id, tokens),
         )
 
-    async def give_up(self, claim: Renewal) -> None:
+    async def release_renewal(self, claim: TokenRenewal) -> None:
         await self._run(
             "update identities set renewing_until = null where id = %(id)s and renewing_until = %(until)s",
             id=claim.identity_id,
@@ -156,7 +156,7 @@ class Identities(SealingRepository):
     def _sealed(self, identity_id: UUID, tokens: ProviderTokens) -> dict[str, object]:
         return sealed(self._vault, tokens, access_place(str(identity_id)), refresh_place(str(identity_id)))
 
-    async def take_ticket(self, token_hash: bytes, provider: Provider, now: datetime) -> LinkTicket | None:
+    async def consume_ticket(self, token_hash: bytes, provider: Provider, now: datetime) -> LinkTicket | None:
         return await self._one(
             lambda row: LinkTicket(row[0], row[1], row[2], row[3], Provider(row[4]), row[5], row[6]),
             """

@@ -24,7 +24,7 @@ def to_credentials(row: Row) -> Credentials:
 class OAuthCredentials(SealingRepository):
     """ports.storage.OAuthCredentials."""
 
-    async def of(self, org_id: UUID, service_id: UUID, provider: Provider) -> Credentials | None:
+    async def find(self, org_id: UUID, service_id: UUID, provider: Provider) -> Credentials | None:
         return await self._one(
             to_credentials,
             """
@@ -35,7 +35,7 @@ class OAuthCredentials(SealingRepository):
             provider=provider,
         )
 
-    async def client(self, org_id: UUID, service_id: UUID, provider: Provider) -> ProviderClient | None:
+    async def load_client(self, org_id: UUID, service_id: UUID, provider: Provider) -> ProviderClient | None:
         return await self._one(
             lambda row: ProviderClient(row[0], self._vault.open(row[1], place(name_of(service_id, provider))).decode()),
             """
@@ -46,7 +46,7 @@ class OAuthCredentials(SealingRepository):
             provider=provider,
         )
 
-    async def providers(self, org_id: UUID, service_id: UUID) -> list[Provider]:
+    async def list_providers(self, org_id: UUID, service_id: UUID) -> list[Provider]:
         return await self._all(
             lambda row: Provider(row[0]),
             "select provider from oauth_credentials where org_id = %(org_id)s and service_id = %(service_id)s order by provider",

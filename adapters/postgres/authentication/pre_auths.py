@@ -11,8 +11,8 @@ from adapters.postgres.accounts.mfa import ENROLMENT, ENROLMENT_WIDTH, to_enrolm
 from adapters.postgres.authentication.identities import sealed
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.accounts.attempt_limits_rules import Allowance, Secret
-from core.authentication.identities_rules import Unlinked
-from core.authentication.login_rules import Pending, Try
+from core.authentication.identities_rules import PendingIdentity
+from core.authentication.login_rules import PendingSignIn, MfaAttempt
 from core.kernel.providers import Provider, ProviderTokens
 from ports.crypto import Place, Vault
 
@@ -46,13 +46,13 @@ def refresh_place(row: str) -> Place:
     return Place("pre_auths", row, "refresh_token")
 
 
-def to_pending(vault: Vault, row: Row) -> Pending:
+def to_pending(vault: Vault, row: Row) -> PendingSignIn:
     """Of COLUMNS and UNLINKED. Raises SealBroken."""
     unlinked = None if row[6] is None else to_unlinked(vault, str(row[0]), Provider(row[3]), row[6:])
-    return Pending(id=row[0], user_id=row[1], service_id=row[2], provider=row[3], created_at=row[4], expires_at=row[5], unlinked=unlinked)
+    return PendingSignIn(id=row[0], user_id=row[1], service_id=row[2], provider=row[3], created_at=row[4], expires_at=row[5], unlinked=unlinked)
 
 
-def to_unlinked(vault: Vault, name: str, provider: Provider, row: Row) -> Unlinked:
+def to_unlinked(vault: Vault, name: str, provider: Provider, row: Row) -> PendingIdentity:
     issuer, subject, service_id, email, known_elsewhere, access_token, refresh_token, expires_at, scopes = row
     tokens = ProviderTokens(
         access_token=vault.open(access_token, access_place(name)).decode(),
@@ -60,13 +60,13 @@ def to_unlinked(vault: Vault, name: str, provider: Provider, row: Row) -> Unlink
         expires_at=expires_at,
         scopes=tuple(scopes),
     )
-    return Unlinked(service_id, provider, issuer, subject, email, tokens, known_elsewhere)
+    return PendingIdentity(service_id, provider, issuer, subject, email, tokens, known_elsewhere)
 
 
 class PreAuths(SealingRepository):
     """ports.storage.PreAuths and Tries."""
 
-    async def add(self, pending: Pending) -> None:
+    async def add(self, pending: PendingSignIn) -> None:
         values: dict[str, object] = {
             "id": pending.id,
             "user_id": pending.user_id,
@@ -90,9 +90,9 @@ class PreAuths(SealingRepository):
             **sealed(self._vault, unlinked.tokens, access_place(name), refresh_place(name)),
         )
 
-    async def take_try(
+    async def count_attempt(
         self, pre_auth_id: UUID, user_id: UUID, tries: int, subject: bytes, allowance: Allowance, now: datetime
-    ) -> Try | None:
+    ) -> MfaAttempt | None:
         return await self._one(
             self._to_try,
             TRY,
@@ -103,9 +103,9 @@ class PreAuths(SealingRepository):
             **terms(Secret.MFA, allowance, now),
         )
 
-    def _to_try(self, row: Row) -> Try:
+    def _to_try(self, row: Row) -> MfaAttempt:
         pending, (blocked_until, *enrolment) = to_pending(self._vault, row[:WIDTH]), row[WIDTH : WIDTH + 1 + ENROLMENT_WIDTH]
-        return Try(
+        return MfaAttempt(
             pending=pending,
             account=to_account(row[WIDTH + 1 + ENROLMENT_WIDTH :]),
             enrolment=None if enrolment[0] is None else to_enrolment(self._vault, pending.user_id, tuple(enrolment)),

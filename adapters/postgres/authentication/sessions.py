@@ -9,9 +9,9 @@ from uuid import UUID
 from adapters.postgres.applications.services import CONTEXT, CONTEXT_WIDTH, to_context
 from adapters.postgres.billing.subscriptions import entitlement, to_entitlement
 from adapters.postgres.engine.statements import Repository, Row
-from core.authentication.sessions_rules import NOTHING, SOMEBODY, LiveSession, LiveSessions, Presented, Presenter, Refreshed, Session
-from core.kernel.principals import BrowserSession, OrganizationContext, OrganizationStanding, OrganizationStatus, Person, Role, Standing
-from core.kernel.values import Email, Listed
+from core.authentication.sessions_rules import NO_ENTITLEMENT, UNNAMED_PRESENTER, LiveSession, LiveSessions, RefreshTokenState, Presenter, RotatedSession, Session
+from core.kernel.principals import BrowserSession, OrganizationContext, OrganizationStanding, OrganizationStatus, Person, Role, SessionContext
+from core.kernel.values import Email, PageResult
 
 STANDING: Final = """
     select u.id, u.email, u.email_verified_at, u.is_platform_owner, s.impersonator_id, o.id, o.slug, o.status, m.role,
@@ -100,8 +100,8 @@ LIVE_OF: Final = f"""
     order by s.created_at desc, s.id desc limit %(limit)s"""
 
 
-def to_standing(row: Row) -> Standing:
-    return Standing(
+def to_session_context(row: Row) -> SessionContext:
+    return SessionContext(
         user_id=row[0],
         email=Email(row[1]),
         email_verified_at=row[2],
@@ -112,16 +112,16 @@ def to_standing(row: Row) -> Standing:
     )
 
 
-def to_standing_in(row: Row) -> Standing:
+def to_session_context_in_organization(row: Row) -> SessionContext:
     id_, slug, status, role, confirmed = row[10:]
     if id_ is None:
-        return to_standing(row)
+        return to_session_context(row)
     acts_in = OrganizationStanding(id_, slug, OrganizationStatus(status), None if role is None else Role(role), confirmed)
-    return replace(to_standing(row), acts_in=acts_in)
+    return replace(to_session_context(row), acts_in=acts_in)
 
 
-def to_standing_with(row: Row) -> Standing:
-    return Standing(
+def to_application_session_context(row: Row) -> SessionContext:
+    return SessionContext(
         user_id=row[0],
         email=Email(row[1]),
         email_verified_at=row[2],
@@ -133,8 +133,8 @@ def to_standing_with(row: Row) -> Standing:
     )
 
 
-def to_refreshed(row: Row) -> Refreshed:
-    return Refreshed(
+def to_refreshed(row: Row) -> RotatedSession:
+    return RotatedSession(
         session_id=row[0],
         user_id=row[1],
         email=Email(row[2]),
@@ -144,12 +144,12 @@ def to_refreshed(row: Row) -> Refreshed:
         org_id=row[6],
         org_slug=row[7],
         service=None if row[8] is None else to_context(row[8:]),
-        entitlement=NOTHING if row[8 + CONTEXT_WIDTH] is None else to_entitlement(row[8 + CONTEXT_WIDTH :]),
+        entitlement=NO_ENTITLEMENT if row[8 + CONTEXT_WIDTH] is None else to_entitlement(row[8 + CONTEXT_WIDTH :]),
     )
 
 
-def to_presented(row: Row) -> Presented:
-    return Presented(
+def to_presented(row: Row) -> RefreshTokenState:
+    return RefreshTokenState(
         session_id=row[0],
         rotated_at=row[1],
         is_previous=row[2],
@@ -189,20 +189,20 @@ def _columns(session: Session) -> dict[str, object]:
 class Sessions(Repository):
     """ports.storage.Sessions."""
 
-    async def standing(self, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> Standing | None:
+    async def load_session_context(self, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> SessionContext | None:
         return await self._one(
-            to_standing, STANDING + LIVE + IS_LIVE + OF_A_PERSON, session_id=session_id, user_id=user_id, org_id=org_id, now=now
+            to_session_context, STANDING + LIVE + IS_LIVE + OF_A_PERSON, session_id=session_id, user_id=user_id, org_id=org_id, now=now
         )
 
-    async def standing_in(self, slug: str, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> Standing | None:
-        return await self._one(to_standing_in, STANDING_IN, slug=slug, session_id=session_id, user_id=user_id, org_id=org_id, now=now)
+    async def load_session_context_in(self, slug: str, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> SessionContext | None:
+        return await self._one(to_session_context_in_organization, STANDING_IN, slug=slug, session_id=session_id, user_id=user_id, org_id=org_id, now=now)
 
-    async def standing_with(self, client_id: UUID, session_id: UUID, user_id: UUID, now: datetime) -> Standing | None:
-        return await self._one(to_standing_with, STANDING_WITH, client_id=client_id, session_id=session_id, user_id=user_id, now=now)
+    async def load_application_session_context(self, client_id: UUID, session_id: UUID, user_id: UUID, now: datetime) -> SessionContext | None:
+        return await self._one(to_application_session_context, STANDING_WITH, client_id=client_id, session_id=session_id, user_id=user_id, now=now)
 
-    async def standing_of_browser(self, browser_hash: bytes, now: datetime) -> tuple[BrowserSession, Standing] | None:
+    async def load_browser_session(self, browser_hash: bytes, now: datetime) -> tuple[BrowserSession, SessionContext] | None:
         return await self._one(
-            lambda row: (BrowserSession(*row[10:]), to_standing(row)),
+            lambda row: (BrowserSession(*row[10:]), to_session_context(row)),
             STANDING_OF_BROWSER,
             browser_hash=browser_hash,
             org_id=None,
@@ -213,7 +213,7 @@ class Sessions(Repository):
         """Whether the person's session lives still, which it then does until the transaction ends; for ports.storage.Transaction."""
         return await self._exists(HOLD, session_id=person.session_id, user_id=person.user_id, now=now)
 
-    async def beginning(self, session_id: UUID, user_id: UUID) -> tuple[datetime, UUID | None] | None:
+    async def load_start(self, session_id: UUID, user_id: UUID) -> tuple[datetime, UUID | None] | None:
         return await self._one(
             lambda row: (row[0], row[1]),
             "select created_at, device_id from sessions where id = %(session_id)s and user_id = %(user_id)s",
@@ -221,11 +221,11 @@ class Sessions(Repository):
             user_id=user_id,
         )
 
-    async def live_of(self, user_id: UUID, limit: int, now: datetime) -> Listed[LiveSession]:
+    async def list_live(self, user_id: UUID, limit: int, now: datetime) -> PageResult[LiveSession]:
         rows = await self._all(lambda row: row, LIVE_OF, user_id=user_id, limit=limit, now=now)
-        return Listed([LiveSession(*row[1:]) for row in rows], rows[0][0] if rows else 0)
+        return PageResult([LiveSession(*row[1:]) for row in rows], rows[0][0] if rows else 0)
 
-    async def live_in(self, org_id: UUID, user_id: UUID, now: datetime) -> LiveSessions:
+    async def count_live_in(self, org_id: UUID, user_id: UUID, now: datetime) -> LiveSessions:
         found = await self._one(
             lambda row: LiveSessions(*row),
             f"select count(*), max(s.created_at) from sessions s where {LIVES_IN_ORGANIZATION} and s.user_id = %(user_id)s",
@@ -251,8 +251,8 @@ class Sessions(Repository):
         await self._write(BEGIN, **_columns(session), browser_hash=browser_hash)
 
     async def rotate(
-        self, old_hash: bytes, new_hash: bytes, now: datetime, expires_at: datetime, by: Presenter = SOMEBODY
-    ) -> Refreshed | None:
+        self, old_hash: bytes, new_hash: bytes, now: datetime, expires_at: datetime, by: Presenter = UNNAMED_PRESENTER
+    ) -> RotatedSession | None:
         # The token's row decides who wins. The session's row is updated too, so that an end of the session that commits first
         # is seen here (the condition is read again after the wait), and no new token comes into being behind its back. All that the new
         # tokens say is read with it, because the old one is used up by then.
@@ -302,7 +302,7 @@ class Sessions(Repository):
             now=now,
         )
 
-    async def presented(self, token_hash: bytes, now: datetime, by: Presenter = SOMEBODY) -> Presented | None:
+    async def presented(self, token_hash: bytes, now: datetime, by: Presenter = UNNAMED_PRESENTER) -> RefreshTokenState | None:
         return await self._one(
             to_presented,
             f"""
@@ -373,7 +373,7 @@ class Sessions(Repository):
             now=now,
         )
 
-    async def miss_mfa(self, user_id: UUID, but: UUID) -> None:
+    async def require_mfa_again(self, user_id: UUID, but: UUID) -> None:
         await self._run(
             """
             update sessions set mfa_missing = id <> %(but)s
@@ -391,7 +391,7 @@ class Sessions(Repository):
             now=now,
         )
 
-    async def end_of_device(self, user_id: UUID, device_id: UUID, now: datetime) -> None:
+    async def end_on_device(self, user_id: UUID, device_id: UUID, now: datetime) -> None:
         await self._run(
             """
             update sessions set ended_at = %(now)s
@@ -401,7 +401,7 @@ class Sessions(Repository):
             now=now,
         )
 
-    async def end_in(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> int:
+    async def end_in_organization(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> int:
         # A code that was exchanged is remembered, so that whoever shows it once more ends the session (security.md O-4).
         return await self._run(
             f"""
@@ -435,7 +435,7 @@ class Sessions(Repository):
             )
         await self._run(f"delete from sessions s where s.user_id = %(user_id)s {of_service}", **whose)
 
-    async def select(self, session_id: UUID, org_id: UUID, new_hash: bytes, now: datetime, expires_at: datetime) -> datetime | None:
+    async def select_organization(self, session_id: UUID, org_id: UUID, new_hash: bytes, now: datetime, expires_at: datetime) -> datetime | None:
         # The token's row first, then the session's, as in `rotate`: whoever of the two comes second finds the token spent.
         return await self._one(
             lambda row: row[0],

@@ -13,7 +13,7 @@ from adapters.postgres.engine.locks import CUSTOMERS
 from adapters.postgres.engine.statements import Repository, Row, SealingRepository
 from core.applications.cancellations_rules import Cancellation
 from core.billing.checkout_rules import Checkout, Customer
-from core.billing.payments import Bought, Facts, Latest, Meant, Paid
+from core.billing.payments import CheckoutMatch, SubscriptionFacts, LatestEvent, CheckoutMetadata, PaidPeriod
 from core.billing.reconciliation_rules import OpenCheckouts
 from core.billing.subscriptions_rules import SubscribedPlan, Subscription
 from core.kernel.values import KEEP, Keep
@@ -58,8 +58,8 @@ class Billing(SealingRepository):
 
     # Subscriptions
 
-    def _to_facts(self, row: Row) -> Facts:
-        return Facts(
+    def _to_facts(self, row: Row) -> SubscriptionFacts:
+        return SubscriptionFacts(
             id=row[0],
             org_id=row[1],
             customer_id=row[2],
@@ -71,11 +71,11 @@ class Billing(SealingRepository):
             period_at=row[8],
             period_at_creation=row[9],
             paid_at=row[10],
-            paid=tuple(map(Paid, row[11], row[12])),
+            paid=tuple(map(PaidPeriod, row[11], row[12])),
             failed_at=row[13],
             action_at=row[14],
             action_page=self._page(row[0], row[15]),
-            latest=None if row[16] is None else Latest(row[16]),
+            latest=None if row[16] is None else LatestEvent(row[16]),
             ended=row[17],
             waits_for=row[18],
         )
@@ -89,7 +89,7 @@ class Billing(SealingRepository):
             log.error("seal_broken", invoice_page_of=id_, reason=str(error))  # noqa: TRY400  (its trace says nothing more)
             return None
 
-    async def lock_facts(self, id_: str, now: datetime) -> Facts:
+    async def lock_facts(self, id_: str, now: datetime) -> SubscriptionFacts:
         # An update that changes nothing but the time locks what is there, and finds what others have written while it waited.
         found = await self._one(
             self._to_facts,
@@ -103,10 +103,10 @@ class Billing(SealingRepository):
         assert found is not None, "there is one now"
         return found
 
-    async def facts(self, id_: str) -> Facts | None:
+    async def facts(self, id_: str) -> SubscriptionFacts | None:
         return await self._one(self._to_facts, f"select {FACTS} from billing_facts where provider_subscription_id = %(id)s", id=id_)
 
-    async def keep_facts(self, facts: Facts, now: datetime, *, check_at: datetime | Keep | None) -> None:
+    async def save_facts(self, facts: SubscriptionFacts, now: datetime, *, check_at: datetime | Keep | None) -> None:
         await self._write(
             """
             update billing_facts set
@@ -375,7 +375,7 @@ class Billing(SealingRepository):
             customer_id=customer_id,
         )
 
-    async def complete_checkout(self, checkout_id: UUID, session_id: str, id_: str, meant: Meant | None, customer_id: str | None) -> bool:
+    async def complete_checkout(self, checkout_id: UUID, session_id: str, id_: str, meant: CheckoutMetadata | None, customer_id: str | None) -> bool:
         # A session makes one subscription, and this may be heard before what the provider answered is written.
         return await self._exists(
             """
@@ -396,10 +396,10 @@ class Billing(SealingRepository):
             plan_id=meant and meant.plan_id,
         )
 
-    async def checkout_of(self, id_: str, meant: Meant, price_id: str | None) -> Bought | None:
+    async def checkout_of(self, id_: str, meant: CheckoutMetadata, price_id: str | None) -> CheckoutMatch | None:
         # What came of one checkout came of no other, and one of which something else came is not it.
         return await self._one(
-            lambda row: Bought(row[0], row[1]),
+            lambda row: CheckoutMatch(row[0], row[1]),
             """
             select c.is_meant, c.is_price from (
                 select true as is_known, price_id = coalesce(%(price_id)s, price_id) as is_price,
@@ -418,9 +418,9 @@ class Billing(SealingRepository):
             plan_id=meant.plan_id,
         )
 
-    async def bought(self, id_: str) -> Meant | None:
+    async def bought(self, id_: str) -> CheckoutMetadata | None:
         return await self._one(
-            lambda row: Meant(*row),
+            lambda row: CheckoutMetadata(*row),
             "select org_id, service_id, user_id, plan_id from billing_checkouts where provider_subscription_id = %(id)s",
             id=id_,
         )
@@ -491,7 +491,7 @@ class Cancellations(Repository):
             asked_at=cancellation.asked_at,
         )
 
-    async def is_asked_for(self, org_id: UUID, id_: str) -> bool:
+    async def is_requested(self, org_id: UUID, id_: str) -> bool:
         return await self._exists(
             "select 1 from billing_cancellations where provider_subscription_id = %(id)s and org_id = %(org_id)s", org_id=org_id, id=id_
         )

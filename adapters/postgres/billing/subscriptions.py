@@ -6,9 +6,9 @@ from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.applications.services_rules import FREE
+from core.applications.plans_rules import FREE_PLAN_NAME
 from core.billing.subscriptions_rules import AlreadySubscribed, Entitlement, Purchase, SubscribedPlan, Subscription, SubscriptionStatus
-from core.kernel.values import Listed
+from core.kernel.values import PageResult
 
 # What counts is the time, not whether somebody has marked it already; a payment provider says itself when one is over.
 RAN_OUT: Final = "s.provider_subscription_id is null and s.current_period_end <= %(now)s"
@@ -72,7 +72,7 @@ def entitlement(service_id: LiteralString, user_id: LiteralString) -> LiteralStr
          where s.service_id = {service_id} and s.user_id = {user_id} {FIRST} limit 1)
         union all
         (select name, null, features from plans
-         where service_id = {service_id} and name = '{FREE}' and removed_at is null order by created_at, id limit 1)
+         where service_id = {service_id} and name = '{FREE_PLAN_NAME}' and removed_at is null order by created_at, id limit 1)
         limit 1"""
 
 
@@ -138,9 +138,9 @@ class Subscriptions(Repository):
 
     async def page(
         self, org_id: UUID, service_id: UUID, status: SubscriptionStatus | None, limit: int, offset: int, now: datetime
-    ) -> Listed[Subscription]:
+    ) -> PageResult[Subscription]:
         rows = await self._all(lambda row: row, _page(status), org_id=org_id, service_id=service_id, limit=limit, offset=offset, now=now)
-        return Listed([to_subscription(row[1:]) for row in rows if row[1] is not None], rows[0][0] if rows else 0)
+        return PageResult([to_subscription(row[1:]) for row in rows if row[1] is not None], rows[0][0] if rows else 0)
 
     async def counts(self, org_id: UUID, service_id: UUID, now: datetime) -> Mapping[SubscriptionStatus, int]:
         counted = await self._one(
@@ -213,7 +213,7 @@ class Subscriptions(Repository):
             now=now,
         )
 
-    async def let_go(self, org_id: UUID, subscription_id: UUID, now: datetime) -> None:
+    async def detach_from_provider(self, org_id: UUID, subscription_id: UUID, now: datetime) -> None:
         await self._run(
             """
             update subscriptions set provider_subscription_id = null, updated_at = %(now)s

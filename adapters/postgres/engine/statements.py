@@ -1,61 +1,67 @@
-"""How every repository runs its statements: as a rule one method, one statement, rows into values by a function of their kind."""
+"""The base of all repositories: one method runs one statement, and a function turns each row into a value."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, LiteralString, TypeVar
 
-from adapters.postgres.engine.driver import Answer, Connection
+from adapters.postgres.engine.driver import Answer
 from adapters.postgres.engine.pool import translated
-from ports.crypto import Vault
+from adapters.postgres.engine.scope import Scope
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
 
 class Repository:
-    """A set of questions asked over one connection."""
+    """The statements about one kind of thing, run on one connection."""
 
-    __slots__ = ("_connection",)
+    __slots__ = ("_connection", "_signals")
 
-    # A unique violation becomes the refusal that its constraint stands for.
+    # Maps the name of a constraint to the refusal that its violation stands for.
     constraints: ClassVar[Mapping[str, type[Exception]]] = {}
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, scope: Scope) -> None:
+        self._connection = scope.connection
+        self._signals = scope.signals
 
     async def _one(self, to_value: Callable[[Row], T], sql: LiteralString, **parameters: object) -> T | None:
+        """Return the value of the first row, or None if there is no row."""
         with translated(self.constraints):
             row = await self._connection.row(sql, parameters)
         return None if row is None else to_value(row)
 
     async def _all(self, to_value: Callable[[Row], T], sql: LiteralString, **parameters: object) -> list[T]:
+        """Return the values of all rows."""
         with translated(self.constraints):
             rows = await self._connection.rows(sql, parameters)
         return [to_value(row) for row in rows]
 
     async def _run(self, sql: LiteralString, **parameters: object) -> int:
-        """How many rows it touched."""
+        """Execute the statement and return the number of affected rows."""
         with translated(self.constraints):
             return await self._connection.run(sql, parameters)
 
     async def _write(self, sql: LiteralString, **parameters: object) -> None:
-        """Execute a statement that has no answer and is never refused: with the next one of the transaction, its commit at the latest, or
-        at once where there is none."""
+        """Execute a statement that returns nothing and never leads to a refusal.
+
+        In a transaction it is sent together with the next statement, at the latest with the commit.
+        Outside of one it is sent at once.
+        """
         if self._connection.in_transaction:
             self._connection.ahead(sql, parameters)
         else:
             await self._run(sql, **parameters)
 
     def _one_deferred(self, to_value: Callable[[Row], T], sql: LiteralString, **parameters: object) -> "DeferredRow[T]":
-        """The same as `_one` in a transaction, with its next statement."""
+        """Return what `_one` would, available after the next statement of the transaction."""
         return DeferredRow(self._connection.pipeline_next(sql, parameters), to_value)
 
     async def _exists(self, sql: LiteralString, **parameters: object) -> bool:
-        """Whether the statement returned a row."""
+        """Return whether the statement returns a row."""
         return await self._one(lambda _: True, sql, **parameters) or False
 
 
 class DeferredRow(Generic[T]):
-    """core.kernel.deferred.Deferred, for one row."""
+    """A row that is available after the next statement. Implements core.kernel.deferred.Deferred."""
 
     __slots__ = ("_answer", "_to_value")
 
@@ -69,10 +75,10 @@ class DeferredRow(Generic[T]):
 
 
 class SealingRepository(Repository):
-    """One that has something to keep which must be readable again, and is sealed."""
+    """A repository with columns that are encrypted at rest and must be readable again."""
 
     __slots__ = ("_vault",)
 
-    def __init__(self, connection: Connection, vault: Vault) -> None:
-        super().__init__(connection)
-        self._vault = vault
+    def __init__(self, scope: Scope) -> None:
+        super().__init__(scope)
+        self._vault = scope.vault

@@ -4,8 +4,8 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.eventing.audit_rules import ANONYMOUS, SYSTEM, Actor, Entry, Filter, actor
-from core.kernel.values import Listed, Page
+from core.eventing.audit_rules import ANONYMOUS, SYSTEM, AuditActor, AuditEntry, AuditFilter, actor
+from core.kernel.values import PageResult, Page
 
 COLUMNS: Final = (
     "l.id, l.org_id, l.action, l.target_type, l.target_id, l.actor_id, l.impersonator_id, l.address, l.agent, l.success, l.details, "
@@ -24,9 +24,9 @@ FILTERS: Final[dict[str, LiteralString]] = {
 NEWEST_FIRST: Final = "order by l.created_at desc, l.id desc"
 
 
-def to_entry(row: Row) -> Entry:
+def to_entry(row: Row) -> AuditEntry:
     address = row[7]
-    return Entry(
+    return AuditEntry(
         id=row[0],
         org_id=row[1],
         action=row[2],
@@ -42,14 +42,14 @@ def to_entry(row: Row) -> Entry:
     )
 
 
-def _account(user_id: UUID | None, email: str | None, is_platform_owner: bool | None) -> Actor | None:
-    return None if email is None else Actor(str(user_id), email, bool(is_platform_owner))
+def _account(user_id: UUID | None, email: str | None, is_platform_owner: bool | None) -> AuditActor | None:
+    return None if email is None else AuditActor(str(user_id), email, bool(is_platform_owner))
 
 
 class Audit(Repository):
     """ports.storage.AuditRead and Audit."""
 
-    async def page(self, org_id: UUID, wanted: Filter, page: Page) -> Listed[Entry]:
+    async def page(self, org_id: UUID, wanted: AuditFilter, page: Page) -> PageResult[AuditEntry]:
         filters: dict[str, object] = {
             "actions": None if wanted.actions is None else sorted(wanted.actions),
             "target_type": wanted.target_type,
@@ -61,7 +61,7 @@ class Audit(Repository):
         given = {name: value for name, value in filters.items() if value is not None}
         total = await self._total(org_id, wanted, given)
         if page.offset >= total:
-            return Listed([], total)
+            return PageResult([], total)
         entries = await self._all(
             to_entry,
             f"""
@@ -74,7 +74,7 @@ class Audit(Repository):
             offset=page.offset,
             **given,
         )
-        return Listed(entries, total)
+        return PageResult(entries, total)
 
     async def forget(self, user_id: UUID) -> None:
         # What is called security.* is about an account and nothing else. The totals are counted in the order of their key, as Records does.
@@ -91,7 +91,7 @@ class Audit(Repository):
             user_id=str(user_id),
         )
 
-    async def _total(self, org_id: UUID, wanted: Filter, given: dict[str, object]) -> int:
+    async def _total(self, org_id: UUID, wanted: AuditFilter, given: dict[str, object]) -> int:
         # What the totals do not tell apart is counted, by index. That takes as long as there are entries of the one object or actor: few
         # as a rule, but a good part of the log where one of them is behind most of what happens.
         counted = wanted.target_id is not None or wanted.actor_id is not None or wanted.nobody is not None

@@ -11,8 +11,8 @@ from psycopg.types.json import Jsonb
 from adapters.postgres.engine.statements import DeferredRow, Row, SealingRepository
 from adapters.postgres.eventing.webhooks import place
 from adapters.postgres.maintenance.deferred_deletion import removing_deliveries
-from core.eventing.deliveries_rules import ClaimedDelivery, Delivery, Outcome, Room
-from core.kernel.values import Listed, Page
+from core.eventing.deliveries_rules import ClaimedDelivery, Delivery, DeliveryOutcome, DispatchCapacity
+from core.kernel.values import PageResult, Page
 from ports.crypto import SealBroken
 
 log = structlog.get_logger("storage")
@@ -32,7 +32,7 @@ FILTERS: Final[dict[str, LiteralString]] = {
 OF_WEBHOOK: Final = "d.webhook_id >= %(webhook_id)s and d.webhook_id <= %(webhook_id)s and d.org_id = %(org_id)s "
 NEWEST_FIRST: Final = "order by d.webhook_id, d.created_at desc, d.id desc"
 # Who has something due is found by hopping through the index from one webhook to the next: it takes as long as there are such webhooks,
-# however much is due of each. Of those that may have one more (core.deliveries.Room), which what the caller has under way decides, by
+# however much is due of each. Of those that may have one more (core.deliveries.DispatchCapacity), which what the caller has under way decides, by
 # lot as many as could be served; everybody has a turn before anybody has a second one. What another process is claiming is skipped, and few
 # more are locked than are claimed.
 CLAIM: Final = """
@@ -124,7 +124,7 @@ class Deliveries(SealingRepository):
             log.error("seal_broken", webhook=str(webhook_id), reason=str(error))  # noqa: TRY400  (its trace says nothing more)
             return None
 
-    async def page(self, org_id: UUID, webhook_id: UUID, page: Page, *, event_type: str | None, delivered: bool | None) -> Listed[Delivery]:
+    async def page(self, org_id: UUID, webhook_id: UUID, page: Page, *, event_type: str | None, delivered: bool | None) -> PageResult[Delivery]:
         given = {name: value for name, value in {"event_type": event_type, "delivered": delivered}.items() if value is not None}
         which = OF_WEBHOOK + " ".join(FILTERS[name] for name in given)
         # Counted each time, unlike what an organization has for ever: it is what one webhook was told in a month.
@@ -146,7 +146,7 @@ class Deliveries(SealingRepository):
             offset=page.offset,
             **given,
         )
-        return Listed(found, total or 0)
+        return PageResult(found, total or 0)
 
     async def add(
         self, delivery_id: UUID, org_id: UUID, webhook_id: UUID, event_type: str, payload: str, actor_id: UUID, now: datetime
@@ -185,7 +185,7 @@ class Deliveries(SealingRepository):
             f"{removing_deliveries('select %(webhook_id)s::uuid as id')} select 1 from records", webhook_id=webhook_id, limit=limit
         )
 
-    async def record(self, outcomes: Sequence[Outcome]) -> None:
+    async def record(self, outcomes: Sequence[DeliveryOutcome]) -> None:
         # A success is true whoever holds the delivery now; whatever else became of an attempt counts only where nobody has begun another,
         # and once: whoever does not know whether it was recorded records it again.
         await self._write(
@@ -215,7 +215,7 @@ class Deliveries(SealingRepository):
     def next_due(self) -> DeferredRow[datetime | None]:
         return self._one_deferred(lambda row: row[0], "select min(due_at) from webhook_deliveries where status = 'waiting'")
 
-    async def claim(self, now: datetime, lease_until: datetime, room: Room) -> list[ClaimedDelivery]:
+    async def claim(self, now: datetime, lease_until: datetime, room: DispatchCapacity) -> list[ClaimedDelivery]:
         return await self._all(
             self._to_claimed,
             CLAIM,
@@ -241,7 +241,7 @@ def _adding(told: LiteralString) -> LiteralString:
         select {COLUMNS} from d join webhooks w on w.id = d.webhook_id and w.org_id = d.org_id cross join woken"""
 
 
-def _outcome(outcome: Outcome) -> dict[str, Any]:
+def _outcome(outcome: DeliveryOutcome) -> dict[str, Any]:
     return {
         "id": str(outcome.delivery.id),
         "claims": outcome.delivery.claims,

@@ -1,19 +1,30 @@
 """Events and the audit log, written in the transaction of what they tell of."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.statements import Repository
-from core.kernel.event_catalogue import Event
+from core.kernel.deferred import Deferred
+from core.kernel.event_catalog import Event
 from core.kernel.principals import SYSTEM, Caller, Person, ScimClient, ServiceKey
 
 
-class Records(Repository):
-    """Writes what ports.storage.Transaction.record was given."""
+@dataclass(frozen=True, slots=True)
+class QueuedWork:
+    """Whether the events of a transaction queued work for actors."""
 
-    async def add(self, events: Sequence[Event], caller: Caller, now: datetime, webhook_delay: timedelta) -> None:
+    deliveries: bool
+    siem_entries: bool
+
+
+class EventLog(Repository):
+    """Writes the events that a transaction recorded."""
+
+    def add(self, events: Sequence[Event], caller: Caller, now: datetime, webhook_delay: timedelta) -> Deferred[QueuedWork]:
+        """Write the events with the next statement of the transaction, and tell whether they queued work."""
         # What is forwarded to a SIEM is queued in the order of the entries, and wakes the forwarders of all processes, without a lock: an
         # entry that was committed before another one was written has the lower position (ops/decisions/0014). Whether it is forwarded is
         # looked up for each entry by the index: as a join, all configurations might be read.
@@ -23,7 +34,8 @@ class Records(Repository):
         # so no two transactions wait for each other. Webhooks are told what the log of their organization is, and what is not audited;
         # who has none is looked up in an index, and that is all. A webhook that is deleted meanwhile leaves its deliveries to the
         # housekeeper.
-        await self._write(
+        return self._one_deferred(
+            lambda row: QueuedWork(row[0], row[1]),
             """
             with happened as (
                 select e.*, %(now)s::timestamptz + (number - 1) * interval '1 microsecond' as at
@@ -71,10 +83,12 @@ class Records(Repository):
                     select l.name as event, to_char(l.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as timestamp,
                            l.log as organization_id, case when l.actor_kind is null then l.actor_id end as actor_user_id, l.actor_email,
                            l.payload as data) p
-                returning pg_notify('webhooks', ''))
-            insert into events (id, org_id, name, actor_id, actor_kind, impersonator_id, target_id, data, created_at)
-            select gen_random_uuid(), log, name, actor_id, actor_kind, impersonator_id, target_id, data, at
-            from logs""",
+                returning pg_notify('webhooks', '')),
+            written as (
+                insert into events (id, org_id, name, actor_id, actor_kind, impersonator_id, target_id, data, created_at)
+                select gen_random_uuid(), log, name, actor_id, actor_kind, impersonator_id, target_id, data, at
+                from logs)
+            select exists (select from delivered), exists (select from forwarded)""",
             events=Jsonb([_row(event) | _actor(event, caller) for event in events]),
             now=now,
             status="waiting" if webhook_delay else "due",

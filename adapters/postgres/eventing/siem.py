@@ -10,7 +10,7 @@ import structlog
 from adapters.postgres.engine.statements import Row, SealingRepository
 from adapters.postgres.eventing.audit import COLUMNS as ENTRY
 from adapters.postgres.eventing.audit import to_entry
-from core.eventing.siem_rules import COUNTED, ClaimedBatch, Configuration, Queued, Result, SiemProvider, Sink, Standing
+from core.eventing.siem_rules import COUNTED, ClaimedSiemQueue, SiemConfiguration, QueuedEntry, SiemResult, SiemProvider, SiemSink, SiemStatus
 from ports.crypto import Place, SealBroken
 
 log = structlog.get_logger("storage")
@@ -53,42 +53,42 @@ def _fields(row: Row) -> dict[str, Any]:
     return {"org_id": row[0], "provider": SiemProvider(row[1]), "endpoint_url": row[2], "enabled": row[3]}
 
 
-def to_configuration(row: Row) -> Configuration:
-    return Configuration(**_fields(row))
+def to_configuration(row: Row) -> SiemConfiguration:
+    return SiemConfiguration(**_fields(row))
 
 
-def to_standing(row: Row) -> Standing:
-    return Standing(
+def to_standing(row: Row) -> SiemStatus:
+    return SiemStatus(
         **_fields(row),
         updated_at=row[4],
         last_success_at=row[5],
-        last_failure=None if row[6] is None else Result[row[6]],
+        last_failure=None if row[6] is None else SiemResult[row[6]],
         failing_since=row[7],
         pending=row[8],
     )
 
 
-def to_queued(row: Row) -> Queued:
-    return Queued(row[0], None if row[1] is None else to_entry(row[1:]))
+def to_queued(row: Row) -> QueuedEntry:
+    return QueuedEntry(row[0], None if row[1] is None else to_entry(row[1:]))
 
 
 class Siem(SealingRepository):
     """ports.storage.Siem."""
 
-    def _to_sink(self, row: Row) -> Sink:
-        return Sink(**_fields(row), token=self._vault.open(row[4], place(row[0])).decode())
+    def _to_sink(self, row: Row) -> SiemSink:
+        return SiemSink(**_fields(row), token=self._vault.open(row[4], place(row[0])).decode())
 
-    def _to_claimed(self, row: Row) -> ClaimedBatch:
+    def _to_claimed(self, row: Row) -> ClaimedSiemQueue:
         try:
             sink = self._to_sink(row)
         except SealBroken as error:
             log.error("seal_broken", siem_of=str(row[0]), reason=str(error))  # noqa: TRY400  (its trace says nothing more)
             sink = None
-        return ClaimedBatch(
+        return ClaimedSiemQueue(
             org_id=row[0], id=row[5], sink=sink, leased_until=row[6], claims=row[7], failures=row[8], is_struggling=row[8] > 0 or row[9]
         )
 
-    async def standing(self, org_id: UUID) -> Standing | None:
+    async def standing(self, org_id: UUID) -> SiemStatus | None:
         return await self._one(
             to_standing,
             f"""
@@ -98,10 +98,10 @@ class Siem(SealingRepository):
             org_id=org_id,
         )
 
-    async def sink(self, org_id: UUID) -> Sink | None:
+    async def sink(self, org_id: UUID) -> SiemSink | None:
         return await self._one(self._to_sink, f"select {COLUMNS}, token from siem_configurations where org_id = %(org_id)s", org_id=org_id)
 
-    async def waiting(self, org_id: UUID, siem_id: UUID, limit: int, most_bytes: int) -> list[Queued]:
+    async def waiting(self, org_id: UUID, siem_id: UUID, limit: int, most_bytes: int) -> list[QueuedEntry]:
         return await self._all(
             to_queued,
             WAITING,
@@ -111,7 +111,7 @@ class Siem(SealingRepository):
             most_bytes=most_bytes,
         )
 
-    async def put(self, siem_id: UUID, sink: Sink, now: datetime) -> None:
+    async def put(self, siem_id: UUID, sink: SiemSink, now: datetime) -> None:
         # A lease that somebody has goes on, so that no two ever send for one organization; what comes of their attempt says nothing of
         # this one.
         await self._run(
@@ -131,7 +131,7 @@ class Siem(SealingRepository):
             now=now,
         )
 
-    async def remove(self, org_id: UUID, now: datetime) -> Configuration | None:
+    async def remove(self, org_id: UUID, now: datetime) -> SiemConfiguration | None:
         return await self._one(
             to_configuration,
             f"""
@@ -159,7 +159,7 @@ class Siem(SealingRepository):
             until=until,
         )
 
-    async def claim(self, now: datetime, leased_until: datetime, *, struggling: bool) -> ClaimedBatch | None:
+    async def claim(self, now: datetime, leased_until: datetime, *, struggling: bool) -> ClaimedSiemQueue | None:
         return await self._one(
             self._to_claimed,
             CLAIM,
@@ -168,7 +168,7 @@ class Siem(SealingRepository):
             struggling=struggling,
         )
 
-    async def taken(self, claimed: ClaimedBatch, positions: Sequence[int], now: datetime, *, posted: bool, slow: bool) -> None:
+    async def taken(self, claimed: ClaimedSiemQueue, positions: Sequence[int], now: datetime, *, posted: bool, slow: bool) -> None:
         # What was taken is done with also where the lease was lost on the way.
         await self._run(
             """
@@ -192,7 +192,7 @@ class Siem(SealingRepository):
             slow=slow,
         )
 
-    async def failed(self, claimed: ClaimedBatch, failure: Result, now: datetime, due_at: datetime) -> None:
+    async def failed(self, claimed: ClaimedSiemQueue, failure: SiemResult, now: datetime, due_at: datetime) -> None:
         await self._run(
             """
             update siem_configurations set

@@ -5,7 +5,7 @@ from typing import ClassVar, Final
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Row, SealingRepository
-from core.eventing.webhooks_rules import FORMER_SECRETS_KEPT, NameTaken, Webhook
+from core.eventing.webhooks_rules import FORMER_SECRETS_KEPT, WebhookNameTaken, Webhook
 from ports.crypto import Place
 
 # In the order in which `to_webhook` reads them.
@@ -33,7 +33,7 @@ def to_webhook(row: Row) -> Webhook:
 class Webhooks(SealingRepository):
     """ports.storage.Webhooks."""
 
-    constraints: ClassVar = {"webhooks_name_key": NameTaken}
+    constraints: ClassVar = {"webhooks_name_key": WebhookNameTaken}
 
     async def of_org(self, org_id: UUID) -> list[Webhook]:
         return await self._all(

@@ -11,11 +11,11 @@ from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.provisioning.filters import ACTIVE, CREATED, UPDATED, condition
 from core.accounts.accounts_rules import Account
 from core.kernel.principals import Role
-from core.kernel.values import Email, Listed
-from core.provisioning.filters import Filter
-from core.provisioning.groups_rules import Standing
+from core.kernel.values import Email, PageResult
+from core.provisioning.filters import ScimFilter
+from core.provisioning.groups_rules import GroupMember
 from core.provisioning.tokens_rules import ScimTokenInvalid
-from core.provisioning.users_rules import Description, NameTaken, ScimUser
+from core.provisioning.users_rules import ScimProfile, UserNameTaken, ScimUser
 from core.tenancy.organizations_rules import Membership
 
 # Whom a directory knows: the members, and who is known without being one. Of the latter, the address is that of when they left.
@@ -32,7 +32,7 @@ EVERY_FIELD: Final = f"{FIELDS}, k.is_deactivated, k.comes_back"
 
 
 def _known(rest: LiteralString = "", of_others: LiteralString | None = None) -> LiteralString:
-    """All of them, as EVERY_FIELD. What follows is said of both kinds apart, so that each goes by an index of its own; as one, they would
+    """And of them, as EVERY_FIELD. What follows is said of both kinds apart, so that each goes by an index of its own; as one, they would
     all be put together first."""
     others = rest if of_others is None else of_others
     return f"((select {EVERY_FIELD} from ({MEMBERS}) k {rest}) union all (select {EVERY_FIELD} from ({OTHERS}) k {others}))"
@@ -76,12 +76,12 @@ BY_ID: Final = f"select {COLUMNS} from {_known('where k.user_id = %(user_id)s')}
 
 
 def _found(of_members: LiteralString, of_others: LiteralString) -> LiteralString:
-    # All that match are put together once: they are counted, and a page is cut out.
+    # And that match are put together once: they are counted, and a page is cut out.
     found = _known(f"{DESCRIBED} where {of_members}", f"{DESCRIBED} where {of_others}")
     return _page("found", "(select count(*) from found)", f"found as materialized {found},")
 
 
-def _standings(which: LiteralString) -> LiteralString:
+def _group_members(which: LiteralString) -> LiteralString:
     # Who is out of the group comes back to it if the directory has made them, nobody else has removed them, and they are who they were:
     # with another address, of their own choice, they are asked, or taking them back would show it.
     other = """
@@ -93,15 +93,15 @@ def _standings(which: LiteralString) -> LiteralString:
         cross join lateral (select is_platform_owner from users where id = k.user_id limit 1) u"""
 
 
-def to_standing(row: Row) -> Standing:
-    return Standing(row[0], None if row[1] is None else Role(row[1]), row[2], row[3])
+def to_group_member(row: Row) -> GroupMember:
+    return GroupMember(row[0], None if row[1] is None else Role(row[1]), row[2], row[3])
 
 
 def to_user(row: Row) -> ScimUser:
     return ScimUser(
         id=row[0],
         email=Email(row[1]),
-        description=Description(*row[2:7]),
+        description=ScimProfile(*row[2:7]),
         active=row[7],
         created_at=row[8],
         updated_at=row[9],
@@ -117,25 +117,25 @@ class ScimUsers(Repository):
     """ports.storage.ScimUsers."""
 
     constraints: ClassVar = {
-        "users_email_key": NameTaken,
+        "users_email_key": UserNameTaken,
         # The organization was deleted before it could be locked, and its tokens with it.
         "memberships_org_id_fkey": ScimTokenInvalid,
         "scim_users_org_id_fkey": ScimTokenInvalid,
     }
 
-    async def page(self, org_id: UUID, found: Filter | None, offset: int, limit: int) -> Listed[ScimUser]:
+    async def page(self, org_id: UUID, found: ScimFilter | None, offset: int, limit: int) -> PageResult[ScimUser]:
         statement, values = PAGE, dict[str, object]()
         if found is not None:
             of_members, values = condition(found, "u.email")
             of_others, _ = condition(found, "k.email")
             statement = _found(of_members, of_others)
         rows = await self._all(lambda row: row, statement, org_id=org_id, offset=offset, limit=limit, **values)
-        return Listed([to_user(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+        return PageResult([to_user(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
     async def by_id(self, org_id: UUID, user_id: UUID) -> ScimUser | None:
         return await self._one(to_user, BY_ID, org_id=org_id, user_id=user_id)
 
-    async def is_kept_out(self, org_id: UUID, user_id: UUID) -> bool:
+    async def is_blocked(self, org_id: UUID, user_id: UUID) -> bool:
         return await self._exists(
             "select 1 from scim_users where org_id = %(org_id)s and user_id = %(user_id)s and deactivated_at is not null",
             org_id=org_id,
@@ -153,13 +153,13 @@ class ScimUsers(Repository):
             limit=limit,
         )
 
-    async def standings(self, org_id: UUID, user_ids: Collection[UUID]) -> list[Standing]:
-        return await self._all(to_standing, _standings("k.user_id = any(%(user_ids)s)"), org_id=org_id, user_ids=list(user_ids))
+    async def group_members(self, org_id: UUID, user_ids: Collection[UUID]) -> list[GroupMember]:
+        return await self._all(to_group_member, _group_members("k.user_id = any(%(user_ids)s)"), org_id=org_id, user_ids=list(user_ids))
 
-    async def all_standings(self, org_id: UUID, after: UUID | None, limit: int) -> list[Standing]:
+    async def all_group_members(self, org_id: UUID, after: UUID | None, limit: int) -> list[GroupMember]:
         later = "true" if after is None else "k.user_id > %(after)s"
-        page = f"{_standings(f'{later} order by k.user_id limit %(limit)s')} order by k.user_id limit %(limit)s"
-        return await self._all(to_standing, page, org_id=org_id, after=after, limit=limit)
+        page = f"{_group_members(f'{later} order by k.user_id limit %(limit)s')} order by k.user_id limit %(limit)s"
+        return await self._all(to_group_member, page, org_id=org_id, after=after, limit=limit)
 
     async def platform_owners(self, user_ids: Collection[UUID]) -> set[UUID]:
         return set(
@@ -182,10 +182,10 @@ class ScimUsers(Repository):
             user_ids=list(user_ids),
         )
 
-    def outside_deferred(self, org_id: UUID) -> DeferredRow[int]:
+    def count_non_members_deferred(self, org_id: UUID) -> DeferredRow[int]:
         return self._one_deferred(lambda row: int(row[0]), f"select {OUTSIDE}", org_id=org_id)
 
-    def claim_deferred(self, org_id: UUID, user_id: UUID, email: Email) -> DeferredRow[bool]:
+    def claim_email_deferred(self, org_id: UUID, user_id: UUID, email: Email) -> DeferredRow[bool]:
         return self._one_deferred(
             lambda row: bool(row[0]),
             """
@@ -201,7 +201,7 @@ class ScimUsers(Repository):
             email=email,
         )
 
-    async def provision(self, account: Account, membership: Membership, description: Description) -> None:
+    async def provision(self, account: Account, membership: Membership, description: ScimProfile) -> None:
         # One statement, because everybody whom a directory makes waits for it.
         await self._run(
             f"""
@@ -225,7 +225,7 @@ class ScimUsers(Repository):
             **asdict(description),
         )
 
-    async def describe(self, org_id: UUID, user_id: UUID, description: Description, email: Email, now: datetime) -> None:
+    async def describe(self, org_id: UUID, user_id: UUID, description: ScimProfile, email: Email, now: datetime) -> None:
         await self._run(
             """
             insert into scim_users as s (org_id, user_id, external_id, formatted, given_name, family_name, display_name, provisioned,
@@ -303,7 +303,7 @@ class ScimUsers(Repository):
             now=now,
         )
 
-    async def release(self, org_id: UUID, now: datetime) -> None:
+    async def reopen_accounts(self, org_id: UUID, now: datetime) -> None:
         # The accounts first, and then their relations, each in one order, as whoever opens a single one locks them.
         closed = await self._all(
             lambda row: row[0],
@@ -327,7 +327,7 @@ class ScimUsers(Repository):
     async def forget(self, org_id: UUID, user_id: UUID) -> None:
         await self._run("delete from scim_users where org_id = %(org_id)s and user_id = %(user_id)s", org_id=org_id, user_id=user_id)
 
-    async def keep_out(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
+    async def block(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
         await self.forget(org_id, user_id)
         await self._run(
             """
@@ -364,7 +364,7 @@ class ScimUsers(Repository):
             now=now,
         )
 
-    async def dismiss(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
+    async def remove_members(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
         # Who is deactivated stays so, and known, until the directory says otherwise; but that they took part is the membership's, and ends
         # with it.
         await self._run(

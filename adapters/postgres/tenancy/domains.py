@@ -6,13 +6,13 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
 from core.kernel.values import Domain
-from core.tenancy.domains_rules import Claim, DomainTaken
+from core.tenancy.domains_rules import DomainClaim, DomainTaken
 
 # In the order in which `to_claim` reads them.
 COLUMNS: Final = "org_id, domain, challenge, verified_at, created_at"
 
 
-def proved_by(host: LiteralString) -> LiteralString:
+def verified_owner(host: LiteralString) -> LiteralString:
     """Who has proved this domain, or else the nearest one above it that anybody has proved; null if nobody has."""
     labels = f"string_to_array({host}, '.')"
     return f"""
@@ -21,8 +21,8 @@ def proved_by(host: LiteralString) -> LiteralString:
          order by number limit 1)"""
 
 
-def to_claim(row: Row) -> Claim:
-    return Claim(org_id=row[0], domain=Domain(row[1]), challenge=row[2], verified_at=row[3], created_at=row[4])
+def to_claim(row: Row) -> DomainClaim:
+    return DomainClaim(org_id=row[0], domain=Domain(row[1]), challenge=row[2], verified_at=row[3], created_at=row[4])
 
 
 class Domains(Repository):
@@ -30,10 +30,10 @@ class Domains(Repository):
 
     constraints: ClassVar = {"domains_one_organization": DomainTaken}
 
-    async def of(self, org_id: UUID) -> Claim | None:
+    async def of(self, org_id: UUID) -> DomainClaim | None:
         return await self._one(to_claim, f"select {COLUMNS} from domains where org_id = %(org_id)s", org_id=org_id)
 
-    async def put(self, claim: Claim) -> None:
+    async def put(self, claim: DomainClaim) -> None:
         await self._run(
             """
             insert into domains (org_id, domain, challenge, verified_at, created_at)
@@ -48,7 +48,7 @@ class Domains(Repository):
             created_at=claim.created_at,
         )
 
-    async def prove(self, org_id: UUID, now: datetime) -> Claim:
+    async def prove(self, org_id: UUID, now: datetime) -> DomainClaim:
         proved = await self._one(
             to_claim, f"update domains set verified_at = %(now)s where org_id = %(org_id)s returning {COLUMNS}", org_id=org_id, now=now
         )

@@ -4,35 +4,35 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from adapters.postgres.tenancy.domains import proved_by
+from adapters.postgres.tenancy.domains import verified_owner
 from core.kernel.providers import Provider
 from core.kernel.values import Domain
-from core.tenancy.home_realm_rules import Realm, Route
+from core.tenancy.home_realm_rules import HomeRealmMatch, HomeRealmRoute
 
 
-def to_route(row: Row) -> Route:
-    return Route(domain=Domain(row[0]), provider=Provider(row[1]), verified=row[2])
+def to_route(row: Row) -> HomeRealmRoute:
+    return HomeRealmRoute(domain=Domain(row[0]), provider=Provider(row[1]), verified=row[2])
 
 
 class HomeRealm(Repository):
     """ports.storage.HomeRealm."""
 
-    async def routes(self, org_id: UUID) -> list[Route]:
+    async def routes(self, org_id: UUID) -> list[HomeRealmRoute]:
         return await self._all(
             to_route,
             f"""
-            select r.domain, r.provider, coalesce({proved_by("r.domain")} = r.org_id, false)
+            select r.domain, r.provider, coalesce({verified_owner("r.domain")} = r.org_id, false)
             from home_realm_routes r where r.org_id = %(org_id)s order by r.domain collate "C\"""",
             org_id=org_id,
         )
 
-    async def of(self, domain: Domain) -> Realm | None:
+    async def of(self, domain: Domain) -> HomeRealmMatch | None:
         # Whoever proved the nearest domain decides, even by having no route, or by not being active.
         return await self._one(
-            lambda row: Realm(row[0], Provider(row[1])),
+            lambda row: HomeRealmMatch(row[0], Provider(row[1])),
             f"""
             select o.slug, r.provider from organizations o join home_realm_routes r on r.org_id = o.id
-            where o.id = {proved_by("%(domain)s::text")} and o.status = 'active' and r.domain = %(domain)s""",
+            where o.id = {verified_owner("%(domain)s::text")} and o.status = 'active' and r.domain = %(domain)s""",
             domain=domain,
         )
 

@@ -8,8 +8,8 @@ from uuid import UUID
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.accounts_rules import GONE, AccountSummary
 from core.kernel.principals import Role
-from core.kernel.values import Email, Listed, Page
-from core.tenancy.invitations_rules import Invitation, InvitationAlreadySent, InvitationStatus, ListedInvitation, Offer
+from core.kernel.values import Email, PageResult, Page
+from core.tenancy.invitations_rules import Invitation, InvitationAlreadySent, InvitationStatus, ListedInvitation, ReceivedInvitation
 
 # In the order in which `to_invitation` reads them.
 COLUMNS: Final = "i.id, i.org_id, i.email, i.role, i.invited_by, i.status, i.token_hash, i.expires_at, i.created_at"
@@ -48,9 +48,9 @@ def to_invitation(row: Row) -> Invitation:
     )
 
 
-def to_offer(row: Row) -> Offer:
+def to_received(row: Row) -> ReceivedInvitation:
     slug, name, inviter = row[WIDTH:]
-    return Offer(to_invitation(row), slug, name, None if inviter is None else Email(inviter))
+    return ReceivedInvitation(to_invitation(row), slug, name, None if inviter is None else Email(inviter))
 
 
 def to_listed(row: Row) -> ListedInvitation:
@@ -63,20 +63,20 @@ class Invitations(Repository):
 
     constraints: ClassVar = {"invitations_one_pending": InvitationAlreadySent}
 
-    async def page(self, org_id: UUID, status: InvitationStatus | None, page: Page, now: datetime) -> Listed[ListedInvitation]:
+    async def page(self, org_id: UUID, status: InvitationStatus | None, page: Page, now: datetime) -> PageResult[ListedInvitation]:
         rows = await self._all(lambda row: row, _page(STORED[status]), org_id=org_id, limit=page.limit, offset=page.offset, now=now)
-        return Listed([to_listed(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+        return PageResult([to_listed(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
-    async def offers_to(self, email: Email, now: datetime) -> list[Offer]:
+    async def received_by(self, email: Email, now: datetime) -> list[ReceivedInvitation]:
         return await self._all(
-            to_offer,
+            to_received,
             OFFER + "where i.email = %(email)s and i.status = 'pending' and i.expires_at > %(now)s order by i.created_at desc, i.id desc",
             email=email,
             now=now,
         )
 
-    async def offer(self, token_hash: bytes, now: datetime) -> Offer | None:
-        return await self._one(to_offer, OFFER + "where i.token_hash = %(token_hash)s", token_hash=token_hash, now=now)
+    async def received_by_token(self, token_hash: bytes, now: datetime) -> ReceivedInvitation | None:
+        return await self._one(to_received, OFFER + "where i.token_hash = %(token_hash)s", token_hash=token_hash, now=now)
 
     async def add(self, invitation: Invitation) -> None:
         await self._run(
@@ -132,7 +132,7 @@ class Invitations(Repository):
             == 1
         )
 
-    async def void(self, org_id: UUID, invited_by: UUID, roles: Collection[Role], now: datetime) -> list[Invitation]:
+    async def cancel_from(self, org_id: UUID, invited_by: UUID, roles: Collection[Role], now: datetime) -> list[Invitation]:
         return await self._all(
             to_invitation,
             f"""
@@ -146,7 +146,7 @@ class Invitations(Repository):
             now=now,
         )
 
-    async def withdraw(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> list[Invitation]:
+    async def cancel_to(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> list[Invitation]:
         return await self._all(
             to_invitation,
             f"""

@@ -7,7 +7,7 @@ from uuid import UUID
 from adapters.postgres.engine.statements import Repository, Row
 from core.kernel.principals import Role
 from core.kernel.values import Email, Page
-from core.tenancy.members_rules import AlreadyAMember, ListedMember
+from core.tenancy.members_rules import AlreadyMember, ListedMember
 from core.tenancy.organizations_rules import Membership
 
 # In the order in which `to_membership` reads them.
@@ -25,7 +25,7 @@ def to_listed(row: Row) -> ListedMember:
 class Members(Repository):
     """ports.storage.Members and Confirmations."""
 
-    constraints: ClassVar = {"memberships_org_user_key": AlreadyAMember}
+    constraints: ClassVar = {"memberships_org_user_key": AlreadyMember}
 
     async def page(self, org_id: UUID, role: Role | None, page: Page) -> list[ListedMember]:
         # Two statements in one would be planned as one, and then neither has an index that gives its order. The page comes before the
@@ -74,7 +74,7 @@ class Members(Repository):
             user_id=user_id,
         )
 
-    async def put_away(self, org_id: UUID, user_id: UUID) -> Membership | None:
+    async def suspended_membership(self, org_id: UUID, user_id: UUID) -> Membership | None:
         return await self._one(
             to_membership,
             """
@@ -130,14 +130,14 @@ class Members(Repository):
                 delete from memberships where org_id = %(org_id)s and user_id = %(user_id)s returning org_id),
             forgotten as (
                 delete from scim_users where org_id = %(org_id)s and user_id = %(user_id)s and deactivated_at is null),
-            put_away as (
+            suspended_membership as (
                 select org_id from scim_users where org_id = %(org_id)s and user_id = %(user_id)s and role is not null),
             away as (
                 update scim_users set role = null, confirmed_at = null, provisioned = false
                 where org_id = %(org_id)s and user_id = %(user_id)s and deactivated_at is not null)
             update organizations o set
                 member_count = member_count - (select count(*) from removed)::int, members_changed_at = %(now)s
-            where o.id in (select org_id from removed union all select org_id from put_away)""",
+            where o.id in (select org_id from removed union all select org_id from suspended_membership)""",
             org_id=org_id,
             user_id=user_id,
             now=now,

@@ -12,7 +12,7 @@ from adapters.postgres.tenancy.tiers import COLUMNS as TIER_COLUMNS
 from adapters.postgres.tenancy.tiers import to_tier
 from core.accounts.accounts_rules import GONE, AccountSummary
 from core.kernel.principals import OrganizationStatus
-from core.kernel.values import Listed, Slug
+from core.kernel.values import PageResult, Slug
 from core.tenancy.governance_rules import ListedOrganization
 from core.tenancy.organizations_rules import Membership, Organization, SlugTaken
 
@@ -87,10 +87,10 @@ class Organizations(Repository):
     async def status(self, slug: str) -> OrganizationStatus | None:
         return await self._one(lambda row: OrganizationStatus(row[0]), "select status from organizations where slug = %(slug)s", slug=slug)
 
-    async def id_of(self, slug: str) -> UUID | None:
+    async def id_by_slug(self, slug: str) -> UUID | None:
         return await self._one(lambda row: row[0], "select id from organizations where slug = %(slug)s", slug=slug)
 
-    async def of_person(self, user_id: UUID) -> list[tuple[Organization, Membership]]:
+    async def by_member(self, user_id: UUID) -> list[tuple[Organization, Membership]]:
         return await self._all(
             lambda row: (to_organization(row), to_membership(row[WIDTH:])),
             f"""
@@ -102,9 +102,9 @@ class Organizations(Repository):
 
     async def governed(
         self, status: OrganizationStatus | None, tier_id: UUID | None, limit: int, offset: int
-    ) -> Listed[ListedOrganization]:
+    ) -> PageResult[ListedOrganization]:
         rows = await self._all(lambda row: row, GOVERNED, status=status, tier_id=tier_id, limit=limit, offset=offset)
-        return Listed([to_listed(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+        return PageResult([to_listed(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
     # "for no key update": writers of the organization wait, while rows that merely point to it still come in.
     async def lock(self, org_id: UUID) -> Organization | None:
@@ -113,7 +113,7 @@ class Organizations(Repository):
     def lock_deferred(self, org_id: UUID) -> DeferredRow[Organization]:
         return self._one_deferred(to_organization, LOCKED + "%(org_id)s" + LOCK, org_id=org_id)
 
-    async def lock_of_invitation(self, token_hash: bytes) -> Organization | None:
+    async def lock_by_invitation_token(self, token_hash: bytes) -> Organization | None:
         return await self._one(
             to_organization,
             LOCKED + "(select org_id from invitations where token_hash = %(token_hash)s)" + LOCK,

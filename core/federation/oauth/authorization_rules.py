@@ -1,4 +1,8 @@
-"""Entities, refusals and pure rules of `core.federation.oauth.authorization`."""
+"""Values and rules of OAuth authorization requests and codes.
+
+They hold what RFC 6749 (authorization code grant), RFC 7636 (PKCE), RFC 8252 (native apps) and RFC 9207 (`iss` in responses) ask of an
+authorization server (security O-1, O-2, O-3, O-4).
+"""
 
 from __future__ import annotations
 
@@ -23,50 +27,52 @@ if TYPE_CHECKING:
     from core.kernel.principals import BrowserSession, ServiceContext
     from core.kernel.values import Email
 
-# The client id of the platform's own application, which is public and signs people in to the platform itself (decisions, point 88).
+# The client id of the platform's own frontend, a public client that signs users in to the platform itself (decision 88).
 FRONTEND_CLIENT_ID: Final = "frontend"
 AUTHORIZE_PATH: Final = "/auth/authorize"
-_CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # of S256 (RFC 7636 section 4.2)
+_S256_CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636 section 4.2
 MAX_STATE_LENGTH: Final = 1024
 CODE_TTL: Final = timedelta(seconds=60)
 
 
 class OrgOrServiceMissing(Invalid):
-    """To sign in to a service, send both org and service; to sign in to your account, neither."""
+    """To sign in to a service, send both org and service. To sign in to your account, send neither."""
 
 
 class ClientIdMismatch(Invalid):
-    """The client_id is not that of the service which org and service name. Send the client_id alone, or org and service alone."""
+    """The client_id does not belong to the service that org and service name. Send the client_id alone, or org and service alone."""
 
 
 class AuthorizationCodeInvalid(GrantInvalid):
-    """The code is unknown, expired, used, or another application's, redirect_uri's or code_challenge's. Ask for another one."""
+    """The code is unknown, expired or used, or was issued for another client, redirect_uri or code_challenge. Request a new code."""
 
 
 class RedirectUriMissing(Invalid):
-    """Send redirect_uri: only an application that has registered exactly one may leave it out."""
+    """Send redirect_uri. Only an application with exactly one registered redirect URI can leave it out."""
 
 
 class RedirectUriNotRegistered(Invalid):
-    """This redirect URI is not one that the application has registered. Nobody was sent there."""
+    """This redirect URI is not registered for the application. The browser was not redirected."""
 
 
 class CodeChallengeMissing(Invalid):
-    """This application has to send code_challenge, with code_challenge_method S256 (PKCE, RFC 7636)."""
+    """This application must send code_challenge, with code_challenge_method S256 (PKCE, RFC 7636)."""
 
 
 class CodeChallengeInvalid(Invalid):
-    """The code_challenge must be 43 characters of base64url, and code_challenge_method S256 (PKCE, RFC 7636)."""
+    """The code_challenge must be 43 characters of base64url, and code_challenge_method must be S256 (PKCE, RFC 7636)."""
 
 
 class OAuthStateInvalid(Invalid):
-    """The state is too long, or has control characters in it: 1024 characters at most, all of them printable."""
+    """The state must have at most 1024 characters, without control characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationRequest:
-    """What an application asks for, as it came; `org` and `service` are slugs, None for the platform itself. Clients of OAuth that know
-    nothing of these say the `client_id` instead."""
+    """The parameters of an authorization request, before they are validated.
+
+    `org` and `service` are slugs; both are None for the platform itself. OAuth clients that know no slugs send `client_id` instead.
+    """
 
     org: str | None = None
     service: str | None = None
@@ -77,8 +83,8 @@ class AuthorizationRequest:
     client_id: str | None = None
 
     @classmethod
-    def of(cls, fields: Mapping[str, str]) -> AuthorizationRequest:
-        """What these fields ask for; those that are empty are taken for left out, and others ignored (RFC 6749 section 3.1)."""
+    def from_fields(cls, fields: Mapping[str, str]) -> AuthorizationRequest:
+        """Return the request in these query or form fields. Empty and unknown fields are ignored (RFC 6749 section 3.1)."""
         return cls(**{name: fields[name] for name in cls.__slots__ if fields.get(name)})
 
     @property
@@ -88,30 +94,28 @@ class AuthorizationRequest:
 
     @property
     def path(self) -> str:
-        """The address, on our own pages, at which this is asked for."""
+        """The path and query of this request at our authorization endpoint."""
         return f"{AUTHORIZE_PATH}?{self.query}" if self.query else AUTHORIZE_PATH
 
 
 @dataclass(frozen=True, slots=True)
 class Authorization:
-    """A request that is sound: where a code goes, and for whom. `redirect_uri` is the one that counts, chosen or the only one there is;
-    `service` and `context` are None for the platform's own frontend."""
+    """A validated authorization request. `service` and `context` are None for the platform's own frontend."""
 
-    wanted: AuthorizationRequest
+    request: AuthorizationRequest
     service: Service | None
     context: ServiceContext | None
-    redirect_uri: str | None  # None: on the hosted pages, for the platform without a frontend
+    redirect_uri: str | None  # the requested or the only registered one; None on the hosted pages of a platform without a frontend
 
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationCode:
-    """A code, as it is given: to whom, in the session of which browser, and what its exchange has to agree with. `service` is None for the
-    platform's frontend, `redirect_uri` None where nobody named one. Times are UTC."""
+    """A code as it is issued: the user, the browser session, and the values that the token request must repeat. Times are UTC."""
 
-    service: ServiceContext | None
+    service: ServiceContext | None  # None for the platform's frontend
     user_id: UUID
     browser_session_id: UUID
-    redirect_uri: str | None
+    redirect_uri: str | None  # None if the request had none
     code_challenge: str | None
     created_at: datetime
     expires_at: datetime
@@ -119,7 +123,7 @@ class AuthorizationCode:
 
 @dataclass(frozen=True, slots=True)
 class IssuedCode:
-    """Whose a code is, and the session of the browser that it was given to, with where that came from."""
+    """The user of a stored code and the browser session it was issued in, with the address and user agent of that session."""
 
     user_id: UUID
     email: Email
@@ -131,8 +135,10 @@ class IssuedCode:
 
 @dataclass(frozen=True, slots=True)
 class OAuthClient:
-    """An application that asks for tokens: a service, or None for the platform's frontend; `authenticated` if it has shown its client
-    secret, or need not. Then it relies on PKCE."""
+    """The client of a token request: a service, or the platform's frontend (`service` is None).
+
+    `authenticated` is true for a client that sent its secret, and for one that needs none. The latter relies on PKCE.
+    """
 
     service: Service | None
     context: ServiceContext | None
@@ -145,7 +151,7 @@ class OAuthClient:
 
     @property
     def client_id(self) -> UUID | None:
-        """What a service is known by; the frontend goes by a name."""
+        """The client id of the service, or None for the frontend, which has a name instead of an id."""
         return None if self.service is None else self.service.client_id
 
     @property
@@ -153,45 +159,51 @@ class OAuthClient:
         return Presenter(is_named=True, service_id=self.service_id, is_authenticated=self.authenticated)
 
 
-def choose_redirect_uri(service: Service, asked: str | None) -> str:
-    """Where a code goes: to what was asked for, if it is registered, character by character (security.md O-2).
+def choose_redirect_uri(service: Service, requested: str | None) -> str:
+    """Return the redirect URI that receives the code: the requested one, or the only registered one.
 
-    Only the port of the loopback interface is left to those who run there. Raises RedirectUriMissing, RedirectUriUnknown.
+    The requested URI must equal a registered one character by character (security O-2). Only public clients may use another port on
+    the loopback interface (RFC 8252 section 7.3).
+
+    Raises: RedirectUriMissing, RedirectUriNotRegistered.
     """
-    if asked is None:
+    if requested is None:
         if len(service.redirect_uris) != 1:
             raise RedirectUriMissing
         return service.redirect_uris[0]
-    if asked in service.redirect_uris:
-        return asked
-    if service.service_type.is_public and any(uris.equals_except_loopback_port(registered, asked) for registered in service.redirect_uris):
-        return asked
+    if requested in service.redirect_uris:
+        return requested
+    if service.service_type.is_public and any(uris.is_same_but_for_port(registered, requested) for registered in service.redirect_uris):
+        return requested
     raise RedirectUriNotRegistered
 
 
 def check_code_challenge(service: ServiceContext | None, challenge: str | None, method: str | None) -> None:
-    """Whoever can keep no secret needs a challenge; None is the platform's frontend. Raises ChallengeMissing, ChallengeInvalid."""
+    """Check the PKCE parameters. Public clients, including the platform's frontend (None), must send a challenge.
+
+    Raises: CodeChallengeMissing, CodeChallengeInvalid.
+    """
     if challenge is None and method is None:
         if service is None or service.is_public:
             raise CodeChallengeMissing
-    elif method != "S256" or challenge is None or not _CHALLENGE.fullmatch(challenge):
-        raise CodeChallengeInvalid  # without a method it would be `plain` (RFC 7636 section 4.3)
+    elif method != "S256" or challenge is None or not _S256_CHALLENGE.fullmatch(challenge):
+        raise CodeChallengeInvalid  # a missing method would mean `plain` (RFC 7636 section 4.3)
 
 
 def s256_challenge(verifier: str) -> str:
-    """The S256 challenge that belongs to a verifier (RFC 7636 section 4.6)."""
+    """Return the S256 challenge of a code verifier (RFC 7636 section 4.6)."""
     return urlsafe_b64encode(sha256(verifier.encode("utf-8", "surrogatepass")).digest()).rstrip(b"=").decode()
 
 
 def error_uri(authorization: Authorization, error: str, base_url: str) -> str:
-    """Where the browser goes when nothing comes of a request that has a redirect URI; `error` is a code of RFC 6749 section 4.1.2.1."""
+    """Return the redirect URI with an error code of RFC 6749 section 4.1.2.1. The authorization must have a redirect URI."""
     return response_uri(authorization, base_url, error=error)
 
 
-def response_uri(authorization: Authorization, base_url: str, **answer: str) -> str:
-    """The redirect URI with the answer, the state as it came, and who says so (RFC 6749 section 4.1.2, RFC 9207)."""
-    assert authorization.redirect_uri is not None, "the hosted pages have none"
-    if authorization.wanted.state is not None:
-        answer["state"] = authorization.wanted.state
+def response_uri(authorization: Authorization, base_url: str, **parameters: str) -> str:
+    """Return the redirect URI with these parameters, the request's state and our issuer (RFC 6749 section 4.1.2, RFC 9207)."""
+    assert authorization.redirect_uri is not None, "the hosted pages have no redirect URI"
+    if authorization.request.state is not None:
+        parameters["state"] = authorization.request.state
     separator = "&" if "?" in authorization.redirect_uri else "?"
-    return f"{authorization.redirect_uri}{separator}{urlencode({**answer, 'iss': base_url})}"
+    return f"{authorization.redirect_uri}{separator}{urlencode({**parameters, 'iss': base_url})}"

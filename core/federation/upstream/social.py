@@ -78,7 +78,7 @@ async def available_providers(ports: Ports, after: str, authorization: Authoriza
     if known and authorization is not None and authorization.service is not None:
         async with ports.storage.reading() as read:
             own = await read.oauth_credentials.list_providers(authorization.service.org_id, authorization.service.id)
-    query = urlencode({"next": after}) if authorization is None else authorization.wanted.query
+    query = urlencode({"next": after}) if authorization is None else authorization.request.query
     usable = oauth_credentials.platform_providers(ports).union(own)
     return {provider: f"/auth/{provider.value}?{query}" for provider in known if provider in usable}
 

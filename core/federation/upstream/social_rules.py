@@ -40,7 +40,7 @@ class ProviderAnswerInvalid(Invalid):
 
 
 class ProviderEmailMissing(Invalid):
-    """The identity provider has told us no e-mail address of yours that can be used here. Show it one, or sign in in another way."""
+    """The identity provider has told us no email address of yours that can be used here. Show it one, or sign in in another way."""
 
 
 class ProviderEmailTaken(Conflict):

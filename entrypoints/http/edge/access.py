@@ -41,7 +41,7 @@ class Access:
     limited: bool = True
     limit: Bucket | tuple[Bucket, ...] = ()  # the route's own, besides those of its address
     impersonated: bool = True  # whether somebody who impersonates the caller may do it, too (security.md I-4)
-    verified: bool = False  # whether the caller's e-mail address must be
+    verified: bool = False  # whether the caller's email address must be
     capability: Capability | None = None  # of a member, in the organization of the path
     inactive: bool = False  # whether that organization may be anything but active
     applications: bool = False  # whether an application may do it with the token that it has of a person (security.md J-9)
@@ -178,7 +178,7 @@ async def _as_member(access: Access) -> None:
     assert access.capability is not None, "a member's access names one"
     slug = (request.view_args or {})["org_slug"]
     exchange().organization = slug
-    found = await sessions.authenticate_in(
+    found = await sessions.authenticate_member(
         ports(), bearer_token(), slug, access.capability, inactive=access.inactive, address=exchange().address, agent=agent()
     )
     await _let_in(found, access)
@@ -218,7 +218,7 @@ async def _let_in(found: Person, access: Access) -> None:
     exchange().caller = str(found.user_id)
     if found.impersonator_id is not None:
         exchange().impersonator = str(found.impersonator_id)
-        await impersonation.watch(ports(), found, request.method, exchange().route, request.view_args or {})
+        await impersonation.record_request(ports(), found, request.method, exchange().route, request.view_args or {})
     if found.service is not None and not access.applications:
         raise rules.NotForApplications
     if found.impersonator_id is not None and not access.impersonated:

@@ -17,7 +17,7 @@ from quart_trio.wrappers import TrioRequest
 from werkzeug.exceptions import UnsupportedMediaType
 
 from core.kernel.errors import Invalid, Refusal
-from core.kernel.values import KEEP, Domain, Email, T, is_plain, parse_id, rfc3339
+from core.kernel.values import KEEP, Domain, Email, T, is_printable, parse_id, rfc3339
 from entrypoints.http.edge.error_body import speaks_scim
 
 MAX_BODY = 256 * 1024
@@ -190,7 +190,7 @@ class Shown(BaseModel):
 
 
 def _plain(text: str) -> str:
-    if not is_plain(text):
+    if not is_printable(text):
         raise ValueError("it holds characters that are not allowed")
     return text
 

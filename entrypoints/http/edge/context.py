@@ -8,7 +8,7 @@ from quart import Quart, Response, current_app, g, request
 
 from core.accounts.devices_rules import Client
 from core.kernel.principals import Anonymous, Caller, Member, Person, PreAuthClaims, ScimClient, ServiceKey
-from core.kernel.values import plain
+from core.kernel.values import to_printable
 
 if TYPE_CHECKING:
     from entrypoints.http.edge.limits import RateLimits
@@ -104,7 +104,7 @@ def pre_auth() -> PreAuthClaims:
 def agent() -> str | None:
     value = request.headers.get("User-Agent")
     # Headers may hold the controls of a terminal, which must not come out of a log or an answer again (L-3, N-5).
-    return None if value is None else plain(value[:AGENT_LENGTH])
+    return None if value is None else to_printable(value[:AGENT_LENGTH])
 
 
 def anonymous() -> Anonymous:

@@ -76,5 +76,5 @@ async def admit_poll() -> None:
 
 async def _charge(buckets: tuple[Bucket, ...], whose: str | None = None) -> float:
     """`whose` they are: the address's, if nobody's else."""
-    async with ports().storage.counting() as count:
+    async with ports().storage.autocommit() as count:
         return await count.rates.charge(whose or limit_key(exchange().address), buckets, ports().clock.now())

@@ -39,7 +39,7 @@ async def streamed(
 
     The first batch is read before anything goes out, so that an outage is told as ever; a later one breaks the answer off.
     """
-    first: Sequence[T] = await batches.following()
+    first: Sequence[T] = await batches.next_batch()
     if request.method == "HEAD":
         return only_headers()
 
@@ -49,7 +49,7 @@ async def streamed(
         while items:
             yield before + _joined(items, show)
             total += len(items)
-            items, before = await batches.following(), b","
+            items, before = await batches.next_batch(), b","
         rest = [f',"{name}":{value.model_dump_json()}' for name, value in (beside or {}).items()]
         if counted is not None:
             rest.append(f',"{counted}":{total}')
@@ -65,7 +65,7 @@ async def streamed_object(*parts: Shown | Part[Any]) -> Response:
     The first batch of each list is read before anything goes out, so that an outage is told as ever, and small lists are there by then; a
     later one breaks the answer off. There is no more in memory than those, and the batch that is going out.
     """
-    firsts = {part.named: await part.batches.following() for part in parts if isinstance(part, Part)}
+    firsts = {part.named: await part.batches.next_batch() for part in parts if isinstance(part, Part)}
     if request.method == "HEAD":
         return only_headers()
 
@@ -80,7 +80,7 @@ async def streamed_object(*parts: Shown | Part[Any]) -> Response:
             items, comma = firsts.pop(part.named), b""
             while items:
                 yield waiting + comma + _joined(items, part.show)
-                items, waiting, comma = await part.batches.following(), b"", b","
+                items, waiting, comma = await part.batches.next_batch(), b"", b","
             waiting += b"]"
         yield waiting + b"}"
 

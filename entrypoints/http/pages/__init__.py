@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from core.tenancy.branding_rules import Design
-from core.tenancy.colors import palette
+from core.tenancy.colors import derive_palette
 
 PRODUCT = "Gatehouse"
 _HERE = Path(__file__).parent
@@ -118,7 +118,7 @@ def render(
     values |= {"design": design, "colors": None, "product": PRODUCT}
     images = "'self' data:"
     if design is not None:
-        values["colors"] = None if design.color is None else palette(design.color)
+        values["colors"] = None if design.color is None else derive_palette(design.color)
         if design.name != values.get("organization"):  # the title of such a page names it already
             values["product"] = design.name
         if design.logo_origin is not None:

@@ -146,7 +146,7 @@ async def export() -> Response:
 @page_session
 @describes_page({200: "The form."})
 async def email_page() -> Response:
-    """The page to change your e-mail address on."""
+    """The page to change your email address on."""
     me = signed_in()
     return _page("account_email.html", email=me.email, verified=me.email_verified, typed="", problem=None)
 

@@ -165,7 +165,7 @@ async def _sign_in_again(refusal: Refusal, form: dict[str, str], after: str, typ
     {
         303: "Signed in, or on to the page that asks for a code.",
         400: "The form is not complete.",
-        401: "The e-mail address or the password is wrong, or the address is not verified yet.",
+        401: "The email address or the password is wrong, or the address is not verified yet.",
         403: "The form was not sent by our page.",
     },
     form=["form_token", "email", "password"],

@@ -276,7 +276,7 @@ async def test_revoking_a_device_ends_its_sessions_its_refresh_tokens_and_its_tr
         assert refused(await ada.api.post("/api/auth/refresh", {"refresh_token": session.refresh_token})) == UNAUTHORIZED
     for session in (ada.session, elsewhere):
         assert await ada.works(session)
-    async with ada.ports.storage.counting() as count:
+    async with ada.ports.storage.autocommit() as count:
         guess = await count.guesses.charge_password(ada.account.email, digest("trust"), Allowance(10, MINUTE), clock.now())
     assert guess.secret is Secret.PASSWORD
     assert [shown["id"] for shown in await ada.listed()] == [str(here.id)]

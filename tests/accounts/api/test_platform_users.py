@@ -441,7 +441,7 @@ async def test_promoted_twice_it_is_recorded_once(platform: Platform, ports: Por
 @pytest.mark.parametrize(
     ("state", "why"),
     [
-        ({"verified": False}, "has not proved its e-mail address"),
+        ({"verified": False}, "has not proved its email address"),
         ({"deactivated_at": NOW}, "deactivated or anonymized"),
         ({"anonymized_at": NOW}, "deactivated or anonymized"),
         ({"deactivated_at": NOW, "is_platform_owner": True}, "deactivated or anonymized"),

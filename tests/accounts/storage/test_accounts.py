@@ -115,7 +115,7 @@ async def test_a_new_address_takes_the_relations_to_services_first_and_then_thos
     """Whoever deletes a service does it in this order, and the foreign keys, by which the address goes on, in any."""
     ada = await add(storage, account())
     service = await add_service(pool, await add_organization(pool, "acme"))
-    await within(storage, lambda tx: tx.end_users.add(service, ada.id, NOW, signed_in=True))
+    await within(storage, lambda tx: tx.end_users.enroll(service, ada.id, NOW, signed_in=True))
 
     async def change() -> None:
         await within(storage, lambda tx: tx.accounts.change_email(ada.id, EVE, NOW))

@@ -19,7 +19,7 @@ ALLOWANCE = Allowance(limit=3, window=timedelta(minutes=15))
 async def guess(
     storage: Postgres, subject: bytes = b"ada", at: timedelta = timedelta(), allowance: Allowance = ALLOWANCE
 ) -> datetime | None:
-    async with storage.counting() as count:
+    async with storage.autocommit() as count:
         return await count.guesses.charge(Secret.PASSWORD, subject, allowance, NOW + at)
 
 
@@ -74,7 +74,7 @@ async def test_subjects_do_not_share_and_clearing_forgets_one(storage: Postgres)
         for _ in range(3):
             assert await guess(storage, subject) is None
         assert await guess(storage, subject) is not None
-    async with storage.counting() as count:
+    async with storage.autocommit() as count:
         await count.guesses.clear(Secret.PASSWORD, b"ada")
         await count.guesses.clear(Secret.PASSWORD, b"nobody")
     assert await guess(storage, b"ada") is None
@@ -120,7 +120,7 @@ def test_the_defaults_are_those_of_the_rules() -> None:
 
 
 async def take_back(storage: Postgres, subject: bytes = b"ada") -> None:
-    async with storage.counting() as count:
+    async with storage.autocommit() as count:
         await count.guesses.take_back(Secret.PASSWORD, subject, ALLOWANCE)
 
 

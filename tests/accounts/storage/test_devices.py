@@ -269,7 +269,7 @@ async def test_a_guess_at_a_password_counts_at_the_device_that_its_account_trust
     await revoke(storage, gone)
 
     async def counted(address: Email, token: str | None, at: datetime = NOW) -> tuple[UUID | None, Secret, bytes]:
-        async with storage.counting() as count:
+        async with storage.autocommit() as count:
             guess = await count.guesses.charge_password(address, None if token is None else digest(token), Allowance(100, DAY), at)
         assert guess.blocked_until is None
         return (None if guess.account is None else guess.account.id), guess.secret, guess.subject

@@ -184,7 +184,7 @@ async def test_the_log_tells_what_was_done_by_whom_and_from_where(storage: Postg
     herself = Person(user_id=ada, email=ADA, session_id=uuid4(), address="203.0.113.9", agent="tests")
     somebody = Anonymous(address="198.51.100.1")
     another = Person(user_id=owner, email=Email("owner@example.com"), session_id=uuid4(), impersonator_id=helper)
-    async with storage.counting() as at_once:
+    async with storage.autocommit() as at_once:
         await at_once.mfa.log(ada, [MfaEvent.SETUP_INITIATED], herself, NOW)
         await at_once.mfa.log(ada, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_FAILED], somebody, NOW + SECOND)
     await within(storage, lambda tx: tx.mfa.log(ada, [MfaEvent.FORCE_DISABLED], another, NOW + 2 * SECOND, reason="lost it"))
@@ -214,7 +214,7 @@ async def test_events_of_one_doing_keep_their_order(storage: Postgres, pool: Poo
 
 async def test_nothing_is_logged_of_whoever_was_anonymized_or_deleted_meanwhile(storage: Postgres, pool: Pool, ada: UUID) -> None:
     await run_sql(pool, "update users set anonymized_at = now() where id = %s", ada)
-    async with storage.counting() as count:
+    async with storage.autocommit() as count:
         for user in (ada, uuid4()):
             await count.mfa.log(user, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_FAILED], SYSTEM, NOW)
     assert await run_sql(pool, "select 1 from mfa_events where user_id = %s", ada) == []

@@ -60,7 +60,7 @@ class Visitor:
 
     async def fail(self, times: int = 1) -> None:
         self.clock.advance(MICROSECOND)  # what counts is what came after the last success
-        async with self.ports.storage.counting() as count:
+        async with self.ports.storage.autocommit() as count:
             for _ in range(times):
                 await count.logins.failed(self.account.id, "password", self.clock.now(), None, None)
 

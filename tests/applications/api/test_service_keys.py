@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 from quart_trio import QuartTrio
 
-from core.applications.api_keys_rules import LONGEST
+from core.applications.api_keys_rules import MAX_KEY_LENGTH
 from core.kernel.principals import Permission
 from core.kernel.values import new_secret
 from entrypoints.http.edge.access import access_of
@@ -82,7 +82,7 @@ async def test_what_is_no_key_is_refused_in_one_way(app: QuartTrio, tenants: Ten
         "a token of a person": acme.token("owner"),
         "a token of a service": session.access_token,
         "a refresh token": session.refresh_token,
-        "over-long": "s" * (LONGEST + 1),
+        "over-long": "s" * (MAX_KEY_LENGTH + 1),
         "very long": "s" * 10_000,
         "a wildcard": "%",
         "a statement": "' or 1=1 --",

@@ -14,12 +14,12 @@ import pytest
 from core.applications import api_keys, api_keys_rules
 from core.applications.api_keys_rules import (
     ApiKeyInvalid,
-    KeyStanding,
+    ApiKeyRecord,
     NoPermissions,
-    PermissionTwice,
-    PermissionUnknown,
-    grantable,
-    new_key,
+    DuplicatePermission,
+    UnknownPermission,
+    parse_permissions,
+    generate_key,
 )
 from core.kernel.principals import OrganizationStatus, Permission, ServiceContext
 from core.kernel.values import digest
@@ -43,37 +43,37 @@ SERVICE = ServiceContext(
 
 @pytest.mark.parametrize(("environment", "begins"), [(None, "sk_"), ("live", "sk_live_"), ("test", "sk_test_")])
 def test_a_key_is_its_prefix_and_256_bits(environment: str | None, begins: str) -> None:
-    key, prefix = new_key(environment)
+    key, prefix = generate_key(environment)
     assert re.fullmatch(f"{begins}[a-z2-7]{{6}}", prefix)
     assert re.fullmatch(f"{prefix}_[A-Za-z0-9_-]{{43}}", key)
 
 
 def test_no_two_keys_are_alike() -> None:
-    made = [new_key() for _ in range(200)]
+    made = [generate_key() for _ in range(200)]
     assert len({key for key, _ in made}) == 200
     assert len({prefix for _, prefix in made}) > 190
-    assert len(max(new_key("live"))) < api_keys_rules.LONGEST
+    assert len(max(generate_key("live"))) < api_keys_rules.MAX_KEY_LENGTH
 
 
 def test_permissions_keep_their_order() -> None:
-    assert grantable(["write:service", "read:users"]) == (Permission.WRITE_SERVICE, Permission.READ_USERS)
-    assert grantable([*Permission]) == tuple(Permission)
+    assert parse_permissions(["write:service", "read:users"]) == (Permission.WRITE_SERVICE, Permission.READ_USERS)
+    assert parse_permissions([*Permission]) == tuple(Permission)
 
 
 def test_a_key_that_may_nothing_is_none() -> None:
     with pytest.raises(NoPermissions):
-        grantable([])
+        parse_permissions([])
 
 
 def test_a_permission_is_named_once() -> None:
-    with pytest.raises(PermissionTwice):
-        grantable(["read:users", "write:users", "read:users"])
+    with pytest.raises(DuplicatePermission):
+        parse_permissions(["read:users", "write:users", "read:users"])
 
 
 @pytest.mark.parametrize("name", ["", "read", "read:everything", "READ:USERS", "read:users ", "*", "admin"])
 def test_there_are_no_other_permissions(name: str) -> None:
-    with pytest.raises(PermissionUnknown) as refusal:
-        grantable(["read:users", name])
+    with pytest.raises(UnknownPermission) as refusal:
+        parse_permissions(["read:users", name])
     assert all(permission in refusal.value.message for permission in Permission)
 
 
@@ -81,21 +81,21 @@ def test_there_are_no_other_permissions(name: str) -> None:
 class Found:
     """A storage whose index gives whatever it was told to give."""
 
-    standing_: KeyStanding
+    standing_: ApiKeyRecord
 
     @asynccontextmanager
     async def reading(self) -> "AsyncIterator[Any]":
         yield SimpleNamespace(api_keys=self)
 
-    async def standing(self, key_hash: bytes, now: datetime) -> KeyStanding:
+    async def standing(self, key_hash: bytes, now: datetime) -> ApiKeyRecord:
         return self.standing_
 
 
 async def test_what_the_index_gives_is_compared_once_more() -> None:
-    key, _ = new_key()
-    standing = KeyStanding(UUID(int=4), digest(key), frozenset(Permission), NOW, SERVICE)
+    key, _ = generate_key()
+    standing = ApiKeyRecord(UUID(int=4), digest(key), frozenset(Permission), NOW, SERVICE)
     ports = cast("Ports", SimpleNamespace(storage=Found(standing), clock=SimpleNamespace(now=lambda: NOW)))
     caller = await api_keys.authenticate(ports, key, Permission.READ_USERS, address=None, agent=None)
     assert caller.key_id == standing.key_id
     with pytest.raises(ApiKeyInvalid):
-        await api_keys.authenticate(ports, new_key()[0], Permission.READ_USERS, address=None, agent=None)
+        await api_keys.authenticate(ports, generate_key()[0], Permission.READ_USERS, address=None, agent=None)

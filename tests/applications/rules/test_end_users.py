@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from core.applications.end_users_rules import Details, EndUser, UsedService
+from core.applications.end_users_rules import EndUserDetails, EndUser, UsedService
 from core.applications.events import sessions_revoked
 from core.authentication.sessions_rules import LiveSessions
 from core.kernel.values import Email
@@ -12,9 +12,9 @@ NOW = datetime(2026, 3, 14, tzinfo=UTC)
 PERSON = EndUser(UUID(int=1), Email("ada@example.com"), email_verified=True, mfa_enabled=False, created_at=NOW, updated_at=NOW)
 
 
-def seen(*logins: datetime | None) -> Details:
+def seen(*logins: datetime | None) -> EndUserDetails:
     services = [UsedService(UUID(int=number), f"s-{number}", "S", at, at) for number, at in enumerate(logins)]
-    return Details(PERSON, services, [], LiveSessions(0, None))
+    return EndUserDetails(PERSON, services, [], LiveSessions(0, None))
 
 
 def test_the_last_login_is_the_last_to_any_service() -> None:

@@ -10,7 +10,7 @@ import pytest
 from adapters.postgres.applications.analytics import FROM_ONE_ON, FROM_THE_LATEST
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.applications.analytics_rules import Days, LoginsOfDay, LoginsOfProvider, LoginsOfService, RecentLogin, Use
+from core.applications.analytics_rules import DateRange, DailyLogins, ProviderLogins, ServiceLogins, RecentLogin, ServiceUsage
 from core.kernel.principals import SYSTEM, ServiceContext
 from core.kernel.providers import Provider
 from tests.support.builders import add_organization, run_sql
@@ -18,7 +18,7 @@ from tests.support.rows import ADA, DAY, EVE, MICROSECOND, NOW, SECOND, account,
 from tests.support.services import add_service, service_context
 
 TODAY = date(2026, 3, 14)
-EVER = Days(date.min, date.max)
+EVER = DateRange(date.min, date.max)
 
 
 @pytest.fixture
@@ -67,9 +67,9 @@ async def test_shards_services_and_providers_are_summed_by_day(
     await count(pool, other, TODAY - DAY, "password", 5)
     await count(pool, twin, TODAY, "password", 1000)
     async with storage.reading() as read:
-        assert await read.analytics.by_day(shop.org_id, None, EVER) == [LoginsOfDay(TODAY - DAY, 5), LoginsOfDay(TODAY, 116)]
-        assert await read.analytics.by_day(shop.org_id, shop.id, EVER) == [LoginsOfDay(TODAY, 16)]
-        assert await read.analytics.by_day(twin.org_id, None, EVER) == [LoginsOfDay(TODAY, 1000)]
+        assert await read.analytics.by_day(shop.org_id, None, EVER) == [DailyLogins(TODAY - DAY, 5), DailyLogins(TODAY, 116)]
+        assert await read.analytics.by_day(shop.org_id, shop.id, EVER) == [DailyLogins(TODAY, 16)]
+        assert await read.analytics.by_day(twin.org_id, None, EVER) == [DailyLogins(TODAY, 1000)]
         assert await read.analytics.by_day(uuid4(), None, EVER) == []
         for org, service in ((shop.org_id, twin.id), (twin.org_id, shop.id)):  # ids of one beside ids of another are nobody's
             assert await read.analytics.by_day(org, service, EVER) == []
@@ -79,12 +79,12 @@ async def test_both_ends_of_a_range_are_in_it(storage: Postgres, pool: Pool, sho
     week = [TODAY + number * DAY for number in range(7)]
     for day in week:
         await count(pool, shop, day, "codehost", day.day)
-    range_ = Days(week[2], week[4])
+    range_ = DateRange(week[2], week[4])
     async with storage.reading() as read:
-        assert await read.analytics.by_day(shop.org_id, None, range_) == [LoginsOfDay(day, day.day) for day in week[2:5]]
-        assert await read.analytics.by_service(shop.org_id, range_) == [LoginsOfService(shop.id, "Shop", 16 + 17 + 18)]
-        assert await read.analytics.by_provider(shop.org_id, None, range_) == [LoginsOfProvider(Provider.CODEHOST, 16 + 17 + 18)]
-        assert await read.analytics.by_day(shop.org_id, None, Days(week[6] + DAY, date.max)) == []
+        assert await read.analytics.by_day(shop.org_id, None, range_) == [DailyLogins(day, day.day) for day in week[2:5]]
+        assert await read.analytics.by_service(shop.org_id, range_) == [ServiceLogins(shop.id, "Shop", 16 + 17 + 18)]
+        assert await read.analytics.by_provider(shop.org_id, None, range_) == [ProviderLogins(Provider.CODEHOST, 16 + 17 + 18)]
+        assert await read.analytics.by_day(shop.org_id, None, DateRange(week[6] + DAY, date.max)) == []
 
 
 async def test_the_service_with_most_logins_comes_first_and_equal_ones_by_name(
@@ -95,9 +95,9 @@ async def test_the_service_with_most_logins_comes_first_and_equal_ones_by_name(
         await count(pool, service, TODAY, "password", *totals)
     async with storage.reading() as read:
         assert await read.analytics.by_service(shop.org_id, EVER) == [
-            LoginsOfService(other.id, "Other", 7),
-            LoginsOfService(third.id, "Admin-Tool", 4),
-            LoginsOfService(shop.id, "Shop", 4),
+            ServiceLogins(other.id, "Other", 7),
+            ServiceLogins(third.id, "Admin-Tool", 4),
+            ServiceLogins(shop.id, "Shop", 4),
         ]
 
 
@@ -110,13 +110,13 @@ async def test_only_identity_providers_are_providers(
     await count(pool, twin, TODAY, "codehost", 9)
     async with storage.reading() as read:
         assert await read.analytics.by_provider(shop.org_id, None, EVER) == [
-            LoginsOfProvider(Provider.OFFICESUITE, 3),
-            LoginsOfProvider(Provider.CODEHOST, 2),
-            LoginsOfProvider(Provider.WEBSUITE, 2),
+            ProviderLogins(Provider.OFFICESUITE, 3),
+            ProviderLogins(Provider.CODEHOST, 2),
+            ProviderLogins(Provider.WEBSUITE, 2),
         ]
         assert await read.analytics.by_provider(shop.org_id, shop.id, EVER) == [
-            LoginsOfProvider(Provider.CODEHOST, 2),
-            LoginsOfProvider(Provider.WEBSUITE, 2),
+            ProviderLogins(Provider.CODEHOST, 2),
+            ProviderLogins(Provider.WEBSUITE, 2),
         ]
         assert await read.analytics.by_provider(twin.org_id, shop.id, EVER) == []
 
@@ -128,10 +128,10 @@ async def test_of_a_service_that_is_gone_nothing_is_counted_or_listed(
         await login(storage, ada, service)
     await run_sql(pool, "delete from services where id = %s", shop.id)
     async with storage.reading() as read:
-        assert await read.analytics.by_day(other.org_id, None, EVER) == [LoginsOfDay(TODAY, 1)]
-        assert await read.analytics.by_service(other.org_id, EVER) == [LoginsOfService(other.id, "Other", 1)]
+        assert await read.analytics.by_day(other.org_id, None, EVER) == [DailyLogins(TODAY, 1)]
+        assert await read.analytics.by_service(other.org_id, EVER) == [ServiceLogins(other.id, "Other", 1)]
         assert [one.service_id for one in await read.analytics.recent(other.org_id, None, 10)] == [other.id]
-        assert await read.analytics.use(shop.org_id, shop.id, NOW) == Use(0, 0, 0, 0)
+        assert await read.analytics.usage(shop.org_id, shop.id, NOW) == ServiceUsage(0, 0, 0, 0)
 
 
 async def test_a_day_whose_logins_were_removed_is_left_out(storage: Postgres, shop: ServiceContext, ada: UUID) -> None:
@@ -214,9 +214,9 @@ async def test_users_are_new_and_active_by_what_they_did_since_then(
     async def use(service: ServiceContext, user: UUID, *signed_in: Any, born: Any = None) -> None:
         async with storage.transaction(by=SYSTEM) as tx:
             if born is not None:
-                await tx.end_users.add(service.id, user, born, signed_in=False)
+                await tx.end_users.enroll(service.id, user, born, signed_in=False)
             for at in signed_in:
-                await tx.end_users.add(service.id, user, at, signed_in=True)
+                await tx.end_users.enroll(service.id, user, at, signed_in=True)
 
     await use(shop, people[0], since - DAY, since)  # began before, and came back
     await use(shop, people[1], since)  # new
@@ -228,7 +228,7 @@ async def test_users_are_new_and_active_by_what_they_did_since_then(
     await count(pool, shop, TODAY, "codehost", 2)
     await count(pool, other, TODAY, "password", 50)
     async with storage.reading() as read:
-        assert await read.analytics.use(shop.org_id, shop.id, since) == Use(users=4, new_users=2, active_users=2, logins=9)
-        assert await read.analytics.use(other.org_id, other.id, since) == Use(users=1, new_users=0, active_users=0, logins=50)
-        assert await read.analytics.use(twin.org_id, twin.id, since) == Use(users=1, new_users=1, active_users=1, logins=0)
-        assert await read.analytics.use(twin.org_id, shop.id, since) == Use(0, 0, 0, 0)
+        assert await read.analytics.usage(shop.org_id, shop.id, since) == ServiceUsage(users=4, new_users=2, active_users=2, logins=9)
+        assert await read.analytics.usage(other.org_id, other.id, since) == ServiceUsage(users=1, new_users=0, active_users=0, logins=50)
+        assert await read.analytics.usage(twin.org_id, twin.id, since) == ServiceUsage(users=1, new_users=1, active_users=1, logins=0)
+        assert await read.analytics.usage(twin.org_id, shop.id, since) == ServiceUsage(0, 0, 0, 0)

@@ -6,10 +6,10 @@ from uuid import UUID, uuid4
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.applications.api_keys_rules import ApiKey, KeyStanding
-from core.kernel.event_catalogue import CATALOGUE, Event
+from core.applications.api_keys_rules import ApiKey, ApiKeyRecord
+from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.principals import SYSTEM, OrganizationStatus, Permission, ServiceContext, ServiceKey
-from core.kernel.values import Listed, digest
+from core.kernel.values import PageResult, digest
 from tests.support.builders import run_sql
 from tests.support.rows import DAY, HOUR, MICROSECOND, NOW, SECOND
 from tests.support.services import add_service, service_context
@@ -44,9 +44,9 @@ async def test_every_field_of_a_key_is_stored_and_comes_back(storage: Postgres, 
     async with storage.reading() as read:
         assert await read.api_keys.by_id(acme, service, full.id) == full
         assert await read.api_keys.by_id(acme, service, bare.id) == bare
-        assert await read.api_keys.page(acme, service, 50, 0) == Listed([full, bare], 2)
-        assert await read.api_keys.page(acme, service, 1, 1) == Listed([bare], 2)
-        assert await read.api_keys.page(acme, service, 50, 2) == Listed([], 2)
+        assert await read.api_keys.page(acme, service, 50, 0) == PageResult([full, bare], 2)
+        assert await read.api_keys.page(acme, service, 1, 1) == PageResult([bare], 2)
+        assert await read.api_keys.page(acme, service, 50, 2) == PageResult([], 2)
     assert await run_sql(pool, "select key_hash from api_keys where id = %s", full.id) == [(digest(str(full.id)),)]
 
 
@@ -59,18 +59,18 @@ async def test_what_a_request_is_judged_by_is_found_by_the_whole_hash(storage: P
         id=service, slug="shop", client_id=client, is_public=True, org_id=acme, org_slug="acme", status=OrganizationStatus.ACTIVE
     )
     async with storage.reading() as read:
-        standing = KeyStanding(one.id, digest(str(one.id)), frozenset(one.permissions), NOW - SECOND, context)
-        assert await read.api_keys.standing(digest(str(one.id)), NOW) == standing
-        assert await read.api_keys.standing(digest(str(one.id)), NOW + DAY - MICROSECOND) == standing
-        assert await read.api_keys.standing(digest(str(one.id)), NOW + DAY) is None
-        assert await read.api_keys.standing(digest(str(one.id))[:31], NOW) is None
-        assert await read.api_keys.standing(digest("x"), NOW) is None
+        standing = ApiKeyRecord(one.id, digest(str(one.id)), frozenset(one.permissions), NOW - SECOND, context)
+        assert await read.api_keys.by_hash(digest(str(one.id)), NOW) == standing
+        assert await read.api_keys.by_hash(digest(str(one.id)), NOW + DAY - MICROSECOND) == standing
+        assert await read.api_keys.by_hash(digest(str(one.id)), NOW + DAY) is None
+        assert await read.api_keys.by_hash(digest(str(one.id))[:31], NOW) is None
+        assert await read.api_keys.by_hash(digest("x"), NOW) is None
         for there, at in ((True, NOW + DAY - MICROSECOND), (False, NOW + DAY)):
             assert await read.api_keys.is_live(service, one.id, at) == there
         assert not await read.api_keys.is_live(uuid4(), one.id, NOW)
     await run_sql(pool, "update organizations set status = 'suspended'")
     async with storage.reading() as read:
-        found = await read.api_keys.standing(digest(str(one.id)), NOW)
+        found = await read.api_keys.by_hash(digest(str(one.id)), NOW)
         assert found is not None
         assert found.service.status is OrganizationStatus.SUSPENDED
 
@@ -87,8 +87,8 @@ async def test_a_key_is_found_and_removed_by_its_service_and_organization_togeth
             assert await tx.api_keys.by_id(org, service, keys[0].id) is None
             await tx.api_keys.remove(org, service, keys[0].id)
         for one in keys:
-            assert await tx.api_keys.page(one.org_id, one.service_id, 50, 0) == Listed([one], 1)
-        assert await tx.api_keys.page(twin, services[0], 50, 0) == Listed([], 0)
+            assert await tx.api_keys.page(one.org_id, one.service_id, 50, 0) == PageResult([one], 1)
+        assert await tx.api_keys.page(twin, services[0], 50, 0) == PageResult([], 0)
         await tx.api_keys.remove(acme, services[0], keys[0].id)
         assert [await tx.api_keys.by_id(one.org_id, one.service_id, one.id) for one in keys] == [None, *keys[1:]]
 
@@ -97,7 +97,7 @@ async def test_what_a_key_does_is_stored_as_its_doing(storage: Postgres, pool: P
     context = await service_context(pool, await add_service(pool, acme))
     robot = ServiceKey(key_id=uuid4(), permissions=frozenset(), service=context, address="203.0.113.9", agent="robot/1.0")
     async with storage.transaction(by=robot) as tx:
-        tx.record(Event(CATALOGUE["user.removed"], "x", org_id=acme))
+        tx.record(Event(EVENT_KINDS["user.removed"], "x", org_id=acme))
     for table in ("audit_log", "events"):
         assert await run_sql(pool, f"select actor_id, actor_kind, impersonator_id from {table}") == [(robot.key_id, "api_key", None)]  # noqa: S608
     assert await run_sql(pool, "select address, agent from audit_log") == [("203.0.113.9", "robot/1.0")]

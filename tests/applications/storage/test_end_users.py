@@ -17,10 +17,10 @@ from adapters.postgres.engine.driver import Connection, connect
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts.accounts_rules import Account
-from core.applications.end_users_rules import EndUser, LinkedIdentity, ListedEndUser, UsedService
+from core.applications.end_users_rules import EndUser, LinkedIdentity, EndUserSummary, UsedService
 from core.kernel.principals import SYSTEM
 from core.kernel.providers import Provider
-from core.kernel.values import Listed, Page
+from core.kernel.values import PageResult, Page
 from tests.support import database
 from tests.support.builders import add_organization, add_provisioned, everyone, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, in_another_task, is_locked, somebody_waits
@@ -32,7 +32,7 @@ FIRST = Page(1, 50)
 async def use(storage: Postgres, service: UUID, user: UUID, at: datetime = NOW, *, signed_in: bool = True) -> bool:
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.accounts.lock(user)
-        return await tx.end_users.add(service, user, at, signed_in=signed_in)
+        return await tx.end_users.enroll(service, user, at, signed_in=signed_in)
 
 
 async def relations(pool: Pool) -> set[tuple[Any, ...]]:
@@ -124,7 +124,7 @@ async def test_what_is_rolled_back_is_not_counted(storage: Postgres, pool: Pool)
 
     async def fail() -> None:
         async with storage.transaction(by=SYSTEM) as tx:
-            await tx.end_users.add(shop, ada.id, NOW, signed_in=True)
+            await tx.end_users.enroll(shop, ada.id, NOW, signed_in=True)
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
@@ -159,7 +159,7 @@ async def test_a_service_is_there_until_whoever_signs_in_to_it_is_done(storage: 
     shop = await add_service(pool, org := await add_organization(pool, "acme"))
     await use(storage, shop, eve.id)
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
-        assert await tx.end_users.add(shop, eve.id, NOW, signed_in=True)
+        assert await tx.end_users.enroll(shop, eve.id, NOW, signed_in=True)
         # Others sign in meanwhile, but whoever deletes it waits.
         assert not await is_locked(pool, "services", "id = %s", shop, mode="for no key update")
         nursery.start_soon(run_sql, pool, "delete from services where id = %s", shop)
@@ -204,7 +204,7 @@ async def test_a_known_end_user_is_held_while_signing_in(storage: Postgres, pool
         await use(storage, shop, user)
     before = await run_sql(pool, "select xmin, ctid, * from end_users order by user_id")
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.end_users.add(shop, ada.id, NOW + HOUR, signed_in=True)
+        await tx.end_users.enroll(shop, ada.id, NOW + HOUR, signed_in=True)
         assert [await is_locked(pool, "end_users", "user_id = %s", user) for user in (ada.id, eve.id)] == [True, False]
     assert await run_sql(pool, "select xmin, ctid, * from end_users order by user_id") == before, "held, and not written"
 
@@ -224,7 +224,7 @@ async def test_of_twenty_at_once_each_person_is_counted_once(storage: Postgres, 
 # The list
 
 
-async def page(storage: Postgres, org: UUID, wanted: Page = FIRST, **filters: Any) -> Listed[ListedEndUser]:
+async def page(storage: Postgres, org: UUID, wanted: Page = FIRST, **filters: Any) -> PageResult[EndUserSummary]:
     async with storage.reading() as read:
         return await read.end_users.page(org, wanted, **filters)
 
@@ -243,14 +243,14 @@ async def test_an_end_user_is_listed_with_every_field(storage: Postgres, pool: P
     await use(storage, shop, ada.id, NOW - SECOND)
     await use(storage, other, ada.id, NOW)  # elsewhere, and so of no concern
     await use(storage, shop, eve.id, NOW - 2 * HOUR, signed_in=False)
-    mine = ListedEndUser(ada.id, ADA, NOW - 5 * DAY, True, NOW - SECOND, ("shop", "wiki"))
-    hers = ListedEndUser(eve.id, EVE, NOW - DAY, False, None, ("shop",))
-    assert await page(storage, acme) == Listed([mine, hers], 2)
-    assert await page(storage, twin) == Listed([replace(mine, last_login_at=NOW, services=("third",))], 1)
-    assert await page(storage, acme, service_id=wiki) == Listed([mine], 1)
-    assert await page(storage, acme, search="ada") == Listed([mine], 1)
-    assert await page(storage, acme, search="eve", service_id=shop) == Listed([hers], 1)
-    assert await page(storage, uuid4()) == Listed([], 0)
+    mine = EndUserSummary(ada.id, ADA, NOW - 5 * DAY, True, NOW - SECOND, ("shop", "wiki"))
+    hers = EndUserSummary(eve.id, EVE, NOW - DAY, False, None, ("shop",))
+    assert await page(storage, acme) == PageResult([mine, hers], 2)
+    assert await page(storage, twin) == PageResult([replace(mine, last_login_at=NOW, services=("third",))], 1)
+    assert await page(storage, acme, service_id=wiki) == PageResult([mine], 1)
+    assert await page(storage, acme, search="ada") == PageResult([mine], 1)
+    assert await page(storage, acme, search="eve", service_id=shop) == PageResult([hers], 1)
+    assert await page(storage, uuid4()) == PageResult([], 0)
 
 
 async def fill(storage: Postgres, pool: Pool) -> tuple[UUID, UUID, dict[str, UUID], list[Account]]:
@@ -293,7 +293,7 @@ async def test_a_service_of_another_organization_has_no_users_here(storage: Post
     acme, twin, services, _ = await fill(storage, pool)
     for org, service in ((acme, services["other"]), (twin, services["shop"]), (acme, uuid4()), (uuid4(), services["shop"])):
         for search in (None, "one"):
-            assert await page(storage, org, service_id=service, search=search) == Listed([], 0)
+            assert await page(storage, org, service_id=service, search=search) == PageResult([], 0)
 
 
 @pytest.mark.parametrize(
@@ -475,7 +475,7 @@ FETCHED = """
     from pg_stat_xact_user_tables"""
 
 
-async def rows_read(connection: Connection, wanted: Page, filters: dict[str, Any]) -> tuple[Listed[ListedEndUser], int, int]:
+async def rows_read(connection: Connection, wanted: Page, filters: dict[str, Any]) -> tuple[PageResult[EndUserSummary], int, int]:
     """The page, how often a whole table was read for it, and how many rows were; what an index alone can answer is none."""
     async with connection.transaction():
         [before] = await connection.rows(FETCHED)

@@ -8,7 +8,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.applications.services_rules import Plan
+from core.applications.plans_rules import Plan
 from core.kernel.principals import SYSTEM
 from tests.support.builders import add_organization, run_sql
 from tests.support.rows import DAY, HOUR, NOW, within
@@ -64,8 +64,8 @@ async def test_a_plan_is_found_in_its_service_and_organization_only(storage: Pos
     async with storage.reading() as read:
         for of, within_service, id_ in ((twin, service, one.id), (org, other, one.id), (org, service, uuid4())):
             assert await read.plans.by_id(of, within_service, id_) is None
-        assert await read.plans.listed(twin, service, None, 100) == []
-        assert await read.plans.listed(org, other, None, 100) == []
+        assert await read.plans.list_after(twin, service, None, 100) == []
+        assert await read.plans.list_after(org, other, None, 100) == []
 
 
 async def test_plans_are_listed_from_the_oldest_on_and_after_any_of_them(storage: Postgres, home: tuple[UUID, UUID]) -> None:
@@ -73,11 +73,11 @@ async def test_plans_are_listed_from_the_oldest_on_and_after_any_of_them(storage
     made = [plan(*home, created_at=NOW - age * HOUR, id=UUID(int=number)) for number, age in enumerate(ages, 1)]
     await put(storage, *reversed(made))
     async with storage.reading() as read:
-        assert await read.plans.listed(*home, None, 100) == made
-        assert await read.plans.listed(*home, None, 2) == made[:2]
+        assert await read.plans.list_after(*home, None, 100) == made
+        assert await read.plans.list_after(*home, None, 2) == made[:2]
         for number, one in enumerate(made):
-            assert await read.plans.listed(*home, one, 100) == made[number + 1 :]
-        assert await read.plans.listed(*home, made[0], 2) == made[1:3]
+            assert await read.plans.list_after(*home, one, 100) == made[number + 1 :]
+        assert await read.plans.list_after(*home, made[0], 2) == made[1:3]
 
 
 async def test_everything_but_what_never_changes_can_be_saved_of_one_plan(storage: Postgres, home: tuple[UUID, UUID]) -> None:
@@ -109,7 +109,7 @@ async def test_a_removed_plan_is_nowhere_but_in_the_table(storage: Postgres, poo
     await within(storage, lambda tx: tx.plans.remove(one.org_id, one.id, NOW + DAY))
     assert await by_id(storage, one) is None
     async with storage.reading() as read:
-        assert await read.plans.listed(*home, None, 100) == [other]
+        assert await read.plans.list_after(*home, None, 100) == [other]
     assert await run_sql(pool, "select removed_at from plans where id = %s", one.id) == [(NOW,)]
 
 

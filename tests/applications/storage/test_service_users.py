@@ -11,7 +11,7 @@ from adapters.postgres.engine.storage import Postgres
 from core.accounts import accounts
 from core.applications.service_users_rules import ServiceUser
 from core.kernel.principals import SYSTEM
-from core.kernel.values import Listed
+from core.kernel.values import PageResult
 from tests.support.builders import meanwhile, run_sql
 from tests.support.rows import DAY, EVE, NOW, SECOND, account, add, within
 from tests.support.services import add_service
@@ -20,7 +20,7 @@ from tests.support.services import add_service
 async def use(storage: Postgres, service: UUID, *users: UUID) -> None:
     async with storage.transaction(by=SYSTEM) as tx:
         for number, user in enumerate(users):
-            assert await tx.end_users.add(service, user, NOW + number * SECOND, signed_in=False)
+            assert await tx.end_users.enroll(service, user, NOW + number * SECOND, signed_in=False)
 
 
 async def test_users_of_a_service_come_in_the_order_in_which_they_came(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> None:
@@ -34,15 +34,15 @@ async def test_users_of_a_service_come_in_the_order_in_which_they_came(storage: 
     first = sorted(people[:2], key=lambda one: one.id.bytes)
     expected = [ServiceUser(one.id, one.email, one.created_at) for one in [*first, people[2]]]
     async with storage.reading() as read:
-        assert await read.service_users.page(acme, service, 50, 0) == Listed(expected, 3)
-        assert await read.service_users.page(acme, service, 2, 1) == Listed(expected[1:], 3)
-        assert await read.service_users.page(acme, service, 2, 3) == Listed([], 3)
-        assert await read.service_users.page(acme, service, 100, 2**31 - 1) == Listed([], 3)
+        assert await read.service_users.page(acme, service, 50, 0) == PageResult(expected, 3)
+        assert await read.service_users.page(acme, service, 2, 1) == PageResult(expected[1:], 3)
+        assert await read.service_users.page(acme, service, 2, 3) == PageResult([], 3)
+        assert await read.service_users.page(acme, service, 100, 2**31 - 1) == PageResult([], 3)
         assert await read.service_users.by_id(acme, service, people[2].id) == expected[2]
         for org, service_id, user in ((twin, service, people[2].id), (acme, other, people[2].id), (acme, service, people[3].id)):
             assert await read.service_users.by_id(org, service_id, user) is None
         for org, service_id in ((twin, service), (acme, other), (uuid4(), service), (acme, uuid4())):
-            assert await read.service_users.page(org, service_id, 50, 0) == Listed([], 0)
+            assert await read.service_users.page(org, service_id, 50, 0) == PageResult([], 0)
 
 
 async def relations(pool: Pool) -> set[tuple[Any, ...]]:

@@ -83,7 +83,7 @@ async def test_a_service_is_found_in_its_organization_only(storage: Postgres, po
         assert await read.services.by_slug(twin, "shop") is None
         assert await read.services.by_id(org, uuid4()) is None
         assert await read.services.by_slug(org, "SHOP") is None
-        assert await read.services.listed(twin, None, None, 100, 0) == []
+        assert await read.services.list_after(twin, None, None, 100, 0) == []
         assert (await read.services.count(org), await read.services.count(twin)) == (1, 0)
 
 
@@ -139,7 +139,7 @@ async def test_everything_but_what_never_changes_and_the_counters_can_be_saved_o
 
 async def slugs(storage: Postgres, org: UUID, kind: ServiceType | None, after: Service | None, limit: int, offset: int) -> list[str]:
     async with storage.reading() as read:
-        return [str(one.service.slug) for one in await read.services.listed(org, kind, after, limit, offset)]
+        return [str(one.service.slug) for one in await read.services.list_after(org, kind, after, limit, offset)]
 
 
 async def test_services_are_listed_from_the_oldest_on_and_after_any_of_them(storage: Postgres, pool: Pool) -> None:
@@ -170,7 +170,7 @@ async def test_a_listed_service_knows_how_many_plans_it_has_that_were_not_remove
     await run_sql(pool, "update plans set removed_at = now() where name = 'Old'")
     await run_sql(pool, "update services set subscription_count = 4 where id = %s", one.id)
     async with storage.reading() as read:
-        listed = await read.services.listed(org, None, None, 100, 0)
+        listed = await read.services.list_after(org, None, None, 100, 0)
     assert [(each.service, each.plan_count) for each in listed] == [(replace(one, subscription_count=4), 2), (other, 0)]
 
 
@@ -187,7 +187,7 @@ async def delete(storage: Postgres, one: Service) -> None:
 async def use(storage: Postgres, one: Service, *people: UUID) -> None:
     for user_id in people:
         async with storage.transaction(by=SYSTEM) as tx:
-            assert await tx.end_users.add(one.id, user_id, NOW, signed_in=True)
+            assert await tx.end_users.enroll(one.id, user_id, NOW, signed_in=True)
 
 
 HANGING = (
@@ -334,7 +334,7 @@ async def test_a_deletion_waits_for_a_login_under_way_and_leaves_nothing_of_it(s
     one = await put(storage, service(await add_organization(pool, "acme")))
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
         assert await tx.accounts.lock(ada.id)
-        assert await tx.end_users.add(one.id, ada.id, NOW, signed_in=True)
+        assert await tx.end_users.enroll(one.id, ada.id, NOW, signed_in=True)
         nursery.start_soon(delete, storage, one)
         await somebody_waits(pool)
     assert await by_id(storage, one) is None
@@ -347,7 +347,7 @@ async def test_a_login_that_comes_second_finds_no_service(storage: Postgres, poo
     one = await put(storage, service(await add_organization(pool, "acme")))
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.services.delete(one.org_id, one.id, NOW)
-        added = await in_another_task(lambda: within(storage, lambda tx: tx.end_users.add(one.id, ada.id, NOW, signed_in=True)))
+        added = await in_another_task(lambda: within(storage, lambda tx: tx.end_users.enroll(one.id, ada.id, NOW, signed_in=True)))
     assert added is False
     assert await run_sql(pool, "select count(*) from service_users") == [(0,)]
     assert await run_sql(pool, "select count(*) from end_users") == [(0,)]
@@ -361,7 +361,7 @@ async def test_whoever_begins_to_use_another_service_meanwhile_stays_an_end_user
     await put(storage, gone, other)
     await use(storage, gone, ada.id, eve.id)
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
-        assert await tx.end_users.add(other.id, ada.id, NOW, signed_in=True)
+        assert await tx.end_users.enroll(other.id, ada.id, NOW, signed_in=True)
         nursery.start_soon(delete, storage, gone)
         await somebody_waits(pool)
     assert await end_users(pool, org) == {ada.id}
@@ -448,7 +448,7 @@ async def test_logins_to_two_services_and_the_deletion_of_one_leave_true_counts(
         async with storage.transaction(by=SYSTEM) as tx:
             assert await tx.accounts.lock(people[number].id)
             # Half of them to the other one, and half of those know the one that goes.
-            await tx.end_users.add((other if number % 2 else gone).id, people[number].id, NOW, signed_in=True)
+            await tx.end_users.enroll((other if number % 2 else gone).id, people[number].id, NOW, signed_in=True)
 
     await everyone(20, act)
     stay = {people[number].id for number in range(19) if number % 2}

@@ -96,7 +96,7 @@ async def test_a_session_that_has_ended_meanwhile_changes_nothing_of_the_platfor
 async def test_whoever_ends_all_their_own_sessions_in_an_organization_has_done_it(acme: Tenant, pool: Pool) -> None:
     owner, service = acme.people["owner"], await add_service(pool, acme.org)
     async with acme.ports.storage.transaction(by=SYSTEM) as tx:
-        assert await tx.end_users.add(service, owner.id, acme.ports.clock.now(), signed_in=True)
+        assert await tx.end_users.enroll(service, owner.id, acme.ports.clock.now(), signed_in=True)
     answer = await acme.api.delete(f"{acme.path}/users/{owner.id}/sessions", token=acme.token("owner"))
     assert (answer.status, answer.json["sessions_revoked"]) == (200, 1)
     assert await run_sql(pool, "select count(*) from audit_log where action = 'user.sessions_revoked'") == [(1,)]

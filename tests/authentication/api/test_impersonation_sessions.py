@@ -11,7 +11,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel import event_catalogue
+from core.kernel import event_catalog
 from core.kernel.errors import StorageDown
 from core.kernel.principals import Role
 from entrypoints.http.app import create_app
@@ -155,7 +155,7 @@ async def test_the_end_of_a_membership_ends_it_there(support: Support, acme: Ten
 
 # Every route that asks for a token, but those that nobody may use who impersonates.
 REFUSED = {
-    # password, e-mail address
+    # password, email address
     ("PATCH", "/api/user"),
     ("POST", "/api/user/set-password"),
     ("POST", "/api/user/change-password"),
@@ -357,7 +357,7 @@ def a_log_that_fails(monkeypatch: pytest.MonkeyPatch, ports: Ports) -> Iterator[
     async def failing(*given: Any, **named: Any) -> AsyncIterator[Any]:
         async with transaction(*given, **named) as tx:
 
-            def record(event: event_catalogue.Event) -> None:
+            def record(event: event_catalog.Event) -> None:
                 if event.kind.name == "impersonation.request":
                     raise StorageDown
                 type(tx).record(tx, event)
@@ -372,7 +372,7 @@ def a_log_that_fails(monkeypatch: pytest.MonkeyPatch, ports: Ports) -> Iterator[
 class _Recording:
     """A transaction whose `record` is another one."""
 
-    def __init__(self, tx: Any, record: Callable[[event_catalogue.Event], None]) -> None:
+    def __init__(self, tx: Any, record: Callable[[event_catalog.Event], None]) -> None:
         self._tx = tx
         self.record = record
 

@@ -74,7 +74,7 @@ async def test_every_wrong_pair_is_one_answer(
     await add_account(ports, "deactivated@example.com", deactivated_at=clock.now())
     answer = await visitor.sign_in(email, password)
     assert answer.status == 401
-    assert "The e-mail address or the password is wrong." in answer.text
+    assert "The email address or the password is wrong." in answer.text
     assert answer.text.count(email) == 1, "what was typed is there still"
     assert f'value="{password}"' not in answer.text
     assert "<title>Error: Sign in" in answer.text

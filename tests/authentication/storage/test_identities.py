@@ -24,12 +24,12 @@ FIRST, OTHER, _ = Provider
 
 async def of_person(storage: Postgres, user: UUID, service: UUID | None = None) -> list[LinkedIdentity]:
     async with storage.reading() as read:
-        return await read.identities.of_person(user, service)
+        return await read.identities.list_of_user(user, service)
 
 
 async def token(storage: Postgres, user: UUID, service: UUID | None = None, provider: Provider = FIRST) -> ProviderToken | None:
     async with storage.reading() as read:
-        return await read.identities.token(user, service, provider)
+        return await read.identities.load_provider_token(user, service, provider)
 
 
 async def remove(storage: Postgres, user: UUID, service: UUID, provider: Provider = FIRST) -> bool:
@@ -65,9 +65,9 @@ async def test_those_of_one_provider_are_found_and_go_in_all_contexts(storage: P
     for user, provider, service in ((ada, FIRST, None), (ada, FIRST, theirs), (ada, OTHER, shop), (eve, FIRST, None), (eve, FIRST, shop)):
         await add_identity(pool, user, provider, service)
     async with storage.reading() as read:
-        assert await read.identities.providers(ada) == sorted([FIRST, OTHER])
-        assert await read.identities.providers(eve) == [FIRST]
-        assert await read.identities.providers(uuid4()) == []
+        assert await read.identities.list_providers(ada) == sorted([FIRST, OTHER])
+        assert await read.identities.list_providers(eve) == [FIRST]
+        assert await read.identities.list_providers(uuid4()) == []
     assert set(await within(storage, lambda tx: tx.identities.remove_everywhere(ada, FIRST))) == {None, theirs}
     assert await within(storage, lambda tx: tx.identities.remove_everywhere(ada, FIRST)) == []
     kept = await run_sql(pool, "select user_id, provider, service_id from identities")

@@ -65,7 +65,7 @@ async def test_a_login_to_a_service_is_stored_with_it_and_its_organization(
 
 async def test_a_login_to_no_service_and_one_that_failed_are_not_counted(storage: Postgres, pool: Pool, ada: UUID) -> None:
     await login(storage, ada, None)
-    async with storage.counting() as at_once:
+    async with storage.autocommit() as at_once:
         await at_once.logins.failed(ada, "password", NOW, None, None)
     assert await run_sql(pool, "select count(*), count(org_id), count(service_id) from login_events") == [(2, 0, 0)]
     assert await totals(pool) == []

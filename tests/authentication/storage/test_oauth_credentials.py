@@ -23,7 +23,7 @@ async def put(storage: Postgres, org: UUID, service: UUID, credentials: Credenti
 
 async def of(storage: Postgres, org: UUID, service: UUID, provider: Provider = FIRST) -> Credentials | None:
     async with storage.reading() as read:
-        return await read.oauth_credentials.of(org, service, provider)
+        return await read.oauth_credentials.find(org, service, provider)
 
 
 async def test_credentials_are_found_by_organization_service_and_provider_together(storage: Postgres, pool: Pool) -> None:

@@ -9,7 +9,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts.accounts_rules import Account
 from core.authentication.sessions_rules import LiveSession
-from core.kernel.principals import BrowserSession, Standing
+from core.kernel.principals import BrowserSession, SessionContext
 from core.kernel.values import digest
 from tests.support.builders import add_organization, run_sql
 from tests.support.rows import ADA, EVE, HOUR, NOW, SECOND, account, add, begin, session, within
@@ -23,7 +23,7 @@ async def ada(storage: Postgres) -> Account:
 
 async def live_of(storage: Postgres, person: Account, limit: int = 10) -> tuple[list[LiveSession], int]:
     async with storage.reading() as read:
-        found = await read.sessions.live_of(person.id, limit, NOW)
+        found = await read.sessions.list_live(person.id, limit, NOW)
     return [*found.items], found.total
 
 
@@ -109,12 +109,12 @@ async def test_a_cookie_stands_for_a_session_without_tokens(storage: Postgres, p
     begun = session(ada.id, provider="codehost")
     await within(storage, lambda tx: tx.sessions.begin_in_browser(begun, digest("cookie")))
     assert await run_sql(pool, "select count(*) from refresh_tokens") == [(0,)]
-    standing = Standing(user_id=ada.id, email=ADA, email_verified_at=NOW, is_platform_owner=False, organization=None)
+    standing = SessionContext(user_id=ada.id, email=ADA, email_verified_at=NOW, is_platform_owner=False, organization=None)
     expected = BrowserSession(begun.id, "codehost", None, begun.created_at)
     async with storage.reading() as read:
-        assert await read.sessions.standing_of_browser(digest("cookie"), NOW) == (expected, standing)
-        assert await read.sessions.standing_of_browser(digest("another"), NOW) is None
-        assert await read.sessions.standing_of_browser(digest("cookie"), begun.expires_at) is None
+        assert await read.sessions.load_browser_session(digest("cookie"), NOW) == (expected, standing)
+        assert await read.sessions.load_browser_session(digest("another"), NOW) is None
+        assert await read.sessions.load_browser_session(digest("cookie"), begun.expires_at) is None
 
 
 @pytest.mark.parametrize(
@@ -131,4 +131,4 @@ async def test_a_cookie_stands_for_nothing_once_its_session_opens_nothing(storag
     await within(storage, lambda tx: tx.sessions.begin_in_browser(session(ada.id), digest("cookie")))
     await run_sql(pool, change)
     async with storage.reading() as read:
-        assert await read.sessions.standing_of_browser(digest("cookie"), NOW) is None
+        assert await read.sessions.load_browser_session(digest("cookie"), NOW) is None

@@ -11,8 +11,8 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts.attempt_limits_rules import Allowance
 from core.accounts.mfa_rules import subject
-from core.authentication.identities_rules import Unlinked
-from core.authentication.login_rules import Pending
+from core.authentication.identities_rules import PendingIdentity
+from core.authentication.login_rules import PendingSignIn
 from core.kernel.principals import SYSTEM
 from core.kernel.providers import Provider, ProviderTokens
 from core.kernel.values import Email, digest
@@ -21,23 +21,23 @@ from tests.support.builders import everyone, run_sql
 from tests.support.rows import EVE, NOW, SECOND, account, add, within
 
 TTL = timedelta(seconds=600)
-TRIES = 5
+MAX_CODE_ATTEMPTS = 5
 
 
-def pending(user_id: UUID) -> Pending:
-    return Pending(id=uuid4(), user_id=user_id, service_id=uuid4(), provider="password", created_at=NOW, expires_at=NOW + TTL)
+def pending(user_id: UUID) -> PendingSignIn:
+    return PendingSignIn(id=uuid4(), user_id=user_id, service_id=uuid4(), provider="password", created_at=NOW, expires_at=NOW + TTL)
 
 
-async def begin(storage: Postgres, email: Email = EVE) -> Pending:
+async def begin(storage: Postgres, email: Email = EVE) -> PendingSignIn:
     person = await add(storage, account(email=email))
     begun = pending(person.id)
     await within(storage, lambda tx: tx.pre_auths.add(begun))
     return begun
 
 
-async def take(storage: Postgres, begun: Pending, *, after: timedelta = timedelta()) -> Pending | None:
-    async with storage.counting() as count:
-        tried = await count.pre_auths.take_try(begun.id, begun.user_id, TRIES, subject(begun.user_id), Allowance(12, TTL), NOW + after)
+async def take(storage: Postgres, begun: PendingSignIn, *, after: timedelta = timedelta()) -> PendingSignIn | None:
+    async with storage.autocommit() as count:
+        tried = await count.pre_auths.count_attempt(begun.id, begun.user_id, MAX_CODE_ATTEMPTS, subject(begun.user_id), Allowance(12, TTL), NOW + after)
     if tried is None:
         return None
     async with storage.reading() as read:
@@ -62,12 +62,12 @@ async def test_a_try_tells_what_waits(storage: Postgres) -> None:
 
 
 TOKENS = ProviderTokens("an access token", "a refresh token", NOW, ("repo", "user"))
-UNLINKED = Unlinked(uuid4(), Provider.CODEHOST, "https://codehost.example", "4711", EVE, TOKENS, known_elsewhere=True)
-BARE = Unlinked(None, Provider.CODEHOST, "https://codehost.example", "1", None, ProviderTokens("x", None, None, ()), known_elsewhere=False)
+UNLINKED = PendingIdentity(uuid4(), Provider.CODEHOST, "https://codehost.example", "4711", EVE, TOKENS, known_elsewhere=True)
+BARE = PendingIdentity(None, Provider.CODEHOST, "https://codehost.example", "1", None, ProviderTokens("x", None, None, ()), known_elsewhere=False)
 
 
 @pytest.mark.parametrize("unlinked", [UNLINKED, BARE])
-async def test_what_is_to_be_linked_waits_with_it(storage: Postgres, unlinked: Unlinked) -> None:
+async def test_what_is_to_be_linked_waits_with_it(storage: Postgres, unlinked: PendingIdentity) -> None:
     person = await add(storage, account())
     begun, plain = replace(pending(person.id), provider="codehost", unlinked=unlinked), replace(pending(person.id), provider="codehost")
     for one in (begun, plain):
@@ -92,8 +92,8 @@ async def test_its_tokens_are_sealed_for_their_sign_in_and_their_column(storage:
 async def test_there_are_so_many_tries_and_no_more_guesses_are_counted(storage: Postgres, pool: Pool) -> None:
     begun = await begin(storage)
     taken = await everyone(20, lambda _: take(storage, begun))
-    assert sum(one is not None for one in taken) == TRIES
-    assert await failures(pool, begun.user_id) == TRIES
+    assert sum(one is not None for one in taken) == MAX_CODE_ATTEMPTS
+    assert await failures(pool, begun.user_id) == MAX_CODE_ATTEMPTS
 
 
 async def test_guesses_at_all_sign_ins_of_a_person_are_counted_together_and_a_wait_is_no_try(storage: Postgres, pool: Pool) -> None:
@@ -105,8 +105,8 @@ async def test_guesses_at_all_sign_ins_of_a_person_are_counted_together_and_a_wa
     assert sum(one is not None for one in taken) == 12
     assert await failures(pool, begun.user_id) == 12
     assert await run_sql(pool, "select sum(failures) from pre_auths") == [(12,)]
-    async with storage.counting() as count:
-        tried = await count.pre_auths.take_try(begun.id, begun.user_id, 100, subject(begun.user_id), Allowance(12, TTL), NOW + SECOND)
+    async with storage.autocommit() as count:
+        tried = await count.pre_auths.count_attempt(begun.id, begun.user_id, 100, subject(begun.user_id), Allowance(12, TTL), NOW + SECOND)
     assert tried is not None
     assert tried.blocked_until == NOW + timedelta(seconds=30)
 
@@ -119,7 +119,7 @@ async def test_it_lasts_until_its_end(storage: Postgres) -> None:
     assert await end(storage, begun, at=NOW + TTL - SECOND) is True
 
 
-async def end(storage: Postgres, begun: Pending, step: int = 1000, at: datetime = NOW) -> bool | None:
+async def end(storage: Postgres, begun: PendingSignIn, step: int = 1000, at: datetime = NOW) -> bool | None:
     """End it with the code of a step: whether that was there, or None if the sign-in was not."""
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.mfa.begin(begun.user_id, "SECRET", NOW)

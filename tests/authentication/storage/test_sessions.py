@@ -9,9 +9,9 @@ import trio
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.authentication.sessions_rules import Grant, LiveSessions, Presented, Refreshed
+from core.authentication.sessions_rules import Grant, LiveSessions, RefreshTokenState, RotatedSession
 from core.billing.subscriptions_rules import Entitlement, SubscriptionStatus
-from core.kernel.principals import SYSTEM, OrganizationContext, OrganizationStanding, OrganizationStatus, Role, Standing
+from core.kernel.principals import SYSTEM, OrganizationContext, OrganizationStanding, OrganizationStatus, Role, SessionContext
 from core.kernel.values import digest
 from ports import Ports
 from tests.support.builders import add_member, add_organization, everyone, run_sql
@@ -38,7 +38,7 @@ async def test_standing_tells_everything_a_request_is_judged_by(storage: Postgre
     org = await add_organization(pool, "acme", "suspended")
     twin = await add_organization(pool, "twin")
     await add_member(pool, org, ada.id, "admin")
-    plain = Standing(user_id=ada.id, email=ADA, email_verified_at=NOW, is_platform_owner=True, organization=None)
+    plain = SessionContext(user_id=ada.id, email=ADA, email_verified_at=NOW, is_platform_owner=True, organization=None)
     async with storage.reading() as read:
         standing = read.sessions.standing
         assert await standing(begun.id, ada.id, None, NOW) == plain
@@ -58,10 +58,10 @@ async def test_standing_is_of_ones_own_session_only(storage: Postgres, pool: Poo
     org = await add_organization(pool, "acme")
     await add_member(pool, org, eve.id, "owner")
     async with storage.reading() as read:
-        assert await read.sessions.standing(hers.id, ada.id, None, NOW) is None
-        assert await read.sessions.standing(mine.id, eve.id, None, NOW) is None
-        assert await read.sessions.standing(uuid4(), ada.id, None, NOW) is None
-        found = await read.sessions.standing(mine.id, ada.id, org, NOW)
+        assert await read.sessions.load_session_context(hers.id, ada.id, None, NOW) is None
+        assert await read.sessions.load_session_context(mine.id, eve.id, None, NOW) is None
+        assert await read.sessions.load_session_context(uuid4(), ada.id, None, NOW) is None
+        found = await read.sessions.load_session_context(mine.id, ada.id, org, NOW)
     assert found is not None
     assert (found.organization, found.is_platform_owner) == (None, False)
 
@@ -81,11 +81,11 @@ async def test_a_session_that_is_over_stands_for_nobody(storage: Postgres, pool:
     ada = await add(storage, account())
     begun = await begin(storage, ada.id, "token")
     async with storage.reading() as read:
-        assert await read.sessions.standing(begun.id, ada.id, None, NOW)
+        assert await read.sessions.load_session_context(begun.id, ada.id, None, NOW)
     async with pool.connection() as connection:
         await connection.execute(end, {"now": NOW})
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.sessions.standing(begun.id, ada.id, None, NOW) is None
+        assert await tx.sessions.load_session_context(begun.id, ada.id, None, NOW) is None
         assert await tx.sessions.rotate(digest("token"), digest("next"), NOW, NOW + 30 * DAY) is None
         presented = await tx.sessions.presented(digest("token"), NOW)
     assert presented is None or not presented.session_is_live
@@ -102,11 +102,11 @@ async def test_standing_in_an_organization_tells_what_one_is_there(storage: Post
     here = OrganizationStanding(org, "acme", OrganizationStatus.PENDING, Role.ADMIN, confirmed=False)
     there = OrganizationStanding(twin, "twin", OrganizationStatus.REJECTED, None, confirmed=False)
     async with storage.reading() as read:
-        plain = await read.sessions.standing(begun.id, ada.id, None, NOW)
+        plain = await read.sessions.load_session_context(begun.id, ada.id, None, NOW)
         assert plain is not None
         for token_org, organization in ((None, None), (org, context), (twin, None), (uuid4(), None)):
             for slug, acts_in in (("acme", here), ("twin", there), ("Acme", None), ("acm_", None), ("", None)):
-                found = await read.sessions.standing_in(slug, begun.id, ada.id, token_org, NOW)
+                found = await read.sessions.load_session_context_in(slug, begun.id, ada.id, token_org, NOW)
                 assert found == replace(plain, organization=organization, acts_in=acts_in), (slug, token_org)
 
 
@@ -121,7 +121,7 @@ async def test_standing_in_an_organization_tells_whether_one_confirmed_it(storag
     for organization, person in ((org, eve), (twin, ada), (org, ada)):
         await run_sql(pool, confirmed, NOW, organization, person.id)
         async with storage.reading() as read:
-            standing = await read.sessions.standing_in("acme", begun.id, ada.id, None, NOW)
+            standing = await read.sessions.load_session_context_in("acme", begun.id, ada.id, None, NOW)
         found.append(standing is not None and standing.acts_in is not None and standing.acts_in.confirmed)
     assert found == [False, False, True]
 
@@ -133,7 +133,7 @@ async def test_standing_in_an_organization_is_of_ones_own_session_only(storage: 
     await add_member(pool, org, ada.id, "owner")
     async with storage.reading() as read:
         for session_id, user_id in ((hers.id, ada.id), (mine.id, eve.id), (uuid4(), ada.id)):
-            assert await read.sessions.standing_in("acme", session_id, user_id, org, NOW) is None
+            assert await read.sessions.load_session_context_in("acme", session_id, user_id, org, NOW) is None
 
 
 # Somebody behind the session
@@ -145,8 +145,8 @@ async def test_a_session_knows_who_impersonates(storage: Postgres, pool: Pool) -
     await add_organization(pool, "acme")
     async with storage.reading() as read:
         for session, impersonator_id in ((behind, support.id), (own, None)):
-            found = await read.sessions.standing(session.id, ada.id, None, NOW)
-            inside = await read.sessions.standing_in("acme", session.id, ada.id, None, NOW)
+            found = await read.sessions.load_session_context(session.id, ada.id, None, NOW)
+            inside = await read.sessions.load_session_context_in("acme", session.id, ada.id, None, NOW)
             assert found is not None
             assert inside is not None
             assert found.impersonator_id == inside.impersonator_id == impersonator_id
@@ -174,12 +174,12 @@ async def test_a_session_of_an_impersonator_dies_with_their_right_to_it(storage:
     await add_organization(pool, "acme")
     await run_sql(pool, change)
     async with storage.transaction(by=SYSTEM) as tx:
-        assert (await tx.sessions.standing(behind.id, ada.id, None, NOW) is not None) == goes_on
-        assert (await tx.sessions.standing_in("acme", behind.id, ada.id, None, NOW) is not None) == goes_on
+        assert (await tx.sessions.load_session_context(behind.id, ada.id, None, NOW) is not None) == goes_on
+        assert (await tx.sessions.load_session_context_in("acme", behind.id, ada.id, None, NOW) is not None) == goes_on
         assert (await tx.sessions.rotate(digest("token"), digest("next"), NOW, NOW + DAY) is not None) == goes_on
         # The person's own session is another matter.
-        assert await tx.sessions.standing(own.id, ada.id, None, NOW)
-        assert await tx.sessions.standing_in("acme", own.id, ada.id, None, NOW)
+        assert await tx.sessions.load_session_context(own.id, ada.id, None, NOW)
+        assert await tx.sessions.load_session_context_in("acme", own.id, ada.id, None, NOW)
         assert await tx.sessions.rotate(digest("own"), digest("own next"), NOW, NOW + DAY)
 
 
@@ -212,9 +212,9 @@ async def test_a_session_of_an_impersonator_dies_with_the_one_it_was_begun_in(
     async with pool.connection() as connection:
         await connection.execute(change, {"behind": behind.id, "beside": beside.id, "now": NOW})
     async with storage.transaction(by=SYSTEM) as tx:
-        assert (await tx.sessions.standing(plain.id, ada.id, None, NOW) is not None) == goes_on
-        assert (await tx.sessions.standing_in("acme", plain.id, ada.id, None, NOW) is not None) == goes_on
-        assert (await tx.sessions.standing_with(context.client_id, of_shop.id, ada.id, NOW) is not None) == goes_on
+        assert (await tx.sessions.load_session_context(plain.id, ada.id, None, NOW) is not None) == goes_on
+        assert (await tx.sessions.load_session_context_in("acme", plain.id, ada.id, None, NOW) is not None) == goes_on
+        assert (await tx.sessions.load_application_session_context(context.client_id, of_shop.id, ada.id, NOW) is not None) == goes_on
         for token in ("plain", "of shop"):
             assert (await tx.sessions.rotate(digest(token), digest(f"next {token}"), NOW, NOW + DAY) is not None) == goes_on
 
@@ -239,7 +239,7 @@ async def test_rotation_tells_whose_session_it_is_and_makes_a_successor(storage:
     await run_sql(pool, "update sessions set org_id = %s where id = %s", org, begun.id)
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.sessions.rotate(digest("unknown"), digest("next"), NOW, NOW + DAY) is None
-        assert await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + 31 * DAY) == Refreshed(
+        assert await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + 31 * DAY) == RotatedSession(
             session_id=begun.id,
             user_id=ada.id,
             email=ADA,
@@ -294,7 +294,7 @@ async def test_rotation_asks_for_an_active_organization_and_membership(
         rotated = await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY)
         assert (rotated is not None) == passes
         if not passes:
-            assert await tx.sessions.presented(digest("first"), NOW) == Presented(
+            assert await tx.sessions.presented(digest("first"), NOW) == RefreshTokenState(
                 session_id=begun.id,
                 rotated_at=None,
                 is_previous=False,
@@ -315,7 +315,7 @@ async def test_what_is_known_of_a_token_that_was_used(storage: Postgres) -> None
         for number in (1, 2):
             assert await tx.sessions.rotate(digest(f"{number}"), digest(f"{number + 1}"), NOW + number * SECOND, NOW + DAY)
         known = [await tx.sessions.presented(digest(f"{number}"), NOW + 3 * SECOND) for number in (1, 2, 3, 4)]
-    plain = Presented(
+    plain = RefreshTokenState(
         session_id=begun.id,
         rotated_at=None,
         is_previous=False,
@@ -400,9 +400,9 @@ async def test_sessions_end_in_one_organization_of_one_person(storage: Postgres,
         begun = await begin(storage, person.id, f"{number}")
         await run_sql(pool, "update sessions set org_id = %s where id = %s", where, begun.id)
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.sessions.end_in(uuid4(), [ada.id], NOW) == 0
-        assert await tx.sessions.end_in(org, [ada.id], NOW) == 2
-        assert await tx.sessions.end_in(org, [ada.id], NOW + SECOND) == 0
+        assert await tx.sessions.end_in_organization(uuid4(), [ada.id], NOW) == 0
+        assert await tx.sessions.end_in_organization(org, [ada.id], NOW) == 2
+        assert await tx.sessions.end_in_organization(org, [ada.id], NOW + SECOND) == 0
     ended = await run_sql(pool, "select user_id, org_id, ended_at from sessions where ended_at is not null")
     assert ended == [(ada.id, org, NOW)] * 2
 
@@ -430,12 +430,12 @@ async def test_live_sessions_in_an_organization_are_those_that_would_end_there(s
     await within(storage, lambda tx: tx.sessions.end(over.id, NOW - SECOND))
     await run_sql(pool, "delete from services where id = %s", gone)
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.sessions.live_in(acme, ada.id, NOW) == LiveSessions(3, NOW - 2 * HOUR)
-        assert await tx.sessions.live_in(acme, eve.id, NOW) == LiveSessions(1, NOW - HOUR)
-        assert await tx.sessions.live_in(uuid4(), ada.id, NOW) == LiveSessions(0, None)
-        assert await tx.sessions.end_in(acme, [ada.id], NOW) == 3
-        assert await tx.sessions.live_in(acme, ada.id, NOW) == LiveSessions(0, None)
-        assert await tx.sessions.live_in(twin, ada.id, NOW) == LiveSessions(1, NOW - HOUR)
+        assert await tx.sessions.count_live_in(acme, ada.id, NOW) == LiveSessions(3, NOW - 2 * HOUR)
+        assert await tx.sessions.count_live_in(acme, eve.id, NOW) == LiveSessions(1, NOW - HOUR)
+        assert await tx.sessions.count_live_in(uuid4(), ada.id, NOW) == LiveSessions(0, None)
+        assert await tx.sessions.end_in_organization(acme, [ada.id], NOW) == 3
+        assert await tx.sessions.count_live_in(acme, ada.id, NOW) == LiveSessions(0, None)
+        assert await tx.sessions.count_live_in(twin, ada.id, NOW) == LiveSessions(1, NOW - HOUR)
     ended = await run_sql(pool, "select id from sessions where ended_at = %s", NOW)
     assert {row[0] for row in ended} == {session.id for session in live}
 
@@ -446,7 +446,7 @@ async def test_live_sessions_in_an_organization_are_those_that_would_end_there(s
 async def use(storage: Postgres, service: UUID, *users: UUID) -> None:
     async with storage.transaction(by=SYSTEM) as tx:
         for user in users:
-            assert await tx.end_users.add(service, user, NOW, signed_in=True)
+            assert await tx.end_users.enroll(service, user, NOW, signed_in=True)
 
 
 async def test_a_session_of_a_service_is_stored_with_it_and_its_organization(storage: Postgres, pool: Pool) -> None:
@@ -473,7 +473,7 @@ async def test_standing_with_a_service_tells_everything_a_request_is_judged_by(
     if uses:
         await use(storage, shop, ada.id)
     async with storage.reading() as read:
-        assert await read.sessions.standing_with(context.client_id, begun.id, ada.id, NOW) == Standing(
+        assert await read.sessions.load_application_session_context(context.client_id, begun.id, ada.id, NOW) == SessionContext(
             user_id=ada.id,
             email=ADA,
             email_verified_at=NOW,
@@ -500,7 +500,7 @@ async def test_a_session_stands_only_for_its_own_kind_of_token_and_its_own_servi
     selected = await begin(storage, ada.id, "selected")
     await run_sql(pool, "update sessions set org_id = %s where id = %s", acme, selected.id)
     async with storage.reading() as read:
-        assert await read.sessions.standing_with(shop.client_id, in_shop.id, ada.id, NOW)
+        assert await read.sessions.load_application_session_context(shop.client_id, in_shop.id, ada.id, NOW)
         for client_id, session_id, user_id in (
             (wiki.client_id, in_shop.id, ada.id),
             (other.client_id, in_shop.id, ada.id),
@@ -512,10 +512,10 @@ async def test_a_session_stands_only_for_its_own_kind_of_token_and_its_own_servi
             (shop.client_id, in_shop.id, eve.id),
             (shop.client_id, uuid4(), ada.id),
         ):
-            assert await read.sessions.standing_with(client_id, session_id, user_id, NOW) is None
+            assert await read.sessions.load_application_session_context(client_id, session_id, user_id, NOW) is None
         for claimed in (None, acme, twin):
-            assert await read.sessions.standing(in_shop.id, ada.id, claimed, NOW) is None
-            assert await read.sessions.standing_in("acme", in_shop.id, ada.id, claimed, NOW) is None
+            assert await read.sessions.load_session_context(in_shop.id, ada.id, claimed, NOW) is None
+            assert await read.sessions.load_session_context_in("acme", in_shop.id, ada.id, claimed, NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -538,13 +538,13 @@ async def test_a_session_of_a_service_that_is_over_stands_for_nobody(storage: Po
     await use(storage, shop, ada.id)
     begun = await begin(storage, ada.id, "token", service=context, impersonator_id=support.id)
     async with storage.reading() as read:
-        found = await read.sessions.standing_with(context.client_id, begun.id, ada.id, NOW)
+        found = await read.sessions.load_application_session_context(context.client_id, begun.id, ada.id, NOW)
     assert found is not None
     assert found.impersonator_id == support.id
     async with pool.connection() as connection:
         await connection.execute(end, {"now": NOW})
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.sessions.standing_with(context.client_id, begun.id, ada.id, NOW) is None
+        assert await tx.sessions.load_application_session_context(context.client_id, begun.id, ada.id, NOW) is None
         assert await tx.sessions.rotate(digest("token"), digest("next"), NOW, NOW + DAY) is None
 
 
@@ -555,7 +555,7 @@ async def test_rotation_keeps_the_service(storage: Postgres, pool: Pool) -> None
     await use(storage, shop, ada.id)
     begun = await begin(storage, ada.id, "first", service=context)
     rotated = await within(storage, lambda tx: tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + 31 * DAY))
-    assert rotated == Refreshed(
+    assert rotated == RotatedSession(
         session_id=begun.id,
         user_id=ada.id,
         email=ADA,
@@ -636,7 +636,7 @@ async def test_rotation_asks_for_an_active_organization_a_service_that_is_there_
         rotated = await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY)
         assert (rotated is not None) == passes
         if not passes:
-            assert await tx.sessions.presented(digest("first"), NOW) == Presented(
+            assert await tx.sessions.presented(digest("first"), NOW) == RefreshTokenState(
                 session_id=begun.id,
                 rotated_at=None,
                 is_previous=False,
@@ -662,7 +662,7 @@ async def test_a_rotation_that_waits_for_a_revocation_makes_no_successor(storage
             outcome.append(await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY))
 
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
-        assert await tx.sessions.end_in(org, [ada.id], NOW) == 1
+        assert await tx.sessions.end_in_organization(org, [ada.id], NOW) == 1
         nursery.start_soon(rotate)
         await somebody_waits(pool)
     assert outcome == [None]
@@ -678,7 +678,7 @@ async def test_a_revocation_that_waits_for_a_rotation_ends_its_successor_too(sto
 
     async def revoke() -> None:
         async with storage.transaction(by=SYSTEM) as tx:
-            revoked.append(await tx.sessions.end_in(org, [ada.id], NOW))
+            revoked.append(await tx.sessions.end_in_organization(org, [ada.id], NOW))
 
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
         assert await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY)
@@ -735,7 +735,7 @@ async def test_selecting_gives_the_session_its_organization_and_another_token(st
     await add(storage, ada := account(), eve := account(EVE))
     begun, other, hers = [await begin(storage, who, token) for who, token in ((ada.id, "first"), (ada.id, "other"), (eve.id, "eve"))]
     org = await add_organization(pool, "acme")
-    ends_at = await within(storage, lambda tx: tx.sessions.select(begun.id, org, digest("second"), NOW, NOW + 31 * DAY))
+    ends_at = await within(storage, lambda tx: tx.sessions.select_organization(begun.id, org, digest("second"), NOW, NOW + 31 * DAY))
     assert ends_at == NOW + 90 * DAY
     assert set(await run_sql(pool, "select id, org_id, expires_at, ends_at from sessions")) == {
         (begun.id, org, NOW + 31 * DAY, NOW + 90 * DAY),
@@ -754,7 +754,7 @@ async def test_selecting_never_outlives_the_absolute_end(storage: Postgres, pool
     ada = await add(storage, account())
     begun = await begin(storage, ada.id, "first", ends_at=NOW + DAY, expires_at=NOW + HOUR)
     org = await add_organization(pool, "acme")
-    assert await within(storage, lambda tx: tx.sessions.select(begun.id, org, digest("second"), NOW, NOW + 31 * DAY)) == NOW + DAY
+    assert await within(storage, lambda tx: tx.sessions.select_organization(begun.id, org, digest("second"), NOW, NOW + 31 * DAY)) == NOW + DAY
     assert await run_sql(pool, "select expires_at = ends_at from sessions") == [(True,)]
 
 
@@ -766,7 +766,7 @@ async def test_a_session_that_is_over_selects_nothing(storage: Postgres, pool: P
     await run_sql(pool, f"update sessions set {end} = %s", NOW)  # noqa: S608
     for session_id in (begun.id, uuid4()):
         async with storage.transaction(by=SYSTEM) as tx:
-            assert await tx.sessions.select(session_id, org, digest("second"), NOW, NOW + DAY) is None
+            assert await tx.sessions.select_organization(session_id, org, digest("second"), NOW, NOW + DAY) is None
     assert await run_sql(pool, "select org_id from sessions") == [(None,)]
     assert await run_sql(pool, "select generation, rotated_at from refresh_tokens") == [(1, None)]
 
@@ -783,7 +783,7 @@ async def test_of_twenty_selections_and_rotations_each_makes_one_successor_of_th
             new = digest(f"next {number}")
             if number % 2:
                 return await tx.sessions.rotate(digest("first"), new, NOW, NOW + DAY) is not None
-            return await tx.sessions.select(begun.id, org, new, NOW, NOW + DAY) is not None
+            return await tx.sessions.select_organization(begun.id, org, new, NOW, NOW + DAY) is not None
 
     won = sum(await everyone(20, act))
     generations = await run_sql(pool, "select generation, rotated_at is null from refresh_tokens order by 1")
@@ -798,7 +798,7 @@ async def test_every_field_of_a_login_is_stored(storage: Postgres, pool: Pool) -
     ada = await add(storage, account())
     begun = await begin(storage, ada.id, "token")
     await within(storage, lambda tx: tx.logins.succeeded(begun, "websuite"))
-    async with storage.counting() as count:
+    async with storage.autocommit() as count:
         await count.logins.failed(ada.id, "password", NOW + SECOND, "2001:db8::1", None)
     query = "select user_id, session_id, provider, success, address, agent, created_at, org_id from login_events order by created_at"
     assert await run_sql(pool, query) == [
@@ -811,7 +811,7 @@ async def test_a_failed_login_leaves_the_connection_as_careful_as_it_was(storage
     ada = await add(storage, account())
     async with pool.connection() as connection:
         before = await connection.row("show synchronous_commit")
-    async with storage.counting() as count:
+    async with storage.autocommit() as count:
         await count.logins.failed(ada.id, "password", NOW, None, None)
     async with pool.connection() as connection:
         assert await connection.row("show synchronous_commit") == before

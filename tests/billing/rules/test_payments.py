@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.billing.payments import LONGEST_PAGE, Facts, ProviderSubscription, invoice_page, invoice_period_end
+from core.billing.payments import LONGEST_PAGE, SubscriptionFacts, ProviderSubscription, invoice_page, invoice_period_end
 
 PAGE = "https://invoice.provider.example/i/acct_1/live_2?s=ap&a=%3C"
 
@@ -88,7 +88,7 @@ def found(status: str) -> ProviderSubscription:
 
 
 @pytest.mark.parametrize(
-    ("learn", "says"),
+    ("apply_provider_state", "says"),
     [
         (lambda facts: facts.with_failure(NOW + SECOND), True),
         (lambda facts: facts.with_payment(NOW + SECOND, None), True),
@@ -103,14 +103,14 @@ def found(status: str) -> ProviderSubscription:
         (lambda facts: replace(facts, price_id="price_else"), False),
     ],
 )
-def test_what_is_newer_of_a_status_says_more_of_it_be_it_the_same(learn: Callable[[Facts], Facts], *, says: bool) -> None:
-    facts = Facts(id="sub_1").with_object(found("past_due"), NOW)
-    assert learn(facts).says_more_of_status_than(facts) == says
+def test_what_is_newer_of_a_status_says_more_of_it_be_it_the_same(apply_provider_state: Callable[[SubscriptionFacts], SubscriptionFacts], *, says: bool) -> None:
+    facts = SubscriptionFacts(id="sub_1").with_object(found("past_due"), NOW)
+    assert apply_provider_state(facts).says_more_of_status_than(facts) == says
 
 
 def test_the_same_failure_or_payment_says_nothing_more() -> None:
-    facts = Facts(id="sub_1").with_object(found("active"), NOW)
-    for again in (Facts.with_failure, lambda facts, at: facts.with_payment(at, None)):
+    facts = SubscriptionFacts(id="sub_1").with_object(found("active"), NOW)
+    for again in (SubscriptionFacts.with_failure, lambda facts, at: facts.with_payment(at, None)):
         once = again(facts, NOW + SECOND)
         assert once.says_more_of_status_than(facts)
         assert not again(once, NOW + SECOND).says_more_of_status_than(once)

@@ -16,7 +16,7 @@ from adapters.postgres.engine.storage import Postgres, Transaction
 from adapters.postgres.maintenance.housekeeping import Housekeeping
 from core.applications.cancellations_rules import Cancellation
 from core.billing.checkout_rules import Checkout
-from core.billing.payments import Meant
+from core.billing.payments import CheckoutMetadata
 from core.billing.subscriptions_rules import SubscribedPlan, Subscription, SubscriptionStatus
 from core.kernel.principals import SYSTEM
 from core.maintenance.housekeeping_rules import Sweep
@@ -36,7 +36,7 @@ class Shop:
     """A service of an organization with one of everything. What the provider calls it ends with the organization's slug."""
 
     slug: str
-    meant: Meant
+    meant: CheckoutMetadata
     checkout: UUID
     key: UUID
     subscription: UUID
@@ -70,7 +70,7 @@ class Shop:
 async def open_shop(storage: Postgres, pool: Pool, slug: str, user: UUID) -> Shop:
     org = await add_organization(pool, slug)
     service = await add_service(pool, org)
-    shop = Shop(slug, Meant(org, service, user, await add_plan(pool, service, price=PRICE)), uuid4(), uuid4(), uuid4())
+    shop = Shop(slug, CheckoutMetadata(org, service, user, await add_plan(pool, service, price=PRICE)), uuid4(), uuid4(), uuid4())
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.billing.customer(org, shop.key, NOW)
         await tx.billing.keep_customer(org, shop.key, shop.name("cus"))
@@ -85,8 +85,8 @@ async def open_shop(storage: Postgres, pool: Pool, slug: str, user: UUID) -> Sho
         await tx.billing.complete_checkout(other.id, shop.name("cs_other"), shop.name("sub"), None, None)
         await tx.subscriptions.add(shop.sold)
         facts = await tx.billing.lock_facts(shop.name("sub"), NOW)
-        await tx.billing.keep_facts(replace(facts, org_id=org, customer_id=shop.name("cus")), NOW, check_at=NOW + DAY)
-        await tx.cancellations.ask_for(shop.cancellation)
+        await tx.billing.save_facts(replace(facts, org_id=org, customer_id=shop.name("cus")), NOW, check_at=NOW + DAY)
+        await tx.cancellations.request(shop.cancellation)
     return shop
 
 
@@ -132,13 +132,13 @@ MIXED: dict[str, tuple[Act, object]] = {
     "the end of asking": (lambda tx, shop, twin: tx.billing.checkout_done(twin.org, shop.name("sub")), None),
     "a subscription": (lambda tx, shop, twin: tx.subscriptions.lock_of_provider(twin.org, shop.name("sub")), None),
     "whether there is a subscription": (lambda tx, shop, twin: tx.subscriptions.exists(twin.org, shop.subscription), False),
-    "that no provider looks after it": (lambda tx, shop, twin: tx.subscriptions.let_go(twin.org, shop.subscription, NOW), None),
-    "whether it is to be cancelled": (lambda tx, shop, twin: tx.cancellations.is_asked_for(twin.org, shop.name("gone")), False),
+    "that no provider looks after it": (lambda tx, shop, twin: tx.subscriptions.detach_from_provider(twin.org, shop.subscription, NOW), None),
+    "whether it is to be cancelled": (lambda tx, shop, twin: tx.cancellations.is_requested(twin.org, shop.name("gone")), False),
     "a cancellation": (
         lambda tx, shop, twin: tx.cancellations.claim_of_service(twin.org, shop.meant.service_id, NOW + SECOND, NOW + HOUR, 10),
         [],
     ),
-    "what is cancelled": (lambda tx, shop, twin: tx.cancellations.done(replace(shop.cancellation, org_id=twin.org)), False),
+    "what is cancelled": (lambda tx, shop, twin: tx.cancellations.complete(replace(shop.cancellation, org_id=twin.org)), False),
 }
 
 
@@ -220,7 +220,7 @@ async def test_what_waits_for_one_is_asked_about_when_that_ends_whoever_ends_it(
     async with storage.transaction(by=SYSTEM) as tx:
         for name, waits_for in (("sub_waiting", shop.subscription), ("sub_else", uuid4())):
             facts = await tx.billing.lock_facts(name, NOW)
-            await tx.billing.keep_facts(replace(facts, waits_for=waits_for), NOW, check_at=NOW + DAY)
+            await tx.billing.save_facts(replace(facts, waits_for=waits_for), NOW, check_at=NOW + DAY)
             assert (await tx.billing.lock_facts(name, NOW)).waits_for == waits_for
 
     async def asked(change: LiteralString) -> list[str]:

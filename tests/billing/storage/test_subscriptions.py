@@ -11,10 +11,10 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.applications.services_rules import FREE
+from core.applications.plans_rules import FREE_PLAN_NAME
 from core.billing.subscriptions_rules import AlreadySubscribed, Entitlement, SubscribedPlan, Subscription, SubscriptionStatus
 from core.kernel.principals import SYSTEM
-from core.kernel.values import Listed
+from core.kernel.values import PageResult
 from tests.support.builders import add_organization, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, is_locked, within
 from tests.support.services import add_plan, add_service
@@ -100,7 +100,7 @@ async def counters(pool: Pool) -> dict[UUID, int]:
 
 async def listed(
     storage: Postgres, shop: Shop, status: SubscriptionStatus | None, limit: int = 50, offset: int = 0
-) -> Listed[Subscription]:
+) -> PageResult[Subscription]:
     async with storage.reading() as read:
         return await read.subscriptions.page(*shop.both, status, limit, offset, NOW)
 
@@ -117,7 +117,7 @@ async def test_every_field_comes_back_from_every_question(storage: Postgres, sho
         assert await tx.subscriptions.of_user(*shop.both, ada, NOW) == one
         assert await tx.subscriptions.lock_of_user(*shop.both, ada, NOW) == one
     for wanted in (status, None):
-        assert await listed(storage, shop, wanted) == Listed([one], 1)
+        assert await listed(storage, shop, wanted) == PageResult([one], 1)
 
 
 async def test_a_change_is_kept_and_only_what_can_change(storage: Postgres, pool: Pool, shop: Shop, ada: UUID, eve: UUID) -> None:
@@ -153,7 +153,7 @@ async def test_another_service_and_another_organization_have_nothing_to_do_with_
             assert await tx.subscriptions.expire_of_user(*elsewhere.both, ada, NOW) == []
             assert set((await tx.subscriptions.counts(*elsewhere.both, NOW)).values()) == {0}
             for status in (None, *SubscriptionStatus):
-                assert await tx.subscriptions.page(*elsewhere.both, status, 50, 0, NOW) == Listed([], 0)
+                assert await tx.subscriptions.page(*elsewhere.both, status, 50, 0, NOW) == PageResult([], 0)
     for elsewhere in (other, twin):
         assert await entitlement(storage, elsewhere, ada) == Entitlement()
     async with storage.transaction(by=SYSTEM) as tx:
@@ -228,7 +228,7 @@ async def test_who_is_locked_is_locked(storage: Postgres, pool: Pool, shop: Shop
 async def test_a_subscription_entitles_to_its_plan_and_says_its_status(
     storage: Postgres, pool: Pool, shop: Shop, ada: UUID, status: SubscriptionStatus
 ) -> None:
-    await add_plan(pool, shop.service, FREE, features=("nothing",))
+    await add_plan(pool, shop.service, FREE_PLAN_NAME, features=("nothing",))
     await store(storage, shop.subscription(ada, status=status))
     assert await entitlement(storage, shop, ada) == Entitlement("Gold of shop", status, ("exports", "shop"))
 
@@ -256,11 +256,11 @@ async def test_without_a_subscription_there_is_the_free_plan_by_its_name_while_t
     storage: Postgres, pool: Pool, shop: Shop, other: Shop, ada: UUID
 ) -> None:
     assert await entitlement(storage, shop, ada) == Entitlement()
-    await add_plan(pool, other.service, FREE)
-    await add_plan(pool, shop.service, FREE.lower())
+    await add_plan(pool, other.service, FREE_PLAN_NAME)
+    await add_plan(pool, shop.service, FREE_PLAN_NAME.lower())
     assert await entitlement(storage, shop, ada) == Entitlement()
-    free = await add_plan(pool, shop.service, FREE, features=("basics",))
-    assert await entitlement(storage, shop, ada) == Entitlement(FREE, None, ("basics",))
+    free = await add_plan(pool, shop.service, FREE_PLAN_NAME, features=("basics",))
+    assert await entitlement(storage, shop, ada) == Entitlement(FREE_PLAN_NAME, None, ("basics",))
     await run_sql(pool, "update plans set removed_at = now() where id = %s", free)
     assert await entitlement(storage, shop, ada) == Entitlement()
 
@@ -318,7 +318,7 @@ async def test_pages_are_oldest_first_and_tell_the_total(storage: Postgres, shop
     oldest = sorted(made, key=lambda one: one.created_at)
     for offset, expected in ((0, oldest[:2]), (2, oldest[2:4]), (4, oldest[4:]), (6, []), (2**31 - 1, [])):
         for status in (None, CANCELLED):
-            assert await listed(storage, shop, status, 2, offset) == Listed(expected, 5)
+            assert await listed(storage, shop, status, 2, offset) == PageResult(expected, 5)
 
 
 async def test_the_status_of_this_moment_is_what_is_filtered_counted_and_shown(
@@ -328,9 +328,9 @@ async def test_the_status_of_this_moment_is_what_is_filtered_counted_and_shown(
     expired = shop.subscription(ada, status=EXPIRED)
     backed = shop.subscription(eve, current_period_end=NOW, provider_subscription_id="sub_1")
     await store(storage, ran_out, expired, backed, other.subscription(ada))
-    assert await listed(storage, shop, EXPIRED) == Listed([replace(ran_out, status=EXPIRED), expired], 2)
-    assert await listed(storage, shop, EXPIRED, 1, 1) == Listed([expired], 2)
-    assert await listed(storage, shop, ACTIVE) == Listed([backed], 1)
+    assert await listed(storage, shop, EXPIRED) == PageResult([replace(ran_out, status=EXPIRED), expired], 2)
+    assert await listed(storage, shop, EXPIRED, 1, 1) == PageResult([expired], 2)
+    assert await listed(storage, shop, ACTIVE) == PageResult([backed], 1)
     async with storage.reading() as read:
         assert await read.subscriptions.counts(*shop.both, NOW) == {ACTIVE: 1, EXPIRED: 2, CANCELLED: 0, PAST_DUE: 0}
         assert await read.subscriptions.counts(*shop.both, NOW - MICROSECOND) == {ACTIVE: 2, EXPIRED: 1, CANCELLED: 0, PAST_DUE: 0}

@@ -12,8 +12,8 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
-from core.kernel import event_catalogue
-from core.kernel.event_catalogue import CATALOGUE, Event
+from core.kernel import event_catalog
+from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.principals import SYSTEM, Anonymous, Caller, Person
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport
@@ -72,7 +72,7 @@ def record(ports: Ports, clock: FakeClock, world: World) -> Record:
         clock.advance(timedelta(seconds=1))
         async with ports.storage.transaction(by=by, in_session=False) as tx:
             for name in names:
-                tx.record(Event(CATALOGUE[name], target, org_id=org or world.org, details=details or {}))
+                tx.record(Event(EVENT_KINDS[name], target, org_id=org or world.org, details=details or {}))
 
     return record
 
@@ -460,7 +460,7 @@ async def test_the_event_types_are_those_of_the_catalogue(api: Api, world: World
     answer = await api.get(f"{LOG}/event-types", token=world.token)
     assert answer.status == 200
     assert answer.json == [
-        {"value": kind.name, "label": kind.label, "category": kind.category} for kind in event_catalogue.AUDIT_ACTIONS.values()
+        {"value": kind.name, "label": kind.label, "category": kind.category} for kind in event_catalog.AUDIT_ACTIONS.values()
     ]
     listed = {one["value"]: one for one in answer.json}
     assert len(listed) == len(answer.json)

@@ -11,8 +11,8 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.eventing.webhooks_rules import OVERLAP
-from core.kernel import event_catalogue
-from core.kernel.event_catalogue import AUDIT_ACTIONS, CATALOGUE
+from core.kernel import event_catalog
+from core.kernel.event_catalog import AUDIT_ACTIONS, EVENT_KINDS
 from core.kernel.policy import Policy
 from core.kernel.principals import SYSTEM
 from core.kernel.values import rfc3339
@@ -55,7 +55,7 @@ async def happen(acme: Tenant, *names: str) -> None:
     """Events in one transaction of nobody's."""
     async with acme.ports.storage.transaction(by=SYSTEM) as tx:
         for name in names:
-            tx.record(event_catalogue.Event(CATALOGUE[name], "x", org_id=acme.org, details={"n": 1}))
+            tx.record(event_catalog.Event(EVENT_KINDS[name], "x", org_id=acme.org, details={"n": 1}))
 
 
 async def history(acme: Tenant, made: Mapping[str, Any], query: str = "") -> Any:

@@ -4,18 +4,18 @@ from uuid import UUID
 
 import pytest
 
-from core.eventing.audit_rules import ANONYMOUS, GONE, SYSTEM, Actor, Filter, TargetTypeRequired, actor, wanted
+from core.eventing.audit_rules import ANONYMOUS, GONE, SYSTEM, AuditActor, AuditFilter, TargetTypeRequired, actor, wanted
 from core.kernel.errors import Invalid
-from core.kernel.event_catalogue import AUDIT_ACTIONS, Target
+from core.kernel.event_catalog import AUDIT_ACTIONS, Target
 
 USER = UUID("6f1d0c52-5c1e-4b4f-9a57-0a3d8ad1b0c1")
-ALL = Filter()
+ALL = AuditFilter()
 DOMAINS = frozenset({"domain.set", "domain.verified", "domain.deleted"})
 
 
 def asked(
     action: str | None = None, target_type: Target | None = None, target_id: str | None = None, actor_id: str | None = None
-) -> Filter | None:
+) -> AuditFilter | None:
     return wanted(action=action, target_type=target_type, target_id=target_id, actor_id=actor_id)
 
 
@@ -25,8 +25,8 @@ def test_without_parameters_all_entries_are_wanted() -> None:
 
 @pytest.mark.parametrize("action", AUDIT_ACTIONS)
 def test_an_action_asks_for_its_entries(action: str) -> None:
-    assert asked(action) == Filter(actions=frozenset({action}))
-    assert asked(action, AUDIT_ACTIONS[action].target) == Filter(actions=frozenset({action}))
+    assert asked(action) == AuditFilter(actions=frozenset({action}))
+    assert asked(action, AUDIT_ACTIONS[action].target) == AuditFilter(actions=frozenset({action}))
 
 
 # Of the platform's own log, of webhooks only, of nothing, in another spelling.
@@ -46,16 +46,16 @@ def test_an_action_of_another_type_of_target_finds_nothing() -> None:
 
 @pytest.mark.parametrize("target_type", sorted({*Target} - {Target.DOMAIN, Target.BRANDING}))
 def test_a_type_asks_for_what_is_written_under_it(target_type: Target) -> None:
-    assert asked(None, target_type) == Filter(target_type=target_type)
-    assert asked(None, target_type, "x") == Filter(target_type=target_type, target_id="x")
+    assert asked(None, target_type) == AuditFilter(target_type=target_type)
+    assert asked(None, target_type, "x") == AuditFilter(target_type=target_type, target_id="x")
 
 
 def test_domain_and_branding_ask_for_their_actions() -> None:
-    assert asked(None, Target.DOMAIN) == Filter(actions=DOMAINS)
-    assert asked(None, Target.BRANDING) == Filter(actions=frozenset({"branding.updated"}))
-    assert asked("domain.set", Target.DOMAIN) == asked("domain.set", Target.ORGANIZATION) == Filter(actions=frozenset({"domain.set"}))
+    assert asked(None, Target.DOMAIN) == AuditFilter(actions=DOMAINS)
+    assert asked(None, Target.BRANDING) == AuditFilter(actions=frozenset({"branding.updated"}))
+    assert asked("domain.set", Target.DOMAIN) == asked("domain.set", Target.ORGANIZATION) == AuditFilter(actions=frozenset({"domain.set"}))
     # Such an entry is written under the organization, where its id is looked for.
-    assert asked(None, Target.DOMAIN, "x") == Filter(actions=DOMAINS, target_type="organization", target_id="x")
+    assert asked(None, Target.DOMAIN, "x") == AuditFilter(actions=DOMAINS, target_type="organization", target_id="x")
 
 
 def test_a_target_needs_its_type() -> None:
@@ -69,25 +69,25 @@ def test_a_target_needs_its_type() -> None:
 @pytest.mark.parametrize("malformed", ["", "x", "System", "system ", "unknown", str(USER).upper(), f"{{{USER}}}", USER.hex, f" {USER}"])
 def test_a_malformed_actor_is_nobody(malformed: str) -> None:
     assert asked(actor_id=malformed) is None
-    assert asked(actor_id=str(USER)) == Filter(actor_id=USER)
+    assert asked(actor_id=str(USER)) == AuditFilter(actor_id=USER)
 
 
 @pytest.mark.parametrize("nobody", [SYSTEM, ANONYMOUS])
-def test_whoever_has_no_account_is_asked_for_by_the_id_that_the_log_shows(nobody: Actor) -> None:
-    assert asked(actor_id=nobody.id) == Filter(nobody=nobody)
-    assert asked("user.invited", actor_id=nobody.id) == Filter(actions=frozenset({"user.invited"}), nobody=nobody)
+def test_whoever_has_no_account_is_asked_for_by_the_id_that_the_log_shows(nobody: AuditActor) -> None:
+    assert asked(actor_id=nobody.id) == AuditFilter(nobody=nobody)
+    assert asked("user.invited", actor_id=nobody.id) == AuditFilter(actions=frozenset({"user.invited"}), nobody=nobody)
     assert asked("x", actor_id=nobody.id) is None
 
 
 def test_an_actor_is_the_account_as_it_is_today() -> None:
-    ada = Actor(str(USER), "ada@example.com", is_platform_owner=True)
+    ada = AuditActor(str(USER), "ada@example.com", is_platform_owner=True)
     for address in (None, "203.0.113.9"):
         assert actor(USER, None, ada, address) == ada
         assert actor(USER, None, None, address) == GONE
 
 
 def test_a_credential_that_acts_by_itself_is_shown_by_its_id() -> None:
-    assert actor(USER, "api_key", None, "203.0.113.9") == Actor(str(USER), "api-key@internal")
+    assert actor(USER, "api_key", None, "203.0.113.9") == AuditActor(str(USER), "api-key@internal")
 
 
 def test_without_account_it_was_the_service_or_somebody_not_signed_in() -> None:

@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 
 from core.eventing import siem_rules
-from core.eventing.audit_rules import Actor, Entry
-from core.eventing.siem_rules import FAILURES, MOST_BYTES, MOST_ENTRIES, Result, SiemProvider, TokenUnusable
-from core.kernel.outbound import Reply, TargetInvalid, Trouble
+from core.eventing.audit_rules import AuditActor, AuditEntry
+from core.eventing.siem_rules import FAILURES, MOST_BYTES, MOST_ENTRIES, SiemResult, SiemProvider, TokenUnusable
+from core.kernel.outbound import Reply, TargetInvalid, SendFailure
 from core.kernel.values import new_id
 from tests.support.siem import make_sink
 
@@ -18,11 +18,11 @@ NOW = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC)
 ORG = UUID("10000000-0000-4000-8000-000000000000")
 
 
-def entry(**changes: Any) -> Entry:
+def entry(**changes: Any) -> AuditEntry:
     given: dict[str, Any] = {
         "id": new_id(),
         "org_id": ORG,
-        "actor": Actor("1", "ada@example.com", is_platform_owner=True),
+        "actor": AuditActor("1", "ada@example.com", is_platform_owner=True),
         "impersonator": None,
         "action": "user.invited",
         "target_type": "user",
@@ -33,16 +33,16 @@ def entry(**changes: Any) -> Entry:
         "details": {"note": "Größe"},
         "created_at": NOW,
     }
-    return Entry(**{**given, **changes})
+    return AuditEntry(**{**given, **changes})
 
 
-def shown(one: Entry) -> dict[str, Any]:
+def shown(one: AuditEntry) -> dict[str, Any]:
     [it] = json.loads(siem_rules.body(SiemProvider.HTTP, [one], NOW)[0])
     return dict(it)
 
 
 def test_http_takes_an_array_of_entries_as_the_log_shows_them() -> None:
-    one, two = entry(), entry(impersonator=Actor("2", "steward@example.com"))
+    one, two = entry(), entry(impersonator=AuditActor("2", "steward@example.com"))
     content, count = siem_rules.body(SiemProvider.HTTP, [one, two], NOW)
     assert (json.loads(content), count) == ([shown(one), shown(two)], 2)
     assert "Größe".encode() in content
@@ -93,19 +93,19 @@ def test_a_post_has_as_many_entries_as_fit_and_one_at_least(provider: SiemProvid
 
 def test_only_2xx_says_that_all_was_taken() -> None:
     expected = {
-        **dict.fromkeys((200, 202, 204, 299), Result.GOOD),
-        **dict.fromkeys((301, 307, 399), Result.REDIRECTED),
-        **dict.fromkeys((401, 403), Result.TOKEN_REFUSED),
-        **dict.fromkeys((400, 404, 413), Result.REFUSED),
-        **dict.fromkeys((408, 429, 500, 503, 599, 199), Result.FAILED),
+        **dict.fromkeys((200, 202, 204, 299), SiemResult.GOOD),
+        **dict.fromkeys((301, 307, 399), SiemResult.REDIRECTED),
+        **dict.fromkeys((401, 403), SiemResult.TOKEN_REFUSED),
+        **dict.fromkeys((400, 404, 413), SiemResult.REFUSED),
+        **dict.fromkeys((408, 429, 500, 503, 599, 199), SiemResult.FAILED),
     }
     assert {status: siem_rules.judged(Reply(status, b"what it says")) for status in expected} == expected
 
 
 def test_every_trouble_has_its_sentence_and_none_says_more() -> None:
-    for trouble in Trouble:
-        assert Result[trouble.name].value.rstrip(".").lower() == trouble.value.lower() or trouble is Trouble.TIMED_OUT
-    assert not {Result.GOOD, Result.BUSY} & set(FAILURES)
+    for trouble in SendFailure:
+        assert SiemResult[trouble.name].value.rstrip(".").lower() == trouble.value.lower() or trouble is SendFailure.TIMED_OUT
+    assert not {SiemResult.GOOD, SiemResult.BUSY} & set(FAILURES)
 
 
 def test_waits_double_up_to_five_minutes() -> None:

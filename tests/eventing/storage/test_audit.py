@@ -14,11 +14,11 @@ from adapters.postgres.engine.driver import Connection, connect
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.eventing.audit import Audit
-from core.eventing.audit_rules import ANONYMOUS, GONE, Actor, Entry, Filter
+from core.eventing.audit_rules import ANONYMOUS, GONE, AuditActor, AuditEntry, AuditFilter
 from core.eventing.audit_rules import SYSTEM as SYSTEM_ACTOR
-from core.kernel.event_catalogue import CATALOGUE, Event
+from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.principals import SYSTEM, Anonymous, Person
-from core.kernel.values import Listed, Page
+from core.kernel.values import PageResult, Page
 from tests.fakes.outside import FakeClock
 from tests.support import database
 from tests.support.builders import add_organization, run_sql
@@ -28,7 +28,7 @@ FIRST = Page(1, 50)
 PERSON = Person(user_id=uuid4(), email=ADA, session_id=uuid4(), address="203.0.113.9", agent="tests")
 
 
-async def read(storage: Postgres, org: UUID, wanted: Filter, page: Page = FIRST) -> Listed[Entry]:
+async def read(storage: Postgres, org: UUID, wanted: AuditFilter, page: Page = FIRST) -> PageResult[AuditEntry]:
     async with storage.reading() as reading:
         return await reading.audit.page(org, wanted, page)
 
@@ -36,18 +36,18 @@ async def read(storage: Postgres, org: UUID, wanted: Filter, page: Page = FIRST)
 async def test_every_field_of_an_entry_is_read(storage: Postgres, pool: Pool, clock: FakeClock) -> None:
     await add(storage, ada := account(), eve := account(EVE, is_platform_owner=True))
     org = await add_organization(pool, "acme")
-    kind = CATALOGUE["service.created"]
+    kind = EVENT_KINDS["service.created"]
     async with storage.transaction(by=replace(PERSON, user_id=ada.id, impersonator_id=eve.id), in_session=False) as tx:
         tx.record(Event(kind, "service-1", org_id=org, details={"name": "Shop", "nested": {"x": [1, None]}}))
-    listed = await read(storage, org, Filter())
+    listed = await read(storage, org, AuditFilter())
     [(id_,)] = await run_sql(pool, "select id from audit_log")
-    assert listed == Listed(
+    assert listed == PageResult(
         [
-            Entry(
+            AuditEntry(
                 id=id_,
                 org_id=org,
-                actor=Actor(str(ada.id), ADA),
-                impersonator=Actor(str(eve.id), EVE, is_platform_owner=True),
+                actor=AuditActor(str(ada.id), ADA),
+                impersonator=AuditActor(str(eve.id), EVE, is_platform_owner=True),
                 action="service.created",
                 target_type="service",
                 target_id="service-1",
@@ -61,7 +61,7 @@ async def test_every_field_of_an_entry_is_read(storage: Postgres, pool: Pool, cl
         1,
     )
     await run_sql(pool, "update audit_log set success = false, details = %s", Jsonb({}))
-    [entry] = (await read(storage, org, Filter())).items
+    [entry] = (await read(storage, org, AuditFilter())).items
     assert (entry.success, entry.details) == (False, {})
 
 
@@ -69,8 +69,8 @@ async def test_whoever_has_no_account_is_told_apart(storage: Postgres, pool: Poo
     org = await add_organization(pool, "acme")
     for caller in (PERSON, replace(PERSON, impersonator_id=uuid4()), Anonymous(address="203.0.113.9"), SYSTEM):
         async with storage.transaction(by=caller, in_session=False) as tx:
-            tx.record(Event(CATALOGUE["user.invited"], type(caller).__name__, org_id=org))
-    found = {(entry.target_id, entry.actor, entry.impersonator) for entry in (await read(storage, org, Filter())).items}
+            tx.record(Event(EVENT_KINDS["user.invited"], type(caller).__name__, org_id=org))
+    found = {(entry.target_id, entry.actor, entry.impersonator) for entry in (await read(storage, org, AuditFilter())).items}
     assert found == {
         ("Person", GONE, None),
         ("Person", GONE, GONE),
@@ -83,8 +83,8 @@ async def test_entries_of_one_instant_have_an_order_that_pages_keep(storage: Pos
     org = await add_organization(pool, "acme")
     for _ in range(7):
         async with storage.transaction(by=SYSTEM) as tx:
-            tx.record(Event(CATALOGUE["user.invited"], "x", org_id=org))
-    for wanted in (Filter(), Filter(actions=frozenset({"user.invited"}))):
+            tx.record(Event(EVENT_KINDS["user.invited"], "x", org_id=org))
+    for wanted in (AuditFilter(), AuditFilter(actions=frozenset({"user.invited"}))):
         pages = [await read(storage, org, wanted, Page(number, 2)) for number in (1, 2, 3, 4, 5)]
         ids = [entry.id for page in pages for entry in page.items]
         assert [len(page.items) for page in pages] == [2, 2, 2, 1, 0]
@@ -97,14 +97,14 @@ async def test_whoever_has_no_account_can_be_asked_for(storage: Postgres, pool: 
     for where, caller in product((org, twin), (PERSON, Anonymous(address="203.0.113.9"), SYSTEM)):
         async with storage.transaction(by=caller, in_session=False) as tx:
             for action in ("user.invited", "user.joined"):
-                tx.record(Event(CATALOGUE[action], "t1", org_id=where))
+                tx.record(Event(EVENT_KINDS[action], "t1", org_id=where))
     for nobody in (ANONYMOUS, SYSTEM_ACTOR):
         for wanted, count in (
-            (Filter(), 2),
-            (Filter(actions=frozenset({"user.joined"})), 1),
-            (Filter(target_type="user", target_id="t1"), 2),
-            (Filter(target_type="user", target_id="t2"), 0),
-            (Filter(target_type="plan"), 0),
+            (AuditFilter(), 2),
+            (AuditFilter(actions=frozenset({"user.joined"})), 1),
+            (AuditFilter(target_type="user", target_id="t1"), 2),
+            (AuditFilter(target_type="user", target_id="t2"), 0),
+            (AuditFilter(target_type="plan"), 0),
         ):
             listed = await read(storage, org, replace(wanted, nobody=nobody))
             assert [(entry.org_id, entry.actor) for entry in listed.items] == [(org, nobody)] * count
@@ -122,18 +122,18 @@ async def test_every_combination_of_filters_finds_its_entries_and_counts_them(st
     for where, action, target_id, actor_id in written:
         clock.advance(timedelta(seconds=1))
         async with storage.transaction(by=replace(PERSON, user_id=actor_id), in_session=False) as tx:
-            tx.record(Event(CATALOGUE[action], target_id, org_id=where))
+            tx.record(Event(EVENT_KINDS[action], target_id, org_id=where))
     sets = [None, frozenset({"user.joined"}), frozenset({"domain.set", "domain.verified"}), frozenset({"plan.deleted"})]
     cases = product(sets, [None, "user", "organization", "service"], [None, "t1", "t3"], [None, ada.id, uuid4()])
     for actions, target_type, target, by in cases:
-        wanted = Filter(actions=actions, target_type=target_type, target_id=target, actor_id=by)
+        wanted = AuditFilter(actions=actions, target_type=target_type, target_id=target, actor_id=by)
         listed = await read(storage, org, wanted, Page(1, 100))
         expected = [
             (action, target_id, str(actor_id))
             for where, action, target_id, actor_id in reversed(written)
             if where == org
             and (actions is None or action in actions)
-            and target_type in (None, CATALOGUE[action].target)
+            and target_type in (None, EVENT_KINDS[action].target)
             and target in (None, target_id)
             and by in (None, actor_id)
         ]
@@ -179,7 +179,7 @@ FETCHED = """
     select seq_scan, seq_tup_read + coalesce(idx_tup_fetch, 0) from pg_stat_xact_user_tables where relname = 'audit_log'"""
 
 
-async def rows_read(connection: Connection, wanted: Filter, page: Page) -> tuple[Listed[Entry], int, int]:
+async def rows_read(connection: Connection, wanted: AuditFilter, page: Page) -> tuple[PageResult[AuditEntry], int, int]:
     """The page, how often the whole log was read for it, and how many rows of the log were; what an index alone can count is none."""
     async with connection.transaction():
         [before] = await connection.rows(FETCHED)
@@ -191,28 +191,28 @@ async def rows_read(connection: Connection, wanted: Filter, page: Page) -> tuple
 ACTION, DOMAIN = frozenset({"user.invited"}), frozenset({"domain.set", "domain.verified", "domain.deleted"})
 LARGE = {
     # what is asked for: how many there are
-    Filter(): 80_000,
-    Filter(actions=ACTION): 63_997,
-    Filter(actions=frozenset({"domain.set"})): 3,
-    Filter(actions=frozenset({"plan.deleted"})): 0,
-    Filter(actions=DOMAIN): 3,
-    Filter(target_type="user"): 63_997,
-    Filter(target_type="organization"): 3,
-    Filter(target_type="service"): 0,
-    Filter(target_type="user", target_id="busy"): 40,
-    Filter(target_type="user", target_id="nothing"): 0,
-    Filter(actions=ACTION, target_type="user", target_id="busy"): 40,
-    Filter(actions=DOMAIN, target_type="organization", target_id="busy"): 0,
-    Filter(actor_id=FREQUENT): 39_998,
-    Filter(actor_id=RARE): 3,
-    Filter(actor_id=UUID(int=9)): 0,
-    Filter(nobody=SYSTEM_ACTOR): 0,
-    Filter(nobody=ANONYMOUS): 4,
-    Filter(actions=ACTION, nobody=ANONYMOUS): 3,
-    Filter(actions=ACTION, actor_id=RARE): 0,
-    Filter(actions=DOMAIN, actor_id=RARE): 3,
-    Filter(target_type="user", actor_id=RARE): 0,
-    Filter(target_type="user", target_id="busy", actor_id=RARE): 0,
+    AuditFilter(): 80_000,
+    AuditFilter(actions=ACTION): 63_997,
+    AuditFilter(actions=frozenset({"domain.set"})): 3,
+    AuditFilter(actions=frozenset({"plan.deleted"})): 0,
+    AuditFilter(actions=DOMAIN): 3,
+    AuditFilter(target_type="user"): 63_997,
+    AuditFilter(target_type="organization"): 3,
+    AuditFilter(target_type="service"): 0,
+    AuditFilter(target_type="user", target_id="busy"): 40,
+    AuditFilter(target_type="user", target_id="nothing"): 0,
+    AuditFilter(actions=ACTION, target_type="user", target_id="busy"): 40,
+    AuditFilter(actions=DOMAIN, target_type="organization", target_id="busy"): 0,
+    AuditFilter(actor_id=FREQUENT): 39_998,
+    AuditFilter(actor_id=RARE): 3,
+    AuditFilter(actor_id=UUID(int=9)): 0,
+    AuditFilter(nobody=SYSTEM_ACTOR): 0,
+    AuditFilter(nobody=ANONYMOUS): 4,
+    AuditFilter(actions=ACTION, nobody=ANONYMOUS): 3,
+    AuditFilter(actions=ACTION, actor_id=RARE): 0,
+    AuditFilter(actions=DOMAIN, actor_id=RARE): 3,
+    AuditFilter(target_type="user", actor_id=RARE): 0,
+    AuditFilter(target_type="user", target_id="busy", actor_id=RARE): 0,
 }
 
 
@@ -233,9 +233,9 @@ async def test_what_is_about_an_account_alone_is_forgotten_in_every_log_and_coun
     async with storage.transaction(by=replace(PERSON, user_id=ada.id), in_session=False) as tx:
         for org in (*orgs, None):
             for name in ("security.password.changed", "security.mfa.enabled", "user.joined"):
-                tx.record(Event(CATALOGUE[name], str(ada.id), org_id=org))
-            tx.record(Event(CATALOGUE["security.password.changed"], str(eve.id), org_id=org))
-            tx.record(Event(CATALOGUE["service.created"], str(ada.id), org_id=org))
+                tx.record(Event(EVENT_KINDS[name], str(ada.id), org_id=org))
+            tx.record(Event(EVENT_KINDS["security.password.changed"], str(eve.id), org_id=org))
+            tx.record(Event(EVENT_KINDS["service.created"], str(ada.id), org_id=org))
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.audit.forget(ada.id)
     left = [("security.password.changed", str(eve.id)), ("service.created", str(ada.id)), ("user.joined", str(ada.id))]
@@ -245,4 +245,4 @@ async def test_what_is_about_an_account_alone_is_forgotten_in_every_log_and_coun
     for org in orgs:
         totals = "select action, total from audit_totals where org_id = %s and total <> 0 order by action"
         assert await run_sql(pool, totals, org) == [(action, 1) for action, _ in left]
-        assert (await read(storage, org, Filter(actions=frozenset({"security.mfa.enabled"})))).total == 0
+        assert (await read(storage, org, AuditFilter(actions=frozenset({"security.mfa.enabled"})))).total == 0

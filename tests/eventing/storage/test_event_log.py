@@ -11,8 +11,8 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts import events
-from core.kernel import event_catalogue
-from core.kernel.event_catalogue import CATALOGUE, Event
+from core.kernel import event_catalog
+from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.principals import SYSTEM, Person
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_member, add_organization, everyone, run_sql
@@ -35,8 +35,8 @@ TOLD = "select org_id, name, actor_id, impersonator_id, target_id, data, created
 async def test_every_field_of_an_event_is_recorded(storage: Postgres, pool: Pool, clock: FakeClock) -> None:
     org = await add_organization(pool, "acme")
     await add_organization(pool, "twin")
-    kind = event_catalogue.CATALOGUE["service.created"]
-    event = event_catalogue.Event(kind, "service-1", org_id=org, details={"name": "Shop"}, data={"x": [1]})
+    kind = event_catalog.EVENT_KINDS["service.created"]
+    event = event_catalog.Event(kind, "service-1", org_id=org, details={"name": "Shop"}, data={"x": [1]})
     async with storage.transaction(by=PERSON, in_session=False) as tx:
         tx.record(event)
     now = clock.now()
@@ -48,21 +48,21 @@ async def test_every_field_of_an_event_is_recorded(storage: Postgres, pool: Pool
 
 async def test_an_entry_has_the_id_that_was_chosen_for_it(storage: Postgres, pool: Pool) -> None:
     org, chosen = await add_organization(pool, "acme"), uuid4()
-    kind = event_catalogue.CATALOGUE["user.impersonated"]
+    kind = event_catalog.EVENT_KINDS["user.impersonated"]
     async with storage.transaction(by=PERSON, in_session=False) as tx:
-        tx.record(event_catalogue.Event(kind, "with", id=chosen))
-        tx.record(event_catalogue.Event(kind, "without", org_id=org))
+        tx.record(event_catalog.Event(kind, "with", id=chosen))
+        tx.record(event_catalog.Event(kind, "without", org_id=org))
     stored = await run_sql(pool, "select target_id, id = %s, org_id from audit_log order by created_at", chosen)
     assert stored == [("with", True, None), ("without", False, org)]
     assert await run_sql(pool, "select count(*) from events where id = %s", chosen) == [(0,)], "the event has an id of its own"
 
 
 async def test_an_event_says_who_is_behind_it_where_who_did_it_does_not(storage: Postgres, pool: Pool) -> None:
-    kind, other = event_catalogue.CATALOGUE["user.impersonated"], uuid4()
+    kind, other = event_catalog.EVENT_KINDS["user.impersonated"], uuid4()
     for caller in (replace(PERSON, impersonator_id=None), PERSON, SYSTEM):
         async with storage.transaction(by=caller, in_session=False) as tx:
-            tx.record(event_catalogue.Event(kind, "x", impersonator_id=other))
-            tx.record(event_catalogue.Event(kind, "x", impersonator_id=other, by_time=True))
+            tx.record(event_catalog.Event(kind, "x", impersonator_id=other))
+            tx.record(event_catalog.Event(kind, "x", impersonator_id=other, by_time=True))
     for table in ("audit_log", "events"):
         stored = await run_sql(pool, f"select actor_id, impersonator_id, count(*) from {table} group by 1, 2 order by 1")  # noqa: S608
         assert stored == [(UUID(int=1), other, 2), (None, other, 4)], table
@@ -71,7 +71,7 @@ async def test_an_event_says_who_is_behind_it_where_who_did_it_does_not(storage:
 async def test_an_event_of_the_service_has_no_actor(storage: Postgres, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     async with storage.transaction(by=SYSTEM) as tx:
-        tx.record(event_catalogue.Event(event_catalogue.CATALOGUE["invitation.expired"], "x", org_id=org))
+        tx.record(event_catalog.Event(event_catalog.EVENT_KINDS["invitation.expired"], "x", org_id=org))
     assert await run_sql(pool, "select actor_id, impersonator_id, address, agent from audit_log") == [(None, None, None, None)]
 
 
@@ -107,7 +107,7 @@ async def test_a_named_organization_goes_before_those_of_the_person(storage: Pos
     one, two = [await add_organization(pool, slug) for slug in ("one", "two")]
     await add_member(pool, one, ada.id, confirmed=True)
     async with storage.transaction(by=SYSTEM) as tx:
-        tx.record(event_catalogue.Event(event_catalogue.CATALOGUE["user.removed"], str(ada.id), org_id=two, of_person=ada.id))
+        tx.record(event_catalog.Event(event_catalog.EVENT_KINDS["user.removed"], str(ada.id), org_id=two, of_person=ada.id))
     assert [row[0] for row in await run_sql(pool, AUDIT)] == [two]
 
 
@@ -164,7 +164,7 @@ async def test_records_of_one_transaction_are_a_microsecond_apart_in_their_order
 
 
 def happened(name: str, org: UUID, target: str = "x") -> Event:
-    return Event(CATALOGUE[name], target, org_id=org)
+    return Event(EVENT_KINDS[name], target, org_id=org)
 
 
 async def totals(pool: Pool) -> dict[tuple[UUID, str, str], int]:
@@ -269,7 +269,7 @@ async def test_twenty_who_record_anything_anywhere_all_count(storage: Postgres, 
     for person in people:
         for org in dice.sample(organizations, dice.randrange(6)):
             await add_member(pool, org, person.id, confirmed=True)
-    names = dice.sample(sorted(event_catalogue.AUDIT_ACTIONS), 8)
+    names = dice.sample(sorted(event_catalog.AUDIT_ACTIONS), 8)
 
     def choose(_: int) -> list[Event]:
         anything = [happened(name, org) for name in names for org in organizations]

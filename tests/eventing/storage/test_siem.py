@@ -15,8 +15,8 @@ from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.eventing.siem import CLAIM, WAITING
 from adapters.postgres.maintenance.housekeeping import SWEEPS
 from core.eventing import siem, siem_rules
-from core.eventing.siem_rules import MOST_BYTES, Attempt, ClaimedBatch, Queued, Result, SiemProvider
-from core.kernel.event_catalogue import CATALOGUE, Event
+from core.eventing.siem_rules import MOST_BYTES, SiemAttempt, ClaimedSiemQueue, QueuedEntry, SiemResult, SiemProvider
+from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.principals import SYSTEM
 from core.maintenance import housekeeping, housekeeping_rules
 from core.maintenance.housekeeping_rules import SIEM_BACKLOGS_KEPT, Sweep
@@ -29,17 +29,17 @@ from tests.support.rows import DAY, NOW, SECOND, in_another_task, plan_nodes, ro
 from tests.support.siem import TOKEN, configure, make_sink, queued, record
 
 
-async def claim(ports: Ports, *, struggling: bool = True) -> ClaimedBatch | None:
-    return await siem.claim_next(ports, struggling=struggling)
+async def claim(ports: Ports, *, struggling: bool = True) -> ClaimedSiemQueue | None:
+    return await siem.claim_queue(ports, struggling=struggling)
 
 
-async def claimed(ports: Ports) -> ClaimedBatch:
+async def claimed(ports: Ports) -> ClaimedSiemQueue:
     found = await claim(ports)
     assert found is not None
     return found
 
 
-async def waiting(ports: Ports, of: ClaimedBatch, limit: int = 500, most_bytes: int = MOST_BYTES) -> list[Queued]:
+async def waiting(ports: Ports, of: ClaimedSiemQueue, limit: int = 500, most_bytes: int = MOST_BYTES) -> list[QueuedEntry]:
     async with ports.storage.reading() as read:
         return await read.siem.waiting(of.org_id, of.id, limit, most_bytes)
 
@@ -48,7 +48,7 @@ async def take(ports: Ports, limit: int = 500) -> list[str]:
     """What one that is due gives away, and has no more then: the targets of its entries."""
     one = await claimed(ports)
     found = await waiting(ports, one, limit)
-    await siem.settle(ports, one, Attempt(Result.GOOD, [each.position for each in found], len(found)), slow=False, spread=0.5)
+    await siem.settle(ports, one, SiemAttempt(SiemResult.GOOD, [each.position for each in found], len(found)), slow=False, spread=0.5)
     return [each.entry.target_id for each in found if each.entry is not None]
 
 
@@ -64,8 +64,8 @@ async def test_entries_of_those_who_forward_are_queued_in_their_order_and_no_oth
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for number in range(20):
             for org in (acme, twin, other, None):
-                tx.record(Event(CATALOGUE["plan.created"], str(number), org_id=org))
-            tx.record(Event(CATALOGUE["user.login.success"], "no entry", org_id=acme))
+                tx.record(Event(EVENT_KINDS["plan.created"], str(number), org_id=org))
+            tx.record(Event(EVENT_KINDS["user.login.success"], "no entry", org_id=acme))
     assert await queued(pool, acme) == [str(number) for number in range(20)]
     assert await run_sql(pool, "select count(*) from siem_queue") == [(20,)]
 
@@ -76,7 +76,7 @@ async def test_what_concerns_a_person_is_queued_for_each_organization(ports: Por
         await add_member(pool, org, account.id, confirmed=True)
         await configure(ports, make_sink(org))
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        tx.record(Event(CATALOGUE["security.password.changed"], str(account.id), of_person=account.id))
+        tx.record(Event(EVENT_KINDS["security.password.changed"], str(account.id), of_person=account.id))
     assert await queued(pool, acme) == await queued(pool, twin) == [str(account.id)]
 
 
@@ -84,7 +84,7 @@ async def test_what_is_rolled_back_is_not_queued(ports: Ports, pool: Pool, acme:
     await configure(ports, make_sink(acme))
     with pytest.raises(ZeroDivisionError):  # noqa: PT012 (what comes before the error is the point)
         async with ports.storage.transaction(by=SYSTEM) as tx:
-            tx.record(Event(CATALOGUE["plan.created"], "x", org_id=acme))
+            tx.record(Event(EVENT_KINDS["plan.created"], "x", org_id=acme))
             raise ZeroDivisionError
     assert await queued(pool, acme) == []
 
@@ -104,7 +104,7 @@ async def test_an_entry_that_is_committed_after_a_later_one_was_taken_is_not_ski
     await configure(ports, make_sink(acme))
     storage = ports.storage
     async with storage.transaction(by=SYSTEM) as first:
-        first.record(Event(CATALOGUE["plan.created"], "first", org_id=acme))
+        first.record(Event(EVENT_KINDS["plan.created"], "first", org_id=acme))
         await first.write_records()  # type: ignore[attr-defined]
         first._events.clear()  # type: ignore[attr-defined]
         assert await first.organizations.by_id(acme) is not None  # it is written by now, before all others
@@ -123,7 +123,7 @@ async def test_an_entry_that_is_committed_after_a_later_one_was_taken_is_not_ski
 async def test_of_many_who_record_at_once_all_arrive_once_and_each_in_its_order(ports: Ports, pool: Pool, acme: UUID) -> None:
     """Each goes on as soon as its entry is committed, so its next one must come after that; while entries are being taken all the time."""
     await configure(ports, make_sink(acme))
-    storage, dice, names = ports.storage, random.Random(11), sorted(name for name, kind in CATALOGUE.items() if kind.audited)  # noqa: S311
+    storage, dice, names = ports.storage, random.Random(11), sorted(name for name, kind in EVENT_KINDS.items() if kind.audited)  # noqa: S311
     taken: list[str] = []
     ended = False
 
@@ -138,13 +138,13 @@ async def test_of_many_who_record_at_once_all_arrive_once_and_each_in_its_order(
                 continue
             found = await waiting(ports, one, 7)
             taken.extend(each.entry.target_id for each in found if each.entry)
-            await siem.settle(ports, one, Attempt(Result.GOOD, [each.position for each in found], 1), slow=False, spread=0.5)
+            await siem.settle(ports, one, SiemAttempt(SiemResult.GOOD, [each.position for each in found], 1), slow=False, spread=0.5)
 
     async def write(number: int) -> None:
         for step in range(12):
             async with storage.transaction(by=SYSTEM) as tx:
                 for part in range(dice.randrange(1, 3)):
-                    tx.record(Event(CATALOGUE[names[(number * 5 + step) % len(names)]], f"{number}/{step}/{part}", org_id=acme))
+                    tx.record(Event(EVENT_KINDS[names[(number * 5 + step) % len(names)]], f"{number}/{step}/{part}", org_id=acme))
                 if number % 2:  # what was recorded is written, and then it takes a while until it is committed
                     await tx.write_records()  # type: ignore[attr-defined]
                     tx._events.clear()  # type: ignore[attr-defined]
@@ -170,7 +170,7 @@ async def test_twenty_who_record_for_several_that_forward_do_not_wait_in_a_circl
     async def write(number: int) -> None:
         async with ports.storage.transaction(by=SYSTEM) as tx:
             for org in orgs if number % 2 else orgs[::-1]:
-                tx.record(Event(CATALOGUE["plan.created"], str(number), org_id=org))
+                tx.record(Event(EVENT_KINDS["plan.created"], str(number), org_id=org))
 
     await everyone(20, write)
     for org in orgs:
@@ -184,7 +184,7 @@ async def test_of_the_queue_no_more_is_read_than_is_asked_for(ports: Ports, acme
     await configure(ports, make_sink(acme))
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for number in range(6):
-            tx.record(Event(CATALOGUE["plan.created"], str(number), org_id=acme, details={"note": "x" * 1000}))
+            tx.record(Event(EVENT_KINDS["plan.created"], str(number), org_id=acme, details={"note": "x" * 1000}))
     one = await claimed(ports)
     assert [each.entry and each.entry.target_id for each in await waiting(ports, one, 2)] == ["0", "1"]
     assert len(await waiting(ports, one, 500, 2500)) == 3
@@ -224,8 +224,8 @@ async def test_a_lease_ends_and_whoever_lost_it_changes_nothing_but_what_was_tak
     second = await claimed(ports)
     assert second.claims == first.claims + 1
     found = await waiting(ports, second)
-    await siem.settle(ports, first, Attempt(Result.FAILED), slow=False, spread=0.5)
-    await siem.settle(ports, first, Attempt(Result.GOOD, [found[0].position], 1), slow=False, spread=0.5)
+    await siem.settle(ports, first, SiemAttempt(SiemResult.FAILED), slow=False, spread=0.5)
+    await siem.settle(ports, first, SiemAttempt(SiemResult.GOOD, [found[0].position], 1), slow=False, spread=0.5)
     assert await claim(ports) is None  # the lease is the second one's
     assert await queued(pool, acme) == ["two"]
     async with ports.storage.reading() as read:
@@ -245,7 +245,7 @@ async def test_nobody_claims_what_is_disabled_suspended_empty_or_not_due(ports: 
     await configure(ports, make_sink(acme, enabled=False))
     assert await claim(ports) is None
     await configure(ports, make_sink(acme))
-    due_at = await siem.settle(ports, await claimed(ports), Attempt(Result.FAILED), slow=False, spread=0.5)
+    due_at = await siem.settle(ports, await claimed(ports), SiemAttempt(SiemResult.FAILED), slow=False, spread=0.5)
     assert due_at == clock.now() + timedelta(seconds=5)
     clock.advance(timedelta(seconds=4.9))
     assert await claim(ports) is None
@@ -264,22 +264,22 @@ async def test_those_that_are_due_take_turns(ports: Ports, acme: UUID, twin: UUI
         turns.append(one.org_id)
         found = await waiting(ports, one, 1)
         clock.advance(SECOND)
-        await siem.settle(ports, one, Attempt(Result.GOOD, [each.position for each in found], 1), slow=False, spread=0.5)
+        await siem.settle(ports, one, SiemAttempt(SiemResult.GOOD, [each.position for each in found], 1), slow=False, spread=0.5)
     assert turns == [acme, twin, acme, twin]
 
 
 async def test_one_that_was_slow_or_failed_is_struggling_until_it_is_neither(ports: Ports, acme: UUID, clock: FakeClock) -> None:
     await configure(ports, make_sink(acme))
     await record(ports, acme, *(str(number) for number in range(4)))
-    outcomes: list[tuple[Result, bool, bool]] = [
-        (Result.FAILED, False, True),
-        (Result.GOOD, True, True),
-        (Result.GOOD, False, False),
+    outcomes: list[tuple[SiemResult, bool, bool]] = [
+        (SiemResult.FAILED, False, True),
+        (SiemResult.GOOD, True, True),
+        (SiemResult.GOOD, False, False),
     ]
     one = await claimed(ports)
     assert not one.is_struggling
     for result, slow, struggles in outcomes:
-        await siem.settle(ports, one, Attempt(result, [], 1), slow=slow, spread=0.5)
+        await siem.settle(ports, one, SiemAttempt(result, [], 1), slow=slow, spread=0.5)
         clock.advance(DAY)
         assert (await claim(ports, struggling=False) is None) is struggles
         clock.advance(DAY)
@@ -293,7 +293,7 @@ async def test_one_that_is_configured_anew_is_still_leased(ports: Ports, acme: U
     one = await claimed(ports)
     await configure(ports, make_sink(acme, provider=SiemProvider.DATADOG))
     assert await claim(ports) is None
-    await siem.settle(ports, one, Attempt(Result.GOOD, [], 0), slow=False, spread=0.5)
+    await siem.settle(ports, one, SiemAttempt(SiemResult.GOOD, [], 0), slow=False, spread=0.5)
     again = await claimed(ports)
     assert again.id == one.id
     assert again.sink == make_sink(acme, provider=SiemProvider.DATADOG)
@@ -356,7 +356,7 @@ async def test_an_organization_is_deleted_with_its_queue(storage: Postgres, port
     async with storage.transaction(by=SYSTEM) as tx:
         organization = await tx.organizations.lock(acme)
         assert organization is not None
-        await organizations.remove(tx, organization, NOW)
+        await organizations.delete_locked(tx, organization, NOW)
     assert await run_sql(pool, "select distinct org_id from siem_queue") == [(twin,)]
     assert await run_sql(pool, "select org_id from siem_configurations") == [(twin,)]
 
@@ -419,17 +419,17 @@ async def test_nobody_reads_a_large_queue_to_find_out_whether_it_is_empty(
 
 
 async def test_what_comes_of_an_attempt_at_the_sink_before_says_nothing_of_the_new_one(ports: Ports, acme: UUID, clock: FakeClock) -> None:
-    for result in (Result.FAILED, Result.GOOD):
+    for result in (SiemResult.FAILED, SiemResult.GOOD):
         await configure(ports, make_sink(acme, "https://before.example"))
         await record(ports, acme, "one")
         before = await claimed(ports)
         await configure(ports, make_sink(acme, "https://now.example"))
         assert await claim(ports) is None  # nobody sends beside whoever is still at it
-        await siem.settle(ports, before, Attempt(result, sent=1), slow=True, spread=0.5)
+        await siem.settle(ports, before, SiemAttempt(result, sent=1), slow=True, spread=0.5)
         async with ports.storage.reading() as read:
             standing = await read.siem.standing(acme)
         assert standing is not None
         assert (standing.last_failure, standing.failing_since, standing.last_success_at) == (None, None, None)
         again = await claim(ports, struggling=False)
         assert again is not None
-        await siem.settle(ports, again, Attempt(Result.GOOD), slow=False, spread=0.5)
+        await siem.settle(ports, again, SiemAttempt(SiemResult.GOOD), slow=False, spread=0.5)

@@ -14,9 +14,9 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.eventing.deliveries import CLAIM, Deliveries
 from core.eventing import deliveries, deliveries_rules
-from core.eventing.deliveries_rules import ClaimedDelivery, Room
+from core.eventing.deliveries_rules import ClaimedDelivery, DispatchCapacity
 from core.eventing.webhooks_rules import FORMER_SECRETS_KEPT, OVERLAP, new_signing_secret
-from core.kernel.event_catalogue import CATALOGUE, Event
+from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.principals import SYSTEM, Person
 from core.kernel.values import Email, Page
 from core.maintenance import housekeeping
@@ -33,7 +33,7 @@ URL = "https://hooks.example/in"
 async def claim(ports: Ports, slots: int, under_way: list[ClaimedDelivery] | None = None) -> list[ClaimedDelivery]:
     """What is claimed beside what is under way, which it is then part of."""
     under_way = [] if under_way is None else under_way
-    claimed = (await deliveries.take_turn(ports, [], Room.beside(slots, under_way))).claimed
+    claimed = (await deliveries.record_and_claim(ports, [], DispatchCapacity.remaining(slots, under_way))).claimed
     under_way.extend(claimed)
     return list(claimed)
 
@@ -104,11 +104,11 @@ async def test_what_is_claimed_is_nobody_elses(ports: Ports, pool: Pool) -> None
 async def test_a_turn_says_when_the_next_one_falls_due(ports: Ports, pool: Pool, clock: FakeClock) -> None:
     org = await add_organization(pool, "acme")
     await add_webhook(ports, org, URL)
-    assert (await deliveries.take_turn(ports, [], Room.beside(100, []))).next_due is None
+    assert (await deliveries.record_and_claim(ports, [], DispatchCapacity.remaining(100, []))).next_due is None
     await happen(ports, org)
-    turn = await deliveries.take_turn(ports, [], Room.beside(100, []))
+    turn = await deliveries.record_and_claim(ports, [], DispatchCapacity.remaining(100, []))
     assert turn.next_due is None, "it was claimed after that was asked"
-    turn = await deliveries.take_turn(ports, [], Room.beside(100, []))
+    turn = await deliveries.record_and_claim(ports, [], DispatchCapacity.remaining(100, []))
     assert turn.next_due == clock.now() + ports.policy.webhook_timeout + deliveries_rules.LEASE_MARGIN
 
 
@@ -117,7 +117,7 @@ async def test_the_first_attempt_may_be_told_to_wait(pool: Pool, ports: Ports, c
     await add_webhook(ports, org, URL)
     late = Postgres(pool, make_vault(), clock, timedelta(seconds=3))
     async with late.transaction(by=SYSTEM) as tx:
-        tx.record(Event(CATALOGUE["user.invited"], "x", org_id=org))
+        tx.record(Event(EVENT_KINDS["user.invited"], "x", org_id=org))
     assert await claim(ports, 10) == []
     clock.advance(timedelta(seconds=3))
     assert len(await claim(ports, 10)) == 1
@@ -224,7 +224,7 @@ async def test_what_somebody_did_forgets_their_address(ports: Ports, pool: Pool)
     eve = Person(user_id=uuid4(), email=Email("eve@example.com"), session_id=uuid4())
     for person in (ada, eve):
         async with ports.storage.transaction(by=person, in_session=False) as tx:
-            tx.record(Event(CATALOGUE["user.invited"], "x", org_id=org))
+            tx.record(Event(EVENT_KINDS["user.invited"], "x", org_id=org))
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.privacy.forget_deliveries(ada.user_id)
     told = {row["payload"]["actor_user_id"]: row["payload"]["actor_email"] for row in await queue(pool)}
@@ -253,17 +253,17 @@ async def test_what_is_more_than_can_be_woken_at_once_is_looked_for_again_at_onc
     ports: Ports, pool: Pool, acme: UUID, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that what waits for nobody is not found behind what waits for an organization that is suspended, a poll later."""
-    monkeypatch.setattr(deliveries, "WOKEN_AT_ONCE", 2)
+    monkeypatch.setattr(deliveries, "WAKE_LIMIT", 2)
     await add_webhook(ports, acme, "https://hooks.example")
     await happen(ports, acme, 3)
     await run_sql(pool, "update webhook_deliveries set status = 'waiting', due_at = %s", clock.now())
     await run_sql(pool, "update organizations set status = 'suspended'")
     clock.advance(timedelta(seconds=1))
-    turn = await deliveries.take_turn(ports, [], Room.beside(100, []))
+    turn = await deliveries.record_and_claim(ports, [], DispatchCapacity.remaining(100, []))
     assert turn.claimed == []
     assert turn.next_due is not None
     assert turn.next_due < clock.now()
-    assert (await deliveries.take_turn(ports, [], Room.beside(100, []))).next_due is None
+    assert (await deliveries.record_and_claim(ports, [], DispatchCapacity.remaining(100, []))).next_due is None
 
 
 @pytest.mark.slow

@@ -274,7 +274,7 @@ async def test_an_address_that_is_not_verified_any_more_is_told_to_nobody(
     refused = await visitor.open(path)
     assert refused.status == 403
     assert "SAMLResponse" not in refused.text
-    assert "Verify your e-mail address" in refused.text
+    assert "Verify your email address" in refused.text
     assert metrics.login_failures == {"saml": 1}
     found = await visitor.sign_on(blog)
     assert EMAIL not in found.document.decode()
@@ -348,7 +348,7 @@ async def test_so_can_whoever_has_not_verified_their_address(visitor: Traveller,
     await run_sql(pool, "update users set email_verified_at = null where id = %s", ada.id)
     page = await visitor.open(await visitor.come_from(shop))
     assert page.status == 403
-    assert "Verify your e-mail address first" in page.text
+    assert "Verify your email address first" in page.text
     assert 'action="/app/sign-out"' in page.text
 
 

@@ -176,7 +176,7 @@ async def test_without_an_address_nobody_can_come_for_the_first_time(street: Str
     before = await street.left()
     answer = await street.go()
     assert answer.status == 400
-    assert "no e-mail address" in answer.text
+    assert "no email address" in answer.text
     assert await street.left() == before
     assert metrics.login_failures == {"address": 1}
 

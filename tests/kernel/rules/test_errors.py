@@ -71,7 +71,7 @@ def test_an_outage_has_a_code_and_a_sentence(outage: type[Outage]) -> None:
 def test_sentences_do_not_say_who_failed_a_login() -> None:
     from core.authentication.login_rules import CredentialsInvalid
 
-    assert CredentialsInvalid().message == "The e-mail address or the password is wrong."
+    assert CredentialsInvalid().message == "The email address or the password is wrong."
 
 
 def test_a_message_may_be_given() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from core.accounts.events import password_changed, signed_up
 from core.authentication.events import signed_in
-from core.kernel.event_catalogue import AUDIT_ACTIONS, CATALOGUE, Kind, Target
+from core.kernel.event_catalog import AUDIT_ACTIONS, EVENT_KINDS, EventKind, Target
 from core.kernel.principals import OrganizationStatus, ServiceContext
 
 WEBHOOKS = [
@@ -53,7 +53,7 @@ def test_the_documents_name_36_events() -> None:
 
 
 def test_the_catalogue_is_theirs_and_ours() -> None:
-    assert CATALOGUE.keys() == {*AUDITED, *WEBHOOKS, *ADDED}
+    assert EVENT_KINDS.keys() == {*AUDITED, *WEBHOOKS, *ADDED}
 
 
 def test_the_log_of_an_organization_holds_the_31_actions_and_the_added_ones() -> None:
@@ -61,7 +61,7 @@ def test_the_log_of_an_organization_holds_the_31_actions_and_the_added_ones() ->
     # nor does what platform owners look at in the name of others.
     of_the_platform = {"organization.deleted", "platform.owner.promoted", "platform.owner.demoted", "impersonation.request"}
     assert AUDIT_ACTIONS.keys() == {*AUDITED, *ADDED} - of_the_platform
-    assert {name for name, kind in CATALOGUE.items() if kind.platform_only} == of_the_platform
+    assert {name for name, kind in EVENT_KINDS.items() if kind.platform_only} == of_the_platform
 
 
 CATEGORIES = {
@@ -80,11 +80,11 @@ CATEGORIES = {
 def test_an_action_of_the_documents_is_in_their_category() -> None:
     assert {name for names in CATEGORIES.values() for name in names} == AUDITED.keys()
     for category, names in CATEGORIES.items():
-        assert {CATALOGUE[name].category for name in names} == {category}
+        assert {EVENT_KINDS[name].category for name in names} == {category}
 
 
 def test_names_are_their_own_keys_and_well_formed() -> None:
-    for name, kind in CATALOGUE.items():
+    for name, kind in EVENT_KINDS.items():
         assert kind.name == name
         assert name == name.lower()
         assert "." in name
@@ -93,30 +93,30 @@ def test_names_are_their_own_keys_and_well_formed() -> None:
 
 
 def test_labels_are_unique() -> None:
-    labels = [kind.label for kind in CATALOGUE.values()]
+    labels = [kind.label for kind in EVENT_KINDS.values()]
     assert len(labels) == len(set(labels))
 
 
 @pytest.mark.parametrize("name", [*AUDITED, *ADDED])
 def test_an_audit_action_has_its_target_and_is_audited(name: str) -> None:
-    kind = CATALOGUE[name]
+    kind = EVENT_KINDS[name]
     assert (kind.target, kind.audited) == (({**AUDITED, **ADDED})[name], True)
 
 
 @pytest.mark.parametrize("name", sorted(set(WEBHOOKS) - AUDITED.keys() - ADDED.keys()))
 def test_an_event_of_webhooks_only_is_no_audit_action(name: str) -> None:
-    assert not CATALOGUE[name].audited
+    assert not EVENT_KINDS[name].audited
 
 
 def test_targets_are_those_of_the_contract() -> None:
     assert {*Target} == {"user", "service", "organization", "plan", "subscription", "invitation", "api_key", "domain", "branding"}
     # The last two are filters only: what they would name is written as organization (point 227).
-    assert not {Target.DOMAIN, Target.BRANDING} & {kind.target for kind in CATALOGUE.values()}
+    assert not {Target.DOMAIN, Target.BRANDING} & {kind.target for kind in EVENT_KINDS.values()}
 
 
 def test_the_catalogue_cannot_be_changed() -> None:
     with pytest.raises(TypeError):
-        CATALOGUE["x"] = Kind("x", "X", "x", Target.USER)  # type: ignore[index]
+        EVENT_KINDS["x"] = EventKind("x", "X", "x", Target.USER)  # type: ignore[index]
 
 
 def test_what_is_told_of_accounts() -> None:

@@ -23,7 +23,7 @@ from core.kernel.principals import (
     Role,
     RoleInsufficient,
     ServiceContext,
-    Standing,
+    SessionContext,
     may,
     member,
     person,
@@ -44,11 +44,11 @@ CLAIMS = Claims(
     expires_at=NOW,
 )
 IN_ORG = replace(CLAIMS, org="acme", org_id=ORG)
-STANDING = Standing(user_id=USER, email=Email("new@example.com"), email_verified_at=NOW, is_platform_owner=True, organization=None)
+STANDING = SessionContext(user_id=USER, email=Email("new@example.com"), email_verified_at=NOW, is_platform_owner=True, organization=None)
 MEMBER = replace(STANDING, organization=OrganizationContext(ORG, "acme", OrganizationStatus.SUSPENDED, Role.ADMIN))
 
 
-def seen(claims: Claims, standing: Standing | None, *, anywhere: bool = False) -> Person:
+def seen(claims: Claims, standing: SessionContext | None, *, anywhere: bool = False) -> Person:
     return person(claims, standing, address="203.0.113.9", agent="tests", anywhere=anywhere)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.kernel.uris import is_of_an_application, is_web
+from core.kernel.uris import has_private_scheme, is_web_url
 
 WEB = [
     "https://example.com",
@@ -137,20 +137,20 @@ NEITHER = [
 
 @pytest.mark.parametrize("uri", WEB)
 def test_addresses_of_https_and_of_this_machine_are_web_addresses(uri: str) -> None:
-    assert is_web(uri)
-    assert not is_of_an_application(uri)
+    assert is_web_url(uri)
+    assert not has_private_scheme(uri)
 
 
 @pytest.mark.parametrize("uri", OF_AN_APPLICATION)
 def test_a_scheme_with_a_dot_is_an_applications_own(uri: str) -> None:
-    assert is_of_an_application(uri)
-    assert not is_web(uri)
+    assert has_private_scheme(uri)
+    assert not is_web_url(uri)
 
 
 @pytest.mark.parametrize("uri", NEITHER)
 def test_anything_else_is_refused(uri: str) -> None:
-    assert not is_web(uri)
-    assert not is_of_an_application(uri)
+    assert not is_web_url(uri)
+    assert not has_private_scheme(uri)
 
 
 LONG = ["https://" + "a." * 1000, "https://example.com/" + "%2" * 1000, "a" * 2048, "https://[" + ":" * 2000 + "]/"]
@@ -158,5 +158,5 @@ LONG = ["https://" + "a." * 1000, "https://example.com/" + "%2" * 1000, "a" * 20
 
 @pytest.mark.parametrize("uri", LONG)
 def test_anything_else_is_refused_however_long_it_is(uri: str) -> None:
-    assert not is_web(uri)
-    assert not is_of_an_application(uri)
+    assert not is_web_url(uri)
+    assert not has_private_scheme(uri)

@@ -68,7 +68,7 @@ async def test_every_sealed_value_comes_under_the_new_key(
             await tx.mfa.begin(person.id, f"SECRET {number}", NOW)
         for number in range(4):
             facts = await tx.billing.lock_facts(f"sub_{number}", NOW)
-            await tx.billing.keep_facts(facts.with_action(NOW, f"page {number}" if number else None), NOW, check_at=None)
+            await tx.billing.save_facts(facts.with_action(NOW, f"page {number}" if number else None), NOW, check_at=None)
     ada, names = (await add(storage, account())).id, [new_id() for _ in Provider]
     for name, provider in zip(names, Provider, strict=True):
         sealed = [AesVault([old]).seal(b"%s of %s" % (kind, provider.encode()), place(str(name))) for kind, place in TOKENS.items()]

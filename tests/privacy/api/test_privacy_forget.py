@@ -375,13 +375,13 @@ async def test_what_the_person_did_to_others_has_no_address_any_more(
 FORMER: Final = "ada.byron@example.com"
 
 
-async def readdress(ports: Ports, account: Account, *addresses: str) -> None:
+async def change_account_email(ports: Ports, account: Account, *addresses: str) -> None:
     """The account has these addresses one after the other."""
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for address in addresses:
             locked = await tx.accounts.lock(account.id)
             assert locked is not None
-            await accounts.readdress(tx, locked, Email(address), ports.clock.now())
+            await accounts.change_account_email(tx, locked, Email(address), ports.clock.now())
 
 
 async def test_former_addresses_are_gone_as_well(api: Api, ports: Ports, pool: Pool, clock: FakeClock, acme: Tenant, twin: Tenant) -> None:
@@ -411,7 +411,7 @@ async def test_former_addresses_are_gone_as_well(api: Api, ports: Ports, pool: P
 async def test_a_former_address_that_is_somebody_elses_by_now_stays_theirs(
     api: Api, ports: Ports, pool: Pool, acme: Tenant, twin: Tenant, ada: Account
 ) -> None:
-    await readdress(ports, ada, FORMER, "ada.king@example.com")
+    await change_account_email(ports, ada, FORMER, "ada.king@example.com")
     await add_account(ports, FORMER)
     made = [await twin.invite(address) for address in (FORMER, EMAIL)]
     async with ports.storage.transaction(by=SYSTEM) as tx:
@@ -427,7 +427,7 @@ async def test_a_former_address_that_is_somebody_elses_by_now_stays_theirs(
 
 async def test_former_addresses_go_with_the_account(ports: Ports, pool: Pool) -> None:
     ada = await add_account(ports, FORMER)
-    await readdress(ports, ada, EMAIL, FORMER, EMAIL, EMAIL)
+    await change_account_email(ports, ada, EMAIL, FORMER, EMAIL, EMAIL)
     known = "select user_id, email, until from former_addresses order by email"
     now = ports.clock.now()
     assert await run_sql(pool, known) == [(ada.id, FORMER, now), (ada.id, EMAIL, now)]
@@ -451,7 +451,7 @@ async def test_from_where_an_invitation_was_accepted_is_gone(
     if case.startswith("left"):
         await run_sql(pool, "delete from memberships where user_id = %s", ada.id)
     if case not in ("member", "left"):
-        await readdress(ports, ada, FORMER)
+        await change_account_email(ports, ada, FORMER)
     if case.startswith("still"):
         await add_account(ports, EMAIL)
     await forgotten(api, ada.id, platform.token)

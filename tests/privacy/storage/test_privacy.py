@@ -91,7 +91,7 @@ async def test_memberships_are_locked_until_the_end(storage: Postgres, pool: Poo
 
 async def test_the_address_goes_on_to_whoever_lists_it(storage: Postgres, pool: Pool, acme: UUID, ada: Account) -> None:
     service = await add_service(pool, acme)
-    await within(storage, lambda tx: tx.end_users.add(service, ada.id, NOW, signed_in=True))
+    await within(storage, lambda tx: tx.end_users.enroll(service, ada.id, NOW, signed_in=True))
     await within(storage, lambda tx: tx.privacy.replace_address(ada.id, PLACEHOLDER, NOW))
     found = await within(storage, lambda tx: tx.accounts.by_id(ada.id))
     assert found is not None

@@ -177,7 +177,7 @@ async def test_entra_provisions_a_user(acme: Tenant, directory: Directory) -> No
     made = answer.json
     path = f"/Users/{made['id']}"
     assert (made["userName"], made["externalId"]) == ("test_user_ab6490ee@testuser.example", "0a21f0f2-8d2a-4f8e-bf98-7363c4aed4ef")
-    # By its matching attribute, by its own id, by the e-mail address; and one that there is not.
+    # By its matching attribute, by its own id, by the email address; and one that there is not.
     for text in (
         'userName eq "Test_User_ab6490ee@testuser.example"',
         'externalId eq "0a21f0f2-8d2a-4f8e-bf98-7363c4aed4ef"',

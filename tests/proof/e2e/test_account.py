@@ -52,7 +52,7 @@ def code_of(secret: str, later: int = 0) -> str:
 def sign_in(browser: Browser, service: Service, password: str = PASSWORD) -> None:
     browser.open(f"{service.address}/app/sign-in")
     assert browser.heading == "Sign in"
-    browser.fill("E-mail address", ADA)
+    browser.fill("Email address", ADA)
     browser.fill("Password", password)
     browser.press("Sign in")
 

@@ -65,7 +65,7 @@ def have_waited(own_database: dict[str, str]) -> None:
 
 def sign_in(browser: Browser) -> None:
     assert browser.heading == "Sign in"
-    browser.fill("E-mail address", ADA)
+    browser.fill("Email address", ADA)
     browser.fill("Password", PASSWORD)
     browser.press("Sign in")
 

@@ -57,7 +57,7 @@ def test_a_newcomer_signs_up_in_a_browser_and_comes_back_after_forgetting_the_pa
     check_letter(letter, running, "/auth/verify-email")
     secrets.append(letter.token)
     browser.open(letter.link)
-    assert browser.heading == "Your e-mail address is verified"
+    assert browser.heading == "Your email address is verified"
     assert EMAIL in browser.text
     assert browser.complaints() == []
     browser.photograph("verified")

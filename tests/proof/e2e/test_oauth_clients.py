@@ -90,7 +90,7 @@ def walk(browser: Browser, address: str, uri: str) -> str:
     browser.open(address)
     assert browser.heading == "Sign in to Shop"
     browser.photograph("oauth-sign-in")
-    browser.fill("E-mail address", ADA)
+    browser.fill("Email address", ADA)
     browser.fill("Password", PASSWORD)
     browser.press("Sign in")
     assert browser.heading == "Continue to Shop?"
@@ -160,7 +160,7 @@ def test_whoever_refuses_comes_back_with_nothing(
     with OAuth2Session(client_id, redirect_uri=callback.uri) as client:
         address, _ = client.authorization_url(known["authorization_endpoint"])
         browser.open(address)
-        browser.fill("E-mail address", ADA)
+        browser.fill("Email address", ADA)
         browser.fill("Password", PASSWORD)
         browser.press("Sign in")
         browser.press("Cancel")

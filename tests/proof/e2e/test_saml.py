@@ -105,7 +105,7 @@ def shop(running: Service) -> Iterator[Shop]:
 
 def sign_in(browser: Browser, heading: str = "Sign in") -> None:
     assert browser.heading == heading
-    browser.fill("E-mail address", ADA)
+    browser.fill("Email address", ADA)
     browser.fill("Password", PASSWORD)
     browser.press("Sign in")
 

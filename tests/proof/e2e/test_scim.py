@@ -92,7 +92,7 @@ def what(result: CheckResult) -> str:
 
 
 def as_ours_are(original: Any) -> Any:
-    """The tester's values are made at random, and cannot know that our user names are e-mail addresses, and the one address that there is
+    """The tester's values are made at random, and cannot know that our user names are email addresses, and the one address that there is
     the primary one (identity.md section 2.7)."""
 
     def example(path: Any) -> Any:

@@ -23,7 +23,7 @@ from core.accounts.attempt_limits_rules import TooManyGuesses
 from core.accounts.devices_rules import Client, DeviceIsCurrent, DeviceNotFound, DeviceOfAnother, Place, Seen
 from core.accounts.mfa_rules import AlreadyEnabled, CodeMalformed, CodeWrong, NotEnabled, NotSetUp, SetupCodeMalformed, SetupCodeWrong
 from core.authentication import login, sessions, signing_keys
-from core.authentication.login_rules import CredentialsInvalid, PreAuth, PreAuthInvalid, SignedIn
+from core.authentication.login_rules import CredentialsInvalid, PreAuthToken, PreAuthInvalid, SignedIn
 from core.authentication.sessions_rules import RefreshTokenInvalid, RefreshTokenReused, TokenPair
 from core.kernel.errors import TokenExpired, Unauthenticated
 from core.kernel.policy import Policy
@@ -334,13 +334,13 @@ class PeopleMachine(RuleBasedStateMachine):
         app = await add_mfa(self.ports, self.other)
         email, client, caller = self.other.email, Client(HOME.client), HOME.caller
         waiting = await login.with_password(self.ports, caller, email, PASSWORD, client)
-        assert isinstance(waiting, PreAuth)
+        assert isinstance(waiting, PreAuthToken)
         claims = await signing_keys.read_pre_auth(self.ports, waiting.token)
         begun = await login.with_code(self.ports, caller, claims, app.code(), client, trust=True)
         assert begun.device_token is not None
         assert begun.session.device_id is not None
         self.others_token, self.others_device = begun.device_token, begun.session.device_id
-        assert isinstance(await login.with_password(self.ports, caller, email, PASSWORD, client), PreAuth)
+        assert isinstance(await login.with_password(self.ports, caller, email, PASSWORD, client), PreAuthToken)
 
     # What the model thinks
 
@@ -459,7 +459,7 @@ class PeopleMachine(RuleBasedStateMachine):
         assert right
         counter.forget()
         coming = self.coming(visit, token, of_service)
-        if not isinstance(found, PreAuth):
+        if not isinstance(found, PreAuthToken):
             assert self.asked_for is None or coming.trusted
             assert found.device_token is None
             self.began(found, visit, coming, of_service)
@@ -472,7 +472,7 @@ class PeopleMachine(RuleBasedStateMachine):
         self.pre_auths.append(waiting)
         return waiting
 
-    async def _with_password(self, visit: Visit, password: str, token: str | None, service: ServiceContext | None) -> SignedIn | PreAuth:
+    async def _with_password(self, visit: Visit, password: str, token: str | None, service: ServiceContext | None) -> SignedIn | PreAuthToken:
         client = Client(visit.client, token)
         return await login.with_password(self.ports, visit.caller, self.account.email, password, client, service)
 

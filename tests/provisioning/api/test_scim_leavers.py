@@ -35,7 +35,7 @@ async def grace(acme: Tenant, directory: Directory) -> str:
     return user_id
 
 
-async def readdress(acme: Tenant, user_id: str, email: str = PRIVATE) -> None:
+async def change_account_email(acme: Tenant, user_id: str, email: str = PRIVATE) -> None:
     """The person's own doing."""
     async with acme.ports.storage.reading() as read:
         account = await read.accounts.by_id(UUID(user_id))
@@ -164,7 +164,7 @@ async def test_whom_the_organization_removed_the_directory_knows_no_more_and_doe
     acme: Tenant, directory: Directory, grace: str
 ) -> None:
     await leave(acme, grace)
-    await readdress(acme, grace)
+    await change_account_email(acme, grace)
     assert problem(await directory.call("GET", f"/Users/{grace}")) == (404, None)
     for email in (GRACE, PRIVATE):
         assert await directory.found(f'userName eq "{email}"') == []
@@ -199,7 +199,7 @@ async def test_of_who_left_the_directory_sees_nothing_new(
     await (directory.remove(grace) if how == "out of the group" else directory.deactivate(grace))
     before = await directory.get(f"/Users/{grace}")
     clock.advance(timedelta(minutes=1))
-    await readdress(acme, grace)
+    await change_account_email(acme, grace)
     assert await directory.get(f"/Users/{grace}") == before
     assert before in (await directory.list_users())["Resources"]
     assert await directory.found(f'userName eq "{GRACE}"') == [GRACE]
@@ -285,7 +285,7 @@ async def test_whoever_left_is_forgotten_when_somebody_else_gets_the_name(
     acme: Tenant, directory: Directory, grace: str, claim: Callable[[Tenant, Directory], Awaitable[Answer]]
 ) -> None:
     await directory.remove(grace)
-    await readdress(acme, grace)
+    await change_account_email(acme, grace)
     answer = await claim(acme, directory)
     assert answer.status in (200, 201), answer.text
     assert await directory.found(f'userName eq "{GRACE}"') == [GRACE]
@@ -301,7 +301,7 @@ async def test_a_name_stays_that_of_whom_the_directory_keeps_out(
 ) -> None:
     await add_member(twin.pool, twin.org, UUID(grace))  # so that they can sign in
     await directory.deactivate(grace)
-    await readdress(acme, grace)
+    await change_account_email(acme, grace)
     answer = await claim(acme, directory)
     assert problem(answer) == (409, "uniqueness")
     assert "has to be deleted first" in answer.json["detail"]
@@ -312,7 +312,7 @@ async def test_a_name_stays_that_of_whom_the_directory_keeps_out(
 
 async def test_whoever_left_is_forgotten_when_a_member_comes_who_has_the_name(acme: Tenant, directory: Directory, grace: str) -> None:
     await directory.remove(grace)
-    await readdress(acme, grace)
+    await change_account_email(acme, grace)
     other = await add_account(acme.ports, GRACE)
     membership = Membership(
         id=new_id(), org_id=acme.org, user_id=other.id, role=Role.MEMBER, created_at=acme.ports.clock.now(), confirmed_at=None
@@ -329,7 +329,7 @@ async def test_whom_the_directory_lets_in_again_is_forgotten_where_a_member_has_
     await add_member(twin.pool, twin.org, UUID(grace))
     await directory.remove(grace)
     await directory.deactivate(grace)
-    await readdress(acme, grace)
+    await change_account_email(acme, grace)
     other = await add_account(acme.ports, GRACE)
     await add_member(acme.pool, acme.org, other.id)  # by an invitation, which nobody is refused for this
     assert (await directory.activate(grace)).status == 200
@@ -340,7 +340,7 @@ async def test_whom_the_directory_lets_in_again_is_forgotten_where_a_member_has_
 async def test_of_many_at_once_one_gets_the_name_of_somebody_who_left(acme: Tenant, directory: Directory, grace: str) -> None:
     others = [await directory.make(f"p{number}@acme.example") for number in range(3)]
     await directory.remove(grace)
-    await readdress(acme, grace)
+    await change_account_email(acme, grace)
 
     async def claim(number: int) -> Answer:
         return await (directory.put(others[number]["id"], userName=GRACE) if number < 3 else directory.try_make())
@@ -365,7 +365,7 @@ async def test_times_of_a_user(acme: Tenant, directory: Directory, clock: FakeCl
     doings: list[Any] = [
         lambda: directory.patch(user_id, {"op": "add", "path": "displayName", "value": "Grace"}),
         lambda: directory.put(user_id, userName="hopper@acme.example"),
-        lambda: readdress(acme, user_id, PRIVATE),
+        lambda: change_account_email(acme, user_id, PRIVATE),
         lambda: directory.deactivate(user_id),
         lambda: directory.activate(user_id),
         lambda: directory.remove(user_id),

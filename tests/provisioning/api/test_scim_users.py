@@ -14,16 +14,16 @@ from core.accounts import email_queue
 from core.accounts.email_queue_rules import MailKind
 from core.accounts.one_time_tokens import Purpose
 from core.kernel.errors import OrganizationNotActive, Refusal
-from core.kernel.principals import SYSTEM, DirectoryForbids, Role
+from core.kernel.principals import SYSTEM, BlockedByDirectory, Role
 from core.kernel.values import Email, digest
 from core.provisioning import groups as scim_groups
 from core.provisioning import tokens as scim_tokens
 from core.provisioning import users as scim_users
-from core.provisioning.patches import MemberChanges, patched
+from core.provisioning.patches import MemberChanges, apply_operations
 from core.provisioning.schemas import USER_URN
 from core.provisioning.tokens_rules import ScimTokenInvalid
-from core.provisioning.users_rules import Description, Wanted
-from core.tenancy.invitations_rules import InvitedIsDeactivated
+from core.provisioning.users_rules import ScimProfile, ScimUserData
+from core.tenancy.invitations_rules import InviteeDeactivated
 from entrypoints.http.api.provisioning import users as scim_users_routes
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.builders import PASSWORD, Answer, add_account, add_member, add_provisioned, deliver, everyone, link, run_sql, sign_in
@@ -691,7 +691,7 @@ async def test_of_an_account_that_others_share_the_membership_alone_is_closed(
     assert (await acme.api.login("ada@example.com")).status == 200
     assert (await acme.entry("user.deactivated"))["details"] == {"whole_account": False}
     answer = await acme.api.post(acme.invitations, {"email": "ada@example.com", "role": "member"}, token=acme.token("owner"))
-    assert (answer.status, answer.json["error"]) == (400, InvitedIsDeactivated.__doc__)
+    assert (answer.status, answer.json["error"]) == (400, InviteeDeactivated.__doc__)
     assert (await directory.activate(user_id)).json["active"] is True
     if why != "not confirmed":  # which it would be from now on
         assert (await acme.api.get(acme.path, token=outside.access_token)).status == 200
@@ -795,7 +795,7 @@ async def test_an_invitation_does_not_undo_what_the_directory_has_done(
     assert (await acme.api.post("/api/invitations/accept", {"token": token})).status == 400
     me = (await acme.api.login("lovelace@example.com")).json["access_token"]
     refused = await acme.api.post("/api/invitations/accept", {"token": token}, token=me)
-    assert (refused.status, refused.json["error"]) == (403, DirectoryForbids.__doc__)
+    assert (refused.status, refused.json["error"]) == (403, BlockedByDirectory.__doc__)
 
 
 async def test_the_welcome_leads_to_a_password(acme: Tenant, directory: Directory, sent: FakeMailTransport) -> None:
@@ -839,7 +839,7 @@ async def test_a_link_that_waits_for_a_mail_server_dies_with_its_address(
     await deliver(acme.ports)
     assert {(letter.to, letter.subject) for letter in sent.letters} == {
         (GRACE, "Your new account - Acme"),
-        ("wrong@acme.example", "Your e-mail address was changed - Acme"),
+        ("wrong@acme.example", "Your email address was changed - Acme"),
     }
 
 
@@ -887,7 +887,7 @@ async def test_whose_address_a_directory_gives_and_takes_is_told_five_times_an_h
         for email in ("hopper@acme.example", GRACE):
             assert (await directory.put(made["id"], userName=email)).status == 200
             await deliver(acme.ports)
-    told = Counter(letter.to for letter in sent.letters if letter.subject.startswith("Your e-mail address"))
+    told = Counter(letter.to for letter in sent.letters if letter.subject.startswith("Your email address"))
     assert told == {GRACE: 5, "hopper@acme.example": 5}
     before = len(sent.letters)
     clock.advance(timedelta(hours=1))
@@ -1075,9 +1075,9 @@ async def test_a_patch_has_as_many_operations_as_a_body_holds_and_nobody_waits_f
 
     def noted(*of: Any) -> Any:
         threads.add(threading.get_ident())
-        return patched(*of)
+        return apply_operations(*of)
 
-    monkeypatch.setattr(scim_users_routes, "patched", noted)
+    monkeypatch.setattr(scim_users_routes, "apply_operations", noted)
     made = await directory.make()
     operations = [{"op": "add", "path": "displayName", "value": f"n{number}"} for number in range(15_000)]
     answer = await directory.patch(made["id"], *operations)
@@ -1118,7 +1118,7 @@ async def test_the_door_is_shut_behind_whoever_has_come_through_it(
 ) -> None:
     caller = await scim_tokens.authenticate(acme.ports, directory.token, address=None, agent=None)
     await run_sql(acme.pool, shut)
-    new = Wanted(Email.parse(GRACE), Description(), active=None)
+    new = ScimUserData(Email.parse(GRACE), ScimProfile(), active=None)
     with pytest.raises(refusal):
         await scim_users.create(acme.ports, caller, new)
     with pytest.raises(refusal):

@@ -9,33 +9,33 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.provisioning.filters import OF_GROUPS, OF_USERS, Comparison, Field, Kind, Known, about_groups, about_users, holds
+from core.provisioning.filters import GROUP_FIELDS, USER_FIELDS, FieldComparison, ScimField, FieldType, FieldPresent, parse_group_filter, parse_user_filter, holds
 from core.provisioning.grammar import (
     DEEPEST,
-    All,
-    Compare,
+    And,
+    ParsedComparison,
     FilterInvalid,
     Not,
-    Operator,
-    Path,
+    FilterOperator,
+    PatchPath,
     PathInvalid,
-    Present,
-    Some,
-    Within,
-    Written,
+    ParsedPresence,
+    Or,
+    ParsedValuePath,
+    ParsedFilter,
     parse,
     parse_path,
 )
-from core.provisioning.schemas import GROUP, USER, Schema
+from core.provisioning.schemas import GROUP, USER, ScimSchema
 
 
 def test_and_binds_closer_than_or_and_not_closest() -> None:
-    a, b, c = Present("a"), Present("b"), Present("c")
-    assert parse("a pr or b pr and c pr") == Some((a, All((b, c))))
-    assert parse("(a pr or b pr) and c pr") == All((Some((a, b)), c))
-    assert parse("not (a pr) and b pr") == All((Not(a), b))
-    assert parse("A PR OR NOT(B pr AND C pr)") == Some((a, Not(All((b, c)))))
-    assert parse('a[b eq "x" and c pr]') == Within("a", All((Compare("b", Operator.EQ, "x"), c)))
+    a, b, c = ParsedPresence("a"), ParsedPresence("b"), ParsedPresence("c")
+    assert parse("a pr or b pr and c pr") == Or((a, And((b, c))))
+    assert parse("(a pr or b pr) and c pr") == And((Or((a, b)), c))
+    assert parse("not (a pr) and b pr") == And((Not(a), b))
+    assert parse("A PR OR NOT(B pr AND C pr)") == Or((a, Not(And((b, c)))))
+    assert parse('a[b eq "x" and c pr]') == ParsedValuePath("a", And((ParsedComparison("b", FilterOperator.EQ, "x"), c)))
 
 
 def test_literals_are_those_of_json_and_ids_may_stand_alone() -> None:
@@ -43,11 +43,11 @@ def test_literals_are_those_of_json_and_ids_may_stand_alone() -> None:
         ('"x"', "x"), ('"a \\"b\\" \\u00e9"', 'a "b" é'), ("true", True), ("False", False), ("null", None), ("5", 5), ("-1.5", -1.5),
         ("7e2a5f6c-0000-4000-8000-000000000001", "7e2a5f6c-0000-4000-8000-000000000001"), ('")("', ")("),
     ):  # fmt: skip
-        assert parse(f"a eq {text}") == Compare("a", Operator.EQ, literal)
+        assert parse(f"a eq {text}") == ParsedComparison("a", FilterOperator.EQ, literal)
 
 
-@pytest.mark.parametrize(("fields", "schema"), [(OF_USERS, USER), (OF_GROUPS, GROUP)])
-def test_values_have_the_case_that_the_schema_says(fields: Mapping[str, Field], schema: Schema) -> None:
+@pytest.mark.parametrize(("fields", "schema"), [(USER_FIELDS, USER), (GROUP_FIELDS, GROUP)])
+def test_values_have_the_case_that_the_schema_says(fields: Mapping[str, ScimField], schema: ScimSchema) -> None:
     for name, field in fields.items():
         first, _, second = name.partition(".")
         attribute = schema.attribute(first)
@@ -55,8 +55,8 @@ def test_values_have_the_case_that_the_schema_says(fields: Mapping[str, Field], 
         if attribute.sub_attributes:
             attribute = attribute.sub(second or "value")
         assert attribute is not None, name
-        if field.kind in (Kind.EXACT, Kind.TEXT, Kind.ADDRESS):
-            assert attribute.case_exact is (field.kind is Kind.EXACT), name
+        if field.kind in (FieldType.EXACT, FieldType.TEXT, FieldType.ADDRESS):
+            assert attribute.case_exact is (field.kind is FieldType.EXACT), name
 
 
 names = st.sampled_from(["username", "externalid", "name.givenname", "active", "emails.value"])
@@ -66,44 +66,44 @@ literals = st.one_of(
     st.integers(-(10**9), 10**9),
     st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S"]), max_size=9),
 )
-leaves = st.builds(Present, names) | st.builds(Compare, names, st.sampled_from(Operator), literals)
-trees: st.SearchStrategy[Written] = st.recursive(
+leaves = st.builds(ParsedPresence, names) | st.builds(ParsedComparison, names, st.sampled_from(FilterOperator), literals)
+trees: st.SearchStrategy[ParsedFilter] = st.recursive(
     leaves,
     lambda inner: (
         st.builds(Not, inner)
-        | st.lists(inner, min_size=2, max_size=3).map(lambda of: All(tuple(of)))
-        | st.lists(inner, min_size=2, max_size=3).map(lambda of: Some(tuple(of)))
+        | st.lists(inner, min_size=2, max_size=3).map(lambda of: And(tuple(of)))
+        | st.lists(inner, min_size=2, max_size=3).map(lambda of: Or(tuple(of)))
     ),
     max_leaves=8,
 )
 
 
-def written(tree: Written) -> str:
+def written(tree: ParsedFilter) -> str:
     """The tree with all its parentheses."""
     match tree:
-        case Present(name):
+        case ParsedPresence(name):
             return f"{name} pr"
-        case Compare(name, operator, literal):
+        case ParsedComparison(name, operator, literal):
             return f"{name} {operator} {json.dumps(literal)}"
         case Not(each):
             return f"not ({written(each)})"
-        case All(of):
+        case And(of):
             return " and ".join(f"({written(each)})" for each in of)
-        case Some(of):
+        case Or(of):
             return " or ".join(f"({written(each)})" for each in of)
-        case Within(name, each):
+        case ParsedValuePath(name, each):
             return f"{name}[{written(each)}]"
 
 
 @settings(max_examples=40)
 @given(trees)
-def test_what_is_written_is_read(tree: Written) -> None:
+def test_what_is_written_is_read(tree: ParsedFilter) -> None:
     assert parse(written(tree)) == tree
 
 
 @given(st.text(max_size=60) | st.text('()[]" eq.andornot"x5', max_size=60))
 def test_whatever_is_written_is_read_or_refused(text: str) -> None:
-    for read in (about_users, about_groups, parse_path):
+    for read in (parse_user_filter, parse_group_filter, parse_path):
         with suppress(FilterInvalid, PathInvalid):
             read(text)
 
@@ -117,44 +117,44 @@ def test_depth_and_length_are_bounded() -> None:
 
 def test_what_a_filter_of_users_means() -> None:
     for text, meant in (
-        ('userName eq "Ada@EXAMPLE.com"', Comparison(Field.ADDRESS, Operator.EQ, "ada@example.com")),
-        ('emails[type eq "WORK"]', Comparison(Field.ADDRESS_TYPE, Operator.EQ, "WORK")),
-        ('name.givenName co "AD"', Comparison(Field.GIVEN_NAME, Operator.CO, "AD")),
-        ('displayName eq "Ada"', Comparison(Field.DISPLAY_NAME, Operator.EQ, "Ada")),
-        ('active ne "FALSE"', Comparison(Field.ACTIVE, Operator.NE, False)),
-        ("externalId eq null", Not(Known(Field.EXTERNAL_ID))),
-        ("externalId ne null", Known(Field.EXTERNAL_ID)),
-        ('meta.created ge "2026-01-02T03:04:05+01:00"', Comparison(Field.CREATED, Operator.GE, datetime(2026, 1, 2, 2, 4, 5, tzinfo=UTC))),
-        ('id pr and not (id eq "x")', All((Known(Field.ID), Not(Comparison(Field.ID, Operator.EQ, "x"))))),
-        ('id pr or id sw "x"', Some((Known(Field.ID), Comparison(Field.ID, Operator.SW, "x")))),
+        ('userName eq "Ada@EXAMPLE.com"', FieldComparison(ScimField.ADDRESS, FilterOperator.EQ, "ada@example.com")),
+        ('emails[type eq "WORK"]', FieldComparison(ScimField.ADDRESS_TYPE, FilterOperator.EQ, "WORK")),
+        ('name.givenName co "AD"', FieldComparison(ScimField.GIVEN_NAME, FilterOperator.CO, "AD")),
+        ('displayName eq "Ada"', FieldComparison(ScimField.DISPLAY_NAME, FilterOperator.EQ, "Ada")),
+        ('active ne "FALSE"', FieldComparison(ScimField.ACTIVE, FilterOperator.NE, False)),
+        ("externalId eq null", Not(FieldPresent(ScimField.EXTERNAL_ID))),
+        ("externalId ne null", FieldPresent(ScimField.EXTERNAL_ID)),
+        ('meta.created ge "2026-01-02T03:04:05+01:00"', FieldComparison(ScimField.CREATED, FilterOperator.GE, datetime(2026, 1, 2, 2, 4, 5, tzinfo=UTC))),
+        ('id pr and not (id eq "x")', And((FieldPresent(ScimField.ID), Not(FieldComparison(ScimField.ID, FilterOperator.EQ, "x"))))),
+        ('id pr or id sw "x"', Or((FieldPresent(ScimField.ID), FieldComparison(ScimField.ID, FilterOperator.SW, "x")))),
     ):
-        assert about_users(text) == meant, text
+        assert parse_user_filter(text) == meant, text
 
 
 def test_a_value_that_there_is_not_is_not_equal_and_compares_with_nothing() -> None:
-    nobody = dict.fromkeys(Field)
+    nobody = dict.fromkeys(ScimField)
     for text, held in (
         ('externalId eq "x"', False),
         ('externalId ne "x"', True),
         ('externalId gt ""', False),
         ('not (externalId co "")', True),
     ):
-        assert holds(about_users(text), nobody.__getitem__) is held
+        assert holds(parse_user_filter(text), nobody.__getitem__) is held
 
 
 def test_paths() -> None:
     for text, path in (
-        ("userName", Path("userName")),
-        ("name.givenName", Path("name", None, "givenName")),
-        ('emails[type eq "work"]', Path("emails", Compare("type", Operator.EQ, "work"))),
-        ('emails[type eq "work"].value', Path("emails", Compare("type", Operator.EQ, "work"), "value")),
+        ("userName", PatchPath("userName")),
+        ("name.givenName", PatchPath("name", None, "givenName")),
+        ('emails[type eq "work"]', PatchPath("emails", ParsedComparison("type", FilterOperator.EQ, "work"))),
+        ('emails[type eq "work"].value', PatchPath("emails", ParsedComparison("type", FilterOperator.EQ, "work"), "value")),
         (
             "urn:ietf:params:scim:schemas:core:2.0:User:name.givenName",
-            Path("urn:ietf:params:scim:schemas:core:2.0:User:name", None, "givenName"),
+            PatchPath("urn:ietf:params:scim:schemas:core:2.0:User:name", None, "givenName"),
         ),
         (
             "members[value eq 7e2a5f6c-0000-4000-8000-000000000001]",
-            Path("members", Compare("value", Operator.EQ, "7e2a5f6c-0000-4000-8000-000000000001")),
+            PatchPath("members", ParsedComparison("value", FilterOperator.EQ, "7e2a5f6c-0000-4000-8000-000000000001")),
         ),
     ):
         assert parse_path(text) == path

@@ -14,21 +14,21 @@ from adapters.postgres.engine.storage import Postgres
 from core.accounts.accounts_rules import Origin
 from core.kernel.principals import SYSTEM, Role
 from core.kernel.values import Email, digest, new_id
-from core.provisioning.filters import Comparison, Field, Filter, Kind, Known, Value, holds
-from core.provisioning.grammar import All, Not, Operator, Some
-from core.provisioning.groups_rules import Standing
-from core.provisioning.users_rules import Description, ScimUser
+from core.provisioning.filters import FieldComparison, ScimField, ScimFilter, FieldType, FieldPresent, Value, holds
+from core.provisioning.grammar import And, Not, FilterOperator, Or
+from core.provisioning.groups_rules import GroupMember
+from core.provisioning.users_rules import ScimProfile, ScimUser
 from tests.support.builders import add_member, add_provisioned, run_sql
 from tests.support.rows import NOW, SECOND, account, add, within
 
 # Whatever means something in a pattern, or in SQL, or has no case.
 TEXTS = ["ada", "Ada", "50%", "_", "a\\b", "'", "--", "", "x y", "日本", "a%", "%"]
 DESCRIPTIONS = [
-    Description(),
-    Description("ada", "Ada L", "Ada", "L", "ada"),
-    Description("Ada", "50%", "_", "a\\b", "'"),
-    Description(None, None, "日本", "x y", "A%"),
-    Description("--", "--", None, "--", None),
+    ScimProfile(),
+    ScimProfile("ada", "Ada L", "Ada", "L", "ada"),
+    ScimProfile("Ada", "50%", "_", "a\\b", "'"),
+    ScimProfile(None, None, "日本", "x y", "A%"),
+    ScimProfile("--", "--", None, "--", None),
 ]
 
 
@@ -56,69 +56,69 @@ async def everybody(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> li
     await within(storage, lambda tx: tx.accounts.deactivate(users[1].id, NOW))
     await within(storage, lambda tx: tx.scim_users.deactivate(acme, users[3].id, NOW, whole_account=False))
     await run_sql(pool, "update scim_users set provisioned = true where user_id = %s", users[2].id)
-    await within(storage, lambda tx: tx.scim_users.dismiss(acme, [users[2].id], NOW))
+    await within(storage, lambda tx: tx.scim_users.remove_members(acme, [users[2].id], NOW))
     async with storage.reading() as read:
         listed = await read.scim_users.page(acme, None, 0, 100)
     assert ([user.id for user in listed.items], listed.total) == ([user.id for user in users], 7)
     return list(listed.items)
 
 
-def value_of(user: ScimUser, field: Field) -> Value:
+def value_of(user: ScimUser, field: ScimField) -> Value:
     described = user.description
-    found: dict[Field, Value] = {
-        Field.ID: str(user.id),
-        Field.EXTERNAL_ID: described.external_id,
-        Field.ADDRESS: user.email,
-        Field.ADDRESS_TYPE: "work",
-        Field.ADDRESS_PRIMARY: True,
-        Field.FORMATTED: described.formatted,
-        Field.GIVEN_NAME: described.given_name,
-        Field.FAMILY_NAME: described.family_name,
-        Field.DISPLAY_NAME: described.display_name,
-        Field.ACTIVE: user.active,
-        Field.RESOURCE_TYPE: "User",
-        Field.CREATED: user.created_at,
-        Field.LAST_MODIFIED: user.updated_at,
+    found: dict[ScimField, Value] = {
+        ScimField.ID: str(user.id),
+        ScimField.EXTERNAL_ID: described.external_id,
+        ScimField.ADDRESS: user.email,
+        ScimField.ADDRESS_TYPE: "work",
+        ScimField.ADDRESS_PRIMARY: True,
+        ScimField.FORMATTED: described.formatted,
+        ScimField.GIVEN_NAME: described.given_name,
+        ScimField.FAMILY_NAME: described.family_name,
+        ScimField.DISPLAY_NAME: described.display_name,
+        ScimField.ACTIVE: user.active,
+        ScimField.RESOURCE_TYPE: "User",
+        ScimField.CREATED: user.created_at,
+        ScimField.LAST_MODIFIED: user.updated_at,
     }
     value = found[field]
-    return value.lower() if field.kind is Kind.TEXT and isinstance(value, str) else value
+    return value.lower() if field.kind is FieldType.TEXT and isinstance(value, str) else value
 
 
-fields = st.sampled_from([field for field in Field if field is not Field.MEMBER])
+fields = st.sampled_from([field for field in ScimField if field is not ScimField.MEMBER])
 
 
 @st.composite
-def comparisons(draw: st.DrawFn) -> Filter:
+def comparisons(draw: st.DrawFn) -> ScimFilter:
     field = draw(fields)
     text = draw(st.sampled_from([*TEXTS, "ada@example.com", "@example", "work", "User", "00000000-0000-4000-8000-000000000001"]))
     match field.kind:
-        case Kind.FLAG:
-            return Comparison(field, draw(st.sampled_from([Operator.EQ, Operator.NE])), draw(st.booleans()))
-        case Kind.TIME:
-            operators = [each for each in Operator if each not in (Operator.CO, Operator.SW, Operator.EW)]
-            return Comparison(field, draw(st.sampled_from(operators)), NOW + draw(st.integers(-1, 3)) * SECOND)
-        case Kind.EXACT:
-            return Comparison(field, draw(st.sampled_from(Operator)), text)
-    return Comparison(field, draw(st.sampled_from(Operator)), text.lower())
+        case FieldType.FLAG:
+            return FieldComparison(field, draw(st.sampled_from([FilterOperator.EQ, FilterOperator.NE])), draw(st.booleans()))
+        case FieldType.TIME:
+            operators = [each for each in FilterOperator if each not in (FilterOperator.CO, FilterOperator.SW, FilterOperator.EW)]
+            return FieldComparison(field, draw(st.sampled_from(operators)), NOW + draw(st.integers(-1, 3)) * SECOND)
+        case FieldType.EXACT:
+            return FieldComparison(field, draw(st.sampled_from(FilterOperator)), text)
+    return FieldComparison(field, draw(st.sampled_from(FilterOperator)), text.lower())
 
 
-filters: st.SearchStrategy[Filter] = st.recursive(
-    comparisons() | st.builds(Known, fields),
+filters: st.SearchStrategy[ScimFilter] = st.recursive(
+    comparisons() | st.builds(FieldPresent, fields),
     lambda inner: (
         st.builds(Not, inner)
-        | st.lists(inner, min_size=2, max_size=3).map(lambda of: All(tuple(of)))
-        | st.lists(inner, min_size=2, max_size=3).map(lambda of: Some(tuple(of)))
+        | st.lists(inner, min_size=2, max_size=3).map(lambda of: And(tuple(of)))
+        | st.lists(inner, min_size=2, max_size=3).map(lambda of: Or(tuple(of)))
     ),
     max_leaves=5,
 )
 
 
-def examples(count: int) -> list[Filter]:
-    found: list[Filter] = []
+def examples(count: int) -> list[ScimFilter]:
+    found: list[ScimFilter] = []
 
     @settings(derandomize=True, database=None, deadline=None, max_examples=count)
     @given(filters)
-    def collect(each: Filter) -> None:
+    def collect(each: ScimFilter) -> None:
         found.append(each)
 
     collect()
@@ -128,7 +128,7 @@ def examples(count: int) -> list[Filter]:
 @pytest.mark.slow
 async def test_a_filter_finds_those_of_whom_it_holds(storage: Postgres, acme: UUID, everybody: list[ScimUser]) -> None:
     async with storage.reading() as read:
-        for each in [*examples(400), *(Comparison(Field.ID, Operator.EQ, str(user.id)) for user in everybody)]:
+        for each in [*examples(400), *(FieldComparison(ScimField.ID, FilterOperator.EQ, str(user.id)) for user in everybody)]:
             expected = [user for user in everybody if holds(each, lambda field, user=user: value_of(user, field))]  # type: ignore[misc]
             found = await read.scim_users.page(acme, each, 0, 100)
             assert (list(found.items), found.total) == (expected, len(expected)), each
@@ -146,8 +146,8 @@ async def test_pages_are_cut_out_of_all(storage: Postgres, acme: UUID, twin: UUI
         for user in everybody:
             assert await read.scim_users.by_id(acme, user.id) == user
             assert await read.scim_users.by_id(twin, user.id) is None
-            assert await read.scim_users.is_kept_out(acme, user.id) == user.deactivated_here
-            assert not await read.scim_users.is_kept_out(twin, user.id)
+            assert await read.scim_users.is_blocked(acme, user.id) == user.deactivated_here
+            assert not await read.scim_users.is_blocked(twin, user.id)
 
 
 async def test_what_each_of_them_is(everybody: list[ScimUser]) -> None:
@@ -181,15 +181,15 @@ async def test_the_group(storage: Postgres, pool: Pool, acme: UUID, twin: UUID, 
         assert await read.scim_users.group(acme, None, 100) == inside
         assert await read.scim_users.group(acme, inside[1], 2) == inside[2:4]
         every = sorted(everybody, key=lambda user: user.id)
-        expected = [Standing(user.id, user.role, user.deactivated_here, is_platform_owner=False) for user in every]
-        assert await read.scim_users.all_standings(acme, None, 100) == expected
-        assert await read.scim_users.all_standings(acme, every[1].id, 3) == expected[2:5]
-        assert await read.scim_users.standings(acme, [everybody[0].id, new_id()]) == [
-            Standing(everybody[0].id, Role.MEMBER, is_deactivated=False, is_platform_owner=False)
+        expected = [GroupMember(user.id, user.role, user.deactivated_here, is_platform_owner=False) for user in every]
+        assert await read.scim_users.all_group_members(acme, None, 100) == expected
+        assert await read.scim_users.all_group_members(acme, every[1].id, 3) == expected[2:5]
+        assert await read.scim_users.group_members(acme, [everybody[0].id, new_id()]) == [
+            GroupMember(everybody[0].id, Role.MEMBER, is_deactivated=False, is_platform_owner=False)
         ]
-        assert await read.scim_users.standings(twin, [everybody[0].id]) == []
+        assert await read.scim_users.group_members(twin, [everybody[0].id]) == []
     for user in everybody:
-        await within(storage, lambda tx, user=user: tx.scim_users.dismiss(twin, [user.id], NOW))  # type: ignore[misc]
+        await within(storage, lambda tx, user=user: tx.scim_users.remove_members(twin, [user.id], NOW))  # type: ignore[misc]
         await within(storage, lambda tx, user=user: tx.scim_users.forget(twin, user.id))  # type: ignore[misc]
         await within(storage, lambda tx, user=user: tx.scim_users.reactivate(twin, user.id, NOW))  # type: ignore[misc]
         await within(storage, lambda tx, user=user: tx.scim_users.admit(twin, [user.id], NOW))  # type: ignore[misc]

@@ -14,7 +14,7 @@ from core.accounts.accounts_rules import Account, Origin
 from core.kernel.principals import Anonymous, Role
 from core.kernel.values import Email, new_id
 from core.tenancy import invitations
-from core.tenancy.invitations_rules import InvitedCannotJoin
+from core.tenancy.invitations_rules import InviteeCannotJoin
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.builders import (
@@ -376,7 +376,7 @@ async def test_what_is_wrong_with_an_account_is_not_told(acme: Tenant, api: Api,
         await run_sql(pool, f"update users set {change} where id = %s", ada.id)  # noqa: S608
         answer = await accept(api, made["token"])
         told.append((*refused(answer), answer.json["error"]))
-    assert told == [(*BAD, InvitedCannotJoin.__doc__)] * 3
+    assert told == [(*BAD, InviteeCannotJoin.__doc__)] * 3
 
 
 async def test_role_address_and_organization_come_from_the_invitation_alone(acme: Tenant, tenants: Tenants, api: Api) -> None:

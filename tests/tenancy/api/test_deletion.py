@@ -118,7 +118,7 @@ async def test_of_a_large_organization_the_housekeeper_removes_the_rest(
     api: Api, ports: Ports, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     org, token = await add_tenant(api, ports, pool, "acme")
-    monkeypatch.setattr(organizations, "PURGED_AT_ONCE", 2)
+    monkeypatch.setattr(organizations, "IMMEDIATE_PURGE_LIMIT", 2)
     assert (await api.delete(ACME, token=token)).status == 204
     assert await left_of(pool, org) == {**dict.fromkeys(OWNED, 0), "login_events": 1, "audit_totals": 1}
     assert await run_sql(pool, "select id from deleted_organizations") == [(org,)]

@@ -116,7 +116,7 @@ async def test_whoever_was_demoted_meanwhile_invites_nobody(acme: Tenant, ports:
     with pytest.raises(RoleInsufficient):
         await invitations.cancel(ports, caller, uuid4())
     with pytest.raises(RoleInsufficient):
-        await invitations.accept_for(ports, caller, uuid4())
+        await invitations.accept_on_behalf(ports, caller, uuid4())
 
 
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])

@@ -14,7 +14,7 @@ from quart_trio import QuartTrio
 from adapters.email.smtp import Dispatch, FolderTransport, OwnServers
 from adapters.http.guard import Guard, parse_openings
 from adapters.postgres.engine.pool import Pool
-from core.tenancy.mail_server_rules import Trial
+from core.tenancy.mail_server_rules import MailServerCheck
 from ports import Ports
 from tests.fakes.outside import FakeMailTransport
 from tests.fakes.smtp_sink import SmtpSink
@@ -118,10 +118,10 @@ async def test_what_is_removed_is_gone_and_told_once(acme: Tenant, twin: Tenant)
 
 async def test_a_trial_says_how_it_went_in_fixed_words(acme: Tenant, sent: FakeMailTransport) -> None:
     await put(acme, FULL)
-    for trial in Trial:
+    for trial in MailServerCheck:
         sent.trial = trial
         answer = await try_out(acme, "admin")
-        assert (answer.status, answer.json) == (200, {"success": trial is Trial.GOOD, "message": trial.value})
+        assert (answer.status, answer.json) == (200, {"success": trial is MailServerCheck.GOOD, "message": trial.value})
     tried = sent.tried[0]
     assert (tried.org_id, tried.host, tried.port, tried.username) == (acme.org, FULL["host"], FULL["port"], FULL["username"])
     assert tried.password == PASSWORD
@@ -178,7 +178,7 @@ def house(app: QuartTrio, ports: Ports, tmp_path: Path) -> Iterator[House]:
 
 async def test_invitations_go_through_the_organizations_own_server_and_nothing_else_does(acme: Tenant, twin: Tenant, house: House) -> None:
     await put(acme, house.settings())
-    assert (await try_out(acme)).json == {"success": True, "message": Trial.GOOD.value}
+    assert (await try_out(acme)).json == {"success": True, "message": MailServerCheck.GOOD.value}
     assert house.served == []
     made = await acme.invite("grace@example.com")
     await twin.invite("grace@example.com")
@@ -209,13 +209,13 @@ async def test_mails_that_wait_when_the_server_is_removed_are_the_platforms_then
 
 
 async def test_a_trial_of_a_server_that_cannot_be_used_says_so(acme: Tenant, house: House) -> None:
-    trials: list[tuple[dict[str, object], Trial]] = [
-        ({"password": "wrong"}, Trial.NOT_SIGNED_IN),
-        ({"tls": True}, Trial.NOT_ENCRYPTED),
-        ({"host": "::1"}, Trial.NO_ADDRESS),
-        ({"host": "2130706433", "port": 2525}, Trial.NO_ADDRESS),
-        ({"host": "127.0.0.2"}, Trial.NO_ADDRESS),
-        ({"port": 25}, Trial.NO_ADDRESS),
+    trials: list[tuple[dict[str, object], MailServerCheck]] = [
+        ({"password": "wrong"}, MailServerCheck.NOT_SIGNED_IN),
+        ({"tls": True}, MailServerCheck.NOT_ENCRYPTED),
+        ({"host": "::1"}, MailServerCheck.NO_ADDRESS),
+        ({"host": "2130706433", "port": 2525}, MailServerCheck.NO_ADDRESS),
+        ({"host": "127.0.0.2"}, MailServerCheck.NO_ADDRESS),
+        ({"port": 25}, MailServerCheck.NO_ADDRESS),
     ]
     for changes, trial in trials:
         await put(acme, house.settings(**changes))

@@ -94,7 +94,7 @@ async def test_only_whoever_has_proved_an_address_creates_one(api: Api, ports: P
     for body in ({"slug": "acme", "name": "Acme"}, {}, {"slug": 5}):
         answer = await api.post("/api/organizations", body, token=token)
         assert (answer.status, answer.code) == (403, "FORBIDDEN")
-    assert "erify your e-mail address" in answer.json["error"]
+    assert "erify your email address" in answer.json["error"]
     assert await run_sql(pool, "select * from organizations") == []
     await run_sql(pool, "update users set email_verified_at = now()")
     assert (await api.post("/api/organizations", {"slug": "acme", "name": "Acme"}, token=token)).status == 200

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from core.tenancy.colors import BLACK, OUTLINE, TEXT, WHITE, Color, ColorInvalid, Scheme, contrast, palette
+from core.tenancy.colors import BLACK, OUTLINE, TEXT, WHITE, Color, ColorInvalid, ColorScheme, contrast, derive_palette
 from tests import ROOT
 
 PAGES = (ROOT / "entrypoints/http/pages/assets/pages.css").read_text("utf-8")
@@ -29,7 +29,7 @@ def test_contrast_is_that_of_wcag(one: str, other: str, expected: float) -> None
     assert contrast(Color.parse(one), Color.parse(other)) == contrast(Color.parse(other), Color.parse(one))
 
 
-def check(scheme: Scheme, grounds: tuple[str, str]) -> None:
+def check(scheme: ColorScheme, grounds: tuple[str, str]) -> None:
     assert contrast(scheme.label, scheme.button) >= TEXT
     assert contrast(scheme.label, scheme.button_hover) >= TEXT
     for ground in map(Color.parse, grounds):
@@ -40,7 +40,7 @@ def check(scheme: Scheme, grounds: tuple[str, str]) -> None:
 
 def test_every_colour_can_be_read_on_every_ground_and_every_label_on_its_button() -> None:
     for color in ALL:
-        found = palette(color)
+        found = derive_palette(color)
         check(found.light, GROUNDS["light"])
         check(found.dark, GROUNDS["dark"])
         assert found.light.button == found.dark.button == color
@@ -48,16 +48,16 @@ def test_every_colour_can_be_read_on_every_ground_and_every_label_on_its_button(
 
 def test_a_colour_that_can_be_read_stays_as_it_is() -> None:
     teal = Color.parse("#0b5d66")
-    assert palette(teal).light.accent == teal == palette(teal).light.edge
-    assert palette(WHITE).dark.accent == WHITE
-    assert palette(BLACK).light.accent == BLACK
+    assert derive_palette(teal).light.accent == teal == derive_palette(teal).light.edge
+    assert derive_palette(WHITE).dark.accent == WHITE
+    assert derive_palette(BLACK).light.accent == BLACK
 
 
 def test_a_pale_and_a_dark_button_stand_out_by_their_edge() -> None:
-    assert palette(Color.parse("#fff6d5")).light.edge != Color.parse("#fff6d5")
-    assert palette(Color.parse("#101820")).dark.edge != Color.parse("#101820")
-    assert palette(Color.parse("#fff6d5")).light.label == BLACK
-    assert palette(Color.parse("#101820")).dark.label == WHITE
+    assert derive_palette(Color.parse("#fff6d5")).light.edge != Color.parse("#fff6d5")
+    assert derive_palette(Color.parse("#101820")).dark.edge != Color.parse("#101820")
+    assert derive_palette(Color.parse("#fff6d5")).light.label == BLACK
+    assert derive_palette(Color.parse("#101820")).dark.label == WHITE
 
 
 def test_a_colour_is_written_as_it_is_read() -> None:

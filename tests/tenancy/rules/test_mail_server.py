@@ -6,11 +6,11 @@ import pytest
 
 from core.kernel.values import Email, new_id
 from core.tenancy.mail_server_rules import (
-    CredentialsIncomplete,
-    CredentialsInvalid,
-    HostInvalid,
+    MailCredentialsIncomplete,
+    MailCredentialsInvalid,
+    MailHostInvalid,
     MailServer,
-    PortInvalid,
+    MailPortInvalid,
     new_server,
     parse_host,
 )
@@ -42,7 +42,7 @@ def test_a_host_is_a_name_or_an_address(given: str, stored: str) -> None:
     ],
 )
 def test_what_is_no_host_is_refused(host: str) -> None:
-    with pytest.raises(HostInvalid):
+    with pytest.raises(MailHostInvalid):
         server(host=host)
 
 
@@ -53,7 +53,7 @@ def test_a_port_is_one_of_mail_or_a_high_one(port: int) -> None:
 
 @pytest.mark.parametrize("port", [-25, 0, 1, 22, 24, 26, 80, 443, 466, 588, 1023, 65536, 2**31])
 def test_other_ports_are_refused(port: int) -> None:
-    with pytest.raises(PortInvalid):
+    with pytest.raises(MailPortInvalid):
         server(port=port)
 
 
@@ -61,14 +61,14 @@ def test_a_user_name_comes_with_a_password() -> None:
     assert not server().has_password
     assert server(username="robot", password=PASSWORD).has_password
     for given in ({"username": "robot"}, {"password": PASSWORD}):
-        with pytest.raises(CredentialsIncomplete):
+        with pytest.raises(MailCredentialsIncomplete):
             server(**given)
 
 
 @pytest.mark.parametrize("text", ["", "r\u00f6bot", "a\tb", "robot\r\nRSET", "a\0b", "\x7f", "\udc80"])
 def test_what_cannot_be_sent_to_a_mail_server_is_refused(text: str) -> None:
     for given in ({"username": text, "password": PASSWORD}, {"username": "robot", "password": text}):
-        with pytest.raises(CredentialsInvalid):
+        with pytest.raises(MailCredentialsInvalid):
             server(**given)
 
 

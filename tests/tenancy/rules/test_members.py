@@ -3,23 +3,23 @@
 import pytest
 
 from core.kernel.principals import Role
-from core.tenancy.members_rules import OwnershipNotAssigned, RoleUnknown, assignable, grantable
+from core.tenancy.members_rules import OwnershipNotAssignable, RoleUnknown, parse_assignable_role, grantable_roles
 
 
 @pytest.mark.parametrize("role", [Role.ADMIN, Role.MEMBER])
 def test_roles_that_can_be_given(role: Role) -> None:
-    assert assignable(role.value) is role
+    assert parse_assignable_role(role.value) is role
 
 
 def test_nobody_is_made_owner() -> None:
-    with pytest.raises(OwnershipNotAssigned):
-        assignable("owner")
+    with pytest.raises(OwnershipNotAssignable):
+        parse_assignable_role("owner")
 
 
 @pytest.mark.parametrize("name", ["", "boss", "Admin", " admin", "admin\n", "ADMIN", "members"])
 def test_there_are_no_other_roles(name: str) -> None:
     with pytest.raises(RoleUnknown):
-        assignable(name)
+        parse_assignable_role(name)
 
 
 @pytest.mark.parametrize(
@@ -32,4 +32,4 @@ def test_there_are_no_other_roles(name: str) -> None:
     ],
 )
 def test_the_owner_can_give_two_roles_and_an_admin_one(role: Role | None, roles: set[Role]) -> None:
-    assert grantable(role) == roles
+    assert grantable_roles(role) == roles

@@ -30,7 +30,7 @@ from core.kernel.principals import (
 )
 from core.kernel.values import Slug, SlugInvalid, SlugReserved
 from core.tenancy import organizations, organizations_rules
-from core.tenancy.organizations_rules import Limit, LimitSource, Membership, NothingToChange, Organization, Tier
+from core.tenancy.organizations_rules import Limit, LimitSource, Membership, EmptyOrganizationUpdate, Organization, Tier
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_account, add_member, add_organization, meanwhile, run_sql, sign_in
@@ -86,7 +86,7 @@ def test_where_a_stranger_stands() -> None:
 
 
 def test_a_refusal_says_what_to_do() -> None:
-    for refusal in (organizations_rules.SlugTaken, NothingToChange, AddressNotVerified):
+    for refusal in (organizations_rules.SlugTaken, EmptyOrganizationUpdate, AddressNotVerified):
         assert len((refusal.__doc__ or "").split()) > 6
 
 
@@ -110,7 +110,7 @@ async def owner_of(ports: Ports, pool: Pool, org: UUID) -> Member:
 ACTS: dict[str, Callable[[Ports, Member], Awaitable[object]]] = {
     "update": lambda ports, caller: organizations.update(ports, caller, name="New"),
     "delete": organizations.delete,
-    "select": sessions.select,
+    "select": sessions.select_organization,
 }
 CHANGES = {
     "demoted": ("update memberships set role = 'member'", RoleInsufficient),
@@ -129,7 +129,7 @@ async def test_what_was_allowed_at_the_edge_is_asked_again_in_the_transaction(po
     await run_sql(pool, statement)
     before = await run_sql(pool, "select name, status from organizations")
     if act == "select" and change == "demoted":
-        membership, _ = await sessions.select(ports, caller)  # every role may
+        membership, _ = await sessions.select_organization(ports, caller)  # every role may
         assert membership.role is Role.MEMBER
         return
     with pytest.raises(refusal):
@@ -181,7 +181,7 @@ async def test_the_owner_is_counted(ports: Ports, pool: Pool) -> None:
     organization, membership = await organizations.create(ports, await person_of(ports, await add_account(ports)), "acme", "Acme")
     async with ports.storage.reading() as read:
         assert await read.organizations.by_id(organization.id) == organization
-        assert await read.organizations.of_person(membership.user_id) == [(organization, membership)]
+        assert await read.organizations.by_member(membership.user_id) == [(organization, membership)]
     assert organization.member_count == 1
 
 
@@ -193,7 +193,7 @@ async def test_a_slug_that_cannot_be_one_is_refused_before_anything_is_asked(por
 
 
 async def test_where_the_first_tier_is_gone_the_built_in_limits_hold(ports: Ports, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(organizations, "FIRST_TIER", "gone")
+    monkeypatch.setattr(organizations, "INITIAL_TIER", "gone")
     organization, _ = await organizations.create(ports, await person_of(ports, await add_account(ports)), "acme", "Acme")
     assert (organization.tier, organization.user_limit) == (None, Limit(5, LimitSource.DEFAULT))
 
@@ -213,14 +213,14 @@ async def test_a_session_that_has_ended_selects_nothing(ports: Ports, pool: Pool
     caller = await owner_of(ports, pool, await add_organization(pool, "acme"))
     await run_sql(pool, end)
     with pytest.raises(SessionEnded):
-        await sessions.select(ports, caller)
+        await sessions.select_organization(ports, caller)
     assert await run_sql(pool, "select count(*) from refresh_tokens where generation > 1") == [(0,)]
 
 
 async def test_an_organization_that_is_being_deleted_is_not_selected(ports: Ports, pool: Pool) -> None:
     caller = await owner_of(ports, pool, await add_organization(pool, "acme"))
     with pytest.raises(OrganizationNotFound):
-        await meanwhile(pool, [("delete from organizations", ())], lambda: sessions.select(ports, caller))
+        await meanwhile(pool, [("delete from organizations", ())], lambda: sessions.select_organization(ports, caller))
     assert await run_sql(pool, "select org_id from sessions") == [(None,)]
 
 
@@ -231,7 +231,7 @@ async def test_who_selects_an_organization_waits_for_nobody_who_changes_it(ports
     async with pool.connection() as connection, connection.transaction():
         await connection.execute("select 1 from organizations for update")
         with trio.fail_after(5):
-            membership, _ = await in_another_task(lambda: sessions.select(ports, caller))
+            membership, _ = await in_another_task(lambda: sessions.select_organization(ports, caller))
     assert membership.org_id == org
 
 
@@ -241,7 +241,7 @@ async def test_a_refresh_that_is_under_way_is_waited_for_and_then_its_token_is_r
     # What a refresh does, stopped before its end.
     rotated = "update refresh_tokens set rotated_at = now()"
     added = "insert into refresh_tokens (token_hash, session_id, generation, created_at) select 'next', id, 2, now() from sessions"
-    membership, _ = await meanwhile(pool, [(rotated, ()), (added, ())], lambda: sessions.select(ports, caller))
+    membership, _ = await meanwhile(pool, [(rotated, ()), (added, ())], lambda: sessions.select_organization(ports, caller))
     assert membership.org_id == org
     tokens = await run_sql(pool, "select generation, rotated_at is null from refresh_tokens order by generation")
     assert tokens == [(1, False), (2, False), (3, True)]
@@ -252,14 +252,14 @@ async def test_a_race_that_is_lost_too_often_is_given_up(ports: Ports, pool: Poo
     caller = await owner_of(ports, pool, await add_organization(pool, "acme"))
     await run_sql(pool, "delete from refresh_tokens")
     with pytest.raises(Limited):
-        await sessions.select(ports, caller)
+        await sessions.select_organization(ports, caller)
 
 
 async def test_a_selection_never_lengthens_a_session(ports: Ports, pool: Pool, clock: FakeClock) -> None:
     caller = await owner_of(ports, pool, await add_organization(pool, "acme"))
     at = [clock.now() + timedelta(seconds=seconds) for seconds in (90, 60)]
     await run_sql(pool, "update sessions set ends_at = %s, expires_at = %s", *at)
-    _, pair = await sessions.select(ports, caller)
+    _, pair = await sessions.select_organization(ports, caller)
     assert pair.expires_in == 90
     assert await run_sql(pool, "select expires_at = ends_at, ends_at from sessions") == [(True, at[0])]
 
@@ -269,7 +269,7 @@ async def test_entering_gives_both_rows_locked(ports: Ports, pool: Pool, capabil
     org = await add_organization(pool, "acme")
     caller = await owner_of(ports, pool, org)
     async with ports.storage.transaction(by=caller) as tx:
-        organization, membership = await organizations.enter(tx, caller, capability)
+        organization, membership = await organizations.lock_organization_for(tx, caller, capability)
         assert (organization.id, membership.org_id, membership.user_id, membership.role) == (org, org, caller.user_id, Role.OWNER)
         for table in ("organizations", "memberships"):
             free: list[Any] = []

@@ -9,7 +9,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts.accounts_rules import Origin
 from core.kernel.principals import SYSTEM, Role
-from core.tenancy.account_control import Ties
+from core.tenancy.account_control import AccountControl
 from tests.support.builders import add_member, run_sql
 from tests.support.rows import EVE, NOW, SECOND, account, add, begin, within
 from tests.support.services import add_service
@@ -18,16 +18,16 @@ from tests.support.services import add_service
 async def use(storage: Postgres, service: UUID, *users: UUID) -> None:
     async with storage.transaction(by=SYSTEM) as tx:
         for number, user in enumerate(users):
-            assert await tx.end_users.add(service, user, NOW + number * SECOND, signed_in=False)
+            assert await tx.end_users.enroll(service, user, NOW + number * SECOND, signed_in=False)
 
 
-async def ties(storage: Postgres, user: UUID, org: UUID) -> Ties:
-    return await within(storage, lambda tx: tx.accounts.ties(user, org))
+async def ties(storage: Postgres, user: UUID, org: UUID) -> AccountControl:
+    return await within(storage, lambda tx: tx.accounts.account_control(user, org))
 
 
 async def test_an_account_that_nothing_ties(storage: Postgres, acme: UUID, twin: UUID) -> None:
     await add(storage, ada := account(), eve := account(EVE, origin=Origin.SCIM, origin_org_id=acme, password_hash=None))
-    plain = Ties(
+    plain = AccountControl(
         org_id=acme,
         origin=Origin.PLATFORM,
         origin_org_id=None,

@@ -10,25 +10,25 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Domain
-from core.tenancy.domains_rules import Claim, DomainTaken
+from core.tenancy.domains_rules import DomainClaim, DomainTaken
 from tests.support.builders import add_organization, meanwhile, run_sql
 from tests.support.rows import HOUR, NOW, SECOND, account, add, within
 
 
-def claim(org: UUID, domain: str = "acme.example", **changes: Any) -> Claim:
-    plain = Claim(org_id=org, domain=Domain(domain), challenge=f"challenge of {org}", verified_at=None, created_at=NOW - HOUR)
+def claim(org: UUID, domain: str = "acme.example", **changes: Any) -> DomainClaim:
+    plain = DomainClaim(org_id=org, domain=Domain(domain), challenge=f"challenge of {org}", verified_at=None, created_at=NOW - HOUR)
     return replace(plain, **changes)
 
 
-async def put(storage: Postgres, *claims: Claim) -> None:
+async def put(storage: Postgres, *claims: DomainClaim) -> None:
     async with storage.transaction(by=SYSTEM) as tx:
         for one in claims:
             await tx.domains.put(one)
 
 
-async def all_of(storage: Postgres, *orgs: UUID) -> list[Claim | None]:
+async def all_of(storage: Postgres, *orgs: UUID) -> list[DomainClaim | None]:
     async with storage.reading() as read:
-        return [await read.domains.of(org) for org in orgs]
+        return [await read.domains.by_org(org) for org in orgs]
 
 
 async def test_every_field_is_stored_and_comes_back_to_its_organization(storage: Postgres, pool: Pool) -> None:
@@ -48,7 +48,7 @@ async def test_a_claim_takes_the_place_of_the_organizations_last_one(storage: Po
 async def test_a_proof_and_a_removal_are_of_one_organization(storage: Postgres, pool: Pool) -> None:
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     await put(storage, mine := claim(acme), theirs := claim(twin))
-    assert await within(storage, lambda tx: tx.domains.prove(acme, NOW)) == replace(mine, verified_at=NOW)
+    assert await within(storage, lambda tx: tx.domains.mark_verified(acme, NOW)) == replace(mine, verified_at=NOW)
     assert await all_of(storage, acme, twin) == [replace(mine, verified_at=NOW), theirs]
     await within(storage, lambda tx: tx.domains.remove(acme))
     assert await all_of(storage, acme, twin) == [None, theirs]
@@ -58,16 +58,16 @@ async def test_many_claim_a_domain_and_one_at_a_time_has_proved_it(storage: Post
     acme, twin, third = [await add_organization(pool, slug) for slug in ("acme", "twin", "third")]
     await put(storage, claim(acme), claim(twin), other := claim(third, "eu.acme.example"))
     for org in (acme, third):
-        await within(storage, lambda tx, org=org: tx.domains.prove(org, NOW))  # type: ignore[misc]
+        await within(storage, lambda tx, org=org: tx.domains.mark_verified(org, NOW))  # type: ignore[misc]
     with pytest.raises(DomainTaken):
-        await within(storage, lambda tx: tx.domains.prove(twin, NOW))
+        await within(storage, lambda tx: tx.domains.mark_verified(twin, NOW))
     assert await all_of(storage, acme, twin, third) == [
         claim(acme, verified_at=NOW),
         claim(twin),
         replace(other, verified_at=NOW),
     ]
     await put(storage, claim(acme, "acme.test"))
-    assert (await within(storage, lambda tx: tx.domains.prove(twin, NOW))).verified_at == NOW
+    assert (await within(storage, lambda tx: tx.domains.mark_verified(twin, NOW))).verified_at == NOW
 
 
 async def test_a_proof_waits_for_another_one_of_the_same_domain(storage: Postgres, pool: Pool) -> None:
@@ -75,7 +75,7 @@ async def test_a_proof_waits_for_another_one_of_the_same_domain(storage: Postgre
     await put(storage, claim(acme), claim(twin))
     first = [("update domains set verified_at = now() where org_id = %s", (twin,))]
     with pytest.raises(DomainTaken):
-        await meanwhile(pool, first, lambda: within(storage, lambda tx: tx.domains.prove(acme, NOW)))
+        await meanwhile(pool, first, lambda: within(storage, lambda tx: tx.domains.mark_verified(acme, NOW)))
 
 
 async def test_a_domain_goes_with_its_organization(storage: Postgres, pool: Pool) -> None:
@@ -99,7 +99,7 @@ async def test_an_address_is_at_a_domain_or_a_subdomain_that_is_proved(storage: 
 
     async def at_verified_domain() -> list[bool]:
         async with storage.transaction(by=SYSTEM) as tx:
-            return [(await tx.accounts.ties(ada.id, org)).at_verified_domain for org in (acme, twin)]
+            return [(await tx.accounts.account_control(ada.id, org)).at_verified_domain for org in (acme, twin)]
 
     await put(storage, claim(acme), claim(twin))
     assert await at_verified_domain() == [False, False]

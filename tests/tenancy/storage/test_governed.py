@@ -22,7 +22,7 @@ async def test_an_organization_comes_with_its_owner_only(storage: Postgres, pool
     await add_member(pool, org, ada.id, "owner")
     await run_sql(pool, "update organizations set created_at = created_at - interval '1 day' where id = %s", org)
     async with storage.reading() as read:
-        listed = await read.organizations.governed(None, None, 50, 0)
+        listed = await read.organizations.page_with_owners(None, None, 50, 0)
         organizations = [await read.organizations.by_id(one) for one in (lost, org)]
     assert [governed.organization for governed in listed.items] == organizations
     assert [governed.owner for governed in listed.items] == [GONE, AccountSummary(str(ada.id), ADA, True, ada.created_at)]
@@ -31,11 +31,11 @@ async def test_an_organization_comes_with_its_owner_only(storage: Postgres, pool
 
 async def test_an_empty_page_still_knows_the_total(storage: Postgres, pool: Pool) -> None:
     async with storage.reading() as read:
-        assert (await read.organizations.governed(None, None, 50, 0)).total == 0
+        assert (await read.organizations.page_with_owners(None, None, 50, 0)).total == 0
     for slug, status in (("one", "active"), ("two", "active"), ("three", "pending")):
         await add_organization(pool, slug, status)
     async with storage.reading() as read:
-        listed = await read.organizations.governed(OrganizationStatus.ACTIVE, None, 50, 7)
+        listed = await read.organizations.page_with_owners(OrganizationStatus.ACTIVE, None, 50, 7)
     assert (listed.items, listed.total) == ([], 2)
 
 
@@ -80,9 +80,9 @@ async def test_of_ten_thousand_organizations_a_page_reads_the_owners_of_those_it
                 [page] = [node for node in nodes if node.get("Index Name") == "organizations_by_age"]
                 assert page["Actual Rows"] == 50
     async with storage.reading() as first:
-        listed = await first.organizations.governed(None, None, 50, 0)
-        last = await first.organizations.governed(None, None, 50, 9_990)
-        pending = await first.organizations.governed(OrganizationStatus.PENDING, None, 50, 50)
+        listed = await first.organizations.page_with_owners(None, None, 50, 0)
+        last = await first.organizations.page_with_owners(None, None, 50, 9_990)
+        pending = await first.organizations.page_with_owners(OrganizationStatus.PENDING, None, 50, 50)
     assert [(one.organization.slug, one.owner.email) for one in listed.items] == [(f"o{n}", f"{n}@example.com") for n in range(1, 51)]
     assert listed.items[0].organization.created_at == NOW - timedelta(minutes=1)
     assert [one.organization.slug for one in last.items] == [f"o{n}" for n in range(9_991, 10_001)]

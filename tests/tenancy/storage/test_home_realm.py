@@ -8,7 +8,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.kernel.providers import Provider
 from core.kernel.values import Domain
-from core.tenancy.home_realm_rules import Realm
+from core.tenancy.home_realm_rules import HomeRealmMatch
 from tests.support.builders import add_organization, run_sql
 from tests.support.rows import within
 
@@ -36,9 +36,9 @@ async def prove(pool: Pool, org: UUID, domain: str, verified_at: str | None = "n
     await run_sql(pool, insert, org, domain, verified_at)
 
 
-async def realm(storage: Postgres, domain: str) -> Realm | None:
+async def realm(storage: Postgres, domain: str) -> HomeRealmMatch | None:
     async with storage.reading() as read:
-        return await read.home_realm.of(Domain(domain))
+        return await read.home_realm.match(Domain(domain))
 
 
 async def test_routes_are_replaced_in_one_organization(storage: Postgres, pool: Pool) -> None:
@@ -59,8 +59,8 @@ async def test_a_route_counts_where_its_domain_or_one_above_it_is_proved(storage
     await prove(pool, twin, "twin.example", None)
     for org in (acme, twin):
         await replace(storage, org, acme_example=A, eu_acme_example=B, twin_example=C, eacme_example=C)
-    assert await realm(storage, "acme.example") == Realm("acme", A)
-    assert await realm(storage, "eu.acme.example") == Realm("acme", B)
+    assert await realm(storage, "acme.example") == HomeRealmMatch("acme", A)
+    assert await realm(storage, "eu.acme.example") == HomeRealmMatch("acme", B)
     assert [await verified(storage, org) for org in (acme, twin)] == [["acme.example", "eu.acme.example"], []]
     for domain in ("us.acme.example", "x.eu.acme.example", "twin.example", "eacme.example", "other.example"):
         assert await realm(storage, domain) is None, domain
@@ -73,15 +73,15 @@ async def test_the_nearest_proof_decides_also_by_saying_nothing(storage: Postgre
     await replace(storage, third, acme_example=C, eu_acme_example=C, de_eu_acme_example=C)
     domains = ("acme.example", "eu.acme.example", "de.eu.acme.example")
     await prove(pool, acme, "acme.example")
-    assert [await realm(storage, domain) for domain in domains] == [Realm("acme", A)] * 3
+    assert [await realm(storage, domain) for domain in domains] == [HomeRealmMatch("acme", A)] * 3
     await prove(pool, twin, "eu.acme.example")
-    assert [await realm(storage, domain) for domain in domains] == [Realm("acme", A), Realm("twin", B), None]
+    assert [await realm(storage, domain) for domain in domains] == [HomeRealmMatch("acme", A), HomeRealmMatch("twin", B), None]
     assert [await verified(storage, org) for org in (acme, twin, third)] == [["acme.example"], ["eu.acme.example"], []]
     await run_sql(pool, "update organizations set status = 'suspended' where id = %s", twin)
-    assert [await realm(storage, domain) for domain in domains] == [Realm("acme", A), None, None]
+    assert [await realm(storage, domain) for domain in domains] == [HomeRealmMatch("acme", A), None, None]
     # A claim that is not proved takes nothing away.
     await run_sql(pool, "update domains set verified_at = null where org_id = %s", twin)
-    assert [await realm(storage, domain) for domain in domains] == [Realm("acme", A)] * 3
+    assert [await realm(storage, domain) for domain in domains] == [HomeRealmMatch("acme", A)] * 3
 
 
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])

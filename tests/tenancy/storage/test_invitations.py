@@ -15,7 +15,7 @@ from adapters.postgres.tenancy.invitations import Invitations
 from core.accounts.accounts_rules import GONE, AccountSummary
 from core.kernel.principals import SYSTEM, Role
 from core.kernel.values import Email, Page, digest
-from core.tenancy.invitations_rules import Invitation, InvitationAlreadySent, InvitationStatus, ListedInvitation, Offer
+from core.tenancy.invitations_rules import Invitation, InvitationAlreadySent, InvitationStatus, ListedInvitation, ReceivedInvitation
 from tests.support import database
 from tests.support.builders import add_organization, everyone, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, in_another_task, is_locked, within
@@ -66,13 +66,13 @@ async def test_every_field_of_an_invitation_comes_back_from_every_question(stora
     grace = await add(storage, account("grace@example.com"))
     org = await add_organization(pool, "acme")
     one = await invite(storage, invitation(org, role=role, invited_by=grace.id))
-    offer = Offer(one, "acme", "Acme", grace.email)
+    offer = ReceivedInvitation(one, "acme", "Acme", grace.email)
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.invitations.by_id(org, one.id) == one
         assert await tx.invitations.by_token(org, one.token_hash) == one
         assert await tx.invitations.pending(org, ADA) == one
-        assert await tx.invitations.offer(one.token_hash, NOW) == offer
-        assert await tx.invitations.offers_to(ADA, NOW) == [offer]
+        assert await tx.invitations.received_by_token(one.token_hash, NOW) == offer
+        assert await tx.invitations.received_by(ADA, NOW) == [offer]
     async with storage.reading() as read:
         found = await read.invitations.page(org, None, ALL, NOW)
     assert (found.items, found.total) == ([ListedInvitation(one, AccountSummary(str(grace.id), grace.email, False, grace.created_at))], 1)
@@ -83,7 +83,7 @@ async def test_an_inviter_who_is_gone_is_nobody(storage: Postgres, pool: Pool) -
     one = await invite(storage, invitation(org))
     async with storage.reading() as read:
         assert (await read.invitations.page(org, None, ALL, NOW)).items == [ListedInvitation(one, GONE)]
-        assert await read.invitations.offers_to(ADA, NOW) == [Offer(one, "acme", "Acme", None)]
+        assert await read.invitations.received_by(ADA, NOW) == [ReceivedInvitation(one, "acme", "Acme", None)]
 
 
 async def test_the_owner_is_never_invited(storage: Postgres, pool: Pool) -> None:
@@ -102,7 +102,7 @@ async def test_an_invitation_is_found_in_its_organization_only(storage: Postgres
         assert (await tx.invitations.page(other, None, ALL, NOW)).items == []
         assert await tx.invitations.nth_newest(other, 1) is None
         assert not await tx.invitations.end(other, one.id, InvitationStatus.CANCELLED, NOW)
-        assert await tx.invitations.void(other, one.invited_by, frozenset(Role), NOW) == []
+        assert await tx.invitations.cancel_from(other, one.invited_by, frozenset(Role), NOW) == []
     assert await statuses(pool) == {one.id: "pending"}
 
 
@@ -112,9 +112,9 @@ async def test_an_invitation_is_found_by_its_own_id_token_and_address_only(stora
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.invitations.by_id(org, uuid4()) is None
         assert await tx.invitations.by_token(org, digest("x")) is None
-        assert await tx.invitations.offer(digest("x"), NOW) is None
+        assert await tx.invitations.received_by_token(digest("x"), NOW) is None
         assert await tx.invitations.pending(org, EVE) is None
-        assert await tx.invitations.offers_to(EVE, NOW) == []
+        assert await tx.invitations.received_by(EVE, NOW) == []
 
 
 async def test_an_address_has_one_pending_invitation_in_an_organization(storage: Postgres, pool: Pool) -> None:
@@ -139,8 +139,8 @@ async def test_a_final_status_is_shown_by_every_question(storage: Postgres, pool
         assert await tx.invitations.by_id(org, one.id) == ended
         assert await tx.invitations.by_token(org, one.token_hash) == ended
         assert await tx.invitations.pending(org, ADA) is None
-        assert await tx.invitations.offers_to(ADA, NOW) == []
-        assert await tx.invitations.offer(one.token_hash, NOW) == Offer(ended, "acme", "Acme", None)
+        assert await tx.invitations.received_by(ADA, NOW) == []
+        assert await tx.invitations.received_by_token(one.token_hash, NOW) == ReceivedInvitation(ended, "acme", "Acme", None)
         assert (await tx.invitations.page(org, status, ALL, NOW)).items == [ListedInvitation(ended, GONE)]
         assert (await tx.invitations.page(org, PENDING, ALL, NOW)).items == []
     assert await run_sql(pool, "select ended_at from invitations") == [(NOW,)]
@@ -171,11 +171,11 @@ async def test_what_is_past_its_time_is_shown_as_expired_and_stored_as_pending(s
     async with storage.transaction(by=SYSTEM) as tx:
         assert (await tx.invitations.page(org, EXPIRED, ALL, NOW)).items == [ListedInvitation(shown, GONE)]
         assert (await tx.invitations.page(org, PENDING, ALL, NOW)).items == [ListedInvitation(in_time, GONE)]
-        offer = await tx.invitations.offer(late.token_hash, NOW)
+        offer = await tx.invitations.received_by_token(late.token_hash, NOW)
         assert offer is not None
         assert offer.invitation == shown
-        assert await tx.invitations.offers_to(ADA, NOW) == []
-        assert len(await tx.invitations.offers_to(EVE, NOW)) == 1
+        assert await tx.invitations.received_by(ADA, NOW) == []
+        assert len(await tx.invitations.received_by(EVE, NOW)) == 1
         assert await tx.invitations.by_id(org, late.id) == late
         assert await tx.invitations.by_token(org, late.token_hash) == late
         assert await tx.invitations.pending(org, ADA) == late
@@ -223,7 +223,7 @@ async def test_somebody_is_offered_what_every_organization_invites_to_newest_fir
     org, other = await two(pool)
     await invite(storage, invitation(org, created_at=NOW - 2 * DAY), invitation(other, created_at=NOW - DAY), invitation(other, EVE))
     async with storage.reading() as read:
-        assert [offer.organization_slug for offer in await read.invitations.offers_to(ADA, NOW)] == ["acme-two", "acme"]
+        assert [offer.organization_slug for offer in await read.invitations.received_by(ADA, NOW)] == ["acme-two", "acme"]
 
 
 async def test_the_nth_newest_counts_all_whatever_became_of_them(storage: Postgres, pool: Pool) -> None:
@@ -244,8 +244,8 @@ async def test_the_organization_of_a_token_is_locked_and_no_other(storage: Postg
     await end(storage, one, InvitationStatus.CANCELLED)  # whatever became of it
     await invite(storage, invitation(other))
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.organizations.lock_of_invitation(digest("x")) is None
-        found = await tx.organizations.lock_of_invitation(one.token_hash)
+        assert await tx.organizations.lock_by_invitation_token(digest("x")) is None
+        found = await tx.organizations.lock_by_invitation_token(one.token_hash)
         assert found == await tx.organizations.by_id(org)
         assert await is_locked(pool, "organizations", "id = %s", org)
         assert not await is_locked(pool, "organizations", "id = %s", other)
@@ -266,10 +266,10 @@ async def test_what_an_inviter_may_not_invite_to_any_more_is_cancelled(storage: 
     await invite(storage, *kept)
     accepted = await invite(storage, invitation(org, "5@example.com", invited_by=grace))
     await end(storage, accepted, InvitationStatus.ACCEPTED)
-    gone = await within(storage, lambda tx: tx.invitations.void(org, grace, [Role.ADMIN], NOW))
+    gone = await within(storage, lambda tx: tx.invitations.cancel_from(org, grace, [Role.ADMIN], NOW))
     assert gone == [replace(voided, status=InvitationStatus.CANCELLED)]
     assert await statuses(pool) == {voided.id: "cancelled", accepted.id: "accepted", **{one.id: "pending" for one in kept}}
-    assert await within(storage, lambda tx: tx.invitations.void(org, grace, [Role.ADMIN], NOW)) == []
+    assert await within(storage, lambda tx: tx.invitations.cancel_from(org, grace, [Role.ADMIN], NOW)) == []
 
 
 async def test_what_is_past_its_time_expires_the_oldest_first_and_no_more_than_asked_for(storage: Postgres, pool: Pool) -> None:

@@ -12,7 +12,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.kernel.principals import SYSTEM, Role
 from core.kernel.values import Page
-from core.tenancy.members_rules import AlreadyAMember, ListedMember
+from core.tenancy.members_rules import AlreadyMember, ListedMember
 from core.tenancy.organizations_rules import Membership
 from tests.support.builders import add_organization, everyone, run_sql
 from tests.support.rows import ADA, EVE, HOUR, NOW, SECOND, account, add, is_locked, somebody_waits, within
@@ -110,7 +110,7 @@ async def test_a_person_is_a_member_once(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     await join(storage, membership(acme, ada.id))
-    with pytest.raises(AlreadyAMember):
+    with pytest.raises(AlreadyMember):
         await join(storage, membership(acme, ada.id, Role.ADMIN))
     await join(storage, membership(twin, ada.id))
     assert [await count_of(pool, org) for org in (acme, twin)] == [(1, 1), (1, 1)]
@@ -161,7 +161,7 @@ async def test_what_is_rolled_back_is_not_counted(storage: Postgres, pool: Pool)
     await add(storage, ada := account(), eve := account(EVE))
     org = await add_organization(pool, "acme")
     await join(storage, membership(org, ada.id))
-    with pytest.raises(AlreadyAMember):
+    with pytest.raises(AlreadyMember):
         await join(storage, membership(org, eve.id), membership(org, ada.id))
     assert await count_of(pool, org) == (1, 1)
 
@@ -171,7 +171,7 @@ async def test_confirmation_is_of_one_membership_and_the_first_counts(storage: P
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     pairs = ((acme, ada.id), (acme, eve.id), (twin, ada.id))
     await join(storage, *(membership(org, user, confirmed_at=None) for org, user in pairs))
-    async with storage.counting() as at_once:
+    async with storage.autocommit() as at_once:
         await at_once.members.confirm(acme, ada.id, NOW)
         await at_once.members.confirm(acme, ada.id, NOW + HOUR)
         await at_once.members.confirm(twin, eve.id, NOW)

@@ -12,7 +12,7 @@ from adapters.postgres.engine.listen import listen
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
 from adapters.postgres.maintenance.housekeeping import SWEEPS
-from core.kernel import event_catalogue
+from core.kernel import event_catalog
 from core.kernel.principals import SYSTEM, OrganizationStatus, Role
 from core.kernel.values import Slug
 from core.maintenance.housekeeping_rules import Sweep
@@ -137,7 +137,7 @@ async def test_an_organization_is_known_by_its_slug_whatever_its_status(storage:
     org = await add_organization(pool, "acme", status)
     await add_organization(pool, "twin", status)
     for slug, found in (("acme", org), ("Acme", None), ("acm_", None), ("", None)):
-        assert await within(storage, lambda tx, slug=slug: tx.organizations.id_of(slug)) == found, slug  # type: ignore[misc]
+        assert await within(storage, lambda tx, slug=slug: tx.organizations.id_by_slug(slug)) == found, slug  # type: ignore[misc]
 
 
 async def test_a_person_is_shown_their_organizations_by_slug_and_what_they_are_there(storage: Postgres, pool: Pool) -> None:
@@ -154,11 +154,11 @@ async def test_a_person_is_shown_their_organizations_by_slug_and_what_they_are_t
             await tx.members.add(membership)
     await add_member(pool, foreign.id, eve.id, "owner")
     async with storage.reading() as read:
-        assert await read.organizations.of_person(ada.id) == [
+        assert await read.organizations.by_member(ada.id) == [
             (replace(one, member_count=1, members_changed_at=memberships[one.id].created_at), memberships[one.id]) for one in (a, b, c)
         ]
-        assert [one.slug for one, _ in await read.organizations.of_person(eve.id)] == ["foreign"]
-        assert await read.organizations.of_person(uuid4()) == []
+        assert [one.slug for one, _ in await read.organizations.by_member(eve.id)] == ["foreign"]
+        assert await read.organizations.by_member(uuid4()) == []
 
 
 async def test_a_lock_is_on_this_organization_and_lets_others_point_to_it(storage: Postgres, pool: Pool) -> None:
@@ -174,7 +174,7 @@ async def test_a_lock_is_on_this_organization_and_lets_others_point_to_it(storag
 
 LOCKS: dict[str, Callable[[Transaction, UUID], Awaitable[Organization | None]]] = {
     "lock": lambda tx, org_id: tx.organizations.lock(org_id),
-    "lock_of_invitation": lambda tx, _: tx.organizations.lock_of_invitation(b"token"),
+    "lock_by_invitation_token": lambda tx, _: tx.organizations.lock_by_invitation_token(b"token"),
 }
 
 
@@ -258,7 +258,7 @@ async def leave_records(storage: Postgres, org: UUID, count: int) -> None:
     """As many audit entries and events, in one total."""
     async with storage.transaction(by=SYSTEM) as tx:
         for number in range(count):
-            tx.record(event_catalogue.Event(event_catalogue.CATALOGUE["service.created"], str(number), org_id=org))
+            tx.record(event_catalog.Event(event_catalog.EVENT_KINDS["service.created"], str(number), org_id=org))
 
 
 async def records_of(pool: Pool, org: UUID) -> list[int]:

@@ -61,12 +61,12 @@ async def test_organizations_have_the_new_terms_at_once(storage: Postgres, pool:
 
 async def test_those_wanted_are_added_and_changed_and_no_other_is_touched(ports: Ports, storage: Postgres) -> None:
     dearer = replace(PROFESSIONAL, id=uuid4(), price_cents=9_00)
-    await governance.put_tiers(ports, [GOLD, dearer])
+    await governance.save_tiers(ports, [GOLD, dearer])
     expected = [FREE, replace(dearer, id=PROFESSIONAL.id), GOLD]
     assert await everything(storage) == expected
-    await governance.put_tiers(ports, [replace(dearer, id=uuid4()), replace(GOLD, id=uuid4())])
+    await governance.save_tiers(ports, [replace(dearer, id=uuid4()), replace(GOLD, id=uuid4())])
     assert await everything(storage) == expected
-    await governance.put_tiers(ports, [])
+    await governance.save_tiers(ports, [])
     assert await everything(storage) == expected
 
 
@@ -75,7 +75,7 @@ async def test_twenty_processes_may_put_them_at_the_same_time(ports: Ports, stor
 
     async def put(number: int) -> None:
         ours = [replace(tier, id=uuid4()) for tier in wanted]
-        await governance.put_tiers(ports, ours if number % 2 else ours[::-1])
+        await governance.save_tiers(ports, ours if number % 2 else ours[::-1])
 
     await everyone(20, put)
     assert [tier.name for tier in await everything(storage)] == ["free", "professional", *(tier.name for tier in wanted)]

@@ -25,7 +25,7 @@ MAIL_ON_ITS_WAY = "If this address belongs to an account, a mail is on its way."
 
 
 class Registration(Body):
-    """An e-mail address and a password of 8 to 128 characters; the mail has the design of the active organization `org_slug`."""
+    """An email address and a password of 8 to 128 characters; the mail has the design of the active organization `org_slug`."""
 
     email: EmailAddress
     password: PasswordText
@@ -51,10 +51,10 @@ async def register(data: Registration) -> Message:
     changes_state=True,
 )
 async def verify_email() -> Response:
-    """Verify an e-mail address by the link of the mail."""
+    """Verify an email address by the link of the mail."""
     token = request.args.get("token", "")
     # First, since the link works once, and whoever follows it shall see that it did.
-    design = await branding.of_link(ports(), Purpose.VERIFY_EMAIL, token) if wants_page() else None
+    design = await branding.get_design_of_link(ports(), Purpose.VERIFY_EMAIL, token) if wants_page() else None
     email = await accounts.verify_email(ports(), caller(), token)
     if not wants_page():
         return Response(Message(message="The address is verified.").model_dump_json(), content_type="application/json")
@@ -106,7 +106,7 @@ async def reset_password_form() -> Response:
     token = request.args.get("token", "")
     if not await accounts.reset_link_is_live(ports(), token):
         raise LinkInvalid
-    return page_response(_reset_form(token, await branding.of_link(ports(), Purpose.RESET_PASSWORD, token)))
+    return page_response(_reset_form(token, await branding.get_design_of_link(ports(), Purpose.RESET_PASSWORD, token)))
 
 
 def _reset_form(token: str, design: Design | None, problem: str | None = None) -> Page:
@@ -124,7 +124,7 @@ async def reset_password_by_form() -> Response:
     """What the form of the reset page sends."""
     form = await read_form()
     token = form.get("token", "")
-    design = await branding.of_link(ports(), Purpose.RESET_PASSWORD, token)  # first, since the link works once
+    design = await branding.get_design_of_link(ports(), Purpose.RESET_PASSWORD, token)  # first, since the link works once
     try:
         await accounts.reset_password(ports(), caller(), token, form.get("new_password", ""))
     except LinkInvalid:
@@ -187,7 +187,7 @@ class ProfileChange(Body):
 @validate_request(ProfileChange)
 @validate_response(Profile)
 async def change_profile(data: ProfileChange) -> Profile:
-    """Change your e-mail address. It must be verified anew, and your other sessions end."""
+    """Change your email address. It must be verified anew, and your other sessions end."""
     if "email" not in data.model_fields_set:
         return _profile(signed_in().email)
     if data.email is None:
@@ -196,7 +196,7 @@ async def change_profile(data: ProfileChange) -> Profile:
 
 
 class EmailRequired(Invalid):
-    """The e-mail address cannot be removed."""
+    """The email address cannot be removed."""
 
 
 class NewPassword(Body):

@@ -10,7 +10,7 @@ from quart import Blueprint, Response
 from quart_schema import document_response, validate_querystring, validate_response
 
 from core.applications import analytics, analytics_rules
-from core.applications.analytics_rules import Days, LoginsOfDay, LoginsOfProvider, RecentLogin
+from core.applications.analytics_rules import DateRange, DailyLogins, ProviderLogins, RecentLogin
 from core.billing.subscriptions_rules import SubscriptionStatus
 from core.kernel.principals import Capability, Permission
 from core.kernel.providers import Provider
@@ -46,7 +46,7 @@ class RangeQuery(Query):
     start_date: GivenDay | None = None
     end_date: GivenDay | None = None
 
-    def wanted(self) -> Days:
+    def wanted(self) -> DateRange:
         return analytics_rules.days(self.start_date, self.end_date, ports().clock.now())
 
 
@@ -78,7 +78,7 @@ class ProviderCount(Shown):
 @validate_querystring(RangeQuery)
 @validate_response(list[DayShown])
 async def login_trends(org_slug: str, query_args: RangeQuery) -> list[DayShown]:
-    """Count the logins to the organization's services on each day. Days without logins are left out."""
+    """Count the logins to the organization's services on each day. DateRange without logins are left out."""
     return [_of_day(one) for one in await analytics.by_day(ports(), acting_member(), query_args.wanted())]
 
 
@@ -173,11 +173,11 @@ async def of_service(query_args: RangeQuery) -> ServiceAnalytics:
     )
 
 
-def _of_day(one: LoginsOfDay) -> DayShown:
+def _of_day(one: DailyLogins) -> DayShown:
     return DayShown(date=one.day, count=one.count)
 
 
-def _of_provider(one: LoginsOfProvider) -> ProviderCount:
+def _of_provider(one: ProviderLogins) -> ProviderCount:
     return ProviderCount(provider=one.provider, count=one.count)
 
 

@@ -6,7 +6,7 @@ from quart import Blueprint
 from quart_schema import validate_querystring, validate_response
 
 from core.applications import end_users
-from core.applications.end_users_rules import Details, ListedEndUser
+from core.applications.end_users_rules import EndUserDetails, EndUserSummary
 from core.kernel.principals import Capability
 from core.kernel.providers import Provider
 from entrypoints.http.edge.access import member
@@ -57,7 +57,7 @@ async def users(org_slug: str, query_args: EndUsersQuery) -> EndUsersPage:
     return EndUsersPage(users=[_listed(one) for one in found.items], pagination=pagination(wanted, found.total))
 
 
-def _listed(listed: ListedEndUser) -> EndUserListed:
+def _listed(listed: EndUserSummary) -> EndUserListed:
     return EndUserListed(
         id=listed.id,
         email=listed.email,
@@ -117,7 +117,7 @@ async def user(org_slug: str, user_id: str) -> EndUserDetails:
     return _details(await end_users.find(ports(), acting_member(), path_id(user_id)))
 
 
-def _details(found: Details) -> EndUserDetails:
+def _details(found: EndUserDetails) -> EndUserDetails:
     person = found.person
     return EndUserDetails(
         id=person.id,

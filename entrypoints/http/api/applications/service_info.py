@@ -4,7 +4,7 @@ from quart import Blueprint
 from quart_schema import validate_request, validate_response
 
 from core.applications import service_info
-from core.applications.services_rules import Settings
+from core.applications.services_rules import ServiceSettings
 from core.kernel.principals import Permission
 from entrypoints.http.api.applications.services import ServiceShown, show_service
 from entrypoints.http.edge.access import service_key
@@ -39,4 +39,4 @@ class InfoChange(Body):
 @validate_response(ServiceShown)
 async def update(data: InfoChange) -> ServiceShown:
     """Change the service of the API key; slug, type and client id stay."""
-    return show_service(await service_info.update(ports(), acting_key(), Settings(**dict(data))))
+    return show_service(await service_info.update(ports(), acting_key(), ServiceSettings(**dict(data))))

@@ -9,7 +9,7 @@ from quart import Blueprint, Response
 from quart_schema import document_response, validate_querystring, validate_request, validate_response
 
 from core.applications import services
-from core.applications.services_rules import ListedService, Plan, Service, ServiceType, Settings, Usage
+from core.applications.services_rules import ServiceSummary, Plan, Service, ServiceType, ServiceSettings, ServiceQuota
 from core.kernel.principals import Capability
 from entrypoints.http.edge.access import View, member
 from entrypoints.http.edge.bodies import Body, Name, Shown, Text, Texts, Timestamp, maybe
@@ -91,12 +91,12 @@ def show_plan(plan: Plan) -> PlanShown:
     return PlanShown(**{name: getattr(plan, name) for name in PlanShown.model_fields})
 
 
-def _listed(listed: ListedService) -> ListedServiceShown:
+def _listed(listed: ServiceSummary) -> ListedServiceShown:
     service = listed.service
     return ListedServiceShown(**_fields(service), plan_count=listed.plan_count, subscription_count=service.subscription_count)
 
 
-def _usage(usage: Usage) -> UsageShown:
+def _usage(usage: ServiceQuota) -> UsageShown:
     return UsageShown(current_services=usage.current_services, max_services=usage.max_services, tier=usage.tier)
 
 
@@ -134,7 +134,7 @@ class CreatedService(Shown):
 @validate_response(CreatedService)
 async def create(org_slug: str, data: NewService) -> CreatedService:
     """Create a service, which gets a free plan."""
-    settings = Settings(
+    settings = ServiceSettings(
         codehost_scopes=data.codehost_scopes,
         websuite_scopes=data.websuite_scopes,
         officesuite_scopes=data.officesuite_scopes,
@@ -211,7 +211,7 @@ class ChangedService(ServiceShown):
 @validate_response(ChangedService)
 async def update(org_slug: str, service_slug: str, data: ServiceChange) -> ChangedService:
     """Change a service. A mobile or desktop service that becomes web or api gets a client secret, and loses it the other way."""
-    changed, client_secret = await services.update(ports(), acting_member(), service_slug, Settings(**dict(data)))
+    changed, client_secret = await services.update(ports(), acting_member(), service_slug, ServiceSettings(**dict(data)))
     return ChangedService(**_fields(changed), client_secret=client_secret)
 
 

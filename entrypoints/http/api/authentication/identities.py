@@ -8,7 +8,7 @@ from quart import Blueprint
 from quart_schema import validate_response
 
 from core.authentication import identities, identities_rules
-from core.authentication.identities_rules import BeingRenewed, ProviderToken
+from core.authentication.identities_rules import RenewalInProgress, ProviderToken
 from core.kernel.providers import Provider
 from entrypoints.http.edge.access import person
 from entrypoints.http.edge.bodies import Message, Shown, Timestamp
@@ -21,7 +21,7 @@ PAUSE: Final = 0.05  # seconds
 
 
 class IdentityShown(Shown):
-    """An account at an external provider that is linked to the caller's; the e-mail address is what the provider says it is."""
+    """An account at an external provider that is linked to the caller's; the email address is what the provider says it is."""
 
     provider: Provider
     provider_user_id: str
@@ -42,7 +42,7 @@ async def linked() -> list[IdentityShown]:
             email=identity.email,
             linked_at=identity.linked_at,
         )
-        for identity in await identities.linked(ports(), signed_in())
+        for identity in await identities.list_linked(ports(), signed_in())
     ]
 
 
@@ -96,12 +96,12 @@ async def provider_token(provider: str) -> ProviderTokenShown:
 
 
 async def _provider_token(provider: str) -> ProviderToken:
-    """Of several who come at once one renews it, and the others wait for that one. Raises what identities.provider_token raises."""
+    """Of several who come at once one renews it, and the others wait for that one. Raises what identities.load_provider_token raises."""
     deadline = trio.current_time() + identities_rules.RENEWAL_TTL.total_seconds()
     while True:
         try:
-            return await identities.provider_token(ports(), signed_in(), provider)
-        except BeingRenewed:
+            return await identities.load_provider_token(ports(), signed_in(), provider)
+        except RenewalInProgress:
             if trio.current_time() > deadline:
                 raise
         await trio.sleep(PAUSE)

@@ -49,7 +49,7 @@ class ImpersonationSession(Shown):
 @validate_response(ImpersonationSession)
 async def impersonate(user_id: UUID, data: Wanted) -> ImpersonationSession:
     """Act as somebody else, for an hour at most. Signing out with the new token ends it, and so does the end of your own session."""
-    begun = await impersonation.begin(ports(), signed_in(), user_id, data.reason, org_slug=data.org_slug, service_slug=data.service_slug)
+    begun = await impersonation.start(ports(), signed_in(), user_id, data.reason, org_slug=data.org_slug, service_slug=data.service_slug)
     return ImpersonationSession(
         access_token=begun.access_token,
         refresh_token=begun.refresh_token,

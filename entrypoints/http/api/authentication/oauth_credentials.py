@@ -67,7 +67,7 @@ def of_a_provider(view: View) -> View:
 
     @wraps(view)
     async def found(provider: str, **arguments: Any) -> Any:
-        return await view(provider=oauth_credentials_rules.provider_named(provider), **arguments)
+        return await view(provider=oauth_credentials_rules.parse_provider(provider), **arguments)
 
     return found
 
@@ -90,7 +90,7 @@ async def put(org_slug: str, service_slug: str, provider: Provider, data: NewCre
 @validate_response(CredentialsShown)
 async def current(org_slug: str, service_slug: str, provider: Provider) -> CredentialsShown:
     """The credentials of the service at this identity provider, without the secret."""
-    return _show(await oauth_credentials.current(ports(), acting_member(), service_slug, provider))
+    return _show(await oauth_credentials.load(ports(), acting_member(), service_slug, provider))
 
 
 @routes.delete(PATH)

@@ -25,7 +25,7 @@ routes = Blueprint("sessions", __name__)
 
 
 class Credentials(Body):
-    """An e-mail address and a password; `saml_state` continues a SAML sign-on.
+    """An email address and a password; `saml_state` continues a SAML sign-on.
 
     `org_slug` and `service_slug`, both or neither, sign in to a service: the tokens are then for that application. `device_token` is what a
     trusted device was given, and lets it do without the second factor.
@@ -73,7 +73,7 @@ class SamlStateAndService(Invalid):
 @validate_request(Credentials)
 @validate_response(LoginAnswer)
 async def login(data: Credentials) -> LoginAnswer:
-    """Sign in with e-mail address and password."""
+    """Sign in with email address and password."""
     if data.saml_state is not None:
         if data.org_slug is not None or data.service_slug is not None:
             raise SamlStateAndService

@@ -7,7 +7,7 @@ from quart import Blueprint
 from quart_schema import validate_querystring, validate_response
 
 from core.eventing import audit, audit_rules
-from core.kernel.event_catalogue import AUDIT_ACTIONS, Target
+from core.kernel.event_catalog import AUDIT_ACTIONS, Target
 from core.kernel.principals import Capability
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import Shown, Text, Timestamp

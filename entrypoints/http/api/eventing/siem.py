@@ -7,7 +7,7 @@ from quart import Blueprint, Response
 from quart_schema import validate_request, validate_response
 
 from core.eventing import siem, siem_rules
-from core.eventing.siem_rules import SiemProvider, Standing
+from core.eventing.siem_rules import SiemProvider, SiemStatus
 from core.kernel.principals import Capability
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import Body, PasswordText, Shown, Text, Timestamp
@@ -50,7 +50,7 @@ class SiemShown(Shown):
     pending_count: int
 
 
-def _show(standing: Standing) -> SiemShown:
+def _show(standing: SiemStatus) -> SiemShown:
     return SiemShown(
         provider=standing.provider,
         endpoint_url=standing.endpoint_url,
@@ -105,4 +105,4 @@ class SiemTried(Shown):
 async def test(org_slug: str) -> SiemTried:
     """Send one entry with the action siem.test, which is in no log."""
     result = await siem.try_out(ports(), acting_member())
-    return SiemTried(success=result is siem_rules.Result.GOOD, message=result.value)
+    return SiemTried(success=result is siem_rules.SiemResult.GOOD, message=result.value)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.kernel.errors import NotFound, Unsupported
-from core.provisioning.schemas import GROUP, USER, Attribute, Schema, Type
+from core.provisioning.schemas import GROUP, USER, ScimAttribute, ScimSchema, AttributeType
 from entrypoints.http.api.provisioning.protocol import LISTED, MAX_COUNT, answer, listing, location, refuse_filter, shape
 from entrypoints.http.edge.access import scim_client
 from entrypoints.http.edge.error_body import SCIM_JSON
@@ -131,7 +131,7 @@ async def bulk() -> Response:
     raise NoBulk
 
 
-def _resource_type(kind: Schema) -> dict[str, Any]:
+def _resource_type(kind: ScimSchema) -> dict[str, Any]:
     return {
         "schemas": [RESOURCE_TYPE],
         "id": kind.name,
@@ -144,7 +144,7 @@ def _resource_type(kind: Schema) -> dict[str, Any]:
     }
 
 
-def _schema(kind: Schema) -> dict[str, Any]:
+def _schema(kind: ScimSchema) -> dict[str, Any]:
     return {
         "schemas": [SCHEMA],
         "id": kind.id,
@@ -156,7 +156,7 @@ def _schema(kind: Schema) -> dict[str, Any]:
     }
 
 
-def _attribute(attribute: Attribute) -> dict[str, Any]:
+def _attribute(attribute: ScimAttribute) -> dict[str, Any]:
     said: dict[str, Any] = {
         "name": attribute.name,
         "type": attribute.type.value,
@@ -166,13 +166,13 @@ def _attribute(attribute: Attribute) -> dict[str, Any]:
         "mutability": attribute.mutability.value,
         "returned": attribute.returned.value,
     }
-    if attribute.type is Type.COMPLEX:
+    if attribute.type is AttributeType.COMPLEX:
         said["subAttributes"] = [_attribute(each) for each in attribute.sub_attributes]
     else:
         said["caseExact"] = attribute.case_exact
         said["uniqueness"] = attribute.uniqueness.value
     if attribute.canonical_values:
         said["canonicalValues"] = list(attribute.canonical_values)
-    if attribute.type is Type.REFERENCE:
+    if attribute.type is AttributeType.REFERENCE:
         said["referenceTypes"] = list(attribute.reference_types)
     return said

@@ -11,8 +11,8 @@ from core.kernel.errors import Forbidden
 from core.provisioning import filters as scim_filters
 from core.provisioning import groups as scim_groups
 from core.provisioning import groups_rules as scim_groups_rules
-from core.provisioning.groups_rules import Group, GroupsNotMade
-from core.provisioning.patches import MemberChanges, member_changes, member_replacement
+from core.provisioning.groups_rules import ScimGroup, GroupCreationUnsupported
+from core.provisioning.patches import MemberChanges, parse_member_changes, parse_member_replacement
 from core.provisioning.schemas import GROUP, GROUP_URN, USER
 from entrypoints.http.api.provisioning.protocol import (
     LISTED,
@@ -74,7 +74,7 @@ class GroupNotDeleted(Forbidden):
 )
 async def listed() -> Response:
     """List the groups: the one that there is. With `excludedAttributes=members` that is the same effort however large it is."""
-    (start, count), found = wanted_part(), wanted_filter(scim_filters.about_groups)
+    (start, count), found = wanted_part(), wanted_filter(scim_filters.parse_group_filter)
     group = await scim_groups.listed(ports(), acting_directory(), found)
     if group is None or start > 1 or count == 0:
         return answer(listing([], 0 if group is None else 1, start))
@@ -96,7 +96,7 @@ async def group(group_id: str) -> Response:
 @describes({})
 async def create() -> Response:
     """Not supported: an organization is made through the organizations interface."""
-    raise GroupsNotMade
+    raise GroupCreationUnsupported
 
 
 @routes.put("/scim/v2/Groups/<group_id>")
@@ -104,7 +104,7 @@ async def create() -> Response:
 @describes({200: "The group, with all members."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION, body=GROUP_SCHEMA)
 async def replace(group_id: str) -> Response:
     """Replace the members; owners stay, and so does the name."""
-    return await _changed(group_id, lambda body: member_replacement(GROUP, checked(body, GROUP_URN, required=False)))
+    return await _changed(group_id, lambda body: parse_member_replacement(GROUP, checked(body, GROUP_URN, required=False)))
 
 
 @routes.patch("/scim/v2/Groups/<group_id>")
@@ -112,7 +112,7 @@ async def replace(group_id: str) -> Response:
 @describes({200: "The group, with all members."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION, body=PATCH_SCHEMA)
 async def patch(group_id: str) -> Response:
     """Add or remove members; all operations are done, or none is."""
-    return await _changed(group_id, lambda body: member_changes(GROUP, operations(body)))
+    return await _changed(group_id, lambda body: parse_member_changes(GROUP, operations(body)))
 
 
 @routes.delete("/scim/v2/Groups/<group_id>")
@@ -130,7 +130,7 @@ async def _changed(group_id: str, wanted: Callable[[dict[str, Any]], MemberChang
     return await _shown(await scim_groups.change(ports(), caller, wanted_id, changes))
 
 
-async def _shown(found: Group, around: tuple[str, str] = ("", "")) -> Response:
+async def _shown(found: ScimGroup, around: tuple[str, str] = ("", "")) -> Response:
     projection = Projection(GROUP)
     resource = projection.of(
         {

@@ -12,10 +12,10 @@ from typing import Any, Final
 from quart import Response, request
 
 from core.kernel.errors import Forbidden, Invalid
-from core.kernel.values import KEEP, Batches, T, is_plain, rfc3339
-from core.provisioning.filters import Filter
-from core.provisioning.patches import Op, Operation
-from core.provisioning.schemas import Returned, Schema
+from core.kernel.values import KEEP, Batches, T, is_printable, rfc3339
+from core.provisioning.filters import ScimFilter
+from core.provisioning.patches import PatchOp, PatchOperation
+from core.provisioning.schemas import Returned, ScimSchema
 from entrypoints.http.edge.bodies import BodyInvalid
 from entrypoints.http.edge.context import served
 from entrypoints.http.edge.error_body import SCIM_JSON
@@ -77,7 +77,7 @@ def named(found: Mapping[str, Any], name: str, default: Any = None) -> Any:
     return next((value for each, value in found.items() if each.lower() == name.lower()), default)
 
 
-def operations(body: dict[str, Any]) -> Iterator[Operation]:
+def operations(body: dict[str, Any]) -> Iterator[PatchOperation]:
     """The operations of a patch (RFC 7644 section 3.5.2), in whatever case. Raises BodyInvalid, SchemasWrong, OperationsInvalid.
 
     They are taken out of the body one by one: to throw very many away at once would take a while in which no other thread gets on.
@@ -90,15 +90,15 @@ def operations(body: dict[str, Any]) -> Iterator[Operation]:
         yield _operation(given.pop())
 
 
-def _operation(given: Any) -> Operation:
+def _operation(given: Any) -> PatchOperation:
     if not isinstance(given, dict):
         raise OperationsInvalid
     if len({name.lower() for name in given}) < len(given):
         raise BodyInvalid
     op, path = named(given, "op"), named(given, "path")
-    if not isinstance(op, str) or op.lower() not in list(Op) or not (path is None or isinstance(path, str)):
+    if not isinstance(op, str) or op.lower() not in list(PatchOp) or not (path is None or isinstance(path, str)):
         raise OperationsInvalid
-    return Operation(Op(op.lower()), path or None, named(given, "value", KEEP))
+    return PatchOperation(PatchOp(op.lower()), path or None, named(given, "value", KEEP))
 
 
 def wanted_part() -> tuple[int, int]:
@@ -116,7 +116,7 @@ def _number(name: str, default: int, least: int, most: int) -> int:
         raise NumberInvalid(name) from None
 
 
-def wanted_filter(read: Callable[[str], Filter]) -> Filter | None:
+def wanted_filter(read: Callable[[str], ScimFilter]) -> ScimFilter | None:
     """The filter that is asked for, if one is. Raises FilterInvalid."""
     text = request.args.get("filter")
     return None if text is None else read(text)
@@ -131,7 +131,7 @@ def refuse_filter() -> None:
 class Projection:
     """Which attributes of a resource are wanted (RFC 7644 section 3.9)."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: ScimSchema) -> None:
         self._schema = schema
         self._only = self._listed(request.args.get("attributes"))
         self._without = self._listed(request.args.get("excludedAttributes")) if self._only is None else None
@@ -141,7 +141,7 @@ class Projection:
         """By the name of each attribute which of its parts; None is all of them."""
         if not text or not text.strip(" ,"):
             return None
-        if not is_plain(text):
+        if not is_printable(text):
             raise AttributesInvalid
         found: dict[str, set[str] | None] = {}
         for each in text.split(","):
@@ -234,7 +234,7 @@ def location(endpoint: str, name: object | None = None) -> str:
     return address if name is None else f"{address}/{name}"
 
 
-def meta(schema: Schema, id_: object, created: datetime, updated: datetime) -> dict[str, Any]:
+def meta(schema: ScimSchema, id_: object, created: datetime, updated: datetime) -> dict[str, Any]:
     return {
         "resourceType": schema.name,
         "created": rfc3339(created),
@@ -265,7 +265,7 @@ async def streamed(
 
     The first batch is read before anything goes out, so that an outage is told as ever.
     """
-    first = await batches.following()
+    first = await batches.next_batch()
     if request.method == "HEAD":
         return only_headers(SCIM_JSON)
 
@@ -273,7 +273,7 @@ async def streamed(
         items, waiting = first, f'{around[0]}{json.dumps(before)[:-1]}, "{named}": ['
         while items:
             yield (waiting + json.dumps([show(each) for each in items])[1:-1]).encode()
-            items, waiting = await batches.following(), ", "
+            items, waiting = await batches.next_batch(), ", "
         yield f"{'' if first else waiting}]}}{around[1]}".encode()
 
     return Response(pieces(), content_type=SCIM_JSON)

@@ -55,7 +55,7 @@ async def create(org_slug: str, data: NewScimToken) -> ScimTokenCreated:
 
 
 class ScimTokensListed(Shown):
-    """All tokens, the oldest first, expired ones too, and how many there are."""
+    """And tokens, the oldest first, expired ones too, and how many there are."""
 
     tokens: list[ScimTokenShown]
     total: int

@@ -6,9 +6,9 @@ from quart import Blueprint, Response
 
 from core.provisioning import filters as scim_filters
 from core.provisioning import users as scim_users
-from core.provisioning.patches import Resource, patched
+from core.provisioning.patches import Resource, apply_operations
 from core.provisioning.schemas import USER, USER_URN
-from core.provisioning.users_rules import ScimUser, Wanted, read_wanted, to_resource
+from core.provisioning.users_rules import ScimUser, ScimUserData, parse_user, to_resource
 from entrypoints.http.api.provisioning.protocol import (
     LISTED,
     PAGING,
@@ -75,7 +75,7 @@ def show(user: ScimUser) -> dict[str, Any]:
 )
 async def listed() -> Response:
     """List the people whom your directory knows: the members, and those whom it has deactivated."""
-    (start, count), found = wanted_part(), wanted_filter(scim_filters.about_users)
+    (start, count), found = wanted_part(), wanted_filter(scim_filters.parse_user_filter)
     shown = Projection(USER)
     page = await scim_users.listed(ports(), acting_directory(), found, start, count)
     return answer(listing([shown.of(show(user)) for user in page.items], page.total, start))
@@ -118,7 +118,7 @@ async def patch(user_id: str) -> Response:
     """Change a user; all operations are done, or none is. `active` false blocks the person's sign-in."""
 
     async def changed(before: Resource) -> Resource:
-        return await read_beside(lambda body: patched(USER, before, operations(body)))
+        return await read_beside(lambda body: apply_operations(USER, before, operations(body)))
 
     return _answer(await scim_users.patch(ports(), acting_directory(), path_id(user_id), changed))
 
@@ -132,8 +132,8 @@ async def delete(user_id: str) -> Response:
     return no_content()
 
 
-def _wanted(body: dict[str, Any]) -> Wanted:
-    return read_wanted(checked(body, USER_URN))
+def _wanted(body: dict[str, Any]) -> ScimUserData:
+    return parse_user(checked(body, USER_URN))
 
 
 def _answer(found: ScimUser, status: int = 200) -> Response:

@@ -8,14 +8,14 @@ from quart_schema import validate_request, validate_response
 
 from core.kernel.principals import Capability
 from core.tenancy import branding
-from core.tenancy.branding_rules import LONGEST_URL, Branding
+from core.tenancy.branding_rules import MAX_LOGO_URL, BrandingSettings
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import Body, Name, Shown, Text, maybe
 from entrypoints.http.edge.context import acting_member, ports
 
 routes = Blueprint("branding", __name__)
 
-Logo = Annotated[Text, WithJsonSchema({"type": "string", "format": "uri", "maxLength": LONGEST_URL})]
+Logo = Annotated[Text, WithJsonSchema({"type": "string", "format": "uri", "maxLength": MAX_LOGO_URL})]
 Color = Annotated[Text, WithJsonSchema({"type": "string", "pattern": "^#[0-9A-Fa-f]{6}$"})]
 
 
@@ -27,7 +27,7 @@ class BrandingShown(Shown):
     product_name: str | None
 
 
-def _show(chosen: Branding) -> BrandingShown:
+def _show(chosen: BrandingSettings) -> BrandingShown:
     return BrandingShown(logo_url=chosen.logo_url, primary_color=chosen.primary_color, product_name=chosen.product_name)
 
 
@@ -36,7 +36,7 @@ def _show(chosen: Branding) -> BrandingShown:
 @validate_response(BrandingShown)
 async def current(org_slug: str) -> BrandingShown:
     """Name, logo and colour that mails and pages of the organization have."""
-    return _show(await branding.current(ports(), acting_member()))
+    return _show(await branding.get_settings(ports(), acting_member()))
 
 
 class BrandingChange(Body):

@@ -8,7 +8,7 @@ from quart_schema import validate_request, validate_response
 from core.kernel.principals import Capability
 from core.kernel.values import Domain
 from core.tenancy import domains
-from core.tenancy.domains_rules import Claim
+from core.tenancy.domains_rules import DomainClaim
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import Body, DomainName, Shown, Timestamp
 from entrypoints.http.edge.context import acting_member, no_content, ports
@@ -41,7 +41,7 @@ class DomainShown(Shown):
     record: TxtRecord
 
 
-def _show(claim: Claim) -> DomainShown:
+def _show(claim: DomainClaim) -> DomainShown:
     return DomainShown(
         domain=claim.domain,
         verified=claim.verified_at is not None,
@@ -65,7 +65,7 @@ async def claim(org_slug: str, data: NewDomain) -> DomainShown:
 @validate_response(DomainShown)
 async def current(org_slug: str) -> DomainShown:
     """The organization's domain."""
-    return _show(await domains.current(ports(), acting_member()))
+    return _show(await domains.get(ports(), acting_member()))
 
 
 @routes.post("/api/organizations/<org_slug>/domain/verify")

@@ -29,7 +29,7 @@ def of_an_organization(view: View) -> View:
 
     @wraps(view)
     async def found(org_id: str, **arguments: Any) -> Any:
-        organization = await governance.find(ports(), path_id(org_id))
+        organization = await governance.get(ports(), path_id(org_id))
         exchange().organization = organization.slug
         return await view(org_id=organization.id, **arguments)
 
@@ -53,7 +53,7 @@ class TierShown(Shown):
 @validate_response(list[TierShown])
 async def tiers() -> list[TierShown]:
     """Every tier, the smallest first."""
-    return [_tier(tier) for tier in await governance.tiers(ports())]
+    return [_tier(tier) for tier in await governance.list_tiers(ports())]
 
 
 def _tier(tier: Tier) -> TierShown:
@@ -125,7 +125,7 @@ async def organizations(query_args: OrganizationsQuery) -> OrganizationsListed:
         tier_id = parse_id(query_args.tier_id)
         if tier_id is None:
             return OrganizationsListed(organizations=[], total=0)
-    listed = await governance.listed(ports(), query_args.status, tier_id, limit=query_args.limit, offset=query_args.offset)
+    listed = await governance.list_organizations(ports(), query_args.status, tier_id, limit=query_args.limit, offset=query_args.offset)
     return OrganizationsListed(organizations=[_listed(one) for one in listed.items], total=listed.total)
 
 

@@ -10,7 +10,7 @@ from core.kernel.principals import Capability
 from core.kernel.providers import Provider
 from core.kernel.values import Domain, Email
 from core.tenancy import home_realm
-from core.tenancy.home_realm_rules import Route
+from core.tenancy.home_realm_rules import HomeRealmRoute
 from entrypoints.http.edge.access import anyone, member
 from entrypoints.http.edge.bodies import Body, DomainName, EmailAddress, Shown
 from entrypoints.http.edge.context import acting_member, ports, served
@@ -47,7 +47,7 @@ class RoutesShown(Shown):
     domains: list[RouteShown]
 
 
-def _show(found: list[Route]) -> RoutesShown:
+def _show(found: list[HomeRealmRoute]) -> RoutesShown:
     return RoutesShown(domains=[RouteShown(domain=one.domain, provider=one.provider, verified=one.verified) for one in found])
 
 
@@ -56,7 +56,7 @@ def _show(found: list[Route]) -> RoutesShown:
 @validate_response(RoutesShown)
 async def listed(org_slug: str) -> RoutesShown:
     """Where the people of the organization's domains sign in."""
-    return _show(await home_realm.listed(ports(), acting_member()))
+    return _show(await home_realm.list_routes(ports(), acting_member()))
 
 
 @routes.put("/api/organizations/<org_slug>/hrd")
@@ -66,7 +66,7 @@ async def listed(org_slug: str) -> RoutesShown:
 async def replace(org_slug: str, data: NewRoutes) -> RoutesShown:
     """Say where the people of the organization's domains sign in, in the place of all that was said before."""
     wanted = [(Domain(route.domain), route.provider) for route in data.domains]
-    return _show(await home_realm.replace(ports(), acting_member(), wanted))
+    return _show(await home_realm.replace_routes(ports(), acting_member(), wanted))
 
 
 class Address(Body):
@@ -89,7 +89,7 @@ class RealmShown(Shown):
 @validate_response(RealmShown)
 async def look_up(data: Address) -> RealmShown:
     """Find out where the people of a domain sign in. Whether anybody has the address makes no difference."""
-    realm = await home_realm.find(ports(), Email(data.email))
+    realm = await home_realm.find_match(ports(), Email(data.email))
     if realm is None:
         return RealmShown(provider=None, org_slug=None, authorization_url=None)
     return RealmShown(provider=realm.provider, org_slug=realm.org_slug, authorization_url=f"{served().origin}/auth/{realm.provider.value}")

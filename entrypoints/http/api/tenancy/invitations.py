@@ -9,12 +9,12 @@ from pydantic import WithJsonSchema
 from quart import Blueprint, Response, request
 from quart_schema import validate_querystring, validate_request, validate_response
 
-from core.kernel.display import ROLES, moment
+from core.kernel.display import ROLES, format_utc
 from core.kernel.errors import Invalid
 from core.kernel.principals import Capability, Role
 from core.kernel.values import Email, parse_id
 from core.tenancy import branding, invitations
-from core.tenancy.invitations_rules import Invitation, InvitationStatus, ListedInvitation, Offer
+from core.tenancy.invitations_rules import Invitation, InvitationStatus, ListedInvitation, ReceivedInvitation
 from entrypoints.http.edge.access import anyone, member, person_anywhere, person_if_present
 from entrypoints.http.edge.bodies import Body, EmailAddress, Nothing, Shown, Text, Timestamp
 from entrypoints.http.edge.context import acting_member, caller, page_response, ports, served, signed_in
@@ -78,7 +78,7 @@ class NewInvitation(Body):
 @validate_request(NewInvitation)
 @validate_response(InvitationMade)
 async def invite(org_slug: str, data: NewInvitation) -> InvitationMade:
-    """Invite somebody by e-mail. Whoever may not manage roles invites members only."""
+    """Invite somebody by email. Whoever may not manage roles invites members only."""
     made, token = await invitations.invite(ports(), acting_member(), Email(data.email), data.role)
     return InvitationMade(**dict(_listed(made)), token=token)
 
@@ -96,7 +96,7 @@ class InvitationsQuery(PageQuery):
 @validate_response(list[InvitationListed])
 async def invitations_page(org_slug: str, query_args: InvitationsQuery) -> tuple[list[InvitationListed], int, dict[str, str]]:
     """List the organization's invitations, the newest first; the header X-Total-Count has how many there are."""
-    found = await invitations.listed(ports(), acting_member(), query_args.status, query_args.wanted())
+    found = await invitations.list_page(ports(), acting_member(), query_args.status, query_args.wanted())
     # With the status: quart-schema forgets the headers of a pair.
     return [_listed(one) for one in found.items], 200, {"X-Total-Count": str(found.total)}
 
@@ -116,7 +116,7 @@ async def cancel(org_slug: str, invitation_id: str) -> Nothing:
 @validate_response(Nothing)
 async def accept_for(org_slug: str, invitation_id: str) -> Nothing:
     """Accept a pending invitation for somebody who has an account."""
-    await invitations.accept_for(ports(), acting_member(), path_id(invitation_id))
+    await invitations.accept_on_behalf(ports(), acting_member(), path_id(invitation_id))
     return Nothing()
 
 
@@ -168,11 +168,11 @@ class InvitationOffered(Shown):
 @refuses(404)
 @validate_response(list[InvitationOffered])
 async def offers() -> list[InvitationOffered]:
-    """List what you are invited to. The list is empty until your e-mail address is verified."""
-    return [_offered(offer) for offer in await invitations.offers(ports(), signed_in())]
+    """List what you are invited to. The list is empty until your email address is verified."""
+    return [_offered(offer) for offer in await invitations.list_received(ports(), signed_in())]
 
 
-def _offered(offer: Offer) -> InvitationOffered:
+def _offered(offer: ReceivedInvitation) -> InvitationOffered:
     invitation = offer.invitation
     return InvitationOffered(
         id=invitation.id,
@@ -238,18 +238,18 @@ async def follow_link() -> Response:
 async def invitation_page() -> Response:
     """The page that shows an invitation. Looking at it answers nothing."""
     token = request.args.get("token", "")
-    offer = await invitations.look(ports(), token)
+    offer = await invitations.get_by_token(ports(), token)
     invitation = offer.invitation
     page = render(
         "invitation.html",
         form_action="'self'",
-        design=await branding.of_organization(ports(), invitation.org_id),
+        design=await branding.get_design(ports(), invitation.org_id),
         token=token,
         organization=offer.organization_name,
         inviter=offer.inviter_email,
         email=invitation.email,
         role=ROLES[invitation.role],
-        until=moment(invitation.expires_at),
+        until=format_utc(invitation.expires_at),
     )
     return page_response(page)
 
@@ -267,7 +267,7 @@ ANSWERED: Final = {
 async def accept_by_form() -> Response:
     """What the page of an invitation sends to accept it."""
     token = await _token_of_form()
-    design = await invitations.design(ports(), token)  # first, since an invitation is answered once
+    design = await invitations.get_design(ports(), token)  # first, since an invitation is answered once
     organization = await invitations.accept(ports(), caller(), token)
     return page_response(render("invitation_accepted.html", design=design, organization=organization.name))
 
@@ -278,7 +278,7 @@ async def accept_by_form() -> Response:
 async def decline_by_form() -> Response:
     """What the page of an invitation sends to decline it."""
     token = await _token_of_form()
-    design = await invitations.design(ports(), token)  # first, since an invitation is answered once
+    design = await invitations.get_design(ports(), token)  # first, since an invitation is answered once
     organization = await invitations.decline(ports(), caller(), token)
     return page_response(render("invitation_declined.html", design=design, organization=organization.name))
 

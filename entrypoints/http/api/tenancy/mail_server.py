@@ -111,4 +111,4 @@ class Tried(Shown):
 async def test(org_slug: str) -> Tried:
     """Connect to the organization's mail server and sign in. Nothing is sent."""
     trial = await mail_server.try_out(ports(), acting_member())
-    return Tried(success=trial is mail_server_rules.Trial.GOOD, message=trial.value)
+    return Tried(success=trial is mail_server_rules.MailServerCheck.GOOD, message=trial.value)

@@ -66,7 +66,7 @@ class MembersPage(Shown):
 async def page(org_slug: str, query_args: MembersQuery) -> MembersPage:
     """List the members of the organization."""
     wanted = query_args.wanted()
-    found, limit = await members.listed(ports(), acting_member(), query_args.role, wanted)
+    found, limit = await members.list_page(ports(), acting_member(), query_args.role, wanted)
     return MembersPage(
         members=[_show(one) for one in found.items],
         pagination=pagination(wanted, found.total),
@@ -88,7 +88,7 @@ def of_a_member(view: View) -> View:
     @wraps(view)
     async def found(org_slug: str, user_id: str) -> Any:
         member_id = path_id(user_id)
-        await members.find(ports(), acting_member(), member_id)
+        await members.require_member(ports(), acting_member(), member_id)
         return await view(org_slug=org_slug, user_id=member_id)
 
     return found

@@ -110,7 +110,7 @@ async def create(data: NewOrganization) -> OwnOrganization:
 @validate_response(list[OwnOrganization])
 async def own_organizations() -> list[OwnOrganization]:
     """The organizations that you are a member of."""
-    return [_own(found) for found in await organizations.of_person(ports(), signed_in())]
+    return [_own(found) for found in await organizations.list_own(ports(), signed_in())]
 
 
 class LimitsShown(Shown):
@@ -143,7 +143,7 @@ def _detail(organization: Organization) -> OrganizationDetail:
 @validate_response(OrganizationDetail)
 async def organization(org_slug: str) -> OrganizationDetail:
     """One of your organizations, whatever its status."""
-    return _detail(await organizations.current(ports(), acting_member()))
+    return _detail(await organizations.get(ports(), acting_member()))
 
 
 class OrganizationChange(Body):
@@ -189,7 +189,7 @@ class Selected(Shown):
 async def select(org_slug: str) -> Selected:
     """Make this organization the one that your session acts in. The refresh token before this one is used up."""
     me = acting_member()
-    membership, pair = await sessions.select(ports(), me)
+    membership, pair = await sessions.select_organization(ports(), me)
     return Selected(
         user=UserShown(id=me.user_id, email=me.email, is_platform_owner=me.is_platform_owner),
         membership=show_membership(membership),

@@ -112,13 +112,13 @@ async def authorize() -> Response:
     if provider:
         if provider not in frozenset(Provider):
             raise ProviderUnknown
-        return redirect(f"/auth/{provider}?{authorization.wanted.query}")
+        return redirect(f"/auth/{provider}?{authorization.request.query}")
     me = await visitor_with_mfa()
     if me is None:
         return _to_sign_in(authorization)
     if authorization.redirect_uri is None:
         return redirect(ACCOUNT)
-    if not await oauth.is_admitted(ports(), me, authorization):
+    if not await oauth.is_allowed(ports(), me, authorization):
         return _denied(authorization)
     if await oauth.needs_consent(ports(), me, authorization):
         return await _question(me, authorization)
@@ -146,21 +146,21 @@ async def answer() -> Response:
     if me is None or authorization.redirect_uri is None:
         return _to_sign_in(authorization)
     browser.check_form_token(cookies.session_cookie() or "", form.get("form_token", ""))
-    if form.get("answer") != "continue" or not await oauth.is_admitted(ports(), me, authorization):
+    if form.get("answer") != "continue" or not await oauth.is_allowed(ports(), me, authorization):
         return _denied(authorization)
     return await _signed_in_there(me, authorization)
 
 
 async def _asked() -> Authorization:
     check_query()
-    authorization = await oauth.validate(ports(), AuthorizationRequest.of(request.args))
+    authorization = await oauth.validate(ports(), AuthorizationRequest.from_fields(request.args))
     if authorization.context is not None:
         exchange().organization = authorization.context.org_slug
     return authorization
 
 
 def _to_sign_in(authorization: Authorization) -> Response:
-    return redirect(f"{SIGN_IN}?{urlencode({'next': authorization.wanted.path})}")
+    return redirect(f"{SIGN_IN}?{urlencode({'next': authorization.request.path})}")
 
 
 def _denied(authorization: Authorization) -> Response:
@@ -175,9 +175,9 @@ async def _question(me: Visitor, authorization: Authorization) -> Response:
         form_action=form_targets(authorization.redirect_uri),
         design=design,
         form_token=browser.form_token(cookies.session_cookie() or ""),
-        action=authorization.wanted.path,
+        action=authorization.request.path,
         service=authorization.service.name,
-        organization=design.organization if design else "",
+        organization=design.organization_name if design else "",
         email=me.email,
     )
     return page_response(page)

@@ -62,7 +62,7 @@ async def start(provider: str) -> Response:
             return response
     else:
         after = safe_next(request.args["next"]) if ask("next") else None
-        wanted = AuthorizationRequest.of(request.args)
+        wanted = AuthorizationRequest.from_fields(request.args)
         address = await social.begin(*here, browser, served().base_url, wanted, user_code=ask("user_code") or None, after=after)
     response = redirect(address, 302)
     cookies.keep_device_cookie(response, browser)

@@ -1,7 +1,7 @@
-"""The one catalogue of what can happen: its name in webhooks and audit logs, its category, and what it is about.
+"""The catalog of all events: their names in webhooks and audit logs, categories and targets.
 
-An event whose `audited` is true writes an audit entry of the same name; every event writes an event row, which webhooks deliver.
-Sources: organizations.md sections 6.1 and 6.3; the added names are those of decisions, point 226.
+Every event writes a row that webhooks deliver. If its kind is `audited`, it also writes an audit entry
+of the same name. The functions that create events are in `events.py` of each area.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Target(StrEnum):
-    """What an entry is about; `domain` and `branding` are filters only (decisions, point 227)."""
+    """The type of object an event is about. `domain` and `branding` occur only in filters (decision 227)."""
 
     USER = "user"
     SERVICE = "service"
@@ -31,19 +31,19 @@ class Target(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """One kind of event. `name` never changes: receivers and old entries know it."""
+class EventKind:
+    """A kind of event. Its `name` never changes, because receivers and stored entries contain it."""
 
     name: str
     label: str
     category: str
     target: Target
     audited: bool = True
-    platform_only: bool = False  # no organization hears of it
+    platform_only: bool = False  # recorded in the platform's log, never in an organization's
 
 
-def _kinds(category: str, target: Target, *names: str, audited: bool = True, platform_only: bool = False) -> list[Kind]:
-    return [Kind(name, _label(name), category, target, audited, platform_only) for name in names]
+def _kinds(category: str, target: Target, *names: str, audited: bool = True, platform_only: bool = False) -> list[EventKind]:
+    return [EventKind(name, _label(name), category, target, audited, platform_only) for name in names]
 
 
 def _label(name: str) -> str:
@@ -53,14 +53,14 @@ def _label(name: str) -> str:
     return words[0].upper() + words[1:]
 
 
-CATALOGUE: Mapping[str, Kind] = MappingProxyType(
+EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
     {
         kind.name: kind
         for kind in [
-            # organizations.md section 6.1: what webhooks knew first, where no audit action has the name
+            # Webhook-only events.
             *_kinds("Authentication", Target.USER, "user.login.success", "user.signup.success", audited=False),
             *_kinds("Authentication", Target.USER, "user.mfa.enabled", "user.mfa.disabled", audited=False),
-            # section 6.3
+            # Audit actions, which webhooks deliver too.
             *_kinds("User management", Target.USER, "user.invited", "user.joined", "user.removed", "user.role_updated"),
             *_kinds("User management", Target.USER, "user.anonymized", "user.sessions_revoked", "user.impersonated"),
             *_kinds("User management", Target.USER, "user.created", "user.email_changed"),
@@ -91,24 +91,26 @@ CATALOGUE: Mapping[str, Kind] = MappingProxyType(
         ]
     }
 )
-# What the log of an organization can hold: the actions of section 6.3 and those of decisions, point 226.
-AUDIT_ACTIONS: Mapping[str, Kind] = MappingProxyType(
-    {name: kind for name, kind in CATALOGUE.items() if kind.audited and not kind.platform_only}
+# The actions that the audit log of an organization can contain (decision 226).
+AUDIT_ACTIONS: Mapping[str, EventKind] = MappingProxyType(
+    {name: kind for name, kind in EVENT_KINDS.items() if kind.audited and not kind.platform_only}
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened, ready to be recorded in the transaction that made it happen.
+    """An event, to be recorded in the transaction that caused it.
 
-    It is told to the organization `org_id`; or else to every organization in which the person `of_person` has confirmed the membership; or
-    else, and where there is none, to the platform's own log (an entry without organization). `details` go into the audit entry, `data` into
-    the payload of webhooks, where None is the details again; neither ever holds a secret (security.md L-3). What happened `by_time` was
-    nobody's doing, whoever came by and noticed. `impersonator_id` is who is behind it, where that is not said by who did it; `id` is the
-    one of its audit entry, where somebody must know it, and then it is told to one log.
+    The event goes to the log of `org_id`. Without it, the event goes to every organization in which the
+    user `of_person` has a confirmed membership, or to the platform's log if there is none.
+
+    `details` are stored in the audit entry. `data` is the payload of webhooks; None means `details`.
+    Neither contains a secret (security L-3). `by_time` marks an event without an actor, such as an
+    expiry. `impersonator_id` names the impersonator if the caller of the transaction does not. `id` is
+    the id of the audit entry, if the caller needs to know it; such an event goes to one log only.
     """
 
-    kind: Kind
+    kind: EventKind
     target_id: str
     org_id: UUID | None = None
     of_person: UUID | None = None
@@ -120,18 +122,22 @@ class Event:
 
     @property
     def payload(self) -> Mapping[str, Any]:
-        """`data` as webhooks are told it, who have nothing else to say what it was about. A login is about who did it."""
-        told = self.details if self.data is None else self.data
+        """Return the payload of webhooks, with the target of the event. The target of a login is its actor, so it is left out."""
+        payload = self.details if self.data is None else self.data
         if self.kind.name == "user.login.success":
-            return told
-        return {"target_type": self.kind.target.value, "target_id": self.target_id, **told}
+            return payload
+        return {"target_type": self.kind.target.value, "target_id": self.target_id, **payload}
 
 
 def field_changes(old: object, new: object, *fields: str) -> dict[str, dict[str, object]]:
-    # The fields are named, since what comes to be a field later may be a secret.
+    """Return the old and the new value of each of these fields that changed, by field name."""
+    # The fields are listed explicitly, because a field added later may be a secret.
     return {name: {"old": was, "new": is_} for name in fields if (was := getattr(old, name)) != (is_ := getattr(new, name))}
 
 
-def for_the_platform(event: Event, reason: str | None) -> Event:
-    """The same for the platform's own log, with the reason: organizations are not told it (decisions, point 207), and it outlives them."""
+def to_platform_log(event: Event, reason: str | None) -> Event:
+    """Return a copy of the event for the platform's log, with the reason.
+
+    Organizations do not see the reason (decision 207), and the copy outlives the organization.
+    """
     return replace(event, org_id=None, of_person=None, details={"reason": reason})

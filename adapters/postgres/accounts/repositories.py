@@ -1,0 +1,24 @@
+"""The repositories of accounts."""
+
+from adapters.postgres.accounts.accounts import Accounts
+from adapters.postgres.accounts.attempt_limits import Guesses
+from adapters.postgres.accounts.devices import Devices
+from adapters.postgres.accounts.email_queue import Mails
+from adapters.postgres.accounts.mfa import Mfa
+from adapters.postgres.accounts.one_time_tokens import OneTimeTokens
+from adapters.postgres.accounts.platform import Platform
+from adapters.postgres.accounts.platform_users import PlatformUsers
+from adapters.postgres.engine.scope import Scope, repository
+
+
+class AccountsRepositories(Scope):
+    """The repositories of accounts, for all kinds of access."""
+
+    accounts = repository(Accounts)
+    devices = repository(Devices)
+    guesses = repository(Guesses)
+    mails = repository(Mails)
+    mfa = repository(Mfa)
+    one_time_tokens = repository(OneTimeTokens)
+    platform = repository(Platform)
+    platform_users = repository(PlatformUsers)

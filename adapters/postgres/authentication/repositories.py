@@ -1,0 +1,20 @@
+"""The repositories of authentication."""
+
+from adapters.postgres.authentication.identities import Identities
+from adapters.postgres.authentication.logins import Logins
+from adapters.postgres.authentication.oauth_credentials import OAuthCredentials
+from adapters.postgres.authentication.pre_auths import PreAuths
+from adapters.postgres.authentication.sessions import Sessions
+from adapters.postgres.authentication.signing_keys import SigningKeys
+from adapters.postgres.engine.scope import Scope, repository
+
+
+class AuthenticationRepositories(Scope):
+    """The repositories of authentication, for all kinds of access."""
+
+    identities = repository(Identities)
+    logins = repository(Logins)
+    oauth_credentials = repository(OAuthCredentials)
+    pre_auths = repository(PreAuths)
+    sessions = repository(Sessions)
+    signing_keys = repository(SigningKeys)

@@ -1,0 +1,16 @@
+"""The repositories of eventing."""
+
+from adapters.postgres.engine.scope import Scope, repository
+from adapters.postgres.eventing.audit import Audit
+from adapters.postgres.eventing.deliveries import Deliveries
+from adapters.postgres.eventing.siem import Siem
+from adapters.postgres.eventing.webhooks import Webhooks
+
+
+class EventingRepositories(Scope):
+    """The repositories of eventing, for all kinds of access."""
+
+    audit = repository(Audit)
+    deliveries = repository(Deliveries)
+    siem = repository(Siem)
+    webhooks = repository(Webhooks)

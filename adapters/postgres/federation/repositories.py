@@ -1,0 +1,20 @@
+"""The repositories of federation."""
+
+from adapters.postgres.engine.scope import Scope, repository
+from adapters.postgres.federation.oauth.authorization import AuthorizationCodes
+from adapters.postgres.federation.oauth.device_flow import DeviceCodes
+from adapters.postgres.federation.saml.configuration import Saml
+from adapters.postgres.federation.saml.logout import SamlLogouts
+from adapters.postgres.federation.saml.sign_on import SamlSignOns
+from adapters.postgres.federation.upstream.social import ProviderStates
+
+
+class FederationRepositories(Scope):
+    """The repositories of federation, for all kinds of access."""
+
+    authorization_codes = repository(AuthorizationCodes)
+    device_codes = repository(DeviceCodes)
+    provider_states = repository(ProviderStates)
+    saml = repository(Saml)
+    saml_logouts = repository(SamlLogouts)
+    saml_sign_ons = repository(SamlSignOns)

@@ -1,0 +1,12 @@
+"""The repositories of provisioning."""
+
+from adapters.postgres.engine.scope import Scope, repository
+from adapters.postgres.provisioning.tokens import ScimTokens
+from adapters.postgres.provisioning.users import ScimUsers
+
+
+class ProvisioningRepositories(Scope):
+    """The repositories of provisioning, for all kinds of access."""
+
+    scim_tokens = repository(ScimTokens)
+    scim_users = repository(ScimUsers)

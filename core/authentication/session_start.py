@@ -1,0 +1,104 @@
+"""The start of a session after all required factors were verified: devices, login records and events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.accounts import devices
+from core.accounts.email_queue_rules import MailKind, new_mail
+from core.authentication import events, sessions
+from core.authentication.login_rules import NeedsCodeFlow, SignedIn
+from core.authentication.service_access import enroll_end_user
+from core.authentication.sessions_rules import NO_ENTITLEMENT, SessionStart, TokenSubject
+from core.kernel.values import digest, new_secret
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from core.accounts.accounts_rules import Account
+    from core.accounts.devices_rules import Device
+    from core.authentication.login_rules import RedeemedGrant, VerifiedSignIn
+    from core.authentication.sessions_rules import TokenPair
+    from ports import Ports
+    from ports.storage import Transaction
+
+
+async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, now: datetime) -> SignedIn:
+    """Start the session of a sign-in whose required factors were all verified.
+
+    Raises: NeedsCodeFlow; the errors of `enroll_end_user`.
+    """
+    person, account, method = sign_in.person, sign_in.account, sign_in.method
+    entitlement, device = NO_ENTITLEMENT, sign_in.device.device
+    if method.service is not None:
+        service, entitlement = await enroll_end_user(tx, method.service, account.id, now)
+        if service.is_public:  # the service can have changed while the password was hashed
+            raise NeedsCodeFlow
+    device_token = await devices.welcome(
+        tx, sign_in.device, now, second_factor=sign_in.is_second_factor, trust=sign_in.trust_device
+    )
+    start = SessionStart(
+        id=person.session_id,
+        user_id=account.id,
+        caller=person,
+        service=method.service,
+        device_id=device.id,
+        provider=method.provider,
+    )
+    session, secret = sessions.new_session(ports, start, now), new_secret()
+    if method.in_browser:
+        await tx.sessions.begin_in_browser(session, digest(secret))
+    else:
+        await tx.sessions.begin(session, digest(secret))
+    await tx.logins.succeeded(session, method.provider, device)
+    await _warn_of_risk(tx, account, device, now)
+    tx.record(events.signed_in(account.id, method.provider, method.service))
+    return SignedIn(session, account.email, person.email_verified, entitlement, secret, device_token)
+
+
+async def start_granted_session(ports: Ports, tx: Transaction, redeemed: RedeemedGrant, now: datetime) -> SignedIn:
+    """Start the session of an application that redeemed an authorization code or a device code.
+
+    Raises: ServiceNotFound, OrganizationNotActive, BlockedByDirectory.
+    """
+    account, service, provider, device = redeemed.account, redeemed.service, redeemed.provider, redeemed.new_device
+    entitlement = NO_ENTITLEMENT
+    if service is not None:
+        _, entitlement = await enroll_end_user(tx, service, account.id, now)
+    start = SessionStart(
+        id=redeemed.person.session_id,
+        user_id=account.id,
+        caller=redeemed.person,
+        service=service,
+        device_id=redeemed.device_id,
+        provider=provider,
+        grant=redeemed.grant,
+    )
+    session, secret = sessions.new_session(ports, start, now), new_secret()
+    await tx.sessions.begin(session, digest(secret))
+    await tx.logins.succeeded(session, provider, device)
+    if device is not None:
+        await _warn_of_risk(tx, account, device, now)
+    tx.record(events.signed_in(account.id, provider, service))
+    return SignedIn(session, account.email, account.email_verified_at is not None, entitlement, secret, None)
+
+
+def issue_first_tokens(ports: Ports, signed_in: SignedIn) -> TokenPair:
+    """Return the first token pair of a session that is not a browser session."""
+    session = signed_in.session
+    subject = TokenSubject(
+        session_id=session.id,
+        user_id=session.user_id,
+        email=signed_in.email,
+        email_verified=signed_in.email_verified,
+        ends_at=session.ends_at,
+        service=session.service,
+        entitlement=signed_in.entitlement,
+    )
+    return sessions.issue_tokens(ports, subject, signed_in.secret, session.created_at)
+
+
+async def _warn_of_risk(tx: Transaction, account: Account, device: Device, now: datetime) -> None:
+    """Queue an email about a risky sign-in. Accounts with a second factor had to show it, so they get none (decision 83)."""
+    if device.risk.is_high and account.mfa_enabled_at is None:
+        await tx.mails.queue(new_mail(MailKind.UNUSUAL_SIGN_IN, account.email, now))
