@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from core.federation.saml.configuration_rules import SamlIdentityProvider
-from core.federation.saml.messages_rules import IncomingSamlMessage, NameId, SamlResponse, SamlStatus
+from core.federation.saml.messages import IncomingSamlMessage, NameId, SamlResponse, SamlStatus
 
 
 class SamlDocuments(Protocol):
@@ -29,6 +29,8 @@ class SamlDocuments(Protocol):
         """The address at which the service is asked to sign somebody out: its SLO URL with a signed query (SAML bindings, section 3.4)."""
         ...
 
-    async def logout_response(self, provider: SamlIdentityProvider, in_response_to: str, status: SamlStatus | None, relay_state: str | None) -> str:
+    async def logout_response(
+        self, provider: SamlIdentityProvider, in_response_to: str, status: SamlStatus | None, relay_state: str | None
+    ) -> str:
         """The address at which the service is told what became of its request, which has this id: success where there is no status."""
         ...

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from adapters.threads import LowPriorityThreads
 from core.federation.saml.configuration_rules import SamlIdentityProvider
-from core.federation.saml.messages_rules import IncomingSamlMessage, NameId, SamlResponse, SamlStatus
+from core.federation.saml.messages import IncomingSamlMessage, NameId, SamlResponse, SamlStatus
 from ports.observe import Clock
 
 T = TypeVar("T")
@@ -38,7 +38,9 @@ class XmlDocuments:
         now = self._clock.now()
         return await self._run(lambda xml: xml.logout_request(self._base_url, provider, request_id, name_id, session_index, now))
 
-    async def logout_response(self, provider: SamlIdentityProvider, in_response_to: str, status: SamlStatus | None, relay_state: str | None) -> str:
+    async def logout_response(
+        self, provider: SamlIdentityProvider, in_response_to: str, status: SamlStatus | None, relay_state: str | None
+    ) -> str:
         now = self._clock.now()
         return await self._run(lambda xml: xml.logout_response(self._base_url, provider, in_response_to, status, relay_state, now))
 

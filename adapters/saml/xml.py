@@ -14,25 +14,24 @@ from urllib.parse import quote, urlencode, urlsplit
 import xmlsec
 from lxml import etree
 
-from core.federation.saml.configuration_rules import SamlIdentityProvider, NameIdFormat, endpoint_url
-from core.federation.saml.messages_rules import (
+from core.federation.saml.bindings import encode_post, encode_redirect
+from core.federation.saml.configuration_rules import NameIdFormat, SamlIdentityProvider, endpoint_url
+from core.federation.saml.messages import (
     HTTP_POST,
-    SamlAssertion,
     AuthnRequest,
     ContextComparison,
+    IncomingSamlMessage,
     LogoutRequest,
     LogoutResponse,
-    IncomingSamlMessage,
-    SamlMessageInvalid,
-    ReceivedNameId,
     NameId,
     NameIdPolicy,
+    ReceivedNameId,
     RequestedContext,
+    SamlAssertion,
+    SamlMessageInvalid,
     SamlResponse,
     SamlStatus,
     new_message_id,
-    encode_post,
-    encode_redirect,
 )
 
 PROTOCOL: Final = "urn:oasis:names:tc:SAML:2.0:protocol"
@@ -280,7 +279,9 @@ def _name_format(name: str) -> str:
     return UNSPECIFIED_NAME if any(letter.isspace() for letter in name) else BASIC_NAME
 
 
-def logout_request(base_url: str, provider: SamlIdentityProvider, request_id: str, name_id: NameId, session_index: str, now: datetime) -> str:
+def logout_request(
+    base_url: str, provider: SamlIdentityProvider, request_id: str, name_id: NameId, session_index: str, now: datetime
+) -> str:
     """The address at which the service is asked to sign somebody out."""
     issuer = endpoint_url(base_url, provider.service)
     root = etree.Element(f"{{{PROTOCOL}}}LogoutRequest", nsmap={"samlp": PROTOCOL, "saml": ASSERTION})

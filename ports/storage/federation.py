@@ -6,11 +6,11 @@ from uuid import UUID
 
 from core.applications.services_rules import Service
 from core.federation.oauth.authorization_rules import AuthorizationCode, IssuedCode
-from core.federation.oauth.device_flow_rules import DeviceCode, DevicePoll, DeviceRequestStatus, DeviceRequest
+from core.federation.oauth.device_flow_rules import DeviceCode, DevicePoll, DeviceRequest, DeviceRequestStatus
 from core.federation.saml.configuration_rules import SamlCertificate, SamlConfiguration, SamlSetup
 from core.federation.saml.logout_rules import SamlLogout, SamlSession
-from core.federation.saml.messages_rules import NameId
-from core.federation.saml.sign_on_rules import SignOnLocks, SamlSignOn
+from core.federation.saml.messages import NameId
+from core.federation.saml.sign_on_rules import SamlSignOn, SignOnLocks
 from core.federation.upstream.social_rules import ProviderState
 from core.kernel.principals import ServiceContext
 from core.kernel.providers import Provider
@@ -52,7 +52,7 @@ class AuthorizationCodes(AuthorizationCodesRead, Protocol):
         """
         ...
 
-    async def given(self, code_hash: bytes, service: ServiceContext | None) -> UUID | None:
+    async def session_started_by(self, code_hash: bytes, service: ServiceContext | None) -> UUID | None:
         """The session that this code was used for."""
         ...
 
@@ -63,7 +63,7 @@ class AuthorizationCodes(AuthorizationCodesRead, Protocol):
 class DeviceCodesRead(Protocol):
     """Requests of devices that wait for somebody to sign them in (core/device_flow.py), looked at."""
 
-    async def waiting(self, user_code_hash: bytes) -> DeviceRequest | None:
+    async def by_user_code(self, user_code_hash: bytes) -> DeviceRequest | None:
         """The request with this user code, whatever became of it."""
         ...
 
@@ -76,7 +76,7 @@ class DeviceCodes(DeviceCodesRead, Protocol):
         added."""
         ...
 
-    async def answer(self, user_code_hash: bytes, status: DeviceRequestStatus, session_id: UUID | None, now: datetime) -> bool:
+    async def decide(self, user_code_hash: bytes, status: DeviceRequestStatus, session_id: UUID | None, now: datetime) -> bool:
         """Approve it in this session, or deny it in none, if it waits still; whether it did. Atomic."""
         ...
 
@@ -110,7 +110,7 @@ class SamlRead(Protocol):
         """The active one."""
         ...
 
-    async def setup(self, org_slug: str, service_slug: str) -> SamlSetup | None:
+    async def setup_by_slug(self, org_slug: str, service_slug: str) -> SamlSetup | None:
         """All of it, whatever the status of the organization; None if there is no such service."""
         ...
 
@@ -134,7 +134,7 @@ class Saml(SamlRead, Protocol):
         """As the active one, when there is no other. The service is the organization's."""
         ...
 
-    async def setup_of(self, org_id: UUID, service_id: UUID) -> SamlSetup | None:
+    async def setup_by_id(self, org_id: UUID, service_id: UUID) -> SamlSetup | None:
         """All of how a service is set up that somebody is being signed out of."""
         ...
 

@@ -9,9 +9,9 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
-from core.federation.saml.configuration_rules import SamlConfiguration, NameIdFormat
+from core.federation.saml.configuration_rules import NameIdFormat, SamlConfiguration
 from core.federation.saml.logout_rules import LOGOUT_TTL, LogoutInitiator, SamlLogout, SamlSession
-from core.federation.saml.messages_rules import NameId, SamlStatus
+from core.federation.saml.messages import NameId, SamlStatus
 from core.federation.saml.sign_on_rules import STATE_TTL, SamlSignOn
 from core.kernel.principals import SYSTEM, ServiceContext
 from core.kernel.values import digest
@@ -130,25 +130,25 @@ async def test_whoever_is_signed_out_of_a_service_finds_it_in_its_organization(
 ) -> None:
     shop = given.service
     async with given.storage.transaction(by=SYSTEM) as tx:
-        found = await tx.saml.setup_of(shop.org_id, shop.id)
+        found = await tx.saml.setup_by_id(shop.org_id, shop.id)
         assert found is not None
         assert (found.service, found.configuration) == (shop, CONFIGURATION)
         for org_id, service_id in ((foreign.org_id, shop.id), (shop.org_id, foreign.id), (shop.org_id, uuid4())):
-            assert await tx.saml.setup_of(org_id, service_id) is None
-        other = await tx.saml.setup_of(desk.org_id, desk.id)
+            assert await tx.saml.setup_by_id(org_id, service_id) is None
+        other = await tx.saml.setup_by_id(desk.org_id, desk.id)
         assert other is not None
         assert (other.service, other.configuration) == (desk, None)
 
 
 async def test_the_slugs_are_those_of_one_organization(given: Given, foreign: ServiceContext) -> None:
     async with given.storage.reading() as read:
-        found = await read.saml.setup("acme", "shop")
+        found = await read.saml.setup_by_slug("acme", "shop")
         assert found is not None
         assert (found.service, found.configuration) == (given.service, CONFIGURATION)
-        other = await read.saml.setup("twin", "shop")
+        other = await read.saml.setup_by_slug("twin", "shop")
         assert other is not None
         assert (other.service, other.configuration, other.certificate) == (foreign, None, None)
-        assert await read.saml.setup("twin", "desk") is None
+        assert await read.saml.setup_by_slug("twin", "desk") is None
 
 
 async def test_another_organization_ends_nothing(given: Given, desk: ServiceContext, foreign: ServiceContext) -> None:

@@ -16,8 +16,8 @@ from lxml import etree
 
 from adapters.crypto import X509Certificates
 from adapters.postgres.engine.pool import Pool
-from core.federation.saml import messages_rules as saml_messages_rules
-from core.federation.saml.configuration_rules import SamlCertificate, SamlConfiguration, NameIdFormat
+from core.federation.saml import messages as saml_messages
+from core.federation.saml.configuration_rules import NameIdFormat, SamlCertificate, SamlConfiguration
 from core.kernel.principals import SYSTEM
 from core.kernel.values import new_id
 from ports import Ports
@@ -118,11 +118,11 @@ def authn_request(
     """A request that asks for nothing special. `changes` are attributes by name, None takes one away; `inside` stands behind the issuer,
     `before` and `after` around the root."""
     attributes: dict[str, str | None] = {
-        "ID": saml_messages_rules.new_message_id(),
+        "ID": saml_messages.new_message_id(),
         "Version": "2.0",
         "IssueInstant": instant(now),
         "Destination": f"{application.issuer}/sso",
-        "ProtocolBinding": saml_messages_rules.HTTP_POST,
+        "ProtocolBinding": saml_messages.HTTP_POST,
         "AssertionConsumerServiceURL": application.acs_url,
     }
     return document("AuthnRequest", application, {**attributes, **changes}, inside, before, after, issuer)
@@ -140,7 +140,7 @@ def logout_request(
 ) -> bytes:
     """`named` are the attributes of the name."""
     attributes = {
-        "ID": saml_messages_rules.new_message_id(),
+        "ID": saml_messages.new_message_id(),
         "Version": "2.0",
         "IssueInstant": instant(now),
         "Destination": f"{application.issuer}/slo",
@@ -160,7 +160,7 @@ def logout_response(
 ) -> bytes:
     """`inner` is the second-level code, if there is one."""
     attributes = {
-        "ID": saml_messages_rules.new_message_id(),
+        "ID": saml_messages.new_message_id(),
         "Version": "2.0",
         "IssueInstant": instant(now),
         "Destination": f"{application.issuer}/slo",

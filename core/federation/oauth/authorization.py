@@ -14,9 +14,31 @@ from urllib.parse import parse_qsl
 from core.accounts import own_account
 from core.applications import services
 from core.applications.services_rules import ServiceNotFound
-from core.authentication import login, login_rules, sessions
+from core.authentication import login_rules, sessions
 from core.authentication.login_failures import LoginFailure
+from core.authentication.login_rules import RedeemedGrant
+from core.authentication.service_access import may_use_service
+from core.authentication.session_start import issue_first_tokens, start_granted_session
 from core.authentication.sessions_rules import UNNAMED_PRESENTER, Grant, Presenter, RefreshTokenInvalid, RefreshTokenNotYours
+from core.federation.oauth.authorization_rules import (
+    AUTHORIZE_PATH,
+    CODE_TTL,
+    FRONTEND_CLIENT_ID,
+    MAX_STATE_LENGTH,
+    Authorization,
+    AuthorizationCode,
+    AuthorizationCodeInvalid,
+    AuthorizationRequest,
+    ClientIdMismatch,
+    OAuthClient,
+    OAuthStateInvalid,
+    OrgOrServiceMissing,
+    RedirectUriNotRegistered,
+    check_code_challenge,
+    choose_redirect_uri,
+    response_uri,
+    s256_challenge,
+)
 from core.kernel import principals
 from core.kernel.errors import ClientInvalid, GrantInvalid, NotFound, OrganizationNotActive, Refusal, refuse
 from core.kernel.principals import OrganizationStatus, Person
@@ -28,25 +50,6 @@ if TYPE_CHECKING:
     from core.kernel.principals import Caller, ServiceContext, Visitor
     from ports import Ports
     from ports.storage import Reading
-from core.federation.oauth.authorization_rules import (
-    AUTHORIZE_PATH,
-    CODE_TTL,
-    FRONTEND_CLIENT_ID,
-    MAX_STATE_LENGTH,
-    OAuthClient,
-    Authorization,
-    AuthorizationCode,
-    AuthorizationRequest,
-    ClientIdMismatch,
-    AuthorizationCodeInvalid,
-    RedirectUriNotRegistered,
-    OrgOrServiceMissing,
-    OAuthStateInvalid,
-    response_uri,
-    s256_challenge,
-    check_code_challenge,
-    choose_redirect_uri,
-)
 
 _VERIFIER: Final = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 section 4.1
 
@@ -122,7 +125,7 @@ async def is_allowed(ports: Ports, visitor: Visitor, authorization: Authorizatio
     if context is None:
         return True
     async with ports.storage.reading() as read:
-        return not await read.scim_users.is_blocked(context.org_id, visitor.user_id)
+        return await may_use_service(read, context.org_id, visitor.user_id)
 
 
 async def needs_consent(ports: Ports, visitor: Visitor, authorization: Authorization) -> bool:
@@ -232,17 +235,22 @@ async def _redeem(ports: Ports, client: OAuthClient, code_hash: bytes, redirect_
             )
             account = locked.value or refuse(AuthorizationCodeInvalid)
             if redeemed:
-                provider = issued.browser.provider or login_rules.PASSWORD  # a session that an earlier release began does not say
-                signed_in = await login.begin_at_service(
-                    ports, tx, person, account, client.context, provider, issued.browser.device_id, Grant.AUTHORIZATION_CODE, now
+                grant = RedeemedGrant(
+                    person=person,
+                    account=account,
+                    service=client.context,
+                    provider=issued.browser.provider or login_rules.PASSWORD,  # sessions of earlier releases have no provider
+                    device_id=issued.browser.device_id,
+                    grant=Grant.AUTHORIZATION_CODE,
                 )
-            elif (given := await tx.authorization_codes.given(code_hash, client.context)) is not None:
-                await tx.sessions.end(given, now)
-    except NotFound:  # the service, by now
+                signed_in = await start_granted_session(ports, tx, grant, now)
+            elif (started := await tx.authorization_codes.session_started_by(code_hash, client.context)) is not None:
+                await tx.sessions.end(started, now)
+    except NotFound:  # the service was deleted
         raise AuthorizationCodeInvalid from None
     if signed_in is None:
         raise AuthorizationCodeInvalid
-    return login.tokens(ports, signed_in)
+    return issue_first_tokens(ports, signed_in)
 
 
 def _registered_uris(ports: Ports, client: OAuthClient) -> tuple[str | None, ...]:

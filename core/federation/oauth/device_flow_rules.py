@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.federation.oauth.device_flow`."""
+"""Values and rules of the device flow (RFC 8628)."""
 
 from __future__ import annotations
 
@@ -17,58 +17,58 @@ if TYPE_CHECKING:
     from core.kernel.principals import OrganizationStatus, ServiceContext
 
 VERIFY_PATH: Final = "/auth/device/verify"
-CODE_TTL: Final = timedelta(minutes=5)  # of both codes (organizations.md section 8)
-POLL_INTERVAL: Final = 5  # seconds between two polls, ...
-SLOW_DOWN_STEP: Final = 5  # ... and by how many of them each poll that comes too early adds to that (RFC 8628 section 3.5)
-MAX_FAILURES: Final = 5  # how many end a device code (security.md V-2)
-# No vowels, of which words are made, and nothing that looks like a digit (RFC 8628 section 6.1): 20 to the power of 8 codes.
+CODE_TTL: Final = timedelta(minutes=5)  # of the device code and of the user code
+POLL_INTERVAL: Final = 5  # seconds between two polls
+SLOW_DOWN_STEP: Final = 5  # seconds by which each early poll lengthens the interval (RFC 8628 section 3.5)
+MAX_FAILURES: Final = 5  # polls with a wrong client or verifier, after which a device code is locked (security V-2)
+# No vowels, so that codes form no words, and no letter that looks like a digit (RFC 8628 section 6.1). This gives 20 ** 8 codes.
 USER_CODE_ALPHABET: Final = "BCDFGHJKLMNPQRSTVWXZ"
 USER_CODE_LENGTH: Final = 8
-USER_CODE_ATTEMPTS: Final = 5  # to be given a user code that no other device has, which is had at once but in one of some million cases
-MAX_TYPED_LENGTH: Final = 64  # characters of what is typed, with whatever stands between the letters
+USER_CODE_ATTEMPTS: Final = 5  # to find an unused user code; one in millions of first attempts fails
+MAX_TYPED_LENGTH: Final = 64  # characters of a typed user code, including spaces and dashes
 
 
 class ApplicationMissing(Invalid):
-    """Say which application it is: send client_id, or org and service."""
+    """The application is missing. Send client_id, or org and service."""
 
 
 class UserCodeUnknown(Invalid):
-    """No device waits with this code. Type it as the device shows it, or let the device begin again."""
+    """No device is waiting for this code. Enter the code exactly as the device shows it, or start again on the device."""
 
 
 class DeviceCodeExpired(Invalid):
-    """The code has expired. Let the device begin again."""
+    """The code has expired. Start again on the device."""
 
     code = "DEVICE_CODE_EXPIRED"
     oauth_error = "expired_token"
 
 
 class DeviceCodePending(Invalid):
-    """Nobody has approved this device yet. Ask again after the interval."""
+    """The user has not approved this device yet. Poll again after the interval."""
 
     code = "DEVICE_CODE_PENDING"
     oauth_error = "authorization_pending"
 
 
 class SlowDown(Invalid):
-    """You asked too early. From now on wait five seconds longer each time."""
+    """You polled too early. Wait five seconds longer between polls from now on."""
 
-    code = "DEVICE_CODE_PENDING"  # whoever reads this one only goes on asking, too
+    code = "DEVICE_CODE_PENDING"  # a client that knows only this code keeps polling, which is right
     oauth_error = "slow_down"
 
 
 class DeviceCodeDenied(Invalid):
-    """This device was not let in. Begin again at POST /auth/device/code."""
+    """The user denied this device. Start again at POST /auth/device/code."""
 
     oauth_error = "access_denied"
 
 
 class DeviceCodeInvalid(GrantInvalid):
-    """The device code is unknown, was used, or is another client's or needs another code_verifier. Begin again at /auth/device/code."""
+    """The device code is unknown or used, or is for another client or code_verifier. Start again at POST /auth/device/code."""
 
 
 class DeviceRequestStatus(StrEnum):
-    """What became of a request; whether it has expired is another question."""
+    """The status of a device's request. Expiry is not part of it."""
 
     PENDING = "pending"
     APPROVED = "approved"
@@ -77,26 +77,25 @@ class DeviceRequestStatus(StrEnum):
 
 
 class DeviceDecision(StrEnum):
-    """What a person says to it."""
+    """The user's decision about a device's request."""
 
     APPROVE = "approve"
     DENY = "deny"
 
     @property
     def status(self) -> DeviceRequestStatus:
-        """What the request is then."""
+        """The status of the request after this decision."""
         return DeviceRequestStatus.APPROVED if self is DeviceDecision.APPROVE else DeviceRequestStatus.DENIED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCode:
-    """A request of a device, as it begins: both codes by their SHA-256, the service, the S256 challenge if it sent one, and from
-    where it came. Times are UTC."""
+    """A new request of a device, with the SHA-256 of both codes and the origin of the request. Times are UTC."""
 
     device_code_hash: bytes = field(repr=False)
     user_code_hash: bytes = field(repr=False)
     service: ServiceContext
-    code_challenge: str | None
+    code_challenge: str | None  # S256, or None if the device sent none
     address: str | None
     agent: str | None
     created_at: datetime
@@ -105,63 +104,64 @@ class DeviceCode:
 
 @dataclass(frozen=True, slots=True)
 class DeviceAuthorization:
-    """What the device is told, once. `user_code` is written XXXX-XXXX; `verification_uri` is None where our own page is meant."""
+    """The codes that a device receives once. `user_code` has the form XXXX-XXXX."""
 
     device_code: str = field(repr=False)
     user_code: str = field(repr=False)
-    verification_uri: str | None
+    verification_uri: str | None  # the service's own page, or None for our page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRequest:
-    """A request, as it is shown to whoever has its user code. Times are UTC; `is_dead` says that too many errors were made with it."""
+    """A device's request as shown to the person who entered its user code. Times are UTC."""
 
-    service: str  # by name, ...
+    service: str  # its name
     org_id: UUID
-    organization: str  # ... as this
+    organization: str  # its name
     organization_status: OrganizationStatus
     address: str | None
     agent: str | None
     created_at: datetime
     expires_at: datetime
     status: DeviceRequestStatus
-    is_dead: bool
+    is_locked: bool  # after too many failures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePoll:
-    """A request, as one poll of its device finds it. Times are UTC.
+    """A device's request at the time of one poll. Times are UTC.
 
-    `fits`: the client and the verifier are those that the code is for. `is_early`: the interval since the poll before was not over.
-    `account`, `session_id` and `provider` are those of whoever approved it, None before that.
+    `session_id`, `provider` and `account` are those of the user who approved it, and None before that.
     """
 
     service: ServiceContext
     status: DeviceRequestStatus
     expires_at: datetime
-    is_dead: bool
-    fits: bool
-    is_early: bool
+    is_locked: bool  # after too many failures
+    is_matching: bool  # the poll has the client id and the code verifier of the request
+    is_early: bool  # the interval since the previous poll has not passed
     session_id: UUID | None
     provider: str | None
     account: Account | None
 
 
-def verification_url(user_code: str, at: str = VERIFY_PATH) -> str:
-    """Where a request is approved, with its code filled in: on our page, or on a service's own one."""
-    return f"{at}{'&' if '?' in at else '?'}{urlencode({'user_code': user_code})}"
+def verification_url(user_code: str, page: str = VERIFY_PATH) -> str:
+    """Return the URL of the page that approves a request, with its user code filled in. `page` can be the service's own page."""
+    return f"{page}{'&' if '?' in page else '?'}{urlencode({'user_code': user_code})}"
 
 
-def normalize_user_code(user_code: str) -> str | None:
-    """What of a typed code counts: its eight letters, without case and whatever stands between them (RFC 8628 section 6.1); None if it can
-    be none."""
-    if len(user_code) > MAX_TYPED_LENGTH:
+def normalize_user_code(text: str) -> str | None:
+    """Return the eight letters of a typed user code, or None if it cannot be one.
+
+    Case and the characters between the letters do not matter (RFC 8628 section 6.1).
+    """
+    if len(text) > MAX_TYPED_LENGTH:
         return None
-    letters = "".join(letter for letter in user_code.upper() if letter.isalnum())
+    letters = "".join(letter for letter in text.upper() if letter.isalnum())
     return letters if len(letters) == USER_CODE_LENGTH and set(letters) <= set(USER_CODE_ALPHABET) else None
 
 
-def format_user_code(user_code: str) -> str:
-    """A code as people read it: XXXX-XXXX; whatever can be none, as it is."""
-    letters = normalize_user_code(user_code)
-    return user_code if letters is None else f"{letters[:4]}-{letters[4:]}"
+def format_user_code(text: str) -> str:
+    """Return a user code as XXXX-XXXX, or the text itself if it cannot be a user code."""
+    letters = normalize_user_code(text)
+    return text if letters is None else f"{letters[:4]}-{letters[4:]}"

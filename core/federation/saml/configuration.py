@@ -1,8 +1,7 @@
-"""SAML: each service can have an identity provider of ours, which signs people in there (organizations.md sections 2.6 and 4.3; decisions,
-points 172 to 187; security.md section 14; SAML 2.0).
+"""The SAML identity providers of services: their configuration and their certificates.
 
-Here is how it is set up, and its certificates. What is said to services is in core/saml_messages.py, signing people in in
-core/saml_sign_on.py, and signing them out in core/saml_logout.py.
+Each service can have one identity provider of ours, which signs users in there with SAML 2.0 (security X-8, X-11, decisions 172, 179,
+184, 185, 186). `messages` has the SAML messages, `sign_on` and `assertions` sign users in, and `logout` signs them out.
 """
 
 from __future__ import annotations
@@ -13,6 +12,20 @@ from typing import TYPE_CHECKING
 from core.applications import services
 from core.applications.services_rules import ServiceNotFound
 from core.federation.saml import events
+from core.federation.saml.configuration_rules import (
+    CERTIFICATE_YEARS,
+    DEFAULT_ATTRIBUTES,
+    NOT_CONFIGURED,
+    CertificateNotFound,
+    NameIdFormat,
+    SamlCertificate,
+    SamlConfiguration,
+    SamlDisabled,
+    SamlIdentityProvider,
+    SamlNotEnabled,
+    SamlSetup,
+    validate,
+)
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability, OrganizationStatus
 
@@ -22,26 +35,18 @@ if TYPE_CHECKING:
     from core.kernel.principals import Member
     from ports import Ports
     from ports.storage import Reading, Transaction
-from core.federation.saml.configuration_rules import (
-    DEFAULT_ATTRIBUTES,
-    CERTIFICATE_YEARS,
-    NOT_CONFIGURED,
-    SamlCertificate,
-    SamlConfiguration,
-    SamlIdentityProvider,
-    NameIdFormat,
-    CertificateNotFound,
-    SamlNotEnabled,
-    SamlDisabled,
-    SamlSetup,
-    validate,
-)
 
-# What members do
+# The clock of another machine, which created the certificate a moment ago, may be ahead of ours.
+CLOCK_TOLERANCE = timedelta(minutes=1)
+
+# Administration
 
 
 async def get_configuration(ports: Ports, caller: Member, service_slug: str) -> tuple[SamlConfiguration, bool]:
-    """How it is set up, and whether there is an active certificate (decisions, point 184). Raises ServiceNotFound."""
+    """Return the SAML configuration of a service, and whether it has an active certificate (decision 184).
+
+    Raises: ServiceNotFound.
+    """
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(ServiceNotFound)
         return (
@@ -50,107 +55,112 @@ async def get_configuration(ports: Ports, caller: Member, service_slug: str) -> 
         )
 
 
-async def configure(ports: Ports, caller: Member, service_slug: str, wanted: SamlConfiguration) -> None:
-    """Set it up in the place of what was there (decisions, point 185). Certificates stay.
+async def configure(ports: Ports, caller: Member, service_slug: str, configuration: SamlConfiguration) -> None:
+    """Replace the SAML configuration of a service (decision 185). Certificates are kept.
 
-    Raises what `checked` and services.lock_organization_for raise.
+    Raises: the errors of `validate` and of `services.lock_organization_for`.
     """
-    validate(wanted)
+    validate(configuration)
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)
         old = await tx.saml.configuration(service.org_id, service.id) or NOT_CONFIGURED
-        if wanted != old:
-            await tx.saml.configure(service.org_id, service.id, wanted, ports.clock.now())
-            tx.record(events.saml_configured(service, old, wanted))
+        if configuration != old:
+            await tx.saml.configure(service.org_id, service.id, configuration, ports.clock.now())
+            tx.record(events.saml_configured(service, old, configuration))
 
 
 async def disable(ports: Ports, caller: Member, service_slug: str) -> None:
-    """Switch it off, and end its certificate: another one is needed to switch it on again (decisions, point 186).
+    """Disable SAML for a service and deactivate its certificate. Enabling it again needs a new certificate (decision 186).
 
-    Raises what services.lock_organization_for raises.
+    Raises: the errors of `services.lock_organization_for`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)
-        switched_off = await tx.saml.disable(service.org_id, service.id, now)
-        deactivated = await tx.saml.deactivate_certificate(service.org_id, service.id, now)
-        if switched_off or deactivated:
+        was_enabled = await tx.saml.disable(service.org_id, service.id, now)
+        had_certificate = await tx.saml.deactivate_certificate(service.org_id, service.id, now)
+        if was_enabled or had_certificate:
             tx.record(events.saml_disabled(service))
 
 
 async def create_certificate(ports: Ports, caller: Member, service_slug: str) -> SamlCertificate:
-    """A new certificate, with which everything is signed from now on; the one before it is over at once, and its key gone (X-11).
+    """Create the certificate for all further signatures. The previous one is deactivated at once, and its key deleted (security X-11).
 
-    Raises SamlNotEnabled, and what services.lock_organization_for raises.
+    Raises: SamlNotEnabled; the errors of `services.lock_organization_for`.
     """
-    async with ports.storage.reading() as read:  # so that nobody has keys made, which takes long, for nothing
+    async with ports.storage.reading() as read:  # check first: generating a key takes long
         service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(ServiceNotFound)
-        await _check_enabled(read, service.org_id, service.id)
+        await _require_enabled(read, service.org_id, service.id)
     certificate = await ports.certificates.new(caller.acts_in.slug, service_slug, ports.clock.now(), CERTIFICATE_YEARS)
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)
-        await _check_enabled(tx, service.org_id, service.id)
+        await _require_enabled(tx, service.org_id, service.id)
         await tx.saml.deactivate_certificate(service.org_id, service.id, ports.clock.now())
         await tx.saml.add_certificate(service.org_id, service.id, certificate)
         tx.record(events.saml_certificate_created(service, certificate))
     return certificate
 
 
-async def _check_enabled(read: Reading | Transaction, org_id: UUID, service_id: UUID) -> None:
+async def _require_enabled(read: Reading | Transaction, org_id: UUID, service_id: UUID) -> None:
     configuration = await read.saml.configuration(org_id, service_id)
     if configuration is None or not configuration.enabled:
         raise SamlNotEnabled
 
 
-# What everybody meets
+async def get_certificate(ports: Ports, caller: Member, service_slug: str) -> SamlCertificate:
+    """Return the active certificate of a service. Raises: ServiceNotFound, CertificateNotFound."""
+    async with ports.storage.reading() as read:
+        service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(ServiceNotFound)
+        return await read.saml.certificate(service.org_id, service.id) or refuse(CertificateNotFound)
+
+
+# Public
 
 
 async def find_provider(read: Reading | Transaction, org_slug: str, service_slug: str, now: datetime) -> SamlIdentityProvider:
-    """The identity provider of this service, if it is open: organization active, SAML enabled, certificate valid (decisions, point 179;
-    security.md X-8). Raises OrganizationNotFound, OrganizationNotActive, ServiceNotFound, SamlOff."""
-    setup = await read.saml.setup(org_slug, service_slug)
+    """Return the identity provider of a service if it is active (decision 179, security X-8).
+
+    Raises: OrganizationNotFound, OrganizationNotActive, ServiceNotFound, SamlDisabled.
+    """
+    setup = await read.saml.setup_by_slug(org_slug, service_slug)
     await services.require_open(read, org_slug, setup.service if setup else None)
     return active_provider(setup or refuse(ServiceNotFound), now) or refuse(SamlDisabled)
 
 
 def active_provider(setup: SamlSetup, now: datetime) -> SamlIdentityProvider | None:
-    """The identity provider, if people can be signed in, and out, there now."""
-    chosen, key = setup.configuration, setup.certificate
-    if setup.service.status is not OrganizationStatus.ACTIVE or chosen is None or key is None:
+    """Return the identity provider, or None unless the organization is active, SAML enabled and the certificate valid."""
+    configuration, certificate = setup.configuration, setup.certificate
+    if setup.service.status is not OrganizationStatus.ACTIVE or configuration is None or certificate is None:
         return None
-    # The clock of a machine that made it a moment ago may be ahead of ours.
-    if not chosen.enabled or not key.valid_from - timedelta(minutes=1) <= now < key.valid_until:
+    if not configuration.enabled or not certificate.valid_from - CLOCK_TOLERANCE <= now < certificate.valid_until:
         return None
-    assert chosen.entity_id is not None, "one that is enabled has all of them"
-    assert chosen.acs_url is not None, "one that is enabled has all of them"
+    assert configuration.entity_id is not None, "`validate` requires it to enable SAML"
+    assert configuration.acs_url is not None, "`validate` requires it to enable SAML"
+    mapping = configuration.attribute_mapping
     return SamlIdentityProvider(
         service=setup.service,
-        entity_id=chosen.entity_id,
-        acs_url=chosen.acs_url,
-        slo_url=chosen.slo_url,
-        name_id_format=chosen.name_id_format or NameIdFormat.EMAIL,
-        attribute_mapping=DEFAULT_ATTRIBUTES if chosen.attribute_mapping is None else chosen.attribute_mapping,
-        sign_assertions=chosen.sign_assertions,
-        sign_response=chosen.sign_response,
-        certificate=key,
+        entity_id=configuration.entity_id,
+        acs_url=configuration.acs_url,
+        slo_url=configuration.slo_url,
+        name_id_format=configuration.name_id_format or NameIdFormat.EMAIL,
+        attribute_mapping=DEFAULT_ATTRIBUTES if mapping is None else mapping,
+        sign_assertions=configuration.sign_assertions,
+        sign_response=configuration.sign_response,
+        certificate=certificate,
     )
 
 
 async def check_enabled(ports: Ports, org_slug: str, service_slug: str) -> None:
-    """Raises what `find` raises; before anything that was sent is looked at (decisions, point 16)."""
+    """Check that the identity provider is active, before the request itself is read (decision 16).
+
+    Raises: the errors of `find_provider`.
+    """
     async with ports.storage.reading() as read:
         await find_provider(read, org_slug, service_slug, ports.clock.now())
 
 
 async def create_metadata(ports: Ports, org_slug: str, service_slug: str) -> bytes:
-    """What a service needs to know of its identity provider (decisions, point 172). Raises what `find` raises."""
+    """Return the metadata document of a service's identity provider (decision 172). Raises: the errors of `find_provider`."""
     async with ports.storage.reading() as read:
-        found = await find_provider(read, org_slug, service_slug, ports.clock.now())
-    return await ports.saml.metadata(found)
-
-
-async def get_certificate(ports: Ports, caller: Member, service_slug: str) -> SamlCertificate:
-    """The active certificate. Raises ServiceNotFound, NoCertificate."""
-    async with ports.storage.reading() as read:
-        service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(ServiceNotFound)
-        return await read.saml.certificate(service.org_id, service.id) or refuse(CertificateNotFound)
+        provider = await find_provider(read, org_slug, service_slug, ports.clock.now())
+    return await ports.saml.metadata(provider)

@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.federation.saml.configuration`."""
+"""Values and rules of a service's SAML configuration and signing certificate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from core.kernel.principals import ServiceContext
 
 CERTIFICATE_YEARS: Final = 3
-MAX_ENTITY_ID_LENGTH: Final = 1024  # SAML core, section 8.3.6
+MAX_ENTITY_ID_LENGTH: Final = 1024  # SAML core section 8.3.6
 MAX_URL_LENGTH: Final = 2048
 MAX_ATTRIBUTE_NAME_LENGTH: Final = 256
 
@@ -28,19 +28,19 @@ class EntityIdMissing(Invalid):
 
 
 class EntityIdInvalid(Invalid):
-    """The entity_id must be what the application calls itself: 1 to 1024 characters, without spaces around them."""
+    """The entity_id must have 1 to 1024 characters, without spaces at the start or the end. The application defines it."""
 
 
 class AcsUrlMissing(Invalid):
-    """To enable SAML, send the acs_url of the application, to which responses go."""
+    """To enable SAML, send the acs_url of the application, which receives the SAML responses."""
 
 
 class AcsUrlInvalid(Invalid):
-    """The acs_url is not valid. It begins with https://, or with http:// on localhost, and has no user name and no fragment."""
+    """The acs_url is not valid. It must start with https://, or with http:// on localhost, and have no user name and no fragment."""
 
 
 class SloUrlInvalid(Invalid):
-    """The slo_url is not valid. It begins with https://, or with http:// on localhost, and has no user name and no fragment."""
+    """The slo_url is not valid. It must start with https://, or with http:// on localhost, and have no user name and no fragment."""
 
 
 class NameIdFormatUnknown(Invalid):
@@ -48,31 +48,31 @@ class NameIdFormatUnknown(Invalid):
 
 
 class AttributeSourceUnknown(Invalid):
-    """The attribute_mapping has a source that there is not. The sources are email and id."""
+    """The attribute_mapping has an unknown source. The sources are email and id."""
 
 
 class AttributeNameInvalid(Invalid):
-    """The names in the attribute_mapping must have 1 to 256 characters, without spaces around them, and be different from each other."""
+    """The names in the attribute_mapping must be different and have 1 to 256 characters, without spaces at the start or the end."""
 
 
 class SignatureRequired(Invalid):
-    """An application could not trust what nobody has signed. Leave sign_assertions or sign_response true."""
+    """Responses must be signed. Leave sign_assertions or sign_response true."""
 
 
 class SamlNotEnabled(Invalid):
-    """SAML is not enabled for this service. Enable it first, then make a certificate."""
+    """SAML is not enabled for this service. Enable it first, then create a certificate."""
 
 
 class CertificateNotFound(NotFound):
-    """This service has no active certificate. Make one."""
+    """This service has no active certificate. Create one."""
 
 
 class SamlDisabled(NotFound):
-    """This service does not sign people in with SAML."""
+    """This service does not support sign-in with SAML."""
 
 
 class NameIdFormat(StrEnum):
-    """By what a service knows people (SAML core, section 8.3)."""
+    """The kind of name that a service knows its users by (SAML core section 8.3)."""
 
     EMAIL = "urn:oasis:names:tc:SAML:1.1:nameid-format:emailAddress"
     UNSPECIFIED = "urn:oasis:names:tc:SAML:1.1:nameid-format:unspecified"
@@ -81,35 +81,34 @@ class NameIdFormat(StrEnum):
 
     @classmethod
     def parse(cls, text: str) -> NameIdFormat:
-        """The format with this URN or short name. Raises NameIdFormatUnknown."""
-        for one in cls:
-            if text in (one.value, one.value.rpartition(":")[2]):
-                return one
+        """Return the format with this URN or short name. Raises: NameIdFormatUnknown."""
+        for name_id_format in cls:
+            if text in (name_id_format.value, name_id_format.value.rpartition(":")[2]):
+                return name_id_format
         raise NameIdFormatUnknown
 
 
 class AttributeSource(StrEnum):
-    """What attributes are made of (organizations.md section 2.6)."""
+    """The account data that an attribute can contain."""
 
     EMAIL = "email"
     ID = "id"
 
 
-# Where nothing is chosen (decisions, point 182).
+# The attribute names of a service without an attribute mapping (decision 182).
 DEFAULT_ATTRIBUTES: Final[Mapping[str, str]] = {source.value: source.value for source in AttributeSource}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamlConfiguration:
-    """How the identity provider of a service is set up (organizations.md section 2.6). `name_id_format` is None only where nothing was set
-    up yet, and `attribute_mapping` for ATTRIBUTES."""
+    """The SAML settings of a service."""
 
     enabled: bool = False
     entity_id: str | None = None
     acs_url: str | None = None
     slo_url: str | None = None
-    name_id_format: NameIdFormat | None = None
-    attribute_mapping: Mapping[str, str] | None = None
+    name_id_format: NameIdFormat | None = None  # None only before the first configuration
+    attribute_mapping: Mapping[str, str] | None = None  # source to attribute name; None for DEFAULT_ATTRIBUTES
     sign_assertions: bool = True
     sign_response: bool = True
 
@@ -119,11 +118,11 @@ NOT_CONFIGURED: Final = SamlConfiguration()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamlCertificate:
-    """A key to sign with, and what vouches for it, X.509 in PEM; the key is PKCS #8 in PEM. It is sealed until it is asked for, where
-    something is signed; what cannot be opened raises ports.crypto.SealBroken then. Times are UTC."""
+    """A signing key and its X.509 certificate. Times are UTC."""
 
     id: UUID
-    certificate: str
+    certificate: str  # PEM
+    # Returns PKCS #8 in PEM. The key stays encrypted until a signature needs it. Raises ports.crypto.SealBroken if it cannot be decrypted.
     private_key: Callable[[], bytes] = field(repr=False, compare=False)
     valid_from: datetime
     valid_until: datetime
@@ -132,7 +131,7 @@ class SamlCertificate:
 
 @dataclass(frozen=True, slots=True)
 class SamlSetup:
-    """The identity provider of a service as it stands: None for what there is not."""
+    """A service with its SAML configuration and its active certificate, or None where it has none."""
 
     service: ServiceContext
     configuration: SamlConfiguration | None
@@ -141,10 +140,10 @@ class SamlSetup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamlIdentityProvider:
-    """One that is open: its service, what the service is called and where its messages go, and what they are signed with."""
+    """The enabled SAML identity provider of a service: the service's SAML settings, and the certificate for signatures."""
 
     service: ServiceContext
-    entity_id: str  # the service's own
+    entity_id: str  # of the service, not of this identity provider
     acs_url: str
     slo_url: str | None
     name_id_format: NameIdFormat
@@ -154,49 +153,49 @@ class SamlIdentityProvider:
     certificate: SamlCertificate
 
 
-# Where it is
+def endpoint_path(org_slug: str, service_slug: str, endpoint: str = "") -> str:
+    """Return the path of an endpoint of a service's identity provider: `metadata`, `sso`, `slo` or `authenticate`.
+
+    Without an endpoint it is the path of the identity provider's entity id.
+    """
+    return f"/saml/{org_slug}/{service_slug}{endpoint and '/'}{endpoint}"
 
 
-def endpoint_path(org_slug: str, service_slug: str, what: str = "") -> str:
-    """Where the identity provider of a service is, below the base URL: `metadata`, `sso`, `slo`, `authenticate`; its own is its id."""
-    return f"/saml/{org_slug}/{service_slug}{what and '/'}{what}"
+def endpoint_url(base_url: str, service: ServiceContext, endpoint: str = "") -> str:
+    """Return the absolute URL of such an endpoint, or, without an endpoint, the identity provider's entity id."""
+    return base_url + endpoint_path(service.org_slug, service.slug, endpoint)
 
 
-def endpoint_url(base_url: str, service: ServiceContext, what: str = "") -> str:
-    """The same as an absolute address."""
-    return base_url + endpoint_path(service.org_slug, service.slug, what)
+def validate(configuration: SamlConfiguration) -> SamlConfiguration:
+    """Return the configuration if it is valid.
 
-
-# What may be set up
-
-
-def validate(wanted: SamlConfiguration) -> SamlConfiguration:
-    """The configuration, if it is sound. Raises EntityIdMissing, AcsUrlMissing, EntityIdInvalid, AcsUrlInvalid, SloUrlInvalid,
-    AttributeSourceUnknown, AttributeNameInvalid, NothingSigned."""
-    if wanted.enabled and not wanted.entity_id:
+    Raises: EntityIdMissing, AcsUrlMissing, EntityIdInvalid, AcsUrlInvalid, SloUrlInvalid, AttributeSourceUnknown, AttributeNameInvalid,
+    SignatureRequired.
+    """
+    if configuration.enabled and not configuration.entity_id:
         raise EntityIdMissing
-    if wanted.enabled and not wanted.acs_url:
+    if configuration.enabled and not configuration.acs_url:
         raise AcsUrlMissing
-    if wanted.entity_id is not None and not _is_name(wanted.entity_id, MAX_ENTITY_ID_LENGTH):
+    if configuration.entity_id is not None and not _is_name(configuration.entity_id, MAX_ENTITY_ID_LENGTH):
         raise EntityIdInvalid
-    if wanted.acs_url is not None and not _can_be_sent_to(wanted.acs_url):
+    if configuration.acs_url is not None and not _is_endpoint(configuration.acs_url):
         raise AcsUrlInvalid
-    if wanted.slo_url is not None and not _can_be_sent_to(wanted.slo_url):
+    if configuration.slo_url is not None and not _is_endpoint(configuration.slo_url):
         raise SloUrlInvalid
-    if wanted.attribute_mapping is not None:
-        if not set(wanted.attribute_mapping) <= set(AttributeSource):
+    if configuration.attribute_mapping is not None:
+        if not set(configuration.attribute_mapping) <= set(AttributeSource):
             raise AttributeSourceUnknown
-        names = list(wanted.attribute_mapping.values())
+        names = list(configuration.attribute_mapping.values())
         if len(set(names)) < len(names) or not all(_is_name(name, MAX_ATTRIBUTE_NAME_LENGTH) for name in names):
             raise AttributeNameInvalid
-    if not wanted.sign_assertions and not wanted.sign_response:
+    if not configuration.sign_assertions and not configuration.sign_response:
         raise SignatureRequired
-    return wanted
+    return configuration
 
 
-def _is_name(text: str, longest: int) -> bool:
-    return 0 < len(text) <= longest and text == text.strip() and is_printable(text)
+def _is_name(text: str, max_length: int) -> bool:
+    return 0 < len(text) <= max_length and text == text.strip() and is_printable(text)
 
 
-def _can_be_sent_to(url: str) -> bool:
-    return len(url) <= MAX_URL_LENGTH and uris.is_web_url(url)
+def _is_endpoint(url: str) -> bool:
+    return len(url) <= MAX_URL_LENGTH and uris.is_web(url)

@@ -11,11 +11,25 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from core.federation.saml import bindings as saml_bindings
 from core.federation.saml import configuration as saml
 from core.federation.saml import configuration_rules as saml_rules
 from core.federation.saml import messages as saml_messages
-from core.federation.saml import messages_rules as saml_messages_rules
-from core.federation.saml.messages_rules import LogoutRequest, LogoutResponse, SamlMessageInvalid, SamlStatus
+from core.federation.saml.logout_rules import (
+    LOGOUT_TTL,
+    MAX_SESSION_INDEXES,
+    LogoutCookies,
+    LogoutFinished,
+    LogoutInitiator,
+    LogoutNotFound,
+    LogoutStarted,
+    NoMatchingSession,
+    Redirect,
+    SamlLogout,
+    SamlSession,
+    SloUrlMissing,
+)
+from core.federation.saml.messages import LogoutRequest, LogoutResponse, SamlMessageInvalid, SamlStatus
 from core.kernel.errors import refuse
 from core.kernel.values import digest, new_id
 
@@ -28,20 +42,6 @@ if TYPE_CHECKING:
     from core.kernel.principals import Caller, Visitor
     from ports import Ports
     from ports.storage import Transaction
-from core.federation.saml.logout_rules import (
-    LOGOUT_TTL,
-    MAX_SESSION_INDEXES,
-    LogoutInitiator,
-    Redirect,
-    SamlLogout,
-    LogoutNotFound,
-    NoMatchingSession,
-    SloUrlMissing,
-    SamlSession,
-    LogoutCookies,
-    LogoutFinished,
-    LogoutStarted,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ async def receive_request(
     Raises NoSloUrl, Limited as `go_on` does, and what saml.find, check_relay_state and check_said raise.
     """
     provider, now = await _find(ports, org_slug, service_slug), ports.clock.now()
-    saml_messages_rules.check_relay_state(relay_state)
+    saml_bindings.check_relay_state(relay_state)
     request = await ports.saml.read(document)
     if not isinstance(request, LogoutRequest) or len(request.session_indexes) > MAX_SESSION_INDEXES:
         raise SamlMessageInvalid
@@ -103,7 +103,7 @@ async def receive_request(
             if part.service_id == service.id
             and part.session_index in request.session_indexes
             and name_id is not None
-            and any(name_id.means(name) for name in part.names)
+            and any(name_id.matches(name) for name in part.names)
         ]
 
     async with ports.storage.transaction(by=visitor or caller) as tx:
@@ -275,7 +275,7 @@ async def _add_requests(
         is_own = part in own
         reached = is_own or await _open(tx, part.org_id, part.service_id, now) is not None
         done_at = now if is_own else None
-        if not (reached and await tx.saml_logouts.add_request(logout.id, saml_messages_rules.new_message_id(), visitor.user_id, part, done_at)):
+        if not (reached and await tx.saml_logouts.add_request(logout.id, saml_messages.new_message_id(), visitor.user_id, part, done_at)):
             await tx.saml_logouts.mark_partial(logout.id)
 
 
@@ -331,7 +331,7 @@ async def _go_there(ports: Ports, secret: str | None, ask: _Ask) -> Redirect:
 
 async def _open(tx: Transaction, org_id: UUID, service_id: UUID, now: datetime) -> SamlIdentityProvider | None:
     """The identity provider, if it is open, and the service can be told anything."""
-    setup = await tx.saml.setup_of(org_id, service_id)
+    setup = await tx.saml.setup_by_id(org_id, service_id)
     provider = None if setup is None else saml.active_provider(setup, now)
     return None if provider is None or provider.slo_url is None else provider
 

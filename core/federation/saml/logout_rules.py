@@ -11,7 +11,7 @@ from core.kernel.errors import Invalid
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.federation.saml.messages_rules import NameId
+    from core.federation.saml.messages import NameId
 
 LOGOUT_TTL: Final = timedelta(minutes=15)
 MAX_SESSION_INDEXES: Final = 100  # in one request; a browser has one at a service

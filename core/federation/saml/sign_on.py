@@ -12,21 +12,35 @@ from urllib.parse import parse_qsl, urlencode
 
 from core.authentication import events, login
 from core.authentication.login_failures import LoginFailure
+from core.authentication.service_access import may_use_service
 from core.authentication.sessions import new_session
+from core.authentication.sessions_rules import SessionStart
+from core.federation.saml import bindings as saml_bindings
 from core.federation.saml import configuration as saml
 from core.federation.saml import configuration_rules as saml_rules
 from core.federation.saml import messages as saml_messages
-from core.federation.saml import messages_rules as saml_messages_rules
-from core.federation.saml.configuration_rules import SamlIdentityProvider, NameIdFormat, AttributeSource
-from core.federation.saml.messages_rules import (
-    UNSPECIFIED_CONTEXT,
+from core.federation.saml.configuration_rules import AttributeSource, NameIdFormat, SamlIdentityProvider
+from core.federation.saml.messages import (
     PASSWORD_CONTEXT,
-    SamlAssertion,
+    UNSPECIFIED_CONTEXT,
     AuthnRequest,
-    SamlMessageInvalid,
     NameId,
+    SamlAssertion,
+    SamlMessageInvalid,
     SamlResponse,
     SamlStatus,
+)
+from core.federation.saml.sign_on_rules import (
+    LOGIN_PROVIDER,
+    STATE_TTL,
+    AuthnRequestReplayed,
+    LoginRequired,
+    NoAccessToService,
+    SamlSignOn,
+    SignOnNotFound,
+    SignOnResult,
+    SignOnStarted,
+    SubjectMismatch,
 )
 from core.kernel.errors import OrganizationNotActive, SessionEnded, refuse
 from core.kernel.principals import AddressNotVerified, BrowserSession, OrganizationStatus, Visitor, require_mfa
@@ -44,18 +58,6 @@ if TYPE_CHECKING:
     from core.kernel.principals import Caller, Member, Person
     from ports import Ports
     from ports.storage import Transaction
-from core.federation.saml.sign_on_rules import (
-    LOGIN_PROVIDER,
-    STATE_TTL,
-    SignOnResult,
-    SignOnStarted,
-    NoAccessToService,
-    AuthnRequestReplayed,
-    LoginRequired,
-    SamlSignOn,
-    SubjectMismatch,
-    SignOnNotFound,
-)
 
 # What services ask for
 
@@ -68,7 +70,7 @@ async def begin(
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         provider = await saml.find_provider(read, org_slug, service_slug, now)
-    saml_messages_rules.check_relay_state(relay_state)
+    saml_bindings.check_relay_state(relay_state)
     request = await ports.saml.read(document)
     if not isinstance(request, AuthnRequest):
         raise SamlMessageInvalid
@@ -85,7 +87,7 @@ async def begin(
         is_passive=request.is_passive,
         status=saml_messages.refusal_status(request, provider, issuer),
         subject=None if request.subject is None else saml_messages.resolve_name_id(request.subject, provider, issuer),
-        context_class=None if request.context is None else saml_messages_rules.choose_context_class(request.context),
+        context_class=None if request.context is None else saml_messages.choose_context_class(request.context),
         created_at=now,
         expires_at=now + STATE_TTL,
     )
@@ -175,7 +177,9 @@ async def _after_login(ports: Ports, sign_on: SamlSignOn, provider: SamlIdentity
     return await _answer(ports, person, provider, sign_on, login=sign_on.session_id)
 
 
-async def _answer(ports: Ports, person: Visitor, provider: SamlIdentityProvider, sign_on: SamlSignOn, *, login: UUID | None = None) -> SignOnResult:
+async def _answer(
+    ports: Ports, person: Visitor, provider: SamlIdentityProvider, sign_on: SamlSignOn, *, login: UUID | None = None
+) -> SignOnResult:
     """The answer with an assertion. With `login` the session of `person` does not exist yet: it begins now, since that one lives.
 
     Raises what `_signed` raises: that the person was let in stays recorded then, and is once more when they come again.
@@ -191,33 +195,34 @@ async def _answer(ports: Ports, person: Visitor, provider: SamlIdentityProvider,
                 raise SignOnNotFound
             name_id = await _named(tx, sign_on.subject, provider, account, person.browser, now)
             if login is not None:
-                session = new_session(
-                    ports,
-                    account.id,
-                    person,
-                    None,
-                    person.browser.created_at,
-                    id_=person.session_id,
-                    provider=person.browser.provider,
+                start = SessionStart(
+                    id=person.session_id,
+                    user_id=account.id,
+                    caller=person,
                     device_id=person.browser.device_id,
+                    provider=person.browser.provider,
                 )
-                secret = new_secret()
+                session, secret = new_session(ports, start, person.browser.created_at), new_secret()
                 await tx.sessions.begin_in_browser(session, digest(secret))
                 signed_in = session, secret
             assertion = await _assert(ports, tx, person, account, provider, name_id, now, person.browser, sign_on.context_class)
     except (NoAccessToService, AddressNotVerified, SubjectMismatch):
         ports.metrics.login_failed(LoginFailure.SAML)
         raise
-    response = SamlResponse(id=saml_messages_rules.new_message_id(), in_response_to=sign_on.request_id, issued_at=now, assertion=assertion)
+    response = SamlResponse(id=saml_messages.new_message_id(), in_response_to=sign_on.request_id, issued_at=now, assertion=assertion)
     return await _signed(ports, person, provider, sign_on, response, signed_in)
 
 
-async def _without_assertion(ports: Ports, caller: Caller, provider: SamlIdentityProvider, sign_on: SamlSignOn, status: SamlStatus) -> SignOnResult:
+async def _without_assertion(
+    ports: Ports, caller: Caller, provider: SamlIdentityProvider, sign_on: SamlSignOn, status: SamlStatus
+) -> SignOnResult:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         if not await tx.saml_sign_ons.answer(sign_on.org_id, sign_on.service_id, sign_on.state_hash, now):
             raise SignOnNotFound
-    response = SamlResponse(id=saml_messages_rules.new_message_id(), in_response_to=sign_on.request_id, issued_at=now, assertion=None, status=status)
+    response = SamlResponse(
+        id=saml_messages.new_message_id(), in_response_to=sign_on.request_id, issued_at=now, assertion=None, status=status
+    )
     return await _signed(ports, caller, provider, sign_on, response)
 
 
@@ -240,7 +245,7 @@ async def _signed(
             if signed_in is not None:
                 await tx.sessions.end(signed_in[0].id, ports.clock.now())
         raise
-    packed = saml_messages_rules.encode_post(document)
+    packed = saml_bindings.encode_post(document)
     return SignOnResult(provider.acs_url, packed, sign_on.relay_state, response.assertion is None, signed_in)
 
 
@@ -265,7 +270,7 @@ async def authorize_assertion(
     account = standing.account.value or refuse(SessionEnded)
     if standing.session_lives.value is None:
         raise SessionEnded
-    if standing.membership.value is None and (standing.use.value is None or await tx.scim_users.is_blocked(org_id, account.id)):
+    if standing.membership.value is None and (standing.use.value is None or not await may_use_service(tx, org_id, account.id)):
         raise NoAccessToService
     if provider.name_id_format is NameIdFormat.EMAIL and account.email_verified_at is None:
         raise AddressNotVerified
@@ -291,14 +296,17 @@ async def _assert(
     services want that because a library of theirs does so by itself, and those that mean it look at what they get.
     """
     service = provider.service
-    session_index = saml_messages_rules.new_message_id()
+    session_index = saml_messages.new_message_id()
     if browser is not None:
         session_index = await tx.saml_sign_ons.take_part(browser.id, service.org_id, service.id, session_index, name_id, now)
-    await tx.logins.succeeded(new_session(ports, account.id, person, service, now, id_=person.session_id), LOGIN_PROVIDER)
+    start = SessionStart(id=person.session_id, user_id=account.id, caller=person, service=service)
+    await tx.logins.succeeded(new_session(ports, start, now), LOGIN_PROVIDER)
     tx.record(events.signed_in(account.id, LOGIN_PROVIDER, service))
-    known = {AttributeSource.ID: str(account.id)} | ({} if account.email_verified_at is None else {AttributeSource.EMAIL: str(account.email)})
+    known = {AttributeSource.ID: str(account.id)} | (
+        {} if account.email_verified_at is None else {AttributeSource.EMAIL: str(account.email)}
+    )
     return SamlAssertion(
-        id=saml_messages_rules.new_message_id(),
+        id=saml_messages.new_message_id(),
         name_id=name_id,
         session_index=session_index,
         authenticated_at=now if browser is None else browser.created_at,
@@ -321,7 +329,7 @@ async def _named(
             if part.service_id == provider.service.id
             for name in part.names
         ]
-    if subject is not None and not any(subject.means(name) for name in known):
+    if subject is not None and not any(subject.matches(name) for name in known):
         raise SubjectMismatch
     return name_id
 
@@ -334,10 +342,10 @@ async def _name(tx: Transaction, provider: SamlIdentityProvider, account: Accoun
         case NameIdFormat.UNSPECIFIED:
             return str(account.id)
         case NameIdFormat.TRANSIENT:
-            return saml_messages_rules.new_message_id()
+            return saml_messages.new_message_id()
         case NameIdFormat.PERSISTENT:
             return await tx.saml_sign_ons.name_of(
-                provider.service.org_id, provider.service.id, account.id, saml_messages_rules.new_message_id(), now
+                provider.service.org_id, provider.service.id, account.id, saml_messages.new_message_id(), now
             )
 
 
@@ -347,15 +355,17 @@ async def _name(tx: Transaction, provider: SamlIdentityProvider, account: Accoun
 async def idp_initiated(ports: Ports, caller: Member, service_slug: str, relay_state: str | None) -> SignOnResult:
     """An answer that the service has not asked for, since the caller begins here (decisions, point 177). No browser is known to hold it, so
     single logout does not reach it. Raises what `_admit` and check_relay_state raise."""
-    saml_messages_rules.check_relay_state(relay_state)
+    saml_bindings.check_relay_state(relay_state)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account, provider = await authorize_assertion(ports, tx, caller, caller.acts_in.id, caller.acts_in.slug, service_slug, caller.session_id)
+        account, provider = await authorize_assertion(
+            ports, tx, caller, caller.acts_in.id, caller.acts_in.slug, service_slug, caller.session_id
+        )
         name_id = NameId(await _name(tx, provider, account, now), provider.name_id_format)
         assertion = await _assert(ports, tx, caller, account, provider, name_id, now, None)
-    response = SamlResponse(id=saml_messages_rules.new_message_id(), in_response_to=None, issued_at=now, assertion=assertion)
+    response = SamlResponse(id=saml_messages.new_message_id(), in_response_to=None, issued_at=now, assertion=assertion)
     document = await ports.saml.response(provider, response)
-    return SignOnResult(provider.acs_url, saml_messages_rules.encode_post(document), relay_state)
+    return SignOnResult(provider.acs_url, saml_bindings.encode_post(document), relay_state)
 
 
 # Signing in for it over the interface
@@ -413,5 +423,5 @@ async def complete_login(ports: Ports, caller: Caller, state: str, signed_in: Si
     async with ports.storage.transaction(by=caller) as tx:
         completed = await tx.saml_sign_ons.complete(digest(state), session.user_id, session.id, digest(ticket), ports.clock.now())
     org_id, org_slug, service_slug = completed or refuse(SignOnNotFound)
-    await login.take_part(ports, signed_in, org_id)
+    await login.confirm_membership(ports, signed_in, org_id)
     return _continuation(org_slug, service_slug, state, ticket)

@@ -6,11 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from core.federation.saml.messages_rules import (
-    SamlMessageInvalid,
-    NameId,
-    SamlStatus,
-)
+from core.federation.saml.messages import NameId, SamlMessageInvalid, SamlStatus
 from core.kernel.errors import Forbidden, Invalid
 
 if TYPE_CHECKING:

@@ -29,9 +29,24 @@ from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_rules as oauth_rules
 from core.federation.oauth import device_flow_rules
 from core.federation.saml import sign_on as saml_sign_on
+from core.federation.upstream.social_rules import (
+    ACCOUNT_PATH,
+    IDENTITIES_PATH,
+    MAX_STATE_LENGTH,
+    STATE_TTL,
+    IdentityLinkedToAnother,
+    LinkTicketInvalid,
+    ProviderAnswerInvalid,
+    ProviderConsentDenied,
+    ProviderEmailMissing,
+    ProviderEmailTaken,
+    ProviderState,
+    ProviderStateUnknown,
+    SignedInAsAnotherUser,
+)
 from core.kernel.errors import OrganizationNotActive, ProviderFailed, refuse
 from core.kernel.principals import AccountGone, OrganizationStatus, Person
-from core.kernel.providers import SUPPORTS_REAUTHENTICATION, AuthenticationRequest, ReauthenticationNotConfirmed, Provider
+from core.kernel.providers import SUPPORTS_REAUTHENTICATION, AuthenticationRequest, Provider, ReauthenticationNotConfirmed
 from core.kernel.values import digest, new_secret
 
 if TYPE_CHECKING:
@@ -48,21 +63,6 @@ if TYPE_CHECKING:
     from core.kernel.values import Email
     from ports import Ports
     from ports.storage import Transaction
-from core.federation.upstream.social_rules import (
-    ACCOUNT_PATH,
-    IDENTITIES_PATH,
-    MAX_STATE_LENGTH,
-    STATE_TTL,
-    ProviderEmailMissing,
-    ProviderEmailTaken,
-    ProviderAnswerInvalid,
-    ProviderConsentDenied,
-    IdentityLinkedToAnother,
-    LinkTicketInvalid,
-    SignedInAsAnotherUser,
-    ProviderState,
-    ProviderStateUnknown,
-)
 
 _SENT: Final = re.compile("[ -~]{1,4096}")  # a code, or an error (RFC 6749, appendices A.7 and A.11)
 
@@ -262,13 +262,15 @@ async def sign_in(ports: Ports, caller: Caller, pending: ProviderState, whom: Fe
     Raises AddressMissing, AddressTaken, StateUnknown, ServiceNotFound, OrganizationNotActive, and login.AccountClosed.
     """
     try:
-        return await login.with_identity(ports, caller, pending.provider, partial(_account_of, ports, pending, whom), client)
+        return await login.sign_in_with_identity(ports, caller, pending.provider, partial(_account_of, ports, pending, whom), client)
     except (ProviderEmailMissing, ProviderEmailTaken):
         ports.metrics.login_failed(LoginFailure.ADDRESS)
         raise
 
 
-async def _account_of(ports: Ports, pending: ProviderState, whom: FederatedIdentity, tx: Transaction) -> tuple[Account, PendingIdentity | None]:
+async def _account_of(
+    ports: Ports, pending: ProviderState, whom: FederatedIdentity, tx: Transaction
+) -> tuple[Account, PendingIdentity | None]:
     """The account that belongs to somebody at a provider, locked; one that is closed is returned as it is. And what is to be linked to it
     when they have come in; what is linked in this context already is renewed at once.
 

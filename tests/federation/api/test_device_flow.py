@@ -10,7 +10,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
-from core.federation.oauth.device_flow_rules import USER_CODE_ALPHABET, normalize_user_code, format_user_code
+from core.federation.oauth.device_flow_rules import USER_CODE_ALPHABET, format_user_code, normalize_user_code
 from core.kernel.values import digest
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics

@@ -9,7 +9,7 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from adapters.saml.documents import XmlDocuments
 from core.accounts.accounts_rules import Account
-from core.federation.saml import messages_rules as saml_messages_rules
+from core.federation.saml import messages as saml_messages
 from core.federation.saml.configuration_rules import NameIdFormat
 from core.federation.saml.logout_rules import LOGOUT_TTL
 from core.kernel.errors import Limited
@@ -40,7 +40,7 @@ async def ask(
     visitor: Traveller, application: Application, name_id: str, *indexes: str, by_form: bool = False, id_: str | None = None
 ) -> Answer:
     """What the browser gets that an application, or whoever says to be it, sends with a request."""
-    message = logout_request(application, visitor.now(), name_id, *indexes, ID=id_ or saml_messages_rules.new_message_id())
+    message = logout_request(application, visitor.now(), name_id, *indexes, ID=id_ or saml_messages.new_message_id())
     address = redirected(f"{application.path}/slo", message, RelayState="there")
     if by_form:
         fields = {"SAMLRequest": encoded(message), "RelayState": "there"}

@@ -13,7 +13,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
-from core.federation.saml.messages_rules import MAX_ENCODED_LENGTH, MAX_DOCUMENT_LENGTH
+from core.federation.saml.bindings import MAX_DOCUMENT_LENGTH, MAX_ENCODED_LENGTH
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.browser import HTML

@@ -10,8 +10,8 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from adapters.saml.documents import XmlDocuments
 from core.accounts.accounts_rules import Account
-from core.federation.saml.configuration_rules import SamlIdentityProvider, NameIdFormat
-from core.federation.saml.messages_rules import SamlResponse
+from core.federation.saml.configuration_rules import NameIdFormat, SamlIdentityProvider
+from core.federation.saml.messages import SamlResponse
 from core.federation.saml.sign_on_rules import STATE_TTL
 from core.kernel.errors import Limited
 from core.kernel.principals import SYSTEM

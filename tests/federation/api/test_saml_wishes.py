@@ -9,7 +9,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
 from core.federation.saml.configuration_rules import NameIdFormat
-from core.federation.saml.messages_rules import new_message_id
+from core.federation.saml.messages import new_message_id
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.support.builders import EMAIL, add_account, run_sql

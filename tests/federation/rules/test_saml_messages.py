@@ -3,7 +3,7 @@
 import pytest
 
 from core.federation.saml.configuration_rules import NameIdFormat
-from core.federation.saml.messages_rules import ContextComparison, NameId, RequestedContext, choose_context_class
+from core.federation.saml.messages import ContextComparison, NameId, RequestedContext, choose_context_class
 
 CLASSES = "urn:oasis:names:tc:SAML:2.0:ac:classes:"
 PROTECTED = "PasswordProtectedTransport"
@@ -41,6 +41,6 @@ def test_what_is_said_of_somebody_with_a_password(comparison: str, classes: list
 
 def test_a_name_of_no_particular_format_means_whoever_is_known_by_it() -> None:
     ours = NameId("ada@example.com", NameIdFormat.EMAIL)
-    assert NameId("ada@example.com", NameIdFormat.UNSPECIFIED).means(ours)
-    assert not NameId("ada@example.com", NameIdFormat.PERSISTENT).means(ours)
-    assert not NameId("eve@example.com", NameIdFormat.EMAIL).means(ours)
+    assert NameId("ada@example.com", NameIdFormat.UNSPECIFIED).matches(ours)
+    assert not NameId("ada@example.com", NameIdFormat.PERSISTENT).matches(ours)
+    assert not NameId("eve@example.com", NameIdFormat.EMAIL).matches(ours)

@@ -33,7 +33,7 @@ async def shop(storage: Postgres, pool: Pool, acme: UUID) -> ServiceContext:
     )
     assert await within(storage, lambda tx: tx.device_codes.add(code))
     approver = await begin(storage, (await add(storage, account())).id, "refresh")
-    assert await within(storage, lambda tx: tx.device_codes.answer(USER, DeviceRequestStatus.APPROVED, approver.id, NOW))
+    assert await within(storage, lambda tx: tx.device_codes.decide(USER, DeviceRequestStatus.APPROVED, approver.id, NOW))
     return service
 
 

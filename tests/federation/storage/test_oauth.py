@@ -44,7 +44,7 @@ class Given:
 
     async def became(self, service: ServiceContext | None) -> UUID | None:
         """The session that it was used for, as this service is told."""
-        return await within(self.storage, lambda tx: tx.authorization_codes.given(CODE, service))
+        return await within(self.storage, lambda tx: tx.authorization_codes.session_started_by(CODE, service))
 
     async def find(self, service: ServiceContext | None, code_hash: bytes = CODE) -> IssuedCode | None:
         async with self.storage.reading() as read:

@@ -5,9 +5,9 @@ from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
-from core.federation.saml.configuration_rules import SamlConfiguration, NameIdFormat
+from core.federation.saml.configuration_rules import NameIdFormat, SamlConfiguration
 from core.federation.saml.logout_rules import LOGOUT_TTL, LogoutInitiator, SamlLogout, SamlSession
-from core.federation.saml.messages_rules import NameId, SamlStatus
+from core.federation.saml.messages import NameId, SamlStatus
 from core.federation.saml.sign_on_rules import STATE_TTL, SamlSignOn
 from core.kernel.principals import SYSTEM
 from core.kernel.values import digest, new_id, new_secret

@@ -94,7 +94,7 @@ class AuthorizationCodes(Repository):
             **terms(service),
         )
 
-    async def given(self, code_hash: bytes, service: ServiceContext | None) -> UUID | None:
+    async def session_started_by(self, code_hash: bytes, service: ServiceContext | None) -> UUID | None:
         return await self._one(
             lambda row: row[0],
             f"select c.session_id from authorization_codes c where c.code_hash = %(code_hash)s and {ITS_OWN}",

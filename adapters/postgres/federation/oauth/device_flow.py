@@ -8,24 +8,32 @@ from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
 from adapters.postgres.accounts.accounts import to_account
 from adapters.postgres.applications.services import CONTEXT, CONTEXT_WIDTH, to_context
 from adapters.postgres.engine.statements import Repository, Row
-from core.federation.oauth.device_flow_rules import MAX_FAILURES, POLL_INTERVAL, SLOW_DOWN_STEP, DeviceCode, DevicePoll, DeviceRequestStatus, DeviceRequest
+from core.federation.oauth.device_flow_rules import (
+    MAX_FAILURES,
+    POLL_INTERVAL,
+    SLOW_DOWN_STEP,
+    DeviceCode,
+    DevicePoll,
+    DeviceRequest,
+    DeviceRequestStatus,
+)
 from core.kernel.principals import OrganizationStatus, ServiceContext
 
 # The row is locked first, so that of many polls at once each is judged by what the one before has left. The code is all that a device has
 # to send (decisions, point 93), so no organization is known before: where a client id comes with it, that of another one is an error.
 POLL: Final = f"""
     with asked as (
-        select d.device_code_hash, d.service_id, d.status, d.expires_at, d.session_id, d.failures >= %(errors)s as is_dead,
-               (%(client_id)s::uuid is null or v.client_id = %(client_id)s) and d.code_challenge is not distinct from %(challenge)s as fits,
+        select d.device_code_hash, d.service_id, d.status, d.expires_at, d.session_id, d.failures >= %(errors)s as is_locked,
+               (%(client_id)s::uuid is null or v.client_id = %(client_id)s) and d.code_challenge is not distinct from %(challenge)s as is_matching,
                coalesce(%(now)s < d.polled_at + make_interval(secs => d.interval_seconds), false) as is_early
         from device_codes d join services v on v.id = d.service_id
         where d.device_code_hash = %(device_code_hash)s for update of d),
     counted as (
         update device_codes d
-        set polled_at = %(now)s, failures = d.failures + case when asked.fits then 0 else 1 end,
+        set polled_at = %(now)s, failures = d.failures + case when asked.is_matching then 0 else 1 end,
             interval_seconds = d.interval_seconds + case when asked.is_early then %(slower)s else 0 end
         from asked where d.device_code_hash = asked.device_code_hash)
-    select asked.status, asked.expires_at, asked.is_dead, asked.fits, asked.is_early, asked.session_id, s.provider, {CONTEXT}, {ACCOUNT}
+    select asked.status, asked.expires_at, asked.is_locked, asked.is_matching, asked.is_early, asked.session_id, s.provider, {CONTEXT}, {ACCOUNT}
     from asked join (services v join organizations vo on vo.id = v.org_id) on v.id = asked.service_id
     left join (sessions s join users u on u.id = s.user_id) on s.id = asked.session_id"""
 BEFORE_CONTEXT: Final = 7
@@ -36,8 +44,8 @@ def to_poll(row: Row) -> DevicePoll:
     return DevicePoll(
         status=DeviceRequestStatus(row[0]),
         expires_at=row[1],
-        is_dead=row[2],
-        fits=row[3],
+        is_locked=row[2],
+        is_matching=row[3],
         is_early=row[4],
         session_id=row[5],
         provider=row[6],
@@ -57,7 +65,7 @@ def to_waiting(row: Row) -> DeviceRequest:
         created_at=row[6],
         expires_at=row[7],
         status=DeviceRequestStatus(row[8]),
-        is_dead=row[9],
+        is_locked=row[9],
     )
 
 
@@ -88,7 +96,7 @@ class DeviceCodes(Repository):
 
     # Whoever types a user code may be of any organization, and of none: the code says which one asks, in this statement and the next.
 
-    async def waiting(self, user_code_hash: bytes) -> DeviceRequest | None:
+    async def by_user_code(self, user_code_hash: bytes) -> DeviceRequest | None:
         return await self._one(
             to_waiting,
             """
@@ -99,7 +107,7 @@ class DeviceCodes(Repository):
             errors=MAX_FAILURES,
         )
 
-    async def answer(self, user_code_hash: bytes, status: DeviceRequestStatus, session_id: UUID | None, now: datetime) -> bool:
+    async def decide(self, user_code_hash: bytes, status: DeviceRequestStatus, session_id: UUID | None, now: datetime) -> bool:
         return await self._exists(
             """
             update device_codes set status = %(status)s, session_id = %(session_id)s

@@ -9,7 +9,7 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.applications.services import CONTEXT, CONTEXT_WIDTH, to_context
 from adapters.postgres.engine.statements import Row, SealingRepository
-from core.federation.saml.configuration_rules import SamlCertificate, SamlConfiguration, NameIdFormat, SamlSetup
+from core.federation.saml.configuration_rules import NameIdFormat, SamlCertificate, SamlConfiguration, SamlSetup
 from ports.crypto import Place
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Saml(SealingRepository):
             service_id=service_id,
         )
 
-    async def setup(self, org_slug: str, service_slug: str) -> SamlSetup | None:
+    async def setup_by_slug(self, org_slug: str, service_slug: str) -> SamlSetup | None:
         return await self._one(
             self._to_setup,
             f"{SETUP} where vo.slug = %(org_slug)s and v.slug = %(service_slug)s",
@@ -74,7 +74,7 @@ class Saml(SealingRepository):
             service_slug=service_slug,
         )
 
-    async def setup_of(self, org_id: UUID, service_id: UUID) -> SamlSetup | None:
+    async def setup_by_id(self, org_id: UUID, service_id: UUID) -> SamlSetup | None:
         return await self._one(
             self._to_setup, f"{SETUP} where v.org_id = %(org_id)s and v.id = %(service_id)s", org_id=org_id, service_id=service_id
         )

@@ -7,7 +7,7 @@ from uuid import UUID
 from adapters.postgres.engine.statements import Repository, Row
 from core.federation.saml.configuration_rules import NameIdFormat
 from core.federation.saml.logout_rules import LogoutInitiator, SamlLogout, SamlSession
-from core.federation.saml.messages_rules import NameId
+from core.federation.saml.messages import NameId
 
 PARTICIPATION: Final = "org_id, service_id, session_index, name_id, name_id_format, former_names"
 MOST_SENT: Final = 2  # times that one request is

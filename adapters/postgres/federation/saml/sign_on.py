@@ -10,8 +10,8 @@ from adapters.postgres.applications.services import CLIENT, to_client
 from adapters.postgres.engine.statements import Repository, Row
 from core.applications.services_rules import Service
 from core.federation.saml.configuration_rules import NameIdFormat
-from core.federation.saml.messages_rules import NameId, SamlStatus
-from core.federation.saml.sign_on_rules import SignOnLocks, SamlSignOn
+from core.federation.saml.messages import NameId, SamlStatus
+from core.federation.saml.sign_on_rules import SamlSignOn, SignOnLocks
 from core.kernel.principals import ServiceContext
 
 LOCK_ACCOUNT: Final = f"select {ACCOUNT} from users u where u.id = %(user_id)s for no key update"

@@ -12,19 +12,19 @@ from urllib.parse import unquote_plus, urlencode
 from quart import Blueprint, Response, request
 from quart_schema import validate_response
 
-from core.authentication import browser, login
+from core.authentication import browser
 from core.authentication.sessions_rules import TokenPair
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_rules as oauth_rules
 from core.federation.oauth import device_flow
-from core.federation.oauth.authorization_rules import AUTHORIZE_PATH, OAuthClient, Authorization, AuthorizationRequest
+from core.federation.oauth.authorization_rules import AUTHORIZE_PATH, Authorization, AuthorizationRequest, OAuthClient
 from core.kernel.errors import ClientInvalid, Forbidden, GrantInvalid, Invalid, NotFound, SessionEnded, refuse
 from core.kernel.principals import Visitor
 from core.kernel.providers import Provider
 from core.tenancy import branding
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import ACCOUNT, SIGN_IN, anyone, application, operations
-from entrypoints.http.edge.bodies import Body, Shown, Text
+from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
 from entrypoints.http.edge.context import caller, exchange, page_response, ports, served
 from entrypoints.http.edge.forms import check_query, parameters, read_form
 from entrypoints.http.edge.limits import admit, admit_client, admit_poll
@@ -194,7 +194,7 @@ async def _signed_in_there(me: Visitor, authorization: Authorization) -> Respons
 # Applications
 
 
-class TokenRequest(Body):
+class TokenRequest(RequestModel):
     """What is exchanged for tokens, and by which application.
 
     Exactly one of `code`, `refresh_token` and `device_code`; a `grant_type` need not be sent, but has to agree. With a code go its
@@ -212,7 +212,7 @@ class TokenRequest(Body):
     client_secret: Text | None = None
 
 
-class TokenAnswer(Shown):
+class TokenAnswer(ResponseModel):
     """An access token, how many seconds it lives, and the refresh token that renews it."""
 
     access_token: str
@@ -221,7 +221,7 @@ class TokenAnswer(Shown):
     refresh_token: str
 
 
-class RevocationRequest(Body):
+class RevocationRequest(RequestModel):
     """A token, refresh token or access token, and which application it is of. What is said of the token's kind is not needed."""
 
     token: Text
@@ -254,8 +254,7 @@ async def _exchanged(grant: str, asked: TokenRequest, who: OAuthClient | None) -
         case "refresh_token":
             return await oauth.refresh_tokens(ports(), caller(), who, asked.refresh_token or "")
     client_id = None if who is None else who.client_id or refuse(GrantInvalid)
-    found = await device_flow.redeem(ports(), caller(), asked.device_code or "", client_id, asked.code_verifier)
-    return login.tokens(ports(), found)
+    return await device_flow.redeem(ports(), caller(), asked.device_code or "", client_id, asked.code_verifier)
 
 
 @routes.post(REVOKE)
@@ -277,7 +276,7 @@ async def revoke() -> Response:
     return Response(b"", 200, {"Cache-Control": "no-store"})
 
 
-class Metadata(Shown):
+class Metadata(ResponseModel):
     """What a client of OAuth has to know of this server (RFC 8414)."""
 
     issuer: str

@@ -13,7 +13,7 @@ from core.authentication import browser
 from core.federation.oauth import device_flow, device_flow_rules
 from core.federation.oauth.authorization import identify_client as identify_application
 from core.federation.oauth.authorization_rules import AuthorizationRequest
-from core.federation.oauth.device_flow_rules import POLL_INTERVAL, CODE_TTL, VERIFY_PATH, DeviceRequestStatus, DeviceDecision, DeviceRequest
+from core.federation.oauth.device_flow_rules import CODE_TTL, POLL_INTERVAL, VERIFY_PATH, DeviceDecision, DeviceRequest, DeviceRequestStatus
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid, Limited, Refusal
 from core.kernel.principals import Person, Visitor
@@ -21,7 +21,7 @@ from core.kernel.rate_limits import DEVICE
 from entrypoints.http.api.federation.oauth.authorization import credentials
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import SIGN_IN, anyone, page_session, person_or_browser, to_sign_in
-from entrypoints.http.edge.bodies import Body, Shown, Text
+from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
 from entrypoints.http.edge.client_address import limit_key
 from entrypoints.http.edge.context import caller, exchange, page_response, ports, served, signed_in
 from entrypoints.http.edge.forms import parameters, read_form
@@ -35,7 +35,7 @@ routes = Blueprint("device_flow", __name__)
 # For devices
 
 
-class DeviceCodeRequest(Body):
+class DeviceCodeRequest(RequestModel):
     """Which application asks: its client_id, or its organization and itself by their slugs. Mobile and desktop applications also send a
     code_challenge, with the method S256. A scope may be sent, and means nothing."""
 
@@ -48,7 +48,7 @@ class DeviceCodeRequest(Body):
     code_challenge_method: Text | None = None
 
 
-class DeviceCodeResponse(Shown):
+class DeviceCodeResponse(ResponseModel):
     """The code that the device keeps to itself and asks for its tokens with, every `interval` seconds; the one that it shows to the person,
     and where that is to be typed; and in how many seconds both expire."""
 
@@ -95,14 +95,14 @@ async def request_codes() -> tuple[DeviceCodeResponse, int, dict[str, str]]:
 # For people
 
 
-class DeviceAnswer(Body):
+class DeviceAnswer(RequestModel):
     """The code that the device shows, and what you say to it."""
 
     user_code: Text
     action: Literal["approve", "deny"]
 
 
-class DeviceAnswered(Shown):
+class DeviceAnswered(ResponseModel):
     """What the device has been told by it."""
 
     status: DeviceRequestStatus

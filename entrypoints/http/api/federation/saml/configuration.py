@@ -7,12 +7,12 @@ from quart import Blueprint, Response
 from quart_schema import validate_request, validate_response
 
 from core.federation.saml import configuration as saml
-from core.federation.saml.configuration_rules import SamlCertificate, SamlConfiguration, NameIdFormat
+from core.federation.saml.configuration_rules import NameIdFormat, SamlCertificate, SamlConfiguration
 from core.kernel.principals import Capability
 from entrypoints.http.api.applications.services import of_a_service
 from entrypoints.http.api.federation.saml.messages import PROVIDER
 from entrypoints.http.edge.access import anyone, member
-from entrypoints.http.edge.bodies import Body, Shown, Text, Timestamp
+from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import describes, refuses
 
@@ -25,7 +25,7 @@ METADATA = "application/samlmetadata+xml"
 Format = Annotated[Text, WithJsonSchema({"type": "string", "examples": ["emailAddress", "unspecified", "persistent", "transient"]})]
 
 
-class NewSaml(Body):
+class NewSaml(RequestModel):
     """All of the configuration; what is left out is as if nobody had ever chosen it.
 
     `entity_id` and `acs_url` are what the application calls itself and where it takes responses; both are needed to enable SAML. At
@@ -43,7 +43,7 @@ class NewSaml(Body):
     sign_response: bool = True
 
 
-class SamlShown(Shown):
+class SamlShown(ResponseModel):
     """How it is set up (organizations.md section 2.6). Without an active certificate nobody is signed in."""
 
     enabled: bool
@@ -57,14 +57,14 @@ class SamlShown(Shown):
     has_certificate: bool
 
 
-class SamlDone(Shown):
+class SamlDone(ResponseModel):
     """It was done."""
 
     success: bool
     message: str
 
 
-class CertificateShown(Shown):
+class CertificateShown(ResponseModel):
     """What signatures are checked with: an X.509 certificate in PEM. The key that belongs to it is told to nobody."""
 
     public_key: str

@@ -5,12 +5,12 @@ from urllib.parse import urlencode
 
 from quart import Blueprint, Response, request
 
+from core.federation.saml import bindings as saml_bindings
 from core.federation.saml import configuration as saml
 from core.federation.saml import configuration_rules as saml_rules
 from core.federation.saml import logout as saml_logout
-from core.federation.saml import messages_rules as saml_messages_rules
-from core.federation.saml.logout_rules import Redirect, LogoutNotFound, NoMatchingSession, LogoutCookies, LogoutFinished
-from core.federation.saml.messages_rules import SamlMessageInvalid, SamlMessageTooLong
+from core.federation.saml.logout_rules import LogoutCookies, LogoutFinished, LogoutNotFound, NoMatchingSession, Redirect
+from core.federation.saml.messages import SamlMessageInvalid, SamlMessageTooLong
 from core.kernel.errors import NotFound, OrganizationNotActive, refuse
 from entrypoints.http.api.federation.saml.messages import PROVIDER, REFUSALS, onward, sent
 from entrypoints.http.edge import cookies
@@ -56,11 +56,11 @@ async def _heard(org_slug: str, service_slug: str) -> Response:
         # A form of another site comes without our cookies, and a message counts only in the browser that is meant: so that brings it once
         # more, by the other binding.
         if asked is not None:
-            saml_messages_rules.check_relay_state(message.relay_state)
+            saml_bindings.check_relay_state(message.relay_state)
             kept = {} if message.relay_state is None else {"RelayState": message.relay_state}
-            fields = {"SAMLRequest": saml_messages_rules.encode_redirect(asked), **kept}
+            fields = {"SAMLRequest": saml_bindings.encode_redirect(asked), **kept}
         else:
-            fields = {"SAMLResponse": saml_messages_rules.encode_redirect(answered or refuse(SamlMessageInvalid))}
+            fields = {"SAMLResponse": saml_bindings.encode_redirect(answered or refuse(SamlMessageInvalid))}
         path = f"{saml_rules.endpoint_path(org_slug, service_slug, 'slo')}?{urlencode(fields)}"
         return onward(path if len(path) <= LONGEST_PATH else refuse(SamlMessageTooLong))
     if asked is not None:

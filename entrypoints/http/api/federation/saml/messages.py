@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from quart import Response, request
 from werkzeug.exceptions import UnsupportedMediaType
 
-from core.federation.saml import messages_rules as saml_messages_rules
-from core.federation.saml.messages_rules import SamlMessageInvalid
+from core.federation.saml import bindings as saml_bindings
+from core.federation.saml.messages import SamlMessageInvalid
 from entrypoints.http.edge.forms import FORM, fields_of_form
 from entrypoints.http.pages.sign_in import redirect
 
@@ -40,7 +40,7 @@ class Sent:
         text = self._fields.get(name)
         if text is None:
             return None
-        unpacked = saml_messages_rules.decode_post if request.method == "POST" else saml_messages_rules.decode_redirect
+        unpacked = saml_bindings.decode_post if request.method == "POST" else saml_bindings.decode_redirect
         return unpacked(text)
 
 

@@ -10,8 +10,8 @@ from core.authentication import browser
 from core.federation.saml import configuration as saml
 from core.federation.saml import logout as saml_logout
 from core.federation.saml import sign_on as saml_sign_on
-from core.federation.saml.messages_rules import SamlMessageInvalid
-from core.federation.saml.sign_on_rules import SignOnResult, NoAccessToService, LoginRequired, SignOnNotFound
+from core.federation.saml.messages import SamlMessageInvalid
+from core.federation.saml.sign_on_rules import LoginRequired, NoAccessToService, SignOnNotFound, SignOnResult
 from core.kernel import uris
 from core.kernel.errors import refuse
 from core.kernel.principals import AddressNotVerified, Capability
@@ -19,7 +19,7 @@ from entrypoints.http.api.federation.saml.configuration import SAML
 from entrypoints.http.api.federation.saml.messages import PROVIDER, REFUSALS, onward, sent
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone, member
-from entrypoints.http.edge.bodies import Shown, Text
+from entrypoints.http.edge.bodies import ResponseModel, Text
 from entrypoints.http.edge.context import acting_member, caller, page_response, ports, served
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.openapi import describes_page, refuses
@@ -100,7 +100,7 @@ class Unasked(Query):
     relay_state: Text | None = Field(default=None, alias="RelayState")
 
 
-class AnswerShown(Shown):
+class AnswerShown(ResponseModel):
     """What to post to the application, at `acs_url`: `SAMLResponse`, in base64, and `RelayState` where there is one."""
 
     acs_url: str
